@@ -1,0 +1,170 @@
+"""Every setting with its type and default. `config.yaml` shows the same list with a line of why for each."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import field
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationInfo
+from pydantic.dataclasses import dataclass
+
+_STRICT_KEYS = ConfigDict(extra="forbid", validate_default=True)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+
+
+def parse_size(value: object) -> object:
+    """Bytes of `4GB` (powers of 1000) or `4GiB` (powers of 1024); whatever is not such a text goes through."""
+    if not isinstance(value, str):
+        return value
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        raise ValueError("should be a size such as 512MB, 4GB or 4GiB")
+    number, prefix, binary = match.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _no_bool(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("should be a number, not yes or no")
+    return value
+
+
+def _anchor(path: Path, info: ValidationInfo) -> Path:
+    """Makes a path absolute, beside the configuration file (without one, as in tests, it stays as it is)."""
+    root = (info.context or {}).get("root")
+    if "\0" in str(path):
+        raise ValueError("should be a path without a null byte")
+    return path if root is None else Path(root, path.expanduser())
+
+
+Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, allow_inf_nan=False)]
+Size = Annotated[int, BeforeValidator(parse_size), BeforeValidator(_no_bool), Field(ge=1)]
+Location = Annotated[Path, AfterValidator(_anchor)]
+ModelId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9._-]+$")]
+DeviceId = Annotated[str, BeforeValidator(_lower), StringConstraints(pattern=r"^[a-z0-9-]+(:\d{1,2})?$")]
+RuntimeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9._-]+$")]
+Task = Literal["text", "lyrics", "music", "stems", "onnx", "embeddings"]
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
+class DefaultModels:
+    """The model a task takes when the request names none."""
+
+    text: ModelId | None = "smollm2-135m-instruct"
+    music: ModelId | None = None
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
+class OwnModel:
+    """A model file or folder of the user; it may lie anywhere."""
+
+    path: Location
+    task: Task | None = None
+    engine: str | None = None
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
+class DeviceRules:
+    """What the user wants of one device."""
+
+    enabled: bool = True
+    memory_limit: Size | None = None
+    provider_options: dict[str, str | int | float | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
+class RuntimeRules:
+    """A user's own interpreter for a runtime: probed like any other, never modified."""
+
+    python: Location | None = None
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
+class Server:
+    """Where the service listens and what it accepts."""
+
+    host: Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)] = "127.0.0.1"
+    port: Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=65535)] = 8000
+    token: Annotated[str, StringConstraints(pattern=r"^[!-~]+$")] | None = field(default=None, repr=False)
+    allowed_hosts: list[str] = field(default_factory=list)
+    body_limit_bytes: Size = 8_388_608
+    follower_limit: Count = 100
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
+class Storage:
+    """Where everything lies that the service writes."""
+
+    data_dir: Location = Path("data")
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
+class Queue:
+    """Jobs that wait."""
+
+    limit: Count = 1000
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
+class Supervision:
+    """Limits after which a child process counts as hung."""
+
+    silence_s: Seconds = 10
+    load_s: Seconds = 120
+    step_s: Seconds = 60
+    probe_s: Seconds = 30
+    cancel_s: Seconds = 1.5
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
+class Text:
+    """How text models run."""
+
+    max_tokens: Count = 256
+    context_tokens: Annotated[int, BeforeValidator(_no_bool), Field(ge=64)] = 4096
+    threads: Count | None = None
+    keep_alive_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)] = 300
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
+class Log:
+    """What goes to stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    json: bool = False
+    prompts: bool = False
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
+class Settings:
+    """All settings, checked, with absolute paths."""
+
+    device: Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)] = "auto"
+    default_models: DefaultModels = field(default_factory=DefaultModels)
+    models: dict[ModelId, OwnModel] = field(default_factory=dict)
+    model_folders: list[Location] = field(default_factory=list)
+    devices: dict[DeviceId, DeviceRules] = field(default_factory=dict)
+    runtimes: dict[RuntimeName, RuntimeRules] = field(default_factory=dict)
+    server: Server = field(default_factory=Server)
+    storage: Storage = field(default_factory=Storage)
+    queue: Queue = field(default_factory=Queue)
+    supervision: Supervision = field(default_factory=Supervision)
+    text: Text = field(default_factory=Text)
+    log: Log = field(default_factory=Log)
+
+    @property
+    def data_dir(self) -> Path:
+        """The data folder."""
+        return self.storage.data_dir
+
+    @property
+    def models_dir(self) -> Path:
+        """The folder that downloads go to."""
+        return self.storage.data_dir / "models"
