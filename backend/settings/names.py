@@ -36,7 +36,7 @@ def all_keys() -> tuple[str, ...]:
     return tuple(_walk(Settings, ""))
 
 
-def _walk(section: type[Any], prefix: str) -> Iterator[str]:
+def _walk(section: Any, prefix: str) -> Iterator[str]:
     for name, hint in hints(section).items():
         if dataclasses.is_dataclass(hint) and isinstance(hint, type):
             yield from _walk(hint, f"{prefix}{name}.")

@@ -1,0 +1,188 @@
+"""The GGUF header reader: what it reads, what it says of files that are no models, and that no bytes upset it."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.errors import ModelBroken
+from backend.gguf import Header, is_split_by_hand, read_header
+
+TEXT, LIST, U32, U16, BOOL, F32 = 8, 9, 4, 2, 7, 6
+FACTS: list[tuple[str, int, Any]] = [
+    ("general.architecture", TEXT, "llama"),
+    ("general.name", TEXT, "Tiny Ü"),
+    ("general.file_type", U32, 3),
+    ("llama.context_length", U32, 512),
+    ("tokenizer.ggml.tokens", LIST, ["<s>", "a" * 300, ""] * 40),
+    ("tokenizer.ggml.add_bos_token", BOOL, True),
+    ("tokenizer.chat_template", TEXT, "{{ messages }}" * 200),
+]
+
+
+def text(value: str, order: str) -> bytes:
+    raw = value.encode()
+    return struct.pack(order + "Q", len(raw)) + raw
+
+
+def value(kind: int, item: Any, order: str) -> bytes:
+    if kind == TEXT:
+        return text(item, order)
+    if kind == LIST:
+        return struct.pack(order + "IQ", TEXT, len(item)) + b"".join(text(each, order) for each in item)
+    return struct.pack(order + {U32: "I", U16: "H", BOOL: "?", F32: "f"}[kind], item)
+
+
+def gguf(facts: list[tuple[str, int, Any]] = FACTS, version: int = 3, order: str = "<", tensors: int = 2) -> bytes:
+    """A valid little GGUF file: `tensors` tensors of 64 x 2 weights in Q4_1, 80 bytes each."""
+    head = b"GGUF" + struct.pack(order + "IQQ", version, tensors, len(facts))
+    for key, kind, item in facts:
+        head += text(key, order) + struct.pack(order + "I", kind) + value(kind, item, order)
+    for index in range(tensors):
+        head += text(f"blk.{index}", order) + struct.pack(order + "IQQIQ", 2, 64, 2, 3, 96 * index)
+    return head + bytes(-len(head) % 32) + bytes(range(96)) * tensors
+
+
+def write(folder: Path, data: bytes, name: str = "model.gguf") -> Path:
+    (folder / name).write_bytes(data)
+    return folder / name
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ModelBroken) as caught:
+        read_header(path)
+    assert caught.value.remedy.endswith((".", "f"))
+    return f"{caught.value.detail} {caught.value.remedy}"
+
+
+@pytest.mark.parametrize(("version", "order"), [(2, "<"), (3, "<"), (3, ">")])
+def test_a_good_file(tmp_path: Path, version: int, order: str) -> None:
+    data = gguf(version=version, order=order)
+    header = read_header(write(tmp_path, data), "little" if order == "<" else "big")
+    assert header == Header(
+        version=version,
+        architecture="llama",
+        name="Tiny Ü",
+        context_length=512,
+        has_chat_template=True,
+        file_type=3,
+        tensor_count=2,
+        weight_bytes=160,
+        file_bytes=len(data),
+        split_count=1,
+    )
+
+
+def test_facts_that_are_missing_are_unknown(tmp_path: Path) -> None:
+    header = read_header(write(tmp_path, gguf(FACTS[:1])))
+    assert (header.name, header.context_length, header.file_type) == (None, None, None)
+    assert header.has_chat_template is False
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", "is empty"),
+        (b"<!DOCTYPE html>\n<html><title>Sign in</title>", "a web page"),
+        (b"\xef\xbb\xbf\r\n<HTML>", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 98362432\n", "a git-lfs pointer"),
+        (b"GGML" + gguf()[4:], "older format ggml"),
+        (b"tjgg" + gguf()[4:], "older format ggjt"),
+        (b"PK\x03\x04" + bytes(99), "never loaded"),
+        (b"\x80\x02}q\x00", "never loaded"),
+        (b"RIFF" + gguf()[4:], "starts with b'RIFF'"),
+        (b"GGUF\x03", "cut short"),
+        (gguf(version=99), "version 99; this version of Touchstone reads up to 3"),
+        (gguf(version=1), "version 1;"),
+        (gguf(order=">"), "big-endian"),
+        (gguf(tensors=0), "holds no weights"),
+        (gguf([FACTS[0], ("general.type", TEXT, "adapter")]), "is an addition to a model (adapter)"),
+        (gguf([("general.architecture", TEXT, "clip")]), "is an addition to a model (clip)"),
+        (gguf(FACTS[1:]), "does not name its architecture"),
+        (gguf([*FACTS, FACTS[0]]), "'general.architecture' stands twice"),
+        (gguf([*FACTS, ("general.alignment", U32, 33)]), "alignment of 33"),
+        (gguf()[:-40], "its weights reach to byte"),
+        (gguf()[:300], "cut short"),
+        (gguf()[:8] + b"\xff" * 8 + gguf()[16:], "claims 18446744073709551615 tensors"),
+        (gguf()[:16] + b"\xff" * 8 + gguf()[24:], "claims 18446744073709551615 entries"),
+    ],
+)
+def test_what_a_file_is_instead(tmp_path: Path, data: bytes, expected: str) -> None:
+    assert expected in refusal(write(tmp_path, data))
+
+
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
+    assert "There is no file" in refusal(tmp_path / "absent.gguf")
+    assert "cannot be read" in refusal(tmp_path)
+    assert "not a path" in refusal(tmp_path / "a\0b.gguf")
+
+
+@pytest.mark.parametrize(
+    "name", ["m.gguf.part1of2", "M.GGUF.part2of2", "m.gguf.part-a", "m.gguf-split-b", "m.gguf.001"]
+)
+def test_pieces_cut_by_hand_are_not_models(tmp_path: Path, name: str) -> None:
+    assert is_split_by_hand(name)
+    assert "Join the pieces" in refusal(write(tmp_path, gguf(), name))
+
+
+def test_how_to_join_names_every_piece(tmp_path: Path) -> None:
+    said = refusal(write(tmp_path, gguf(), "a b.gguf.part1of2"))
+    assert 'cat "a b.gguf.part1of2" "a b.gguf.part2of2" > "a b.gguf"' in said
+
+
+@pytest.mark.parametrize("name", ["m.gguf", "m-00001-of-00002.gguf", "m.gguf.sha256", "part1of2.gguf"])
+def test_other_names_are_not_pieces(name: str) -> None:
+    assert not is_split_by_hand(name)
+
+
+def test_every_truncation_is_told(tmp_path: Path) -> None:
+    data = gguf()
+    for length in [*range(0, len(data) - 16, 3), len(data) - 17]:  # the last 16 bytes only pad the last tensor
+        path = write(tmp_path, data[:length])
+        with pytest.raises(ModelBroken):
+            read_header(path)
+    read_header(write(tmp_path, data))
+
+
+def test_damage_anywhere_never_upsets_the_reader(tmp_path: Path) -> None:
+    chance, whole = random.Random(7), gguf()
+    read = broken = 0
+    extremes = [b"\xff" * 8, b"\0" * 8, b"\xff" * 7 + b"\x7f", b"\xff\xff\xff\xff", struct.pack("<Q", 1 << 40)]
+    tracemalloc.start()
+    slowest_s = 0.0
+    for _ in range(1500):
+        data = bytearray(whole)
+        for _ in range(chance.randint(1, 4)):
+            patch = chance.choice([*extremes, chance.randbytes(1), chance.randbytes(4)])
+            at = chance.randrange(4, len(data) - len(patch))
+            data[at : at + len(patch)] = patch
+        path = write(tmp_path, bytes(data))
+        begun = time.perf_counter()
+        try:
+            read_header(path)
+            read += 1
+        except ModelBroken:
+            broken += 1
+        slowest_s = max(slowest_s, time.perf_counter() - begun)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert read > 50 and broken > 50, "the damage must reach both sides to prove anything"
+    assert peak_bytes < 2_000_000
+    assert slowest_s < 1
+
+
+def test_a_huge_list_of_empty_texts_is_refused_at_once(tmp_path: Path) -> None:
+    count = 3_000_000
+    data = b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + text("t", "<") + struct.pack("<IIQ", LIST, TEXT, count)
+    path = write(tmp_path, data)
+    with path.open("r+b") as file:
+        file.truncate(len(data) + 8 * count + 100)
+    begun = time.perf_counter()
+    assert "texts in a list" in refusal(path)
+    assert time.perf_counter() - begun < 1
