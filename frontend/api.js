@@ -1,0 +1,130 @@
+// @ts-check
+/** The only module that touches the network: JSON calls, and the browser's own EventSource to follow a job. */
+
+/**
+ * @typedef {import("./types.js").Job} Job
+ * @typedef {import("./types.js").Problem} Problem
+ */
+
+const TERMINAL = ["done", "error", "cancelled", "interrupted"];
+const EVENTS = ["queued", "loading", "running", "progress", "token", "fallback", "artifact", ...TERMINAL];
+const LONGEST_WAIT_S = 10;
+
+/** A refusal or failure, with the sentences that the service sent. */
+export class ApiError extends Error {
+  /** @param {Problem} problem */
+  constructor(problem) {
+    super(problem.detail);
+    this.problem = problem;
+  }
+}
+
+/** @param {unknown} error @returns {Problem} */
+export function asProblem(error) {
+  if (error instanceof ApiError) return error.problem;
+  return { type: "about:blank", title: "The page made a mistake", status: 0, code: "page_error", detail: String(error),
+    remedy: "Reload the page." };
+}
+
+/** @returns {Problem} */
+function unreachable() {
+  return { type: "about:blank", title: "The server cannot be reached", status: 0, code: "unreachable",
+    detail: `Nothing answers at ${location.origin}.`,
+    remedy: "Start it again (./launch_wsl.sh, or launch.ps1 on Windows). This page goes on by itself when it is back." };
+}
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {{body?: unknown, headers?: Record<string, string>, limit_s?: number}} [settings]
+ * @returns {Promise<any>}
+ */
+async function call(method, path, { body, headers = {}, limit_s = 30 } = {}) {
+  const init = { method, headers: { Accept: "application/json", ...headers }, signal: AbortSignal.timeout(limit_s * 1000) };
+  if (body !== undefined) Object.assign(init, { body: JSON.stringify(body) });
+  if (method !== "GET") Object.assign(init.headers, { "Content-Type": "application/json" });
+  /** @type {any} */
+  let answer = null;
+  let response;
+  try {
+    response = await fetch(`api/${path}`, init);
+    const text = await response.text();
+    try { answer = JSON.parse(text); } catch { /* no JSON: said below if it is a failure */ }
+  } catch { throw new ApiError(unreachable()); }
+  if (response.ok) return answer;
+  const fallback = { type: "about:blank", title: response.statusText || "Failed", status: response.status, code: "unknown",
+    detail: `The server answered ${response.status} without saying why.`, remedy: "Look into the server's log." };
+  throw new ApiError({ ...fallback, ...(answer ?? {}) });
+}
+
+export const health = () => call("GET", "health", { limit_s: 5 });
+/** @param {number} wait_s */
+export const devices = (wait_s = 0) => call("GET", `devices${wait_s ? `?wait_s=${wait_s}` : ""}`, { limit_s: wait_s + 15 });
+export const refreshDevices = () => call("POST", "devices/refresh", { body: {} });
+export const models = () => call("GET", "models");
+/** @param {string} source */
+export const addModel = (source) => call("POST", "models", { body: { source } });
+/** @param {Record<string, unknown>} request @returns {Promise<Job>} */
+export const generate = (request) => call("POST", "generate", { body: request, headers: { Prefer: "respond-async" } });
+/** @param {string} query */
+export const jobs = (query) => call("GET", `jobs?${query}`);
+/** @param {string} id @returns {Promise<Job>} */
+export const job = (id) => call("GET", `jobs/${encodeURIComponent(id)}`);
+/** @param {string} id @returns {Promise<Job>} */
+export const cancel = (id) => call("POST", `jobs/${encodeURIComponent(id)}/cancel`, { body: {} });
+/** @param {string} id @returns {Promise<Job>} */
+export const rerun = (id) => call("POST", `jobs/${encodeURIComponent(id)}/rerun`, { body: {} });
+
+/** @param {Job} job */
+export const isOver = (job) => TERMINAL.includes(job.status);
+
+/**
+ * Follows a job from its first event to its last. A cut line is taken up again after the last event that was seen;
+ * an event that comes twice is dropped by its number.
+ * @param {string} id
+ * @param {(name: string, data: any) => void} onEvent the job's events, or `settled` with a Job that ended unseen
+ * @param {(state: "open"|"reconnecting") => void} onLink
+ * @param {(problem: Problem) => void} onLost the server no longer knows the job
+ * @returns {() => void} stops following; the job goes on
+ */
+export function follow(id, onEvent, onLink, onLost) {
+  let last = 0, wait_s = 0.5, stopped = false, timer = 0;
+  /** @type {EventSource} */
+  let source;
+  const stop = () => { stopped = true; clearTimeout(timer); source.close(); };
+
+  const lookAgain = async () => {
+    try {
+      const now = await job(id);
+      if (stopped) return;
+      if (isOver(now)) { stop(); onEvent("settled", now); } else open();
+    } catch (error) {
+      if (stopped) return;
+      if (asProblem(error).status === 404) { stop(); onLost(asProblem(error)); } else later();
+    }
+  };
+  const later = () => {
+    timer = window.setTimeout(lookAgain, wait_s * 1000);
+    wait_s = Math.min(wait_s * 2, LONGEST_WAIT_S);
+  };
+  /** @param {Event} event */
+  const receive = (event) => {
+    if (!(event instanceof MessageEvent)) { // the line broke; an event named "error" carries data
+      onLink("reconnecting");
+      if (source.readyState === EventSource.CLOSED) later(); // the browser gave up (also after 204): ask why
+      return;
+    }
+    const number = Number(event.lastEventId);
+    if (stopped || number <= last) return;
+    last = number;
+    if (TERMINAL.includes(event.type)) stop();
+    onEvent(event.type, JSON.parse(event.data));
+  };
+  function open() {
+    source = new EventSource(`api/jobs/${encodeURIComponent(id)}/events${last ? `?after=${last}` : ""}`);
+    source.addEventListener("open", () => { wait_s = 0.5; onLink("open"); });
+    for (const name of EVENTS) source.addEventListener(name, receive);
+  }
+  open();
+  return stop;
+}

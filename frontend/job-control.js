@@ -1,0 +1,108 @@
+// @ts-check
+/** Starts, follows, stops and repeats the one job that the page shows. */
+
+import * as api from "./api.js";
+import { byId } from "./dom.js";
+import { shownJob } from "./settings.js";
+
+/** @typedef {import("./types.js").Job} Job */
+
+const generateButton = byId("generate", HTMLButtonElement), stopButton = byId("stop", HTMLButtonElement);
+const rerunButton = byId("rerun", HTMLButtonElement);
+
+export class JobControl {
+  /** @type {Job|null} */
+  job = null;
+  active = false;
+  #stopWanted = false;
+  #unfollow = () => {};
+
+  /** @param {import("./job-view.js").JobView} view @param {() => void} onChange called when a job began or ended */
+  constructor(view, onChange) {
+    this.view = view;
+    this.onChange = onChange;
+    stopButton.addEventListener("click", () => this.stop());
+    rerunButton.addEventListener("click", () => {
+      const id = this.job?.id;
+      if (id) this.#begin(() => api.rerun(id));
+    });
+  }
+
+  /** @param {Record<string, unknown>} request */
+  generate(request) { return this.#begin(() => api.generate(request)); }
+
+  /** @param {string} id a job of the past, or one that goes on */
+  async open(id) {
+    try { this.#show(await api.job(id)); } catch (error) {
+      if (api.asProblem(error).status === 404) shownJob.clear();
+      this.view.fail(api.asProblem(error));
+    }
+  }
+
+  async stop() {
+    if (!this.active) return;
+    this.view.say("Stopping…");
+    this.#stopWanted = !this.job; // pressed before the server named the job: done as soon as it has
+    if (!this.job) return;
+    try { await api.cancel(this.job.id); } catch (error) {
+      if (api.asProblem(error).code !== "job_finished") this.view.fail(api.asProblem(error));
+    }
+  }
+
+  /** @param {() => Promise<Job>} start */
+  async #begin(start) {
+    if (this.active) return;
+    this.#setActive(true); // before the answer, so that a second press does not start a second job
+    this.#stopWanted = false;
+    this.#unfollow();
+    this.job = null;
+    this.view.clear();
+    this.view.say("Sending…");
+    try { this.#show(await start()); } catch (error) {
+      this.#setActive(false);
+      this.view.fail(api.asProblem(error), true);
+    }
+    if (this.#stopWanted) this.stop();
+  }
+
+  /** @param {Job} job */
+  #show(job) {
+    this.#unfollow();
+    this.job = job;
+    shownJob.set(job.id);
+    this.view.begin(job);
+    if (api.isOver(job)) { this.#end(job, false); return; }
+    this.#setActive(true);
+    this.#unfollow = api.follow(job.id, (name, data) => this.#receive(name, data), (link) => this.view.link(link),
+      (problem) => { this.#setActive(false); shownJob.clear(); this.view.fail(problem); });
+    this.onChange();
+  }
+
+  /** @param {string} name @param {any} data */
+  async #receive(name, data) {
+    if (name === "settled") this.#end(data, false);
+    else if (name === "done" || name === "cancelled") this.#end(data, true);
+    else if (name === "error" || name === "interrupted") {
+      let job = { .../** @type {Job} */ (this.job), status: name, error: data };
+      try { job = await api.job(job.id); } catch { /* its receipt stands in the job alone; the event says what matters */ }
+      if (this.job?.id === job.id) this.#end(job, true);
+    } else this.view.event(name, data);
+  }
+
+  /** @param {Job} job @param {boolean} seen */
+  #end(job, seen) {
+    this.job = job;
+    this.#setActive(false);
+    this.view.end(job, seen);
+    this.onChange();
+  }
+
+  /** @param {boolean} active */
+  #setActive(active) {
+    this.active = active;
+    // Not `disabled`: a button that has the focus must keep it.
+    generateButton.setAttribute("aria-disabled", String(active));
+    rerunButton.setAttribute("aria-disabled", String(active));
+    stopButton.setAttribute("aria-disabled", String(!active));
+  }
+}

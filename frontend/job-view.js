@@ -1,0 +1,111 @@
+// @ts-check
+/** What the page shows of one job: state, text while it grows, warning, receipt. Knows nothing of the network. */
+
+import { byId, copy } from "./dom.js";
+import { plural } from "./format.js";
+import { endWords, fallbackWords, progressWords, promptOf, stateWords } from "./job-words.js";
+import { hide, showBanner, showProblem } from "./notice.js";
+import { warning } from "./receipt-words.js";
+import { showReceipt } from "./receipt-view.js";
+import { Transcript } from "./transcript.js";
+
+/** @typedef {import("./types.js").Job} Job */
+
+const part = (/** @type {string} */ id) => byId(id, HTMLElement);
+const alert = part("alert"), banner = part("banner"), figures = part("figures"), output = part("output"), status = part("status");
+const actions = part("result-actions"), asked = part("asked"), askedBox = part("asked-box"), receipt = part("receipt");
+const progress = byId("progress", HTMLProgressElement);
+
+export class JobView {
+  /** @type {import("./types.js").Device[]} */
+  devices = [];
+  #count = 0;
+  #words = "";
+  #text = new Transcript(output, () => { figures.textContent = plural(this.#count, "token"); });
+
+  constructor() {
+    part("copy-text").addEventListener("click", () => copy(output.textContent ?? "", part("copy-text")));
+  }
+
+  /** @param {string} words */
+  say(words) {
+    this.#words = words;
+    status.textContent = words;
+  }
+
+  /** @param {"open"|"reconnecting"} link */
+  link(link) {
+    status.textContent = link === "open" ? this.#words : "The line broke. Reconnecting; the job goes on…";
+  }
+
+  /** Nothing of the job before may stand beside the next one, or beside a refusal. */
+  clear() {
+    this.#restart();
+    for (const element of [alert, banner, receipt]) hide(element);
+    for (const element of [askedBox, output, progress]) element.hidden = true;
+  }
+
+  #restart() {
+    this.#count = 0;
+    this.#text.clear();
+    figures.textContent = "";
+  }
+
+  /** @param {Job} job */
+  begin(job) {
+    this.clear();
+    const prompt = promptOf(job);
+    askedBox.hidden = prompt === null;
+    asked.textContent = prompt;
+    output.hidden = false;
+    actions.hidden = false;
+    output.setAttribute("aria-busy", "true");
+    this.say("Waiting for its turn…");
+  }
+
+  /** @param {string} name @param {any} data an event that does not end the job */
+  event(name, data) {
+    progress.hidden = name !== "progress" || !data.total;
+    switch (name) {
+      case "token":
+        this.#count = data.count;
+        this.#text.append(data.text);
+        break;
+      case "progress":
+        progress.max = data.total ?? 1;
+        progress.value = data.done;
+        figures.textContent = progressWords(data);
+        break;
+      case "fallback":
+        this.#restart();
+        showBanner(banner, fallbackWords(data, this.devices));
+        break;
+      default:
+        this.say(stateWords(name, data, this.devices) || this.#words);
+    }
+  }
+
+  /** @param {Job} job @param {boolean} seen whether its text was seen as it grew */
+  end(job, seen) {
+    if (!seen) {
+      this.#text.clear();
+      this.#text.append(job.output.text ?? "");
+    }
+    this.#text.flush();
+    output.setAttribute("aria-busy", "false");
+    output.hidden = !output.textContent;
+    progress.hidden = true;
+    figures.textContent = "";
+    this.say(endWords(job));
+    showBanner(banner, warning(job, this.devices));
+    showReceipt(receipt, job, this.devices);
+    if (job.error) showProblem(alert, job.error);
+  }
+
+  /** @param {import("./types.js").Problem} problem @param {boolean} refused there is no job that could run again */
+  fail(problem, refused = false) {
+    if (refused) actions.hidden = true;
+    this.say(problem.title);
+    showProblem(alert, problem);
+  }
+}

@@ -1,0 +1,51 @@
+// @ts-check
+/** What the status line says of a job, from its events and its end. */
+
+import { plural, rateWords, seconds, sentence } from "./format.js";
+import { deviceWords } from "./receipt-words.js";
+
+/**
+ * @param {string} name @param {any} data @param {import("./types.js").Device[]} devices
+ * @returns {string} empty for events that the status line passes over
+ */
+export function stateWords(name, data, devices) {
+  const on = data.device ? ` on ${deviceWords(data.device, devices)}` : "";
+  switch (name) {
+    case "queued": return data.position > 0 ? `Queued: ${plural(data.position, "job")} before this one.` : "Queued.";
+    case "loading": return `Loading the model${on}…`;
+    case "running": return `Generating${on}…`;
+    default: return "";
+  }
+}
+
+/** @param {import("./types.js").Progress} progress */
+export function progressWords({ phase, eta_s }) {
+  const words = `${phase}${eta_s == null ? "" : `, about ${seconds(eta_s)} left`}`;
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+/** @param {import("./types.js").Job} job @returns {string|null} */
+export function promptOf({ request }) {
+  const prompt = request.prompt ?? request.messages?.at(-1)?.content;
+  return typeof prompt === "string" ? prompt : null;
+}
+
+/** @param {{from: string, to: string, reason: string}} data @param {import("./types.js").Device[]} devices */
+export function fallbackWords({ from, to, reason }, devices) {
+  return { title: "Not the device that was asked for", words:
+    `${deviceWords(from, devices)} did not take this job, so it goes to ${deviceWords(to, devices)}. ${sentence(reason ?? "")}` };
+}
+
+/** @param {import("./types.js").Job} job @returns {string} */
+export function endWords({ status: end, receipt, output: made }) {
+  const tokens = receipt?.counts.tokens;
+  const rate = receipt?.rate ? ` (${rateWords(receipt.rate)})` : "";
+  const figure = receipt && tokens != null ? `${plural(tokens, "token")} in ${seconds(receipt.times.run_s)}${rate}` : "no count";
+  const cut = made?.finish_reason === "length" ? " It was cut at the limit of max_tokens." : "";
+  switch (end) {
+    case "done": return `Done: ${figure}${receipt?.used ? ` on ${receipt.used}` : ""}.${cut}`;
+    case "cancelled": return `Stopped: ${figure}. What was made until then is kept.`;
+    case "interrupted": return "Interrupted: the server stopped while this job was running. “Run again” starts it anew.";
+    default: return "Failed. The reason is stated here; “Run again” tries once more.";
+  }
+}

@@ -1,0 +1,137 @@
+// @ts-check
+/** Wires the modules to the page. */
+
+import * as api from "./api.js";
+import { curlCommand } from "./curl.js";
+import { showDeviceHint, showDevices } from "./device-picker.js";
+import { showOthers } from "./device-table.js";
+import { byId, copy } from "./dom.js";
+import { watchHealth } from "./health.js";
+import { refreshHistory } from "./history.js";
+import { JobControl } from "./job-control.js";
+import { JobView } from "./job-view.js";
+import { modelsFor, showModels, showModelState } from "./model-picker.js";
+import { chosenOptions, showOptionCount, showOptions } from "./options-form.js";
+import { save, settings, shownJob } from "./settings.js";
+
+/**
+ * @typedef {import("./types.js").DeviceList} DeviceList
+ * @typedef {import("./types.js").Model} Model
+ */
+
+const PROBE_WAIT_S = 30, SAVE_AFTER_MS = 300;
+const form = byId("form", HTMLFormElement), prompt = byId("prompt", HTMLTextAreaElement);
+const device = byId("device", HTMLSelectElement), fallback = byId("fallback", HTMLSelectElement), model = byId("model", HTMLSelectElement);
+const curl = byId("curl", HTMLElement), refresh = byId("refresh", HTMLButtonElement);
+
+/** @type {DeviceList} */
+let list = { devices: [], hardware: [], default: null, default_reason: null, probing: true };
+/** @type {Model[]} */
+let models = [];
+let saving = 0;
+
+const view = new JobView();
+const control = new JobControl(view, () => { showHistory(); loadDevices(); }); // a job can change what a device is
+const chosenModel = () => models.find((one) => one.id === model.value);
+
+function showHistory() {
+  refreshHistory((id) => control.open(id), control.job?.id);
+}
+
+/** The body of POST /api/generate that the form stands for. */
+function request() {
+  const options = chosenOptions(chosenModel()?.options_schema, settings.options);
+  return { task: settings.task, ...(model.value && { model: model.value }), device: settings.device, fallback: settings.fallback,
+    prompt: prompt.value, ...(Object.keys(options).length && { options }) };
+}
+
+function showChoice() {
+  showDeviceHint(list, settings.device, settings.fallback, model.value);
+  showOptionCount(chosenModel()?.options_schema, settings.options);
+  curl.textContent = curlCommand(request());
+}
+
+/** @param {string} id */
+function chooseDevice(id) {
+  save({ device: id });
+  showDevices(list, id, settings.task);
+  showChoice();
+}
+
+/** @param {DeviceList} found */
+function takeDevices(found) {
+  const same = JSON.stringify(found) === JSON.stringify(list);
+  list = found;
+  view.devices = found.devices;
+  if (same) return; // an open select must not close under the person's hand
+  chooseDevice(settings.device);
+  showOthers(list, (id) => { chooseDevice(id); device.focus(); });
+}
+
+async function loadDevices() {
+  try {
+    takeDevices(await api.devices());
+    while (list.probing) takeDevices(await api.devices(PROBE_WAIT_S));
+  } catch (error) {
+    if (api.asProblem(error).code !== "unreachable") view.fail(api.asProblem(error)); // the health line says that one
+  }
+}
+
+async function loadModels() {
+  try { ({ models } = await api.models()); } catch (error) {
+    if (api.asProblem(error).code !== "unreachable") view.fail(api.asProblem(error));
+    return;
+  }
+  showModels(modelsFor(models, settings.task), settings.model);
+  showModel();
+}
+
+function showModel() {
+  showModelState(chosenModel(), (problem) => view.fail(problem), loadModels);
+  showOptions(chosenModel()?.options_schema, settings.options, (name, value) => {
+    save({ options: { ...settings.options, [name]: value } });
+    showChoice();
+  });
+  showChoice();
+}
+
+device.addEventListener("change", () => chooseDevice(device.value));
+fallback.addEventListener("change", () => { save({ fallback: fallback.value }); showChoice(); });
+model.addEventListener("change", () => { save({ model: model.value }); showModel(); });
+prompt.addEventListener("input", () => {
+  clearTimeout(saving);
+  saving = window.setTimeout(() => { save({ prompt: prompt.value }); showChoice(); }, SAVE_AFTER_MS);
+});
+addEventListener("pagehide", () => save({ prompt: prompt.value }));
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (control.active) return;
+  save({ prompt: prompt.value });
+  showChoice();
+  control.generate(request());
+  const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  byId("result", HTMLElement).scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
+});
+form.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.isComposing) return;
+  event.preventDefault();
+  form.requestSubmit();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && !event.isComposing && !(event.target instanceof HTMLSelectElement)) control.stop();
+});
+byId("curl-copy", HTMLButtonElement).addEventListener("click", (event) =>
+  copy(curl.textContent ?? "", /** @type {HTMLElement} */ (event.currentTarget)));
+refresh.addEventListener("click", async () => {
+  try { await api.refreshDevices(); await loadDevices(); } catch (error) { view.fail(api.asProblem(error)); }
+});
+
+if (/Mac|iP(hone|ad)/.test(navigator.userAgent)) byId("send-key", HTMLElement).textContent = "⌘ Enter";
+fallback.value = settings.fallback;
+prompt.value = settings.prompt;
+const earlier = shownJob.get();
+if (earlier) control.open(earlier); else showHistory();
+watchHealth(() => { loadDevices(); loadModels(); showHistory(); });
+loadDevices();
+loadModels();

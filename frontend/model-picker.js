@@ -1,0 +1,96 @@
+// @ts-check
+/** The select of models, and the download of one that is not on this machine yet. */
+
+import * as api from "./api.js";
+import { byId, el } from "./dom.js";
+import { bytes, percent, seconds, sentence } from "./format.js";
+
+/** @typedef {import("./types.js").Model} Model */
+
+const select = byId("model", HTMLSelectElement), hint = byId("model-hint", HTMLElement), box = byId("download", HTMLElement);
+const button = byId("download-button", HTMLButtonElement), words = byId("download-words", HTMLElement);
+const bar = byId("download-progress", HTMLProgressElement);
+/** The download that is being followed. @type {string} */
+let following = "";
+
+/** @param {Model[]} models @param {string} task */
+export const modelsFor = (models, task) => models.filter((model) => model.task === task || (task === "lyrics" && model.task === "text"));
+
+/** @param {Model[]} models @param {string} chosen @returns {string} what is selected now */
+export function showModels(models, chosen) {
+  const id = chosen || models.find((model) => model.default)?.id || models[0]?.id || "";
+  const known = models.some((model) => model.id === id);
+  select.replaceChildren(...models.map((model) => el("option", { value: model.id },
+    model.state === "ready" ? model.name : `${model.name} (${stateWords(model)})`)));
+  if (!known && id) select.append(el("option", { value: id }, `${id} · NOT AMONG THE MODELS HERE`));
+  if (!id) select.append(el("option", { value: "" }, "No model for text is known here"));
+  select.value = id;
+  return id;
+}
+
+/** @param {Model} model */
+function stateWords(model) {
+  if (model.state === "downloadable") return `to be downloaded, ${bytes(model.bytes)}`;
+  return model.state === "downloading" ? "is being downloaded" : `not usable: ${model.state}`;
+}
+
+/** @param {Model|undefined} model @param {(problem: import("./types.js").Problem) => void} onFail @param {() => void} onReady */
+export function showModelState(model, onFail, onReady) {
+  const facts = model ? [model.bytes && bytes(model.bytes), model.licence].filter(Boolean).join(", ") : "";
+  const trouble = model && model.state !== "ready" ? [model.reason ?? "", model.remedy ?? ""].map(sentence).join(" ") : "";
+  hint.textContent = [facts && sentence(facts), trouble].filter(Boolean).join(" ");
+  hint.dataset.kind = trouble ? "warn" : "";
+  box.hidden = !(model && ["downloadable", "downloading"].includes(model.state)) && !following;
+  button.hidden = model?.state !== "downloadable" || Boolean(following);
+  if (!model) return;
+  button.textContent = `Download ${model.name} (${bytes(model.bytes)})`;
+  button.onclick = () => watch(() => api.addModel(model.id), onFail, onReady);
+  if (model.state === "downloading" && !following) watch(() => running(model.id), onFail, onReady);
+}
+
+/** The download that someone else, or this page before a reload, began. @param {string} model */
+async function running(model) {
+  const { jobs } = await api.jobs("task=download&limit=20");
+  return jobs.find((/** @type {import("./types.js").Job} */ job) => job.model === model && !api.isOver(job));
+}
+
+/**
+ * @param {() => Promise<import("./types.js").Job|undefined>} start
+ * @param {(problem: import("./types.js").Problem) => void} onFail
+ * @param {() => void} onReady
+ */
+async function watch(start, onFail, onReady) {
+  if (following) return;
+  following = "starting";
+  button.hidden = true;
+  words.textContent = "Asking for the download…";
+  let job;
+  try { job = await start(); } catch (error) { onFail(api.asProblem(error)); }
+  const end = (/** @type {string} */ said) => {
+    following = "";
+    words.textContent = said;
+    bar.hidden = true;
+    onReady();
+  };
+  if (!job) { following = ""; words.textContent = ""; button.hidden = false; return; }
+  following = job.id;
+  bar.hidden = false;
+  bar.removeAttribute("value");
+  words.textContent = "Downloading…";
+  const lost = (/** @type {import("./types.js").Problem} */ problem) => { end("The download did not finish."); onFail(problem); };
+  api.follow(job.id, (name, data) => {
+    if (name === "progress") showProgress(data);
+    else if (name === "error" || name === "interrupted") lost(data);
+    else if (name === "settled" && data.error) lost(data.error);
+    else if (name === "done" || name === "settled") end("Downloaded and checked.");
+    else if (name === "cancelled") end("The download was stopped.");
+  }, (link) => { if (link === "reconnecting") words.textContent = "The line broke. Reconnecting; the download goes on…"; }, lost);
+}
+
+/** @param {import("./types.js").Progress} progress */
+function showProgress({ phase, done, total, unit, eta_s }) {
+  if (total) { bar.max = total; bar.value = done; }
+  const amount = (/** @type {number} */ value) => (unit === "bytes" ? bytes(value) : `${value} ${unit}`);
+  const left = eta_s == null ? "" : `, about ${seconds(Math.ceil(eta_s))} left`;
+  words.textContent = `${phase}: ${amount(done)}${total ? ` of ${amount(total)} (${percent(Math.floor(done / total * 100) / 100)})` : ""}${left}`;
+}

@@ -1,0 +1,84 @@
+// @ts-check
+/** The fields of a model's options, built from its JSON Schema; a field left empty means the service's default. */
+
+import { byId, el } from "./dom.js";
+
+/** @typedef {import("./types.js").Schema} Schema */
+
+const box = byId("options", HTMLElement), count = byId("options-count", HTMLElement);
+
+/** The kind of field that fits, or null where only a program could fill it in. @param {Schema} schema @returns {Schema|null} */
+function usable(schema) {
+  const branches = schema.anyOf ?? (Array.isArray(schema.type) ? schema.type.map((type) => ({ ...schema, type })) : [schema]);
+  const fits = branches.filter((branch) => branch.enum || ["integer", "number", "boolean", "string"].includes(String(branch.type))
+    || (branch.type === "array" && branch.items?.type === "string"));
+  return fits.find((branch) => branch.type === "array") ?? fits[0] ?? null;
+}
+
+/** @param {Schema} schema */
+const choices = (schema) => (schema.type === "boolean" ? ["true", "false"] : schema.enum?.map(String));
+
+/** @param {Schema} schema @param {Schema} kind */
+function hintWords(schema, kind) {
+  const low = kind.minimum ?? (kind.exclusiveMinimum === undefined ? undefined : `over ${kind.exclusiveMinimum}`);
+  const high = kind.maximum ?? (kind.exclusiveMaximum === undefined ? undefined : `under ${kind.exclusiveMaximum}`);
+  const range = low !== undefined && high !== undefined ? `${low} to ${high}` : low !== undefined ? `from ${low}` : high !== undefined ? `up to ${high}` : "";
+  const preset = schema.default;
+  const standard = preset == null || (Array.isArray(preset) && !preset.length) ? "" : `default ${preset}`;
+  const lines = kind.type === "array" ? "one a line" : "";
+  const facts = [range, lines, standard].filter(Boolean).join(", ");
+  return [schema.description, facts && `${facts.charAt(0).toUpperCase()}${facts.slice(1)}.`].filter(Boolean).join(" ");
+}
+
+/** @param {string} name @param {Schema} schema @param {string} value @param {(name: string, value: string) => void} onChange */
+function field(name, schema, value, onChange) {
+  const kind = usable(schema);
+  if (!kind) return null;
+  const id = `option-${name}`;
+  const listed = choices(kind);
+  const numeric = kind.type === "integer" || kind.type === "number";
+  const attributes = { id, "aria-describedby": `${id}-hint`, input: (/** @type {Event} */ event) =>
+    onChange(name, /** @type {HTMLInputElement} */ (event.target).value) };
+  const input = /** @type {HTMLInputElement} */ (listed
+    ? el("select", attributes, el("option", { value: "" }, "default"), ...listed.map((choice) => el("option", { value: choice }, choice)))
+    : kind.type === "array" ? el("textarea", { ...attributes, rows: "2", dir: "auto" })
+      : el("input", { ...attributes, type: numeric ? "number" : "text", step: kind.type === "integer" ? "1" : "any",
+        min: numeric && kind.minimum !== undefined ? String(kind.minimum) : null,
+        max: numeric && kind.maximum !== undefined ? String(kind.maximum) : null, autocomplete: "off" }));
+  input.value = value;
+  const title = name.replaceAll("_", " ");
+  return el("div", { class: "field" },
+    el("label", { for: id }, title.charAt(0).toUpperCase() + title.slice(1)), input,
+    el("p", { class: "hint", id: `${id}-hint` }, hintWords(schema, kind)));
+}
+
+/** @param {Schema|undefined} schema @param {Record<string, string>} values @param {(name: string, value: string) => void} onChange */
+export function showOptions(schema, values, onChange) {
+  const fields = Object.entries(schema?.properties ?? {}).map(([name, inner]) => field(name, inner, values[name] ?? "", onChange));
+  box.replaceChildren(...fields.filter((made) => made !== null));
+  showOptionCount(schema, values);
+}
+
+/** @param {Schema|undefined} schema @param {Record<string, string>} values */
+export function showOptionCount(schema, values) {
+  const set = Object.entries(chosenOptions(schema, values)).map(([name, value]) => `${name} ${JSON.stringify(value)}`);
+  count.textContent = set.length ? set.join(", ") : "all at their defaults";
+}
+
+/**
+ * What goes into the request: the fields that were filled in, each in the type that the schema names.
+ * @param {Schema|undefined} schema @param {Record<string, string>} values
+ */
+export function chosenOptions(schema, values) {
+  /** @type {Record<string, unknown>} */
+  const options = {};
+  for (const [name, inner] of Object.entries(schema?.properties ?? {})) {
+    const kind = usable(inner), text = values[name] ?? "";
+    if (!kind || text === "") continue;
+    if (kind.type === "integer" || kind.type === "number") options[name] = Number(text);
+    else if (kind.type === "boolean") options[name] = text === "true";
+    else if (kind.type === "array") options[name] = text.split("\n").filter(Boolean);
+    else options[name] = kind.enum?.find((choice) => String(choice) === text) ?? text;
+  }
+  return options;
+}

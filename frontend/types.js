@@ -1,0 +1,38 @@
+// @ts-check
+/**
+ * The shapes that the service answers with, for the type checker alone: nothing here runs, and the page never loads it.
+ *
+ * @typedef {{type: string, title: string, status: number, detail: string, code: string, remedy: string}} Problem
+ * @typedef {{operation: string, dtype: string, max_abs_error: number, tolerance: number, seconds: number,
+ *   at: string, pid: number}} Proof
+ * @typedef {{id: string, name: string, backend: string, kind: string, state: string, reason: string|null,
+ *   remedy: string|null, hardware_id: string|null, aliases: string[], tasks: string[], proof: Proof|null,
+ *   quarantined_models: string[]}} Device
+ * @typedef {{id: string, name: string, vendor: string|null, kind: string, devices: string[]}} Hardware
+ * @typedef {{devices: Device[], hardware: Hardware[], default: string|null, default_reason: string|null,
+ *   probing: boolean}} DeviceList
+ * @typedef {{type?: string|string[], anyOf?: Schema[], enum?: unknown[], items?: Schema, properties?: Record<string, Schema>,
+ *   minimum?: number, maximum?: number, exclusiveMinimum?: number, exclusiveMaximum?: number, default?: unknown,
+ *   title?: string, description?: string}} Schema
+ * @typedef {{id: string, name: string, task: string, bytes: number|null, licence: string|null, state: string,
+ *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema}} Model
+ * @typedef {{phase: string, done: number, total: number|null, unit: string, eta_s: number|null}} Progress
+ * @typedef {{device: string, runtime: string|null, engine: string|null, started_at: string, ended_at: string|null,
+ *   error: string|null}} Attempt
+ * @typedef {{on_device: number|null, evidence: string, parts: {where: string, share_of_nodes: number|null,
+ *   share_of_time: number|null}[]}} Placement
+ * @typedef {{asked: string, resolved: string|null, resolved_reason: string, used: string|null, fell_back: boolean|null,
+ *   reason: string|null, engine: string|null, runtime: string|null, hardware_id: string|null, placement: Placement|null,
+ *   attempts: Attempt[], memory: Record<string, number|null>, versions: Record<string, string>,
+ *   times: Record<string, number|null>, counts: Record<string, number>, batched: boolean, threads: number|null,
+ *   seed?: number|null, model_file: string|null, chat_template: string|null, rate: {value: number, unit: string}|null,
+ *   worker_pid: number|null}} Receipt
+ * @typedef {{id: string, task: string, model: string|null, status: string, created_at: string, started_at: string|null,
+ *   ended_at: string|null, request: Record<string, any>, output: {text?: string|null, finish_reason?: string|null},
+ *   progress: Progress|null, error: Problem|null, receipt: Receipt|null}} Job
+ * @typedef {{status: string, version: string, problems?: {subject: string, code: string, detail: string,
+ *   remedy: string}[]}} Health
+ * @typedef {{task: string, model: string, device: string, fallback: string, prompt: string,
+ *   options: Record<string, string>}} Settings
+ */
+export {};
