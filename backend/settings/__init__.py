@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from backend.errors import Configuration
 from backend.settings.names import CONFIG_VARIABLE, hint_of, nearest, takes_text
-from backend.settings.schema import Settings
+from backend.settings.schema import Settings, with_home
 from backend.settings.sources import Layer, read_environment, read_file, read_flags
 
 __all__ = ["Settings", "check_exposure", "load_settings"]
@@ -30,7 +30,7 @@ def load_settings(
     """
     flags = flags or {}
     named = flags.get("config") or environ.get(CONFIG_VARIABLE)
-    file = Path(str(named)).expanduser().absolute() if named else root / "config.yaml"
+    file = with_home(str(named)).absolute() if named else root / "config.yaml"
     layer = read_file(file) if named or file.exists() else Layer()
     layer.merge(read_environment(environ))
     layer.merge(read_flags(flags))

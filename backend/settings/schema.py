@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import field
 from pathlib import Path
@@ -25,6 +26,11 @@ def parse_size(value: object) -> object:
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 
 
+def with_home(path: str | Path) -> Path:
+    """Fills in `~`; leaves a name that the system does not know as it is, where Path.expanduser would raise."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111
+
+
 def _lower(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
@@ -37,10 +43,10 @@ def _no_bool(value: object) -> object:
 
 def _anchor(path: Path, info: ValidationInfo) -> Path:
     """Makes a path absolute, beside the configuration file (without one, as in tests, it stays as it is)."""
-    root = (info.context or {}).get("root")
+    root: Path | None = (info.context or {}).get("root")
     if "\0" in str(path):
         raise ValueError("should be a path without a null byte")
-    return path if root is None else Path(root, path.expanduser())
+    return path if root is None else root / with_home(path)
 
 
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]

@@ -1,0 +1,173 @@
+"""The models on offer: those that Touchstone ships, the user's own, and the files in model folders."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from backend.catalogue.entries import Entry, Source, entry_for, own, shipped, slug, suffixes
+from backend.catalogue.files import absent, check, file_bytes
+from backend.catalogue.folders import Folders
+from backend.errors import Configuration, ModelBroken, ModelNotDownloaded, TouchstoneError, UnknownModel, Validation
+from backend.gguf import how_to_join, is_split_by_hand
+from backend.settings import Settings
+from backend.settings.schema import with_home
+from backend.types import Model, ModelState
+
+__all__ = ["Catalogue", "Entry", "Source"]
+
+_SERVED_BY = {"lyrics": "text"}  # text models serve lyrics too
+
+
+class Catalogue:
+    """Knows every model and the state of its files. Cheap to ask: a file is read again only when it has changed."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        schema_for: Callable[[str], dict[str, Any]] = lambda task: {},
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._settings = settings
+        self._schema_for = schema_for
+        self._folders = Folders(settings, environ)
+        self._known = {**shipped(settings.models_dir), **own(settings)}
+        self._checked: dict[Path, tuple[tuple[int, int], ModelBroken | None]] = {}
+        self.downloading: set[str] = set()
+        self._check_defaults()
+
+    def entries(self) -> dict[str, Entry]:
+        """All models by id."""
+        entries = dict(self._known)
+        taken = {entry.target for entry in entries.values()}
+        for file in self._folders.model_files():
+            if file not in taken and not is_split_by_hand(file.name):
+                entry = self._entry_of_file(file)
+                number = 2
+                while entry.id in entries:
+                    entry = replace(entry, id=f"{slug(file)}-{number}")
+                    number += 1
+                entries[entry.id] = entry
+        return entries
+
+    def models(self) -> list[Model]:
+        """All models as the API shows them."""
+        return [self.model(entry) for entry in self.entries().values()]
+
+    def model(self, entry: Entry) -> Model:
+        """One model as the API shows it, with the state of its file now."""
+        problem = self._problem(entry)
+        state: ModelState = "ready"
+        if entry.id in self.downloading:
+            state, problem = "downloading", ModelNotDownloaded("It is being downloaded.", "Wait until it is here.")
+        elif isinstance(problem, ModelNotDownloaded):
+            state = "downloadable"
+        elif problem:
+            state = "broken"
+        return Model(
+            id=entry.id,
+            name=entry.name,
+            task=entry.task,
+            engines=list(entry.engines),
+            state=state,
+            bytes=file_bytes(entry),
+            licence=entry.licence,
+            source=str(entry.source) if entry.source else str(entry.target),
+            reason=problem.detail if problem else None,
+            remedy=problem.remedy if problem else None,
+            default=entry.id in (self._settings.default_models.text, self._settings.default_models.music),
+            options_schema=self._schema_for(entry.task),
+        )
+
+    def resolve(self, name: str, *, anywhere: bool = False) -> Entry:
+        """The entry of a model id, or of a path within the model folders (with `anywhere`, of any path).
+
+        Raises UnknownModel, whose member `valid` lists the ids, or Validation for a path that is not allowed.
+        """
+        entries = self.entries()
+        if name in entries:
+            return entries[name]
+        if "/" in name or "\\" in name or Path(name).suffix.lower() in suffixes():
+            return self._resolve_path(name, anywhere)
+        near = difflib.get_close_matches(name.lower(), entries, 1, 0.5)
+        raise UnknownModel(
+            f"There is no model {name[:200]!r}.",
+            f"Did you mean {near[0]}?" if near else "`models` and /api/models list what there is.",
+            valid=list(entries),
+        )
+
+    def default_for(self, task: str) -> Entry:
+        """The model that a task takes when the request names none. Raises UnknownModel."""
+        id_ = getattr(self._settings.default_models, _SERVED_BY.get(task, task), None)
+        if id_ is None:
+            valid = [entry.id for entry in self.entries().values() if entry.task == _SERVED_BY.get(task, task)]
+            raise UnknownModel(f"The task {task} has no default model.", "Name a model in the request.", valid=valid)
+        return self.resolve(str(id_))
+
+    def path_of(self, entry: Entry) -> Path:
+        """The model's file, checked. Raises ModelNotDownloaded or ModelBroken."""
+        if problem := self._problem(entry):
+            raise type(problem)(problem.detail, problem.remedy)  # a fresh one: the kept one would gather tracebacks
+        return entry.target
+
+    def notices(self) -> list[tuple[str, str, str]]:
+        """What a person should know of files in the model folders that are no models: file, detail, remedy."""
+        pieces = [file for file in self._folders.files() if is_split_by_hand(file.name)]
+        detail = "This is one piece of a model that was cut by hand; the pieces are not models."
+        return [(str(file), detail, how_to_join(file.name)) for file in pieces]
+
+    def _check_defaults(self) -> None:
+        for task, id_ in (("text", self._settings.default_models.text), ("music", self._settings.default_models.music)):
+            if id_ is not None and id_ not in (entries := self.entries()):
+                near = difflib.get_close_matches(id_, entries, 1, 0.5) or list(entries)[:1]
+                raise Configuration(
+                    f"`default_models.{task}` is {id_}, and there is no such model.",
+                    f"Did you mean {near[0]}? Or add {id_} under `models:`.",
+                )
+
+    def _problem(self, entry: Entry) -> TouchstoneError | None:
+        """Why the model cannot be used now, or None."""
+        if entry.refusal:
+            return entry.refusal
+        try:
+            facts = entry.target.stat()
+        except (OSError, ValueError) as error:
+            return absent(entry, error)
+        stamp = (facts.st_size, facts.st_mtime_ns)
+        known = self._checked.get(entry.target)
+        if known is None or known[0] != stamp:
+            self._checked[entry.target] = known = (stamp, check(entry, facts.st_size))
+        return known[1]
+
+    def _entry_of_file(self, file: Path) -> Entry:
+        entry = entry_for(slug(file), file, None, None)
+        if self._folders.hold(file):
+            return entry
+        refusal = ModelBroken(
+            f"{file} is a link to a place outside the model folders.",
+            "Add that folder to `model_folders`, or name the file under `models:` in the configuration.",
+        )
+        return replace(entry, refusal=refusal)
+
+    def _resolve_path(self, name: str, anywhere: bool) -> Entry:
+        if "\0" in name:
+            raise Validation("The model's path has a null byte.", "Send an id of /api/models.")
+        path = with_home(name) if anywhere else self._settings.models_dir / name
+        path = Path(os.path.abspath(path))  # noqa: PTH100, since Path.absolute keeps `..`
+        if not anywhere and (name.startswith(("\\\\", "//")) or not self._folders.hold(path)):
+            raise Validation(
+                "The model's path lies outside the model folders.",
+                "Name a model by its id, or let the configuration name its folder under `model_folders`.",
+            )
+        for entry in self.entries().values():
+            if entry.target == path:
+                return entry
+        if not path.exists():
+            raise UnknownModel(
+                f"There is no model file {name[:200]!r}.", "Correct the path.", valid=list(self.entries())
+            )
+        return entry_for(slug(path), path, None, None)

