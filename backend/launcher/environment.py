@@ -1,0 +1,135 @@
+"""A virtual environment that is either whole or made again: its stamp says for which requirements it stands."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.launcher import children
+from backend.launcher.console import SetupFailed, say
+from backend.launcher.lock import held
+from backend.launcher.packages import InstallFailed, install
+
+STAMP = "touchstone.json"
+MAKING = {"state": "making"}
+
+
+@dataclass(frozen=True)
+class Environment:
+    folder: Path
+    requirements: tuple[Path, ...]
+
+    @property
+    def python(self) -> Path:
+        return self.folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+
+    def ensure(self) -> Path:
+        """The environment's interpreter, after making or completing the environment where that is needed."""
+        if not self._is_current():
+            lock = self.folder.with_name(self.folder.name + ".lock")
+            waiting = f"Another launcher is preparing {self.folder.name}; waiting until it has finished ..."
+            with held(lock, lambda: say(waiting)):
+                if not self._is_current():  # the other launcher may have done it meanwhile
+                    self._make()
+        return self.python
+
+    def _is_current(self) -> bool:
+        stamp = self._stamp()
+        return stamp == self._finished(stamp.get("python")) and self._version() == stamp["python"]
+
+    def _make(self) -> None:
+        before = self._stamp()
+        if self._holds_another_system():
+            raise SetupFailed(
+                f"{self.folder} was made by {'WSL or Linux' if sys.platform == 'win32' else 'Windows'}.",
+                "One folder serves one system: use a second copy of the repository here (in WSL on its own disk, "
+                "which is faster too).",
+            )
+        if before == MAKING or (before and self._version() != before["python"]):
+            say(f"{self.folder.name} is not usable (an interrupted start, or another Python since): making it again.")
+            self._discard()
+        if not self.folder.exists() or not any(self.folder.iterdir()):
+            self._create()
+        elif not before and not self._can_be_adopted():
+            raise SetupFailed(
+                f"{self.folder} exists, was not made by this launcher, and has no Python 3.11 or newer with pip.",
+                "Rename or remove that folder and start again.",
+            )
+        self._write_stamp(MAKING)
+        files = " and ".join(str(file.relative_to(self.folder.parent)) for file in self.requirements)
+        say(f"Installing what {files} name{'s' if len(self.requirements) == 1 else ''}; this takes a minute or two ...")
+        try:
+            install(self.python, self.requirements)
+        except InstallFailed as error:
+            if error.early and before:
+                self._write_stamp(before)  # nothing was changed: an older requirements.txt still finds its environment
+            raise
+        self._show_repository()
+        self._write_stamp(self._finished(self._version()))
+
+    def _create(self) -> None:
+        say(f"Making {self.folder} with Python {sys.version.split()[0]} ...")
+        self.folder.mkdir(exist_ok=True)
+        self._write_stamp(MAKING)  # first of all, so that an interrupted run is recognised by the next
+        command = [sys.executable, "-I", "-m", "venv", str(self.folder)]
+        if children.run(command):
+            raise SetupFailed(
+                "No virtual environment could be made; the lines above say why.",
+                "On Debian and Ubuntu install python3-venv, elsewhere a complete Python 3.11 or newer; then start again.",
+            )
+
+    def _discard(self) -> None:
+        doomed = self.folder.with_name(self.folder.name + ".old")  # renamed first: removing is not atomic
+        shutil.rmtree(doomed, ignore_errors=True)
+        self.folder.rename(doomed)
+        shutil.rmtree(doomed)
+
+    def _show_repository(self) -> None:
+        """Lets `python -I -m backend` find the package from any working folder, by a path that survives a move."""
+        code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+        packages = Path(subprocess.check_output([str(self.python), "-I", "-c", code], text=True).strip())
+        relative = os.path.relpath(self.folder.parent, packages.resolve())
+        (packages / "touchstone.pth").write_text(relative + "\n", encoding="utf-8")
+
+    def _finished(self, python: str | None) -> dict[str, Any]:
+        content = b"\0".join(file.read_bytes() for file in self.requirements)
+        return {"state": "ready", "requirements": hashlib.sha256(content).hexdigest(), "python": python}
+
+    def _stamp(self) -> dict[str, Any]:
+        try:
+            stamp = json.loads((self.folder / STAMP).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError):
+            return MAKING
+        return stamp if isinstance(stamp, dict) and ("python" in stamp or stamp == MAKING) else MAKING
+
+    def _write_stamp(self, stamp: dict[str, Any]) -> None:
+        fresh = self.folder / (STAMP + ".new")
+        fresh.write_text(json.dumps(stamp) + "\n", encoding="utf-8")
+        fresh.replace(self.folder / STAMP)
+
+    def _version(self) -> str | None:
+        """X.Y of the environment's interpreter, or None if it does not run, as when its base was replaced."""
+        code = "import sys; print('%d.%d' % sys.version_info[:2])"
+        return self._answer("-S", "-c", code)
+
+    def _can_be_adopted(self) -> bool:
+        version = self._version()
+        new_enough = version is not None and tuple(map(int, version.split("."))) >= (3, 11)
+        return new_enough and self._answer("-m", "pip", "--version") is not None
+
+    def _answer(self, *arguments: str) -> str | None:
+        try:
+            run = subprocess.run([str(self.python), "-I", *arguments], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        return run.stdout.strip()
+
+    def _holds_another_system(self) -> bool:
+        return (self.folder / ("bin" if sys.platform == "win32" else "Scripts")).is_dir()

@@ -1,0 +1,84 @@
+"""What pip's last words mean: the one line that tells, and what to do about it."""
+
+import platform
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WHEN_BEHIND_A_PROXY = "Behind a proxy set HTTPS_PROXY=http://HOST:PORT first."
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One family of failures, recognised by its words; `early` ones happen before pip changes anything."""
+
+    words: str
+    detail: str
+    remedy: str
+    early: bool = True
+
+
+def _unavailable() -> str:
+    return (
+        f"No ready-made package fits Python {platform.python_version()} on {sys.platform} {platform.machine()}; "
+        "use a 64-bit Python 3.11, 3.12 or 3.13 on Windows, Linux (glibc 2.28 or newer) or macOS, and start again."
+    )
+
+
+CAUSES = (
+    Cause(
+        r"CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|certificate verify failed|TLS CA certificate bundle",
+        "The package index's certificate could not be checked",
+        "If your network inspects TLS, set PIP_CERT and SSL_CERT_FILE to the file that holds its CA certificate (PEM), "
+        "and start again.",
+    ),
+    Cause(
+        r"ProxyError|Cannot connect to proxy|Tunnel connection failed|407 Proxy",
+        "The proxy did not let the packages through",
+        "Correct HTTPS_PROXY (http://USER:PASSWORD@HOST:PORT), or unset it, and start again.",
+    ),
+    Cause(
+        r"No space left on device|\[Errno 28\]|not enough space on the disk",
+        "The disk is full",
+        "Free about 1 GB and start again.",
+        early=False,
+    ),
+    Cause(
+        r"name resolution|Name or service not known|getaddrinfo failed|nodename nor servname|Network is unreachable"
+        r"|No route to host|Connection refused|NewConnectionError|NameResolutionError|ConnectTimeout|ReadTimeout"
+        r"|Read timed out|timed out|Connection aborted|Connection reset",
+        "The first start needs the network, to fetch the packages, and it was not reached",
+        f"Connect this machine and start again; later starts need no network. {WHEN_BEHIND_A_PROXY}",
+    ),
+    Cause(
+        r"No matching distribution|Could not find a version|not a supported wheel|ResolutionImpossible",
+        "A package is not to be had for this Python",
+        _unavailable(),
+    ),
+    Cause(
+        r"Permission denied|\[Errno 13\]|Access is denied|Read-only file system",
+        "A file could not be written",
+        "Keep the repository in a folder that you own, close programs that use its .venv, and start again.",
+        early=False,
+    ),
+)
+OTHER = Cause("", "pip could not install the packages", "Mend what the line above names, and start again.", early=False)
+
+
+def diagnose(lines: Sequence[str]) -> tuple[Cause, str]:
+    """The cause and the last line that shows it, shortened to its telling part."""
+    for cause in CAUSES:
+        for line in reversed(lines):
+            if re.search(cause.words, line):
+                return cause, _shortened(line)
+    errors = [line for line in lines if line.startswith("ERROR")] or [line for line in lines if line.strip()]
+    return OTHER, _shortened(errors[-1]) if errors else "it said nothing"
+
+
+def _shortened(line: str) -> str:
+    telling = re.sub(r"^(ERROR|WARNING):\s*", "", line.strip())
+    inner = re.search(r"connection broken by '?\"?\w+\((.*)\)'?\"?: /", telling)
+    if inner:
+        telling = re.sub(r"^.*?>: |^[\"']|[\"']$", "", inner[1])
+    return telling if len(telling) <= 300 else telling[:297] + "..."

@@ -1,0 +1,90 @@
+"""The start flow: default model, server, health, address, browser, and then to wait for the end."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from backend.launcher import browser, children, options
+from backend.launcher.console import SetupFailed, say
+from backend.launcher.server import Server
+
+READY_LIMIT_S = 180.0
+PATIENCE_S = 5.0  # after this long without health, and each time again, the user is told what is being waited for
+
+
+def backend(python: Path, *words: str) -> list[str]:
+    """The command line of a verb: isolated from the caller's folder and PYTHON variables, UTF-8 on every system."""
+    return [str(python), "-I", "-u", "-X", "utf8", "-m", "backend", *words]
+
+
+def start(python: Path, arguments: Sequence[str], ready_limit_s: float = READY_LIMIT_S) -> int:
+    own = options.parse(arguments)
+    if own.gpu not in ("auto", "none"):
+        say(f"This version installs no GPU runtime, so --gpu {own.gpu} changes nothing: the CPU serves.")
+    code = _fetch_default_model(python, own.rest)
+    if code:
+        return code
+    server = Server(backend(python, "serve", *own.rest))
+    try:
+        server.start()
+        if _wait_until_healthy(server, ready_limit_s):
+            _welcome(server.url or "", own.browser)
+        elif not server.stopping:
+            say(f"The server ended before it was ready, with exit code {server.wait()}; what it said stands above.")
+        return server.wait()
+    finally:
+        server.stop()
+        server.wait()
+
+
+def _fetch_default_model(python: Path, rest: Sequence[str]) -> int:
+    """Exit code 2 (wrong usage or configuration) ends the start; without a model the server still serves others."""
+    command = backend(python, "models", "fetch-default", *_shared_flags(rest))
+    code = children.run(command)
+    if code == 2:
+        return code
+    if code:
+        say("The default model is not here, so the server starts without it; the next start tries again.")
+    return 0
+
+
+def _shared_flags(rest: Sequence[str]) -> list[str]:
+    """Those of the server's flags that say where models lie."""
+    shared: list[str] = []
+    for word, following in zip(rest, [*rest[1:], ""], strict=True):
+        name, equals, _ = word.partition("=")
+        if name in ("--config", "--data-dir"):
+            shared += [word] if equals else [word, following]
+    return shared
+
+
+def _wait_until_healthy(server: Server, limit_s: float) -> bool:
+    began = said = time.monotonic()
+    while server.exit_code() is None and not server.stopping:
+        if server.healthy():
+            return True
+        now = time.monotonic()
+        if now - began > limit_s:
+            missing = "did not listen" if server.url is None else f"did not answer at {server.url}"
+            raise SetupFailed(
+                f"The server {missing} within {limit_s:.0f} s, so it is stopped.",
+                "Its log above says more; start again, or run `doctor` in place of the start.",
+            )
+        if now - said > PATIENCE_S:
+            said = now
+            missing = "to listen" if server.url is None else f"until {server.url} answers"
+            say(f"Waiting for the server {missing} ({now - began:.0f} s) ...")
+        time.sleep(0.05)
+    return False
+
+
+def _welcome(url: str, wanted: bool) -> None:
+    sys.stdout.write(f"Touchstone is ready: {url}\n")
+    sys.stdout.flush()
+    if not wanted:
+        return
+    if browser.open_page(url):
+        say("The page opens in your browser; Ctrl-C here stops the server.")
+    else:
+        say("No display was found to open a browser on: open the address above. Ctrl-C here stops the server.")
