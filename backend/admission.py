@@ -1,0 +1,59 @@
+"""What is checked before a generation job is accepted, and the complete request that is stored."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backend import errors
+from backend.engines import engines
+from backend.requests import GenerateRequest, parse_options, served_tasks
+
+if TYPE_CHECKING:
+    from backend.core import Core
+
+
+def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
+    """The request with its defaults filled in.
+
+    Raises Validation, UnknownModel, UnknownDevice, ModelNotDownloaded, ModelBroken, and under the policy `never`
+    DeviceNotReady or Quarantined.
+    """
+    catalogue = manager.catalogue
+    entry = catalogue.resolve(asked.model) if asked.model else catalogue.default_for(asked.task or "text")
+    task = asked.task or entry.task
+    if task != entry.task or task not in served_tasks():
+        raise errors.Validation(
+            f"The model {entry.id} does {entry.task}, not {task!r}.",
+            f"Leave task out, or choose a model for it; tasks of this version: {', '.join(served_tasks())}.",
+        )
+    if asked.engine and asked.engine not in engines():
+        raise errors.Validation(f"There is no engine {asked.engine!r}.", f"Engines: {', '.join(engines())}.")
+    if asked.inputs:
+        raise errors.Validation(f"inputs: a {task} job takes no files.", "Leave inputs out.")
+    if asked.prompt is None and asked.messages is None:
+        raise errors.Validation("The request has neither prompt nor messages.", "Send one of the two.")
+    options = parse_options(task, asked.options, manager.settings.text.max_tokens)
+    catalogue.path_of(entry)
+    resolution = manager.resolve(asked.asked_device, task, asked.engine)
+    if asked.fallback == "never" and not manager.probes.probing:
+        _refuse_unready(manager, resolution.resolved, asked.asked_device)
+    return {
+        **asked.model_dump(include={"fallback", "engine", "prompt", "messages"}),
+        "task": task,
+        "model": entry.id,
+        "device": asked.asked_device,
+        "options": options,
+    }
+
+
+def _refuse_unready(manager: Core, resolved: str | None, asked: str) -> None:
+    if resolved is None:
+        raise errors.DeviceNotReady(
+            f"No device stands behind {asked!r}.", "Choose one of the ready devices in /api/devices."
+        )
+    device = manager.device(resolved)
+    if device.state != "ready":
+        kind = errors.Quarantined if device.state == "quarantined" else errors.DeviceNotReady
+        raise kind(
+            f"The device {resolved} is {device.state}: {device.reason}", device.remedy or "Choose another device."
+        )

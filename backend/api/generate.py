@@ -1,0 +1,105 @@
+"""POST /api/generate: wait for the result, take the job and go, or follow its events as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request
+from fastapi.responses import JSONResponse, Response
+
+from backend.api import sse
+from backend.api.deps import Caller, Manager, RespondAsync, events_or, problems
+from backend.api.jobs import accepted
+from backend.api.problems import respond, respond_problem
+from backend.errors import JobCancelled, Validation
+from backend.jobs import LiveJob
+from backend.manager import ModelManager
+from backend.requests import GenerateRequest
+from backend.types import Job, Problem
+
+router = APIRouter(prefix="/api", tags=["generate"])
+
+
+@router.post(
+    "/generate",
+    response_model=Job,
+    responses={
+        200: events_or({"description": "The finished job, or with `stream` its events"}),
+        202: {"model": Job},
+        **problems(409, 429, 502, 503, 504, 507),
+    },
+)
+async def generate(
+    body: GenerateRequest,
+    request: Request,
+    manager: Manager,
+    caller: Caller,
+    respond_async: RespondAsync,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+) -> Response:
+    """Generates on the device asked for. Leaving a waiting or streaming request cancels the job."""
+    if body.stream and respond_async:
+        raise Validation("stream and Prefer: respond-async exclude each other.", "Leave one of the two out.")
+    job = await manager.submit(body, caller, idempotency_key)
+    if isinstance(job, str):
+        return await _known(manager, job, body.stream, respond_async)
+    if respond_async:
+        return accepted(job)
+    if body.stream:
+        return sse.stream(job.follow(), _headers(job.id), job.cancelling.set)
+    if not await _ended(job, request):
+        job.cancelling.set()
+    await job.ended.wait()
+    return _answer(job.view())
+
+
+async def _known(manager: ModelManager, job_id: str, stream: bool, respond_async: bool) -> Response:
+    """The answer to a repeated Idempotency-Key: the same job, which the repeat does not own and so never cancels."""
+    if respond_async:
+        return JSONResponse(
+            await manager.book.view(job_id), 202, headers=_headers(job_id) | {"Location": f"/api/jobs/{job_id}"}
+        )
+    events = await manager.follow(job_id)
+    assert events is not None, "after nothing there is always an event to come"
+    if stream:
+        return sse.stream(events, _headers(job_id))
+    async for _ in events:
+        pass
+    return _answer(await manager.book.view(job_id))
+
+
+async def _ended(job: LiveJob, request: Request) -> bool:
+    """Waits for the job's end; False if the caller left before."""
+    ending = asyncio.ensure_future(job.ended.wait())
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait({ending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        return ending.done()
+    finally:
+        ending.cancel()
+        leaving.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _answer(view: dict[str, Any]) -> Response:
+    """The finished job as HTTP: 200 when done, else the problem with the job beside it."""
+    headers = _headers(view["id"])
+    if view["status"] == "done":
+        return JSONResponse(view, headers=headers)
+    if view["error"]:
+        return respond_problem(Problem(**view["error"]), headers, job=view)
+    detail = (
+        "The job was cancelled."
+        if view["status"] == "cancelled"
+        else "The server stops; the job runs after its next start."
+    )
+    return respond(JobCancelled(detail, "Run it again if you want its result."), headers, job=view)
+
+
+def _headers(job_id: str) -> dict[str, str]:
+    return {"X-Job-Id": job_id}

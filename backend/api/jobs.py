@@ -1,0 +1,82 @@
+"""The jobs: the history, one job, its events, and what can be done to it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_args
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import JSONResponse
+
+from backend.api import sse
+from backend.api.deps import After, Caller, Manager, events_or, problems
+from backend.errors import Validation
+from backend.jobs import LiveJob
+from backend.requests import Name, Strict
+from backend.types import Job, JobStatus
+
+router = APIRouter(prefix="/api/jobs", tags=["jobs"])
+PAGE, PAGE_LIMIT = 50, 200
+
+
+class Rerun(Strict):
+    """The device may differ from the first run's."""
+
+    device: Name | None = None
+
+
+def accepted(job: LiveJob) -> JSONResponse:
+    """202 with the job and where to find it."""
+    return JSONResponse(job.view(), 202, headers={"Location": f"/api/jobs/{job.id}", "X-Job-Id": job.id})
+
+
+@router.get("", responses=problems())
+async def list_jobs(
+    manager: Manager,
+    status: str | None = None,
+    task: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT)] = PAGE,
+    before: str | None = None,
+) -> dict[str, Any]:
+    """Jobs, newest first; `status` may name several, with commas."""
+    statuses = status.split(",") if status else []
+    if unknown := [name for name in statuses if name not in get_args(JobStatus)]:
+        raise Validation(f"status: {unknown[0][:50]!r} is not known.", f"Known: {', '.join(get_args(JobStatus))}.")
+    return await manager.book.views(statuses, task, limit, before)
+
+
+@router.get("/{job_id}", response_model=Job, responses=problems())
+async def read_job(job_id: str, manager: Manager) -> JSONResponse:
+    """One job, whole."""
+    return JSONResponse(await manager.book.view(job_id))
+
+
+@router.get(
+    "/{job_id}/events",
+    response_class=Response,
+    responses={200: events_or(), 204: {"description": "The end was seen"}, **problems()},
+)
+async def follow_job(job_id: str, manager: Manager, after: After) -> Response:
+    """The job's events as SSE, from `Last-Event-ID` or `?after=`; leaving never cancels."""
+    events = await manager.follow(job_id, after)
+    if events is None:
+        return Response(status_code=204)
+    return sse.stream(events, {"X-Job-Id": job_id})
+
+
+@router.post("/{job_id}/cancel", status_code=202, response_model=Job, responses=problems(409))
+async def cancel_job(job_id: str, manager: Manager) -> JSONResponse:
+    """Asks the job to end; what it has made so far stays."""
+    return JSONResponse(await manager.book.cancel(job_id), 202)
+
+
+@router.post("/{job_id}/rerun", status_code=202, response_model=Job, responses=problems(409, 429))
+async def rerun_job(job_id: str, manager: Manager, caller: Caller, body: Rerun | None = None) -> JSONResponse:
+    """A new job with the same request."""
+    return accepted(await manager.rerun(job_id, body.device if body else None, caller))
+
+
+@router.delete("/{job_id}", status_code=204, responses=problems(409))
+async def delete_job(job_id: str, manager: Manager) -> Response:
+    """Forgets an ended job, with its artifacts."""
+    await manager.book.delete(job_id)
+    return Response(status_code=204)

@@ -1,0 +1,98 @@
+"""Turns every error into HTTP: problem+json with status, code, reason and remedy."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from backend import errors
+from backend.errors import TouchstoneError
+from backend.problems import problem_of
+from backend.requests import explained
+from backend.types import Problem
+
+log = logging.getLogger(__name__)
+MEDIA_TYPE = "application/problem+json"
+PROBLEM: dict[str, Any] = {
+    "description": "A problem, with reason and remedy",
+    "content": {MEDIA_TYPE: {"schema": {"type": "object"}}},
+}
+
+
+class ProblemResponse(JSONResponse):
+    """A problem document."""
+
+    media_type = MEDIA_TYPE
+
+
+def respond(error: TouchstoneError, headers: dict[str, str] | None = None, **extra: Any) -> Response:
+    """The answer for an error."""
+    headers = dict(headers or {})
+    if (seconds := error.extra.get("retry_after_s")) is not None:
+        headers["Retry-After"] = str(int(seconds))
+    if isinstance(error, errors.Unauthorized):
+        headers["WWW-Authenticate"] = "Bearer"
+    return respond_problem(problem_of(error), headers, **error.extra, **extra)
+
+
+def respond_problem(problem: Problem, headers: dict[str, str] | None = None, **extra: Any) -> Response:
+    """The answer for a problem document, such as the one a job ended with."""
+    return ProblemResponse({**extra, **asdict(problem)}, problem.status, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    """Makes every failure of a route come out through this file."""
+
+    @app.exception_handler(TouchstoneError)
+    async def _ours(request: Request, error: TouchstoneError) -> Response:
+        return respond(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def _shape(request: Request, error: RequestValidationError) -> Response:
+        return respond(_of_shape(request, error))
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> Response:
+        return respond(_of_http(request, error), dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def _unforeseen(request: Request, error: Exception) -> Response:
+        log.error("a request failed in a way nobody foresaw", exc_info=error, extra={"path": request.url.path})
+        detail = "The server failed in a way that it did not foresee; its log has the details."
+        return respond(errors.Internal(detail, "Try again; if it repeats, report the log."))
+
+
+def _of_shape(request: Request, error: RequestValidationError) -> TouchstoneError:
+    found = error.errors()
+    if any(
+        item["type"] == "json_invalid" or (item["loc"] == ("body",) and item["type"] == "missing") for item in found
+    ):
+        return bad_json()
+    route = request.scope.get("route")
+    field = getattr(route, "body_field", None)
+    known = getattr(getattr(getattr(field, "field_info", None), "annotation", None), "model_fields", {})
+    return explained(found, known)
+
+
+def _of_http(request: Request, error: HTTPException) -> TouchstoneError:
+    path = request.url.path[:200]
+    if error.status_code == 404:
+        return errors.NotFound(f"There is nothing at {path!r}.", "See /docs for what there is.")
+    if error.status_code == 405:
+        return errors.MethodNotAllowed(f"{request.method} is not allowed at {path!r}.", "See /docs for what is.")
+    if error.status_code == 400:
+        return bad_json()
+    return errors.Internal(str(error.detail), "Try again; if it repeats, report the server's log.")
+
+
+def bad_json() -> errors.BadJson:
+    """The refusal for a body that is empty, not UTF-8 or not JSON."""
+    return errors.BadJson(
+        "The body is not a JSON text in UTF-8.", "Send a JSON object with Content-Type: application/json."
+    )

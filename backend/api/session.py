@@ -1,0 +1,31 @@
+"""POST /api/session: the page exchanges the token for a cookie, since EventSource and audio send no headers."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from backend import errors
+from backend.api.deps import Manager, problems
+from backend.api.guard import COOKIE, same, session_of
+from backend.requests import Strict
+
+router = APIRouter(prefix="/api", tags=["session"])
+
+
+class Session(Strict):
+    """The token as it was set at the start of the server."""
+
+    token: str
+
+
+@router.post("/session", status_code=204, responses=problems(401))
+async def open_session(body: Session, manager: Manager) -> Response:
+    """Sets the cookie that stands for the token. Where no token is set, nothing needs one."""
+    token = manager.settings.server.token
+    if token and not same(body.token, token):
+        raise errors.Unauthorized("That is not this server's token.", "Use the token that the server was started with.")
+    answer = Response(status_code=204)
+    if token:
+        answer.set_cookie(COOKIE, session_of(token), httponly=True, samesite="strict")
+    return answer

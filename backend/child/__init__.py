@@ -1,0 +1,1 @@
+"""The program inside a child process, started by any environment's Python, and the wire it speaks."""

@@ -1,0 +1,36 @@
+"""`python -I backend/child probe RUNTIME | run | fetch …`: a folder program, since `-m` does not work under `-I`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one of the child's programs and returns its exit code."""
+    # Under -I the first entry is this folder, whose file names must not hide other packages' modules.
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    from backend.child import process
+
+    program, rest = arguments[0], arguments[1:]
+    if program == "fetch":
+        from backend.child import fetch
+
+        process.die_with_parent()
+        return fetch.main(rest)
+    from backend.child.wire import claim_stdio
+
+    channel = claim_stdio()
+    process.die_with_parent()
+    process.lower_priority()
+    if program == "probe":
+        from backend.child import probe
+
+        return probe.main(channel, rest)
+    from backend.child import run
+
+    return run.main(channel)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

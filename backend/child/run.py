@@ -1,0 +1,136 @@
+"""The worker program: holds one loaded model and runs jobs on it, one after the other.
+
+Parent → child: `load {engine, request}`, `run {job, request}`, `cancel {job}`. Child → parent: `hello`, `beat`,
+`loaded`, `started`, `progress`, `token`, `done`, `failed {job?, code, detail, remedy, extra}`. EOF ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+from dataclasses import asdict
+from typing import Any
+
+from backend.child import process
+from backend.child.wire import WIRE_VERSION, Channel, Header, WireError
+from backend.engines import LoadRequest, RunRequest, Session, load_engine
+from backend.errors import TouchstoneError
+
+BEAT_S = 1.0
+
+
+def main(channel: Channel) -> int:
+    """Serves the parent until stdin ends."""
+    program = _Program(channel)
+    channel.send({"op": "hello", "wire": WIRE_VERSION, "pid": os.getpid(), "python": sys.version.split()[0]})
+    threading.Thread(target=program.listen, daemon=True).start()
+    threading.Thread(target=program.beat, daemon=True).start()
+    program.work()
+    return 0
+
+
+class _Program:
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._orders: queue.SimpleQueue[Header] = queue.SimpleQueue()
+        self._cancelled: set[str] = set()
+        self._session: Session | None = None
+
+    def listen(self) -> None:
+        """Reads orders. At the end of stdin, or of sense, the process goes at once, whatever native code does."""
+        try:
+            while received := self._channel.receive():
+                header = received[0]
+                if header["op"] == "cancel":
+                    self._cancelled.add(header["job"])
+                else:
+                    self._orders.put(header)
+        except (OSError, WireError):
+            pass
+        os._exit(0)
+
+    def beat(self) -> None:
+        """Says that the interpreter is alive; whether the work advances is seen from its own frames."""
+        while True:
+            time.sleep(BEAT_S)
+            self._channel.send({"op": "beat", "resident_bytes": process.resident_bytes()})
+
+    def work(self) -> None:
+        """Carries out the orders in turn. Any failure becomes a frame; only the process's death is silent."""
+        while True:
+            order = self._orders.get()
+            job = order.get("job")
+            try:
+                if order["op"] == "load":
+                    self._load(order)
+                else:
+                    self._run(order)
+            except TouchstoneError as error:
+                self._fail(job, error.code, error.detail, error.remedy, error.extra)
+            except MemoryError as error:
+                remedy = "Close other programs or choose a smaller model."
+                self._fail(job, "out_of_memory", f"The worker ran out of memory: {error}", remedy, {})
+            except Exception as error:  # noqa: BLE001 (the border of the process: the parent decides what it means)
+                code = "model_load_failed" if job is None else "worker_crashed"
+                remedy = "Try again; if it repeats, run `doctor` and report its output."
+                self._fail(job, code, f"{type(error).__name__}: {error}", remedy, {})
+
+    def _load(self, order: Header) -> None:
+        before = process.resident_bytes()
+        self._session = load_engine(order["engine"]).load(LoadRequest(**order["request"]))
+        self._channel.send(
+            {
+                "op": "loaded",
+                "placement": asdict(self._session.placement),
+                "threads": self._session.threads,
+                "versions": {**self._session.versions, "python": sys.version.split()[0]},
+                "before_bytes": before,
+                "resident_bytes": process.resident_bytes(),
+            }
+        )
+
+    def _run(self, order: Header) -> None:
+        job = order["job"]
+        assert self._session is not None, "the parent loads before it runs"
+        process.reset_peak()
+        before = process.resident_bytes()
+        start = time.perf_counter()
+        first_token_s: float | None = None
+        self._channel.send({"op": "started", "job": job})
+
+        def emit(event: str, data: dict[str, Any]) -> bool:
+            nonlocal first_token_s
+            if event == "token" and first_token_s is None:
+                first_token_s = time.perf_counter() - start
+            self._channel.send({"op": event, "job": job, **data})
+            return job in self._cancelled
+
+        cancelled_early = job in self._cancelled
+        result = None if cancelled_early else self._session.run(RunRequest(**order["request"]), emit)
+        self._channel.send(
+            {
+                "op": "done",
+                "job": job,
+                "cancelled": job in self._cancelled,
+                "counts": result.counts if result else {},
+                "finish_reason": result.finish_reason if result else "cancelled",
+                "chat_template": result.chat_template if result else None,
+                "run_s": time.perf_counter() - start,
+                "first_token_s": first_token_s,
+                "memory": {
+                    "before_bytes": before,
+                    "peak_bytes": process.peak_bytes(),
+                    "after_bytes": process.resident_bytes(),
+                },
+            }
+        )
+        self._cancelled.discard(job)
+
+    def _fail(self, job: str | None, code: str, detail: str, remedy: str, extra: dict[str, Any]) -> None:
+        self._cancelled.discard(job or "")
+        self._channel.send(
+            {"op": "failed", "job": job, "code": code, "detail": detail, "remedy": remedy, "extra": extra}
+        )

@@ -1,0 +1,161 @@
+"""The command line's way to the manager: through the running server of the data folder, or one of its own meanwhile.
+
+Two owners of one data folder would spoil it, so a verb never opens the folder while a server has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+import httpx
+
+from backend.datafolder import DataFolder
+from backend.errors import from_code
+from backend.manager import ModelManager
+from backend.reports import device_list
+from backend.requests import parse_request
+from backend.settings import Settings
+from backend.types import Event
+
+CALLER = "command line"
+
+
+class Client(Protocol):
+    """What the verbs ask for, wherever the manager is."""
+
+    async def devices(self) -> dict[str, Any]: ...
+    async def jobs(self, **query: Any) -> dict[str, Any]: ...
+    async def job(self, job_id: str) -> dict[str, Any]: ...
+    async def cancel(self, job_id: str) -> None: ...
+    def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]: ...
+
+
+@contextlib.asynccontextmanager
+async def connect(settings: Settings) -> AsyncIterator[Client]:
+    """A client for the data folder of the settings. Raises Configuration when a server holds it and does not answer."""
+    url = await running_server(settings)
+    if url:
+        headers = {"X-Client-Id": CALLER}
+        if settings.server.token:
+            headers["Authorization"] = f"Bearer {settings.server.token}"
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=None, trust_env=False) as http:
+            yield Remote(http)
+        return
+    manager = ModelManager(settings)
+    await manager.start()
+    try:
+        yield Local(manager)
+    finally:
+        await manager.stop()
+
+
+async def running_server(settings: Settings) -> str | None:
+    """The address of the server that holds the data folder, if one answers there."""
+    url = (DataFolder(settings.data_dir).holder() or {}).get("url")
+    if not url:
+        return None
+    with contextlib.suppress(httpx.HTTPError):
+        async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
+            if (await http.get(f"{url}/api/health")).status_code == 200:
+                return str(url)
+    return None
+
+
+class Remote:
+    """A manager behind HTTP."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def devices(self) -> dict[str, Any]:
+        """The device list, once nothing is being probed."""
+        return await self._ask("GET", "/api/devices", params={"wait_s": 120})
+
+    async def jobs(self, **query: Any) -> dict[str, Any]:
+        """A page of jobs."""
+        return await self._ask(
+            "GET", "/api/jobs", params={key: value for key, value in query.items() if value is not None}
+        )
+
+    async def job(self, job_id: str) -> dict[str, Any]:
+        """One job."""
+        return await self._ask("GET", f"/api/jobs/{job_id}")
+
+    async def cancel(self, job_id: str) -> None:
+        """Asks a job to end."""
+        await self._ask("POST", f"/api/jobs/{job_id}/cancel")
+
+    async def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]:
+        """Runs a job and yields its events; leaving cancels it."""
+        async with self._http.stream("POST", "/api/generate", json={**body, "stream": True}) as answer:
+            if answer.status_code != 200:
+                await answer.aread()
+                raise _error(answer)
+            async for event in _events(answer.aiter_lines()):
+                yield event
+
+    async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        answer = await self._http.request(method, path, **options)
+        if answer.status_code >= 400:
+            raise _error(answer)
+        found: dict[str, Any] = answer.json() if answer.content else {}
+        return found
+
+
+class Local:
+    """A manager in this process."""
+
+    def __init__(self, manager: ModelManager) -> None:
+        self._manager = manager
+
+    async def devices(self) -> dict[str, Any]:
+        """The device list, once nothing is being probed."""
+        await self._manager.probes.settled()
+        return device_list(self._manager)
+
+    async def jobs(self, **query: Any) -> dict[str, Any]:
+        """A page of jobs."""
+        status = query.get("status")
+        return await self._manager.book.views(
+            status.split(",") if status else [], query.get("task"), query.get("limit") or 50, query.get("before")
+        )
+
+    async def job(self, job_id: str) -> dict[str, Any]:
+        """One job."""
+        return await self._manager.book.view(job_id)
+
+    async def cancel(self, job_id: str) -> None:
+        """Asks a job to end."""
+        await self._manager.book.cancel(job_id)
+
+    async def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]:
+        """Runs a job and yields its events; leaving cancels it."""
+        job = await self._manager.submit(parse_request(body), CALLER)
+        assert not isinstance(job, str), "only a request with an Idempotency-Key gives an id"
+        try:
+            async for event in job.follow():
+                yield event
+        finally:
+            job.cancelling.set()
+
+
+def _error(answer: httpx.Response) -> Exception:
+    problem = answer.json()
+    return from_code(problem["code"], problem["detail"], problem["remedy"])
+
+
+async def _events(lines: AsyncIterator[str]) -> AsyncIterator[Event]:
+    """Server-sent events as this server writes them: one `data` line each."""
+    fields: dict[str, str] = {}
+    async for line in lines:
+        if line.startswith(":"):
+            continue
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif fields:
+            yield Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+            fields = {}

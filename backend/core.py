@@ -1,0 +1,187 @@
+"""The owner's working half: devices and their proofs, models, lanes, workers and jobs, on one event loop.
+
+`manager.py` adds the synchronous methods for Python programs; both halves are one object, ModelManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from backend import children, errors
+from backend.admission import admitted
+from backend.book import JobBook
+from backend.catalogue import Catalogue
+from backend.datafolder import BEAT_S, DataFolder
+from backend.devices import backends
+from backend.jobs import LiveJob, new_row
+from backend.lanes import Lane
+from backend.pool import Pool
+from backend.probes import Probes
+from backend.requests import GenerateRequest, options_schema, served_tasks
+from backend.resolving import Resolution, resolve, unreachable
+from backend.running import Run
+from backend.settings import Settings, load_settings
+from backend.store import Store
+from backend.types import Device, Event, Hardware, Model
+
+
+class Core:
+    """Owns everything. `start` and `stop` belong to one event loop; all other methods run on it."""
+
+    def __init__(self, settings: Settings | None = None, spawn: children.Spawn = children.spawn) -> None:
+        self.settings = settings or load_settings()
+        self.catalogue = Catalogue(self.settings, lambda task: options_schema(task, self.settings.text.max_tokens))
+        self.folder = DataFolder(self.settings.data_dir)
+        self.book = JobBook(Store(self.settings.data_dir / "jobs.sqlite3"))
+        self._pythons = {"base": sys.executable}
+        self._spawn = spawn
+        self._lanes: dict[str, Lane] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._keyed = asyncio.Lock()
+        self._started_at = time.monotonic()
+
+    async def start(self) -> None:
+        """Takes the data folder, opens the history, goes on with queued jobs and begins the proofs.
+
+        Raises Configuration when the folder is held or unusable.
+        """
+        self.folder.take()
+        supervision = self.settings.supervision
+        self.probes = Probes(self._pythons, supervision.probe_s, self._spawn, self.lane)
+        self.pool = Pool(self.settings, self._pythons, self._spawn)
+        try:
+            for job in await self.book.open():
+                self._resume(job)
+        except BaseException:
+            self.folder.give_back()
+            raise
+        self._in_background(self.probes.round())
+        self._in_background(self._beat())
+
+    async def stop(self) -> None:
+        """Interrupts running jobs, ends all children and gives the folder back; takes a few seconds at most."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await asyncio.gather(self.book.close(), self.pool.close())
+        self.folder.give_back()
+
+    @property
+    def uptime_s(self) -> float:
+        """Seconds since the manager was made."""
+        return time.monotonic() - self._started_at
+
+    # Devices
+
+    def known_devices(self) -> list[Device]:
+        """All devices found so far, as the user's settings allow them."""
+        return [self._allowed(device) for device in self.probes.devices.values()]
+
+    def device(self, id_: str) -> Device:
+        """One device; a well-formed id with nothing behind it gives one that is `unavailable`."""
+        if found := self.probes.devices.get(id_):
+            return self._allowed(found)
+        return unreachable(id_, backends()[id_.partition(":")[0]])
+
+    def hardware(self) -> list[Hardware]:
+        """The hardware behind the devices found so far."""
+        return list(self.probes.hardware.values())
+
+    def lane(self, hardware_id: str) -> Lane:
+        """The lane of a hardware id."""
+        return self._lanes.setdefault(hardware_id, Lane(hardware_id))
+
+    def resolve(self, asked: str, task: str = "text", engine: str | None = None) -> Resolution:
+        """The device for a word. Raises UnknownDevice, Validation."""
+        word = self.settings.device if asked == "auto" else asked
+        known = {device.id: device for device in self.known_devices()}
+        return resolve(word, known, self.hardware(), task=task, engine=engine)
+
+    def refresh(self, asked: str | None = None) -> None:
+        """Probes one device or all again. Raises UnknownDevice."""
+        self._in_background(self.probes.round(self.resolve(asked).resolved if asked else None))
+
+    # Models
+
+    def models(self) -> list[Model]:
+        """The models on offer and the state of their files."""
+        return self.catalogue.models()
+
+    # Jobs
+
+    async def submit(self, asked: GenerateRequest, caller: str, key: str | None = None) -> LiveJob | str:
+        """Accepts a generation job, or gives the id of the one that the same Idempotency-Key made.
+
+        Raises QueueFull, DiskFull, and what `admitted` raises.
+        """
+        if key is None:
+            return await self._accept(asked, caller, {})
+        async with self._keyed:
+            text = json.dumps(asked.model_dump(exclude={"stream"}), sort_keys=True)
+            request_hash = hashlib.sha256(text.encode()).hexdigest()
+            if known := await self.book.with_key(key, request_hash):
+                return known
+            return await self._accept(asked, caller, {"idempotency_key": key, "request_hash": request_hash})
+
+    async def rerun(self, job_id: str, device: str | None, caller: str) -> LiveJob:
+        """Accepts the same request again. Raises UnknownJob, and what `submit` raises."""
+        view = await self.book.view(job_id)
+        if view["task"] not in served_tasks():
+            raise errors.Validation(f"A {view['task']} job cannot be run again.", "Ask for the work itself again.")
+        request = {name: value for name, value in view["request"].items() if name in GenerateRequest.model_fields}
+        asked = GenerateRequest.model_validate({**request, **({"device": device} if device else {})})
+        return await self._accept(asked, caller, {})
+
+    async def follow(self, job_id: str, after: int = 0) -> AsyncIterator[Event] | None:
+        """Events of a job; None when the terminal one is at or below `after`. Raises UnknownJob."""
+        return await self.book.follow(job_id, after)
+
+    async def _accept(self, asked: GenerateRequest, caller: str, key: Mapping[str, Any]) -> LiveJob:
+        request = admitted(self, asked)
+        queued = self.book.count("queued")
+        if queued >= self.settings.queue.limit:
+            raise errors.QueueFull(
+                f"{queued} jobs are waiting, which is the limit.",
+                "Try again later, or raise queue.limit.",
+                retry_after_s=10,
+            )
+        job = await self.book.add({**new_row(request["task"], request["model"], request, caller), **key})
+        self._resume(job)
+        return job
+
+    def _resume(self, job: LiveJob) -> None:
+        try:
+            entry = self.catalogue.resolve(job.model or "")
+            run = Run(self, job, entry)
+        except errors.TouchstoneError as error:  # a stored job whose model or device the configuration no longer has
+            self.book.conduct(job, _fail(error))
+            return
+        self.book.conduct(job, run.drive(), run.note_receipt)
+
+    def _allowed(self, device: Device) -> Device:
+        rules = self.settings.devices.get(device.id)
+        if rules is None or rules.enabled:
+            return device
+        reason, remedy = f"devices.{device.id}.enabled is false in the settings.", "Set it to true in config.yaml."
+        return replace(device, state="unavailable", reason=reason, remedy=remedy)
+
+    def _in_background(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _beat(self) -> None:
+        while True:
+            self.folder.beat()
+            await asyncio.sleep(BEAT_S)
+
+
+async def _fail(error: errors.TouchstoneError) -> None:
+    raise error

@@ -1,0 +1,106 @@
+"""The data folder belongs to one server: an OS lock, and `server.json` for those whose locks we cannot see.
+
+Windows and WSL do not see each other's locks, so a fresh beat from another system counts as a holder too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import IO, Any
+
+from backend.errors import Configuration
+
+BEAT_S = 5.0
+STALE_S = 20.0
+
+
+class DataFolder:
+    """Holds the lock between `take` and `give_back`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._note = path / "server.json"
+        self._lock: IO[bytes] | None = None
+        self._url: str | None = None
+
+    def take(self) -> None:
+        """Makes the folder and locks it. Raises Configuration in words that name the holder."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "lock").open("ab")
+        except OSError as error:
+            raise Configuration(
+                f"The data folder {self.path} cannot be used: {error.strerror}.",
+                "Set TOUCHSTONE_DATA_DIR to a folder that you may write to.",
+            ) from error
+        if not _locked(lock) or _foreign_and_fresh(self.holder()):
+            lock.close()
+            raise self._held()
+        self._lock = lock
+
+    def beat(self, url: str | None = None) -> None:
+        """Says that this server is alive, and where. Called every BEAT_S."""
+        self._url = url or self._url
+        note = {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "system": sys.platform,
+            "url": self._url,
+            "beat": time.time(),
+        }
+        fresh = self._note.with_suffix(f".{os.getpid()}")
+        with contextlib.suppress(OSError):  # a full disk is told by the job history; the beat just grows old
+            fresh.write_text(json.dumps(note))
+            fresh.replace(self._note)
+
+    def holder(self) -> dict[str, Any] | None:
+        """What the server that holds the folder, or held it last, wrote about itself."""
+        with contextlib.suppress(OSError, ValueError):
+            note: dict[str, Any] = json.loads(self._note.read_text())
+            return note
+        return None
+
+    def give_back(self) -> None:
+        """Unlocks the folder."""
+        if self._lock:
+            self._note.unlink(missing_ok=True)
+            self._lock.close()
+            self._lock = None
+
+    def _held(self) -> Configuration:
+        holder = self.holder() or {}
+        who = f"process {holder['pid']} on {holder.get('host')}" if holder.get("pid") else "another process"
+        where = f", serving {holder['url']}" if holder.get("url") else ""
+        return Configuration(
+            f"The data folder {self.path} is held by {who}{where}.",
+            "Use that server, stop it, or set TOUCHSTONE_DATA_DIR to another folder.",
+        )
+
+
+def _locked(lock: IO[bytes]) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            lock.seek(0)
+            msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _foreign_and_fresh(note: dict[str, Any] | None) -> bool:
+    if not note or note.get("system") == sys.platform and note.get("host") == socket.gethostname():
+        return False  # a server of this very system would hold the lock
+    beat = note.get("beat")
+    return isinstance(beat, int | float) and abs(time.time() - beat) < STALE_S

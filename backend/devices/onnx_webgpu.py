@@ -1,0 +1,14 @@
+"""Any card with a Vulkan, Metal or DirectX 12 driver through WebGPU."""
+
+from __future__ import annotations
+
+from backend.devices import Backend
+
+BACKEND = Backend(
+    name="onnx-webgpu",
+    label="ONNX Runtime WebGPU",
+    kind="gpu",
+    rank=190,
+    runtimes=("webgpu",),
+    aliases=("webgpu", "WebGpuExecutionProvider", "WebGPUExecutionProvider", "onnx_webgpu"),
+)

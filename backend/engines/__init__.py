@@ -1,0 +1,107 @@
+"""Engines: one file a way to run models. A new engine is a new file here.
+
+An engine file has `ENGINE: Engine`, and functions `check`, `load` (the protocol `EngineModule`). Third-party imports
+stand inside functions: the server reads the facts without the library.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, Protocol
+
+from backend.types import Placement
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The facts of an engine: what it runs, where its library lives, which files it reads."""
+
+    name: str
+    library: str
+    runtimes: tuple[str, ...]
+    backends: tuple[str, ...]
+    tasks: tuple[str, ...]
+    suffixes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """What a worker is told to load. `scratch` is a private folder that goes with the process."""
+
+    device: str
+    model_path: str
+    context_tokens: int
+    threads: int
+    scratch: str
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One job for a loaded model: either `messages` or `prompt`; `options` are validated and complete."""
+
+    messages: list[dict[str, str]] | None
+    prompt: str | None
+    options: dict[str, Any]
+    seed: int
+    reuse_cache: bool
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What the engine counted. Text went out through `emit`."""
+
+    counts: dict[str, int]
+    finish_reason: str
+    chat_template: Literal["model", "default"] | None = None
+
+
+# Called with an event's name and data; True means: stop now.
+Emit = Callable[[str, dict[str, Any]], bool]
+
+
+class Session(Protocol):
+    """A loaded model."""
+
+    placement: Placement
+    threads: int | None
+    versions: dict[str, str]
+
+    def run(self, request: RunRequest, emit: Emit) -> RunResult:
+        """Generates, emitting `progress {phase, done, total, unit}` and `token {text, count}`."""
+        ...
+
+
+class EngineModule(Protocol):
+    """What a file in this folder offers."""
+
+    ENGINE: Engine
+
+    def check(self) -> dict[str, str]:
+        """Imports the library and returns its versions. Raises ImportError or OSError."""
+        ...
+
+    def load(self, request: LoadRequest) -> Session:
+        """Loads the model. Raises a TouchstoneError."""
+        ...
+
+
+@cache
+def engines() -> dict[str, Engine]:
+    """Facts of all engines by name, found by listing this folder."""
+    return {module.ENGINE.name: module.ENGINE for module in _modules().values()}
+
+
+def load_engine(name: str) -> EngineModule:
+    """The module of the engine with this name. Raises KeyError."""
+    module: EngineModule = next(module for module in _modules().values() if module.ENGINE.name == name)
+    return module
+
+
+@cache
+def _modules() -> dict[str, Any]:
+    names = [entry.name for entry in pkgutil.iter_modules(__path__) if not entry.name.startswith("_")]
+    return {name: importlib.import_module(f"{__name__}.{name}") for name in names}

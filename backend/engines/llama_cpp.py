@@ -1,0 +1,217 @@
+"""llama.cpp through `xllamacpp`: its own server, driven inside this process, with its samplers and chat templates.
+
+`xllamacpp.Server` always opens its HTTP side. Here that is a Unix socket in a private folder, removed as soon as the
+model is loaded (a loopback port with a random key where there are no such sockets), so nobody else can speak to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
+from backend.errors import ContextLengthExceeded, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.gguf import read_header
+from backend.types import Placement, PlacementPart
+
+ENGINE = Engine(
+    name="llama.cpp",
+    library="xllamacpp",
+    runtimes=("base",),
+    backends=("cpu",),
+    tasks=("text",),
+    suffixes=(".gguf",),
+)
+PROMPT_CHUNK_TOKENS = 128  # a cancel is seen between chunks of the prompt
+_BUFFER = re.compile(r"(\S+) model buffer size =\s+([\d.]+) MiB")
+_NO_MEMORY = re.compile(r"insufficient memory|failed to allocate|out of memory|ErrorOutOfDeviceMemory", re.IGNORECASE)
+_TELLING = re.compile(r"error loading model: (.*)|failed to (?:load|open|allocate)[^\n]*")
+
+
+def check() -> dict[str, str]:
+    """Imports the library and lets it describe the processor, which fails where its build does not fit."""
+    import xllamacpp
+
+    if not any("CPU" in str(device.get("name", "")) for device in xllamacpp.get_device_info()):
+        raise OSError("xllamacpp lists no CPU device")
+    return {"xllamacpp": str(xllamacpp.__version__)}
+
+
+def load(request: LoadRequest) -> LlamaSession:
+    """Loads a GGUF file. Raises ModelBroken, ModelLoadFailed, ModelIncompatible or OutOfMemory."""
+    import xllamacpp
+
+    path = Path(request.model_path)
+    header = read_header(path)
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = min(request.context_tokens, header.context_length or request.context_tokens)
+    params.n_parallel = 1
+    params.n_batch = params.n_ubatch = PROMPT_CHUNK_TOKENS
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = request.threads
+    params.n_gpu_layers = 0
+    params.fit_params = False  # would shrink the context without a word
+    params.cache_ram_mib = 0  # default: up to 8 GiB of old prompts
+    params.force_pure_content_parser = True  # the text as generated, no parsing of tool calls or reasoning
+    params.reasoning_format = xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
+    params.ui = params.endpoint_slots = False
+    params.api_keys = [secrets.token_urlsafe(32)]
+    params.verbosity = 4  # the level at which buffer sizes are logged
+    socket = Path(request.scratch) / "s.sock"
+    if sys.platform != "win32":
+        params.hostnames = [str(socket)]
+    log = Path(request.scratch) / "load.log"
+    try:
+        with _stderr_into(log):
+            server = xllamacpp.Server(params)
+    except RuntimeError as error:
+        raise _load_error(path, log.read_text(errors="replace"), params.n_ctx) from error
+    finally:
+        socket.unlink(missing_ok=True)
+    return LlamaSession(server, request, _placement(log.read_text(errors="replace")), header.has_chat_template)
+
+
+class LlamaSession:
+    """One loaded model with one slot."""
+
+    def __init__(self, server: Any, request: LoadRequest, placement: Placement, has_template: bool) -> None:
+        self._server = server
+        self._has_template = has_template
+        self.placement = placement
+        self.threads: int | None = request.threads
+        self.versions = check()
+
+    def run(self, request: RunRequest, emit: Emit) -> RunResult:
+        """Generates until a stop, the limit or a cancel. Raises ContextLengthExceeded, ModelIncompatible."""
+        body: dict[str, Any] = {
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "return_progress": True,
+            "timings_per_token": True,
+            "cache_prompt": request.reuse_cache,
+            "seed": request.seed,
+            "min_p": 0.0,  # on by default there, and not among our options
+            "repeat_penalty": request.options["repetition_penalty"],
+            **{key: request.options[key] for key in ("max_tokens", "temperature", "top_p", "top_k")},
+            "stop": request.options["stop"] or [],
+        }
+        template: Literal["model", "default"] | None = None
+        messages = request.messages
+        if messages is None and self._has_template:
+            messages = [{"role": "user", "content": request.prompt or ""}]
+        reading = _Stream(emit)
+        if messages is None:
+            self._server.handle_completions({**body, "prompt": request.prompt}, reading)
+        else:
+            # A file without a template gets llama.cpp's default, ChatML: the receipt must say so.
+            template = "model" if self._has_template else "default"
+            self._server.handle_chat_completions({**body, "messages": messages}, reading)
+        return reading.result(template)
+
+
+class _Stream:
+    """Reads llama.cpp's chunks; returning True from the call stops the generation."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._seen_tokens = 0
+        self._finish = "cancelled"
+        self._usage: dict[str, Any] = {}
+        self._error: TouchstoneError | None = None
+
+    def __call__(self, chunk: dict[str, Any]) -> bool:
+        if "error" in chunk:
+            self._error = _run_error(chunk["error"])
+            return True
+        if progress := chunk.get("prompt_progress"):
+            done, total = progress["processed"], progress["total"]
+            return self._emit("progress", {"phase": "prompt", "done": done, "total": total, "unit": "tokens"})
+        if chunk.get("usage"):
+            self._usage = chunk["usage"]
+        stop = False
+        for choice in chunk.get("choices", ()):
+            text = choice.get("text") or (choice.get("delta") or {}).get("content")
+            if text:
+                count = int(chunk.get("timings", {}).get("predicted_n", self._seen_tokens + 1))
+                stop = self._emit("token", {"text": text, "count": count - self._seen_tokens})
+                self._seen_tokens = count
+            self._finish = choice.get("finish_reason") or self._finish
+        return stop
+
+    def result(self, template: Literal["model", "default"] | None) -> RunResult:
+        if self._error:
+            raise self._error
+        counts = {"tokens": self._usage.get("completion_tokens", self._seen_tokens)}
+        if self._usage:
+            counts["prompt_tokens"] = self._usage["prompt_tokens"]
+            counts["cached_tokens"] = self._usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+        return RunResult(counts, self._finish, template)
+
+
+def _placement(log: str) -> Placement:
+    """Shares of weight bytes by buffer, as llama.cpp logs them while loading."""
+    sizes: dict[str, float] = {}
+    for name, mib in _BUFFER.findall(log):
+        where = "cpu" if name.upper().startswith(("CPU", "HOST")) else name
+        sizes[where] = sizes.get(where, 0.0) + float(mib)
+    total = sum(sizes.values())
+    if not total:
+        return Placement(None, [], "llama.cpp's load log names no model buffer, so the placement is not known")
+    parts = [PlacementPart(where, mib / total) for where, mib in sizes.items()]
+    listed = ", ".join(f"{name} {mib} MiB" for name, mib in _BUFFER.findall(log))
+    return Placement(sizes.get("cpu", 0.0) / total, parts, f"model buffer sizes in llama.cpp's load log: {listed}")
+
+
+def _load_error(path: Path, log: str, context_tokens: int) -> TouchstoneError:
+    lines = [match.group(1) or match.group(0) for match in _TELLING.finditer(log)]
+    told = lines[0] if lines else "llama.cpp gave no reason"
+    if _NO_MEMORY.search(log):
+        return OutOfMemory(
+            f"{path.name} with a context of {context_tokens} tokens does not fit into memory: {told}.",
+            "Lower text.context_tokens in config.yaml, close other programs, or choose a smaller model.",
+        )
+    if "unknown model architecture" in log or "unsupported" in told:
+        return ModelIncompatible(
+            f"llama.cpp cannot run {path.name}: {told}.", "Choose a model of another architecture."
+        )
+    return ModelLoadFailed(f"llama.cpp could not load {path.name}: {told}.", "Fetch the model file again.")
+
+
+def _run_error(error: dict[str, Any]) -> TouchstoneError:
+    message = str(error.get("message", "no message"))
+    if error.get("type") == "exceed_context_size_error":
+        needed, limit = error.get("n_prompt_tokens"), error.get("n_ctx")
+        return ContextLengthExceeded(
+            f"The prompt has {needed} tokens and the context holds {limit}.",
+            "Shorten the prompt, or raise text.context_tokens in config.yaml.",
+            prompt_tokens=needed,
+            context_tokens=limit,
+        )
+    return ModelIncompatible(
+        f"llama.cpp refused the request: {message}", "Change the messages or choose another model."
+    )
+
+
+@contextlib.contextmanager
+def _stderr_into(path: Path) -> Iterator[None]:
+    """Sends fd 2 to a file meanwhile, then copies it on.
+
+    A pipe would block: the constructor holds the interpreter lock, so no thread could drain it.
+    """
+    saved = os.dup(2)
+    target = os.open(path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    os.dup2(target, 2)
+    os.close(target)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        with contextlib.suppress(OSError):
+            os.write(2, path.read_bytes()[-65536:])

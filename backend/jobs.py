@@ -1,0 +1,246 @@
+"""A live job: its numbered events, its text so far, and the followers that replay and then wait.
+
+An event is durable before the next block of ids begins, and a terminal event is durable before anyone sees it, so a
+crash of the server neither reuses an id nor takes back an ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any
+
+from backend.errors import TouchstoneError
+from backend.moments import utc_now
+from backend.store import Row, Store
+from backend.types import ACTIVE, TERMINAL, Artifact, Event, Job, JobStatus, Output, Problem, Progress, Receipt
+
+ID_BLOCK = 1000
+_last_stamp = 0
+
+
+def new_id() -> str:
+    """An opaque id that sorts by creation: milliseconds, never going back within a process, and 40 random bits."""
+    global _last_stamp
+    _last_stamp = max(_last_stamp + 1, time.time_ns() // 1_000_000)
+    return f"{_last_stamp:011x}{secrets.token_hex(5)}"
+
+
+class LiveJob:
+    """A job that this server process has accepted and not yet ended. Used from the manager's event loop only."""
+
+    def __init__(self, store: Store, row: Row, past: list[Event] | None = None) -> None:
+        """`past` are the stored events of a job that an earlier server accepted; ids then begin after its reserve."""
+        self._store = store
+        self._row = row
+        self._reserved: int = row["reserved"]
+        self._ids = itertools.count(1 if past is None else self._reserved + 1)
+        self.events: list[Event] = past or []
+        self._written = len(self.events)
+        self._owed: Row = {}  # changes of the job that the history has not taken yet
+        self._text = _text_of(self.events)
+        self._followers: set[asyncio.Event] = set()
+        self.artifacts: list[Artifact] = []
+        self.finish_reason: str | None = None
+        self.progress: Progress | None = None
+        self.receipt: Receipt | None = None
+        self.error: Problem | None = None
+        self.cancelling = asyncio.Event()
+        self.ended = asyncio.Event()
+        self.accepted_at = time.perf_counter()
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return str(self._row["id"])
+
+    @property
+    def task(self) -> str:
+        """What the job does: a task of the catalogue, or a maintenance task."""
+        return str(self._row["task"])
+
+    @property
+    def caller(self) -> str:
+        """Who asked, for fairness between callers."""
+        return str(self._row["caller"])
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The request as it was sent, with the defaults filled in."""
+        request: dict[str, Any] = self._row["request"]
+        return request
+
+    @property
+    def model(self) -> str | None:
+        """The model's id."""
+        model: str | None = self._row["model"]
+        return model
+
+    @property
+    def started_at(self) -> str:
+        """When the job left the queue, or was made."""
+        return str(self._row["started_at"] or self._row["created_at"])
+
+    @property
+    def status(self) -> JobStatus:
+        """Where the job is in its life."""
+        status: JobStatus = self._row["status"]
+        return status
+
+    @property
+    def active(self) -> bool:
+        """Whether the job has not ended."""
+        return self.status in ACTIVE
+
+    async def emit(self, event: str, data: dict[str, Any]) -> None:
+        """Appends an event and wakes the followers; writing it is left to `flush`."""
+        if event == "token":
+            self._text.append(data["text"])
+        elif event == "fallback":
+            self._text.clear()
+        await self._append(self._made(event, data))
+
+    async def advance(self, status: JobStatus, data: dict[str, Any]) -> None:
+        """Enters `queued`, `loading` or `running`, durably."""
+        self._row["status"] = status
+        if status != "queued" and not self._row["started_at"]:
+            self._row["started_at"] = utc_now()
+        await self._append(self._made(status, data))
+        await self.flush({"status": status, "started_at": self._row["started_at"], "reserved": self._reserved})
+
+    async def end(self, status: JobStatus, error: Problem | None = None) -> None:
+        """Enters a terminal state: stored first, shown then. A second call changes nothing."""
+        if not self.active:
+            return
+        assert status in TERMINAL
+        self.error = error
+        self.progress = None
+        self._row.update(status=status, ended_at=utc_now())
+        view = self.view()
+        event = self._made(status, asdict(error) if error else view)
+        self._reserved = max(self._reserved, event.id)
+        fields = {name: view[name] for name in ("status", "started_at", "ended_at", "output", "error", "receipt")}
+        try:
+            await self.flush({**fields, "reserved": self._reserved}, event)
+        except TouchstoneError as failure:
+            # The history cannot take it. In this process the job has ended all the same, and says why.
+            self.error = error or Problem(
+                "about:blank", failure.title, 507, failure.detail, failure.code, failure.remedy
+            )
+            self._row["status"] = status = "error" if status == "done" else status
+            event = Event(event.id, status, {**event.data, **asdict(self.error)})
+        else:
+            self._written += 1
+        self.events.append(event)
+        self.ended.set()
+        self._wake()
+
+    async def flush(self, fields: Row | None = None, last: Event | None = None) -> None:
+        """Writes the events not yet written, with changes of the job itself. Raises DiskFull or Internal."""
+        fresh = self.events[self._written :]
+        owed = self._owed | (fields or {})
+        self._written += len(fresh)
+        self._owed = {}
+        try:
+            await self._store.update(self.id, owed, [*fresh, *([last] if last else [])])
+        except TouchstoneError:
+            self._written -= len(fresh)
+            self._owed = owed | self._owed
+            raise
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something waits to be written."""
+        return self._written < len(self.events) or bool(self._owed)
+
+    def abandon(self) -> None:
+        """Ends all followers without an ending of the job: the server stops, the job stays queued."""
+        self.ended.set()
+        self._wake()
+
+    async def follow(self, after: int = 0) -> AsyncIterator[Event]:
+        """Events with ids above `after`, those there and those to come, until the terminal one."""
+        woken = asyncio.Event()
+        self._followers.add(woken)
+        position = 0
+        try:
+            while True:
+                woken.clear()
+                while position < len(self.events):
+                    event = self.events[position]
+                    position += 1
+                    if event.id > after:
+                        yield event
+                if self.ended.is_set():
+                    return
+                await woken.wait()
+        finally:
+            self._followers.discard(woken)
+
+    def view(self) -> dict[str, Any]:
+        """The Job as callers see it."""
+        output = Output("".join(self._text) if self._text else None, self.finish_reason, self.artifacts)
+        return _view(self._row, asdict(output), self.progress, self.error, self.receipt)
+
+    def _made(self, event: str, data: dict[str, Any]) -> Event:
+        return Event(next(self._ids), event, {"job_id": self.id, "at": utc_now(), **data})
+
+    async def _append(self, event: Event) -> None:
+        while event.id > self._reserved:
+            await self._store.update(self.id, {"reserved": self._reserved + ID_BLOCK})
+            self._reserved += ID_BLOCK
+        self.events.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
+        for follower in self._followers:
+            follower.set()
+
+
+def _text_of(events: list[Event]) -> list[str]:
+    text: list[str] = []
+    for event in events:
+        if event.event == "token":
+            text.append(event.data["text"])
+        elif event.event == "fallback":
+            text.clear()
+    return text
+
+
+def new_row(task: str, model: str | None, request: dict[str, Any], caller: str) -> Row:
+    """The stored form of a job that was just accepted."""
+    return {
+        "id": new_id(),
+        "task": task,
+        "model": model,
+        "status": "queued",
+        "created_at": utc_now(),
+        "started_at": None,
+        "ended_at": None,
+        "caller": caller,
+        "request": request,
+        "output": asdict(Output()),
+        "error": None,
+        "receipt": None,
+        "reserved": ID_BLOCK,
+    }
+
+
+def stored_view(row: Row) -> dict[str, Any]:
+    """The Job of a stored row."""
+    return _view(row, row["output"], None, row["error"], row["receipt"])
+
+
+def without_text(job: dict[str, Any]) -> dict[str, Any]:
+    """The Job as lists show it."""
+    return {**job, "output": {**job["output"], "text": None}}
+
+
+def _view(row: Row, output: Row, progress: Any, error: Any, receipt: Any) -> dict[str, Any]:
+    names = ("id", "task", "model", "status", "created_at", "started_at", "ended_at", "request")
+    shown = Job(**{name: row[name] for name in names}, progress=progress, error=error, receipt=receipt)
+    return {**asdict(shown), "output": output}

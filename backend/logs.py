@@ -1,0 +1,59 @@
+"""The log on stderr: lines for people, or one JSON object a line. Nothing in it can colour or steer a terminal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+
+from backend.settings import Settings
+
+_PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+def configure(settings: Settings) -> None:
+    """Sets up the root logger."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if settings.log.json else Lines())
+    logging.basicConfig(level=settings.log.level.upper(), handlers=[handler], force=True)
+    for name in ("asyncio", "uvicorn", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class Lines(logging.Formatter):
+    """`time level module: message key=value`, with control and direction characters written as escapes."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, and a traceback below it where there is one."""
+        extra = "".join(f" {key}={value}" for key, value in _extra(record).items())
+        moment = self.formatTime(record, "%H:%M:%S")
+        line = f"{moment} {record.levelname.lower()} {record.name}: {record.getMessage()}{extra}"
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return escaped(line) + trace
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record with its extra members."""
+        fields = {
+            "at": record.created,
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["trace"] = self.formatException(record.exc_info)
+        return json.dumps({**fields, **_extra(record)}, default=str)
+
+
+def escaped(text: str) -> str:
+    """The text with everything that could steer a terminal as a visible escape."""
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def _extra(record: logging.LogRecord) -> dict[str, object]:
+    return {key: value for key, value in vars(record).items() if key not in _PLAIN and value is not None}

@@ -1,0 +1,81 @@
+"""Jobs that look after models: fetching, loading, unloading. They stand in the history like any other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backend import downloads
+from backend.catalogue import Entry
+from backend.jobs import LiveJob, new_row
+from backend.running import Run, cancelled, unless
+from backend.types import Attempt, Memory, Progress, Receipt
+
+if TYPE_CHECKING:
+    from backend.core import Core
+
+
+async def fetch(manager: Core, source: str, caller: str) -> LiveJob:
+    """Fetches a model of the catalogue; a fetch that already runs is joined. Raises UnknownModel."""
+    entry = manager.catalogue.resolve(source)
+    for job in manager.book.live.values():
+        if job.task == "download" and job.model == entry.id and job.active:
+            return job
+    job = await _accepted(manager, "download", entry, {"source": source}, caller)
+    manager.book.conduct(job, _download(manager, job, entry))
+    return job
+
+
+async def load(manager: Core, model: str, device: str, engine: str | None, caller: str) -> LiveJob:
+    """Loads a model without generating. Raises UnknownModel, UnknownDevice, ModelNotDownloaded, Validation."""
+    entry = manager.catalogue.resolve(model)
+    manager.catalogue.path_of(entry)
+    manager.resolve(device, entry.task, engine)
+    job = await _accepted(manager, "load", entry, {"device": device, "engine": engine, "fallback": "never"}, caller)
+    run = Run(manager, job, entry)
+    manager.book.conduct(job, run.drive(), run.note_receipt)
+    return job
+
+
+async def unload(manager: Core, model: str, caller: str) -> LiveJob:
+    """Ends the workers that hold a model. Raises UnknownModel."""
+    entry = manager.catalogue.resolve(model)
+    job = await _accepted(manager, "unload", entry, {}, caller)
+    manager.book.conduct(job, _unload(manager, job, entry))
+    return job
+
+
+async def _accepted(manager: Core, task: str, entry: Entry, request: dict[str, Any], caller: str) -> LiveJob:
+    return await manager.book.add(new_row(task, entry.id, {"model": entry.id, **request}, caller))
+
+
+async def _download(manager: Core, job: LiveJob, entry: Entry) -> None:
+    await job.advance("running", {"model": entry.id})
+
+    async def tell(progress: Progress) -> None:
+        job.progress = progress
+        await job.emit("progress", vars(progress))
+
+    manager.catalogue.downloading.add(entry.id)
+    try:
+        await unless(job.cancelling, downloads.fetch(entry, tell), cancelled)
+    finally:
+        manager.catalogue.downloading.discard(entry.id)
+
+
+async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:
+    await job.advance("running", {"model": entry.id})
+    for lane, key in manager.pool.holding(entry.id):
+        async with manager.lane(lane).turn(job.caller):
+            worker = await manager.pool.unload(lane)
+        if worker:
+            job.receipt = Receipt(
+                asked=key.device,
+                resolved=key.device,
+                resolved_reason="The model was loaded there.",
+                engine=key.engine,
+                runtime=key.runtime,
+                attempts=[Attempt(key.device, key.runtime, key.engine, job.started_at, job.started_at)],
+                # The process is gone, and its resident memory with it.
+                memory=Memory(before_bytes=worker.resident_bytes, after_bytes=0),
+                worker_pid=worker.pid,
+            )

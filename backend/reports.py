@@ -1,0 +1,48 @@
+"""What health and the device list say, from memory alone: neither ever waits."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, get_args
+
+from backend import __version__
+from backend.resolving import by_preference
+from backend.types import DeviceState
+
+if TYPE_CHECKING:
+    from backend.core import Core
+
+
+def health(manager: Core) -> dict[str, Any]:
+    """The answer of `GET /api/health`."""
+    devices = manager.known_devices()
+    problems = [
+        {"subject": device.id, "code": device.state, "detail": device.reason, "remedy": device.remedy}
+        for device in devices
+        if device.state in ("broken", "quarantined")
+    ]
+    if trouble := manager.book.trouble:
+        problems.append(
+            {"subject": "storage", "code": trouble.code, "detail": trouble.detail, "remedy": trouble.remedy}
+        )
+    return {
+        "status": "starting" if not manager.probes.started else "degraded" if problems else "ok",
+        "version": __version__,
+        "uptime_s": manager.uptime_s,
+        "devices": {state: sum(device.state == state for device in devices) for state in get_args(DeviceState)},
+        "jobs": {"queued": manager.book.count("queued"), "running": manager.book.count("loading", "running")},
+        "problems": problems,
+    }
+
+
+def device_list(manager: Core) -> dict[str, Any]:
+    """The answer of `GET /api/devices`."""
+    devices = manager.known_devices()
+    choice = manager.resolve("auto")
+    return {
+        "devices": [asdict(device) for device in devices],
+        "hardware": [asdict(item) for item in manager.hardware()],
+        "default": choice.resolved if by_preference(devices, "text") else None,
+        "default_reason": choice.reason,
+        "probing": manager.probes.probing,
+    }

@@ -1,0 +1,261 @@
+"""Drives one generation job: device after device by the caller's policy, each in its lane, until it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, Protocol, TypeVar
+
+from backend import errors
+from backend.catalogue import Entry
+from backend.engines import RunRequest, engines
+from backend.errors import TouchstoneError
+from backend.jobs import LiveJob
+from backend.lanes import Lane
+from backend.pool import Pool
+from backend.probes import Probes
+from backend.receipts import PLACEMENT_FLOOR, Ledger
+from backend.resolving import Resolution, by_preference
+from backend.types import Device, Progress
+from backend.workers import Worker, WorkerKey
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+FALLS_BACK = (
+    errors.DeviceNotReady,
+    errors.Quarantined,
+    errors.ModelIncompatible,
+    errors.ModelLoadFailed,
+    errors.OutOfMemory,
+    errors.DeviceLost,
+    errors.PlacementTooLow,
+)
+
+
+class Surroundings(Protocol):
+    """What a run needs of the manager."""
+
+    pool: Pool
+    probes: Probes
+
+    def device(self, id_: str) -> Device: ...
+    def known_devices(self) -> list[Device]: ...
+    def lane(self, hardware_id: str) -> Lane: ...
+    def resolve(self, asked: str, task: str, engine: str | None) -> Resolution: ...
+
+
+class Run:
+    """One job on its way through attempts. A job without options loads the model and generates nothing."""
+
+    def __init__(self, around: Surroundings, job: LiveJob, entry: Entry) -> None:
+        """Raises UnknownDevice or Validation where the job's device names nothing (any more)."""
+        self._around = around
+        self._job = job
+        self._entry = entry
+        self._request = _request_of(job)
+        self._started = 0.0
+        self._ledger = Ledger(job.request["device"], self._resolved(), job.accepted_at)
+
+    async def drive(self) -> None:
+        """Runs the job to its end. Raises the TouchstoneError that ended it, JobCancelled for a cancel."""
+        await self._settled()
+        self._engine = self._ledger.resolution.engine or self._job.request["engine"]
+        target: str | None = self._ledger.resolution.resolved
+        tried: list[str] = []
+        while True:
+            try:
+                await self._attempt(target)
+                return
+            except FALLS_BACK as error:
+                tried.append(target or self._ledger.asked)
+                fallback = self._next_target(tried)
+                if fallback is None:
+                    raise
+                await self._fall_back(tried[-1], fallback, error)
+                target = fallback
+
+    def note_receipt(self) -> None:
+        """Puts the receipt as it stands on the job."""
+        seed = self._request.seed if self._request else None
+        self._job.receipt = self._ledger.receipt(time.perf_counter(), seed, self._entry.target.name)
+
+    def _resolved(self) -> Resolution:
+        request = self._job.request
+        return self._around.resolve(request["device"], self._entry.task, request["engine"])
+
+    async def _settled(self) -> None:
+        """While devices are being probed, waits for the proofs unless the wanted one is ready already."""
+        target = self._ledger.resolution.resolved
+        if self._around.probes.probing and (target is None or self._around.device(target).state != "ready"):
+            await self._unless_cancelled(self._around.probes.settled())
+            self._ledger.resolution = self._resolved()
+
+    async def _attempt(self, target: str | None) -> None:
+        device = await self._usable(target)
+        engine = self._engine_for(device)
+        runtime = next(name for name in device.runtimes if name in engines()[engine].runtimes)
+        key = WorkerKey(device.id, runtime, engine, self._entry.id)
+        lane = self._around.lane(device.hardware_id or device.id)
+        waiting_since = time.perf_counter()
+        async with self._turn(lane):
+            self._ledger.queued_s += time.perf_counter() - waiting_since
+            self._ledger.begin(device, runtime, engine)
+            try:
+                worker = await self._loaded(lane.hardware_id, key)
+                self._check_placement(worker, device)
+                if self._request:
+                    await self._generate(worker, device, self._request)
+                self._ledger.finish()
+            except TouchstoneError as error:
+                self._ledger.finish(error.code)
+                raise
+            finally:
+                self._around.pool.released(lane.hardware_id)
+
+    async def _usable(self, target: str | None) -> Device:
+        if target is None:
+            asked = self._ledger.asked
+            detail = f"No device stands behind {asked!r}: {self._ledger.resolution.reason}"
+            self._ledger.refuse(asked, "device_not_ready")
+            raise errors.DeviceNotReady(detail, "Choose one of the ready devices in /api/devices.")
+        device = self._around.device(target)
+        if device.state != "ready":
+            self._ledger.refuse(target, "device_not_ready")
+            kind = errors.Quarantined if device.state == "quarantined" else errors.DeviceNotReady
+            raise kind(f"The device {target} is {device.state}: {device.reason}", device.remedy or "Choose another.")
+        return device
+
+    def _engine_for(self, device: Device) -> str:
+        usable = [name for name in self._entry.engines if name in device.engines]
+        wanted = [self._engine] if self._engine else usable
+        for engine in wanted:
+            if engine in usable:
+                return engine
+        named = f" with the engine {self._engine}" if self._engine else ""
+        self._ledger.refuse(device.id, "model_incompatible")
+        raise errors.ModelIncompatible(
+            f"The model {self._entry.id} cannot run on {device.id}{named}: it runs with "
+            f"{', '.join(self._entry.engines) or 'no engine of this version'}, and the device offers "
+            f"{', '.join(device.engines) or 'none'}.",
+            "Choose another device or model, or leave the engine out.",
+        )
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, lane: Lane) -> AsyncIterator[None]:
+        """Holds the lane; a cancel while waiting gives the place up."""
+        turn = lane.turn(self._job.caller)
+        await self._unless_cancelled(turn.__aenter__())
+        try:
+            yield
+        finally:
+            await turn.__aexit__(None, None, None)
+
+    async def _loaded(self, lane: str, key: WorkerKey) -> Worker:
+        if not self._around.pool.loaded(lane, key):
+            await self._job.advance("loading", {"model": key.model, "device": key.device, "engine": key.engine})
+        worker, load_s = await self._unless_cancelled(self._around.pool.ensure(lane, key, self._entry.target))
+        self._ledger.load_s += load_s
+        return worker
+
+    def _check_placement(self, worker: Worker, device: Device) -> None:
+        share = self._ledger.place(worker, device)
+        if share is not None and share < PLACEMENT_FLOOR:
+            assert worker.loaded
+            raise errors.PlacementTooLow(
+                f"Only {share:.0%} of {self._entry.id} lies on {device.id} ({worker.loaded.placement.evidence}).",
+                "Choose a smaller model or another device.",
+            )
+
+    async def _generate(self, worker: Worker, device: Device, request: RunRequest) -> None:
+        job = self._job
+        await job.advance("running", {"device": device.id, "engine": worker.key.engine})
+        self._started = time.perf_counter()
+        frames = worker.run(job.id, request, job.cancelling)
+        try:
+            async with contextlib.aclosing(frames):
+                async for frame in frames:
+                    await self._take(frame)
+        except (errors.WorkerCrashed, errors.WorkerHung) as error:
+            if job.cancelling.is_set():  # it was killed since it did not stop by itself
+                raise cancelled() from error
+            raise
+        if job.cancelling.is_set():
+            raise cancelled()
+
+    async def _take(self, frame: dict[str, Any]) -> None:
+        job = self._job
+        if frame["op"] == "token":
+            await job.emit("token", {"text": frame["text"], "count": frame["count"]})
+        elif frame["op"] == "progress":
+            done, total = frame["done"], frame["total"]
+            spent_s = time.perf_counter() - self._started
+            eta_s = spent_s / done * (total - done) if done and total else None
+            job.progress = Progress(frame["phase"], done, total, frame["unit"], eta_s)
+            await job.emit("progress", asdict(job.progress))
+        elif frame["op"] == "done":
+            job.finish_reason = frame["finish_reason"]
+            self._ledger.count(frame)
+
+    def _next_target(self, tried: list[str]) -> str | None:
+        policy = self._job.request["fallback"]
+        candidates: list[str] = []
+        if policy == "any":
+            candidates = [device.id for device in by_preference(self._around.known_devices(), self._job.task)]
+        if policy != "never":
+            candidates.append("cpu")
+        for candidate in candidates:
+            if candidate not in tried and (
+                candidate != "cpu" or self._around.device("cpu").state in ("ready", "probing")
+            ):
+                return candidate
+        return None
+
+    async def _fall_back(self, source: str, target: str, error: TouchstoneError) -> None:
+        self._ledger.reason = f"{source} could not be used ({error.code}): {error.detail}"
+        log.warning("fallback", extra={"job": self._job.id, "from": source, "to": target, "code": error.code})
+        self._engine = None  # the engine was asked for with the first device
+        await self._job.emit("fallback", {"from": source, "to": target, "code": error.code, "reason": error.detail})
+
+    async def _unless_cancelled(self, work: Awaitable[Result]) -> Result:
+        return await unless(self._job.cancelling, work, cancelled)
+
+
+def _request_of(job: LiveJob) -> RunRequest | None:
+    options = job.request.get("options")
+    if options is None:
+        return None
+    chosen: int | None = options.get("seed")
+    return RunRequest(
+        messages=job.request.get("messages"),
+        prompt=job.request.get("prompt"),
+        options=options,
+        seed=secrets.randbelow(2**32 - 1) if chosen is None else chosen,
+        reuse_cache=chosen is None,  # with a seed the caller wants the same text again
+    )
+
+
+async def unless(event: asyncio.Event, work: Awaitable[Result], error: Callable[[], Exception]) -> Result:
+    """Awaits `work`; if `event` is set first, cancels it, waits for its end and raises `error()`."""
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise error()
+    finally:
+        watching.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working})
+
+
+def cancelled() -> errors.JobCancelled:
+    """The ending that a caller asked for."""
+    return errors.JobCancelled("The job was cancelled.", "Run it again if you want its result.")

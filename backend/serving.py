@@ -1,0 +1,141 @@
+"""Runs the service: one socket, one process, and an end within seconds whatever streams are open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from backend import __version__
+from backend.app import create_app
+from backend.errors import Configuration
+from backend.manager import ModelManager
+from backend.settings import Settings, check_exposure
+
+GRACE_S = 3
+_PORTS_TRIED = 50
+
+
+async def serve(settings: Settings, say: Callable[[str], None]) -> None:
+    """Serves until SIGINT or SIGTERM. `say` gets the first line, once the server listens. Raises Configuration."""
+    check_exposure(settings)
+    listening = bind(settings.server.host, settings.server.port)
+    try:
+        manager = ModelManager(settings)
+        await manager.start()
+    except BaseException:
+        listening.close()
+        raise
+    url = url_of(listening)
+    config = uvicorn.Config(
+        create_app(manager),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    server = _Server(config)
+
+    def listens() -> None:
+        manager.folder.beat(url)
+        say(f"Touchstone {__version__} listening on {url}")
+
+    server.on_listening = listens
+    stopping = asyncio.Event()
+    with _signals(stopping.set):
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        told = asyncio.create_task(stopping.wait())
+        await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        server.should_exit = True
+        # Together: jobs that end let their streams end, and the server waits for those.
+        await asyncio.gather(manager.stop(), serving)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handling, which ends the process with the signal's exit code."""
+
+    on_listening: Callable[[], None] = staticmethod(lambda: None)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.on_listening()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.contextmanager
+def _signals(stop: Callable[[], object]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    if sys.platform == "win32":
+        wanted.append(signal.SIGBREAK)
+    previous = {number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop)) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises Configuration that says who is in the way and which port is free."""
+    family, _, _, _, address = _resolved(host, port)
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    if sys.platform != "win32":  # there it would let two servers share the port
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(address)
+        listening.listen(2048)
+    except OSError as error:
+        listening.close()
+        raise _refused(host, port, error) from error
+    return listening
+
+
+def url_of(listening: socket.socket) -> str:
+    """Where a browser on this machine reaches the socket."""
+    host, port = listening.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[object, ...]]:
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except socket.gaierror as error:
+        raise Configuration(f"server.host {host!r} is no address of this machine.", "Use 127.0.0.1.") from error
+
+
+def _refused(host: str, port: int, error: OSError) -> Configuration:
+    free = _free_port(host, port + 1)
+    offer = (
+        f"Start with --port {free}, or stop the other program." if free else "Start with --port 0 for any free port."
+    )
+    if error.errno == errno.EADDRINUSE:
+        return Configuration(f"Port {port} is taken by another program.", offer)
+    if error.errno == errno.EACCES:
+        return Configuration(f"Port {port} may not be used by this user or is reserved by the system.", offer)
+    return Configuration(f"The server cannot listen on {host} port {port}: {error.strerror}.", offer)
+
+
+def _free_port(host: str, first: int) -> int | None:
+    for port in range(first, min(first + _PORTS_TRIED, 65536)):
+        family, _, _, _, address = _resolved(host, port)
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            try:
+                probe.bind(address)
+            except OSError:
+                continue
+            return port
+    return None

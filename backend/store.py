@@ -1,0 +1,179 @@
+"""Job history in SQLite: jobs, their events and receipts, whole after any crash of the process.
+
+One thread owns the one connection, so callers never wait for a lock and the event loop never for the disk. Token events
+are written in packs, but expand to exactly the numbered events that followers saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from backend.errors import Configuration, DiskFull, Internal, TouchstoneError
+from backend.types import Event
+
+Result = TypeVar("Result")
+Row = dict[str, Any]
+
+MIGRATIONS = (
+    """
+    CREATE TABLE jobs (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, task TEXT NOT NULL, model TEXT,
+        status TEXT NOT NULL, created_at TEXT NOT NULL, started_at TEXT, ended_at TEXT, caller TEXT NOT NULL,
+        request TEXT NOT NULL, output TEXT NOT NULL, error TEXT, receipt TEXT,
+        reserved INTEGER NOT NULL, idempotency_key TEXT, request_hash TEXT
+    ) STRICT;
+    CREATE INDEX jobs_status ON jobs (status);
+    CREATE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
+    CREATE TABLE events (
+        job TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE, first INTEGER NOT NULL, pack TEXT NOT NULL,
+        PRIMARY KEY (job, first)
+    ) STRICT, WITHOUT ROWID;
+    """,
+)
+_COLUMNS = (
+    "id task model status created_at started_at ended_at caller request output error receipt reserved "
+    "idempotency_key request_hash"
+).split()
+_JSON = ("request", "output", "error", "receipt")
+
+
+class Store:
+    """The history file. Every method may raise DiskFull or Internal, with the remedy."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._db: sqlite3.Connection
+
+    async def open(self) -> None:
+        """Opens or makes the file and brings it to the newest version. Raises Configuration for an unusable folder."""
+        await self._do(self._open)
+
+    async def close(self) -> None:
+        """Writes what is pending and closes."""
+        await self._do(lambda: self._db.close())
+        self._thread.shutdown()
+
+    async def add(self, job: Row) -> None:
+        """Stores a new job durably."""
+        names = ", ".join(_COLUMNS)
+        marks = ", ".join("?" * len(_COLUMNS))
+        values = _encode(job)
+        await self._write([(f"INSERT INTO jobs ({names}) VALUES ({marks})", [values.get(name) for name in _COLUMNS])])
+
+    async def update(self, job_id: str, fields: Row, events: Iterable[Event] = ()) -> None:
+        """Changes a job and appends events in one transaction."""
+        statements: list[tuple[str, list[Any]]] = []
+        if pack := [[event.id, event.event, event.data] for event in events]:
+            text = json.dumps(pack, separators=(",", ":"))
+            # A job deleted meanwhile takes its late events with it.
+            insert = (
+                "INSERT INTO events (job, first, pack) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM jobs WHERE id = ?)"
+            )
+            statements.append((insert, [job_id, pack[0][0], text, job_id]))
+        if fields:
+            encoded = _encode(fields)
+            changes = ", ".join(f"{name} = ?" for name in encoded)
+            statements.append((f"UPDATE jobs SET {changes} WHERE id = ?", [*encoded.values(), job_id]))
+        await self._write(statements)
+
+    async def job(self, job_id: str) -> Row | None:
+        """One job, or None."""
+        rows = await self._read("SELECT * FROM jobs WHERE id = ?", [job_id])
+        return rows[0] if rows else None
+
+    async def jobs(
+        self, *, statuses: Iterable[str] = (), task: str | None = None, limit: int = 50, before: str | None = None
+    ) -> list[Row]:
+        """Jobs, newest first, older than the job `before`."""
+        wanted = list(statuses)
+        where = [f"status IN ({', '.join('?' * len(wanted))})"] if wanted else []
+        values: list[Any] = [*wanted]
+        if task:
+            where.append("task = ?")
+            values.append(task)
+        if before:
+            where.append("seq < coalesce((SELECT seq FROM jobs WHERE id = ?), 0)")
+            values.append(before)
+        condition = f"WHERE {' AND '.join(where)} " if where else ""
+        return await self._read(f"SELECT * FROM jobs {condition}ORDER BY seq DESC LIMIT ?", [*values, limit])
+
+    async def by_key(self, key: str, since: str) -> Row | None:
+        """The newest job made with this Idempotency-Key since that moment."""
+        sql = "SELECT * FROM jobs WHERE idempotency_key = ? AND created_at >= ? ORDER BY seq DESC LIMIT 1"
+        rows = await self._read(sql, [key, since])
+        return rows[0] if rows else None
+
+    async def events(self, job_id: str) -> list[Event]:
+        """All events of a job in order."""
+        packs = await self._do(
+            lambda: self._db.execute("SELECT pack FROM events WHERE job = ? ORDER BY first", [job_id]).fetchall()
+        )
+        return [Event(*item) for (pack,) in packs for item in json.loads(pack)]
+
+    async def delete(self, job_id: str) -> None:
+        """Forgets a job and its events."""
+        await self._write([("DELETE FROM jobs WHERE id = ?", [job_id])])
+
+    async def _read(self, sql: str, values: list[Any]) -> list[Row]:
+        def read() -> list[Row]:
+            cursor = self._db.execute(sql, values)
+            names = [column[0] for column in cursor.description]
+            return [_decode(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
+
+        return await self._do(read)
+
+    async def _write(self, statements: list[tuple[str, list[Any]]]) -> None:
+        def write() -> None:
+            with self._db:
+                for sql, values in statements:
+                    self._db.execute(sql, values)
+
+        await self._do(write)
+
+    async def _do(self, work: Callable[[], Result]) -> Result:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        except sqlite3.Error as error:
+            raise _translated(error, self.path) from error
+
+    def _open(self) -> None:
+        self._db = sqlite3.connect(self.path, check_same_thread=True)
+        mode = self._db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        if mode != "wal":
+            raise Configuration(
+                f"{self.path.parent} cannot hold the job history: SQLite's write-ahead log does not work there.",
+                "Set storage.data_dir to a folder on a local disk (not a network share or a Windows drive under WSL).",
+            )
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        self._db.execute("PRAGMA foreign_keys = ON")
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version > len(MIGRATIONS):
+            raise Configuration(
+                f"The job history {self.path} was written by a newer Touchstone (version {version} of its tables).",
+                "Update Touchstone, or set storage.data_dir to another folder.",
+            )
+        for number, script in enumerate(MIGRATIONS[version:], version + 1):
+            self._db.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+
+
+def _translated(error: sqlite3.Error, path: Path) -> TouchstoneError:
+    if "full" in str(error):
+        return DiskFull(
+            f"The job history {path} cannot grow: {error}.", f"Free space on the disk that holds {path.parent}."
+        )
+    return Internal(f"The job history {path} failed: {error}.", "Check the disk and the folder's permissions.")
+
+
+def _encode(row: Row) -> Row:
+    return {k: json.dumps(v, separators=(",", ":")) if k in _JSON and v is not None else v for k, v in row.items()}
+
+
+def _decode(row: Row) -> Row:
+    return {k: json.loads(v) if k in _JSON and v is not None else v for k, v in row.items()}

@@ -1,0 +1,43 @@
+"""List the devices: which work, and what the others lack."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from typing import Any
+
+from backend.settings import load_settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A table for people, or JSON."""
+    parser.add_argument("--json", action="store_true", help="the answer of GET /api/devices")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Waits for the proofs and prints."""
+    found = asyncio.run(_ask(args.config))
+    print(json.dumps(found, indent=2) if args.json else table(found))
+    return 0
+
+
+def table(found: dict[str, Any]) -> str:
+    """The devices in words."""
+    ready = [device for device in found["devices"] if device["state"] == "ready"]
+    rest = [device for device in found["devices"] if device["state"] != "ready"]
+    lines = [f"Available devices ({len(ready)}):", *(f"  {device['id']}: {device['name']}" for device in ready)]
+    if found["default"]:
+        lines += ["", f"auto is {found['default']}. {found['default_reason']}"]
+    if rest:
+        lines += ["", f"Not available ({len(rest)}):"]
+        for device in rest:
+            lines += [f"  {device['id']}: {device['state']}: {device['reason']}", f"      {device['remedy']}"]
+    return "\n".join(lines)
+
+
+async def _ask(config: str | None) -> dict[str, Any]:
+    from backend.client import connect
+
+    async with connect(load_settings({"config": config})) as client:
+        return await client.devices()

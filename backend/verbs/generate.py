@@ -1,0 +1,83 @@
+"""Generate text; it streams to the terminal, and the receipt follows on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from typing import Any
+
+from backend.errors import from_code
+from backend.logs import escaped
+from backend.settings import load_settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The request's keys as flags."""
+    parser.add_argument("prompt", help="what to say to the model; - reads standard input")
+    parser.add_argument("--device", default="auto", help="device id, alias, or auto")
+    parser.add_argument("--model", help="model id (default: the task's default model)")
+    parser.add_argument("--engine", help="engine name (default: the model's first that fits the device)")
+    parser.add_argument(
+        "--fallback", choices=("cpu", "any", "never"), default="cpu", help="where to run if the device cannot"
+    )
+    parser.add_argument("--max-tokens", type=int)
+    parser.add_argument("--temperature", type=float)
+    parser.add_argument("--top-p", type=float)
+    parser.add_argument("--top-k", type=int)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--stop", action="append", help="text at which to end; may be given again")
+    parser.add_argument("--repetition-penalty", type=float)
+    parser.add_argument("--json", action="store_true", help="print the finished job instead")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Streams; 0 also after a stated fallback, 1 after a stated failure."""
+    names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty")
+    body = {
+        "prompt": sys.stdin.read() if args.prompt == "-" else args.prompt,
+        "device": args.device,
+        "fallback": args.fallback,
+        "options": {name: getattr(args, name) for name in names if getattr(args, name) is not None},
+        **{name: getattr(args, name) for name in ("model", "engine") if getattr(args, name) is not None},
+    }
+    return asyncio.run(_generate(body, args.config, args.json))
+
+
+async def _generate(body: dict[str, Any], config: str | None, as_json: bool) -> int:
+    from backend.client import connect
+
+    async with connect(load_settings({"config": config})) as client:
+        last = None
+        async for event in client.generate(body):
+            last = event
+            if not as_json:
+                _show(event.event, event.data)
+        assert last is not None, "a job's events end with a terminal one"
+        job = await client.job(last.data["job_id"])
+    if as_json:
+        print(json.dumps(job, indent=2, ensure_ascii=False))
+    elif job["receipt"]:
+        print(f"\n{receipt_line(job['receipt'])}", file=sys.stderr)
+    if last.event in ("error", "interrupted"):
+        raise from_code(last.data["code"], last.data["detail"], last.data["remedy"])
+    return 0 if last.event == "done" else 1
+
+
+def _show(event: str, data: dict[str, Any]) -> None:
+    if event == "token":
+        text = data["text"]
+        safe = "\n".join(escaped(line) for line in text.split("\n")) if sys.stdout.isatty() else text
+        print(safe, end="", flush=True)
+    elif event == "fallback":
+        print(f"! {data['from']} could not be used, so this runs on {data['to']}: {data['reason']}", file=sys.stderr)
+
+
+def receipt_line(receipt: dict[str, Any]) -> str:
+    """The receipt in a line: where it ran, by which evidence, how fast."""
+    used = receipt["used"] or "unknown"
+    rate = f", {receipt['rate']['value']:.1f} {receipt['rate']['unit']}" if receipt["rate"] else ""
+    asked = "" if receipt["asked"] == used else f" (asked: {receipt['asked']})"
+    placed = f"; {receipt['placement']['evidence']}" if receipt["placement"] else ""
+    return f"ran on {used}{asked} with {receipt['engine']}{rate}{placed}"

@@ -1,0 +1,36 @@
+"""Start the service and serve until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from backend import logs
+from backend.settings import load_settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags win over the environment and config.yaml."""
+    parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on (default 8000; 0 takes any free one)")
+    parser.add_argument("--data-dir", help="folder for models and history")
+    parser.add_argument("--device", help="what `auto` means")
+    parser.add_argument("--json-log", action="store_true", default=None, help="one JSON object a line on stderr")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves; 0 after SIGINT or SIGTERM."""
+    from backend.serving import serve
+
+    flags = {
+        "config": args.config,
+        "server.host": args.host,
+        "server.port": args.port,
+        "storage.data_dir": args.data_dir,
+        "device": args.device,
+        "log.json": args.json_log,
+    }
+    settings = load_settings(flags)
+    logs.configure(settings)
+    asyncio.run(serve(settings, lambda line: print(line, flush=True)))
+    return 0

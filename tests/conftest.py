@@ -1,0 +1,62 @@
+"""A real server on a free port with the real default model, for the tests that need one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from backend.catalogue import Catalogue
+from backend.settings import load_settings
+from tests.service import ROOT, Server, furnished, start_server
+
+STORE = ROOT / ".test-data"  # keeps the model between runs
+MODEL = "smollm2-135m-instruct"
+
+
+@pytest.fixture(scope="session")
+def model_file() -> Path:
+    """The default model's file, fetched once."""
+    settings = load_settings({"storage.data_dir": str(STORE)}, {})
+    entry = Catalogue(settings).resolve(MODEL)
+    if entry.path is None:
+        environ = {**os.environ, "TOUCHSTONE_DATA_DIR": str(STORE)}
+        subprocess.run([sys.executable, "-m", "backend", "models", "fetch-default"], cwd=ROOT, env=environ, check=True)
+    return entry.target
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, model_file: Path) -> Path:
+    """A new data folder that holds the model."""
+    return furnished(tmp_path / "data", model_file)
+
+
+@pytest.fixture
+def launch(data_dir: Path) -> Iterator[Callable[..., Server]]:
+    """Starts servers on the test's data folder; those that still run are stopped at the end."""
+    started: list[Server] = []
+
+    def begin(*flags: str, environ: dict[str, str] | None = None) -> Server:
+        server = start_server(data_dir, *flags, environ=environ)
+        started.append(server)
+        return server
+
+    yield begin
+    for server in started:
+        with contextlib.suppress(ProcessLookupError):
+            server.stop(signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory, model_file: Path) -> Iterator[Server]:
+    """One server for all tests that do not harm it; its CPU is ready."""
+    running = start_server(furnished(tmp_path_factory.mktemp("shared") / "data", model_file))
+    running.http.get("/api/devices", params={"wait_s": 60})
+    yield running
+    assert running.stop() == 0

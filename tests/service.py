@@ -1,0 +1,94 @@
+"""A real `python -m backend serve`, as the tests drive it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass
+class Server:
+    """A running `python -m backend serve`."""
+
+    process: subprocess.Popen[str]
+    url: str
+    data_dir: Path
+    log: Path
+    http: httpx.Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.http = httpx.Client(base_url=self.url, timeout=120, trust_env=False)
+
+    def generate(self, **body: Any) -> dict[str, Any]:
+        """Waits for a job and returns the answer's body."""
+        answer: dict[str, Any] = self.http.post("/api/generate", json=body).json()
+        return answer
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """One job."""
+        found: dict[str, Any] = self.http.get(f"/api/jobs/{job_id}").json()
+        return found
+
+    def until(self, job_id: str, *statuses: str, limit_s: float = 60) -> dict[str, Any]:
+        """Waits until the job is in one of these states."""
+        found: dict[str, Any] = wait_for(lambda: (job := self.job(job_id))["status"] in statuses and job, limit_s)
+        return found
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Sends a signal and returns the exit code."""
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(20)
+
+
+def wait_for(look: Callable[[], Any], limit_s: float = 30) -> Any:
+    """Looks again and again until there is something to see."""
+    end = time.monotonic() + limit_s
+    while not (seen := look()):
+        assert time.monotonic() < end, "what was waited for did not come"
+        time.sleep(0.02)
+    return seen
+
+
+def start_server(data_dir: Path, *flags: str, environ: dict[str, str] | None = None) -> Server:
+    """Starts a server and waits for its first line."""
+    log = data_dir.parent / f"{data_dir.name}.log"
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TOUCHSTONE_")}
+    with log.open("a") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "backend", "serve", "--port", "0", "--data-dir", str(data_dir), *flags],
+            cwd=ROOT,
+            env={**variables, **(environ or {})},
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+    assert process.stdout
+    with process.stdout:
+        line = process.stdout.readline()
+    assert " listening on " in line, f"no first line: {line!r}; log: {log.read_text()}"
+    return Server(process, line.split()[-1], data_dir, log)
+
+
+def furnished(folder: Path, model_file: Path) -> Path:
+    """Puts the model into a data folder."""
+    models = folder / "models"
+    models.mkdir(parents=True)
+    try:
+        os.link(model_file, models / model_file.name)
+    except OSError:
+        shutil.copy(model_file, models)
+    return folder
