@@ -17,7 +17,7 @@ from typing import Any
 
 from backend import children
 from backend.catalogue import Entry
-from backend.catalogue.files import FETCHABLE
+from backend.catalogue.files import FETCHABLE, file_bytes
 from backend.child.workspace import NAME, sweep
 from backend.errors import Configuration, DiskFull, Validation, WorkerCrashed, from_code
 from backend.types import Progress
@@ -101,7 +101,7 @@ def check_space(entry: Entry) -> None:
 
 
 async def _download(entry: Entry, arguments: list[str], followers: list[OnProgress], spawn: children.Spawn) -> Path:
-    if not entry.target.exists():
+    if file_bytes(entry.target) != entry.size_bytes:
         check_space(entry)
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[Line | None] = asyncio.Queue()

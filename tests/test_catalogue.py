@@ -214,6 +214,9 @@ def test_the_command_line_may_name_any_path(build: Callable[..., Catalogue], tmp
     catalogue = build()
     entry = catalogue.resolve(str(file), anywhere=True)
     assert (entry.id, catalogue.path_of(entry)) == ("some-model", file)
+    assert catalogue.resolve("some-model") == entry, "from then on its id names it"
+    other = catalogue.resolve(str(put(tmp_path / "y" / "some-model.gguf")), anywhere=True)
+    assert other.id == "some-model-2"
 
 
 def test_a_path_of_a_known_model_is_that_model(build: Callable[..., Catalogue], tmp_path: Path) -> None:

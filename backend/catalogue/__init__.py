@@ -45,12 +45,8 @@ class Catalogue:
         entries = dict(self._known)
         taken = {entry.target for entry in entries.values()}
         for file in self._folders.model_files():
-            if file not in taken and not is_split_by_hand(file.name):
-                entry = self._entry_of_file(file)
-                number = 2
-                while entry.id in entries:
-                    entry = replace(entry, id=f"{slug(file)}-{number}")
-                    number += 1
+            if file not in taken:
+                entry = self._entry_of_file(file, entries)
                 entries[entry.id] = entry
         return entries
 
@@ -74,7 +70,7 @@ class Catalogue:
             task=entry.task,
             engines=list(entry.engines),
             state=state,
-            bytes=file_bytes(entry),
+            bytes=file_bytes(entry.target) or entry.size_bytes,
             licence=entry.licence,
             source=str(entry.source) if entry.source else str(entry.target),
             reason=problem.detail if problem else None,
@@ -143,8 +139,8 @@ class Catalogue:
             self._checked[entry.target] = known = (stamp, check(entry, facts.st_size))
         return known[1]
 
-    def _entry_of_file(self, file: Path) -> Entry:
-        entry = entry_for(slug(file), file, None, None)
+    def _entry_of_file(self, file: Path, taken: Mapping[str, Entry]) -> Entry:
+        entry = _entry_for_path(file, taken)
         if self._folders.hold(file):
             return entry
         refusal = ModelBroken(
@@ -170,4 +166,14 @@ class Catalogue:
             raise UnknownModel(
                 f"There is no model file {name[:200]!r}.", "Correct the path.", valid=list(self.entries())
             )
-        return entry_for(slug(path), path, None, None)
+        entry = _entry_for_path(path, self.entries())
+        self._known[entry.id] = entry  # from now on its id names it as well
+        return entry
+
+
+def _entry_for_path(path: Path, taken: Mapping[str, Entry]) -> Entry:
+    """An entry whose id comes from the file's name, with a number where that id is taken."""
+    id_, number = slug(path), 2
+    while id_ in taken:
+        id_, number = f"{slug(path)}-{number}", number + 1
+    return entry_for(id_, path, None, None)

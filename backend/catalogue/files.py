@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from pathlib import Path
 
 from backend.catalogue.entries import Entry, suffixes
@@ -76,9 +77,10 @@ def _missing_part(first: Path, count: int) -> ModelBroken | None:
     return None
 
 
-def file_bytes(entry: Entry) -> int | None:
-    """Size of the file as it is; of one that is not here, and of a folder, what the catalogue says."""
+def file_bytes(path: Path) -> int | None:
+    """Size of a file; None for a folder and for what is not there."""
     try:
-        return entry.size_bytes if entry.target.is_dir() else entry.target.stat().st_size
+        facts = path.stat()
     except (OSError, ValueError):
-        return entry.size_bytes
+        return None
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else None
