@@ -17,7 +17,7 @@ export class JobControl {
   #stopWanted = false;
   #unfollow = () => {};
 
-  /** @param {import("./job-view.js").JobView} view @param {() => void} onChange called when a job began or ended */
+  /** @param {import("./job-view.js").JobView} view @param {() => void} onChange called when a job was sent, began or ended */
   constructor(view, onChange) {
     this.view = view;
     this.onChange = onChange;
@@ -87,6 +87,7 @@ export class JobControl {
       try { job = await api.job(job.id); } catch { /* its receipt stands in the job alone; the event says what matters */ }
       if (this.job?.id === job.id) this.#end(job, true);
     } else this.view.event(name, data);
+    if (name === "running") this.onChange();
   }
 
   /** @param {Job} job @param {boolean} seen */

@@ -91,11 +91,12 @@ export class JobView {
       this.#text.clear();
       this.#text.append(job.output.text ?? "");
     }
-    this.#text.flush();
-    output.setAttribute("aria-busy", "false");
-    output.hidden = !output.textContent;
+    this.#text.whenShown(() => {
+      output.setAttribute("aria-busy", "false");
+      output.hidden = !output.textContent;
+      figures.textContent = "";
+    });
     progress.hidden = true;
-    figures.textContent = "";
     this.say(endWords(job));
     showBanner(banner, warning(job, this.devices));
     showReceipt(receipt, job, this.devices);

@@ -1,0 +1,96 @@
+"""Accessible by axe's rules at both widths and in both colours, nothing to scroll sideways, light to load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, Response, ViewportSize, expect
+
+from tests.browser.browser_console import Console
+from tests.browser.touchstone_page import ABSENT, TouchstonePage
+
+pytestmark = pytest.mark.browser
+
+FRONTEND = Path(__file__).resolve().parents[2] / "frontend"
+RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+PHONE, DESK = ViewportSize(width=390, height=844), ViewportSize(width=1280, height=800)
+MOST_BYTES = 100_000
+MOST_LINES = 150
+LEAST_TARGET_PX = 44
+MAKES_MARKUP = (".innerHTML", ".outerHTML", "insertAdjacentHTML", "eval(")
+
+
+def violations(page: Page) -> list[tuple[str, list[Any]]]:
+    found = Axe().run(page, options=RULES).response["violations"]
+    return [(one["id"], [node["target"] for node in one["nodes"]]) for one in found]
+
+
+def fits(page: Page) -> bool:
+    return bool(page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["390", "1280"])
+def test_no_violation_in_any_state(touchstone: TouchstonePage, console: Console, size: Any, colours: Any) -> None:
+    page = touchstone.page
+    page.set_viewport_size(size)
+    page.emulate_media(color_scheme=colours, reduced_motion="reduce")
+    touchstone.open()
+    assert violations(page) == [] and fits(page)
+    page.locator("#options-box summary").click()
+    assert violations(page) == [] and fits(page)
+    page.locator("#options-box summary").click()
+    touchstone.open(f"?device={ABSENT}&fallback=cpu").ask("word" * 200, max_tokens=8)
+    touchstone.expect_end()
+    touchstone.open_receipt()
+    page.locator("#asked-box summary").click()
+    assert violations(page) == [] and fits(page)
+    console.expect("409")
+    touchstone.fallback.select_option("never")
+    touchstone.generate.click()
+    expect(touchstone.alert).to_be_visible()
+    assert violations(page) == [] and fits(page)
+
+
+def test_targets_are_large_enough_for_a_thumb(touchstone: TouchstonePage) -> None:
+    touchstone.page.set_viewport_size(PHONE)
+    touchstone.open().ask("Say hello.", max_tokens=4)
+    touchstone.expect_end()
+    measure = "all => all.filter((one) => one.offsetParent).map((one) => [one.id || one.textContent, one.offsetHeight])"
+    sizes = touchstone.page.locator("main :is(button, select, input, textarea, summary)").evaluate_all(measure)
+    assert len(sizes) > 8
+    assert [size for size in sizes if size[1] < LEAST_TARGET_PX] == []
+
+
+def test_the_device_is_labelled(touchstone: TouchstonePage) -> None:
+    touchstone.open()
+    expect(touchstone.page.locator("label", has_text="Backend / Device")).to_be_visible()
+    assert touchstone.device.evaluate("element => element.tagName") == "SELECT"
+    expect(touchstone.page.get_by_role("combobox", name="Backend / Device")).to_be_visible()
+
+
+def test_the_page_is_light_and_its_own(touchstone: TouchstonePage) -> None:
+    answers: list[Response] = []
+    touchstone.page.on("response", lambda answer: answers.append(answer))
+    touchstone.open()
+    touchstone.page.wait_for_load_state("networkidle")
+    files = [answer for answer in answers if "/api/" not in answer.url]
+    assert all(answer.url.startswith(touchstone.url) and answer.status == 200 for answer in answers)
+    assert 10 < len(files) and sum(len(answer.body()) for answer in files) < MOST_BYTES
+    policy = files[0].headers["content-security-policy"]
+    assert "default-src 'self'" in policy and "unsafe" not in policy
+
+
+def test_the_files_keep_the_rules() -> None:
+    modules = sorted(FRONTEND.glob("*.js"))
+    assert len(modules) > 10
+    for module in modules:
+        text = module.read_text(encoding="utf-8")
+        assert text.startswith("// @ts-check\n"), module.name
+        assert len(text.splitlines()) <= MOST_LINES, module.name
+        assert not any(word in text for word in MAKES_MARKUP), module.name
+        if module.name != "api.js":
+            assert "fetch(" not in text and "new EventSource" not in text, module.name

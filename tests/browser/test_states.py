@@ -1,0 +1,157 @@
+"""The page's states beside the happy one: devices, downloads, a server that is away, evidence that is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, Route, expect
+
+from tests.browser import played_jobs
+from tests.browser.touchstone_page import TouchstonePage, play, stream
+
+pytestmark = pytest.mark.browser
+
+
+def change_answer(page: Page, path: str, change: Any) -> None:
+    """Lets the real server answer and changes what the page gets to see of it."""
+
+    def handle(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=change(answer.json()))
+
+    page.route(path, handle)
+
+
+def test_ready_devices_are_choices_the_others_stand_below(touchstone: TouchstonePage) -> None:
+    found = touchstone.open().api("devices?wait_s=30")
+    choices = touchstone.device.locator("option").evaluate_all("all => all.map((one) => one.value)")
+    assert choices == ["auto", *choices[1:]]
+    assert sorted(choices[1:]) == sorted(one["id"] for one in found["devices"] if one["state"] == "ready")
+    expect(touchstone.device.locator("option").first).to_contain_text(found["default"])
+    expect(touchstone.page.locator("#device-hint")).to_contain_text(found["default_reason"].rstrip("."))
+    for device in found["devices"]:
+        if device["state"] != "ready":
+            row = touchstone.page.locator("#others-rows tr").filter(has_text=device["reason"].rstrip("."))
+            expect(row.filter(has_text=device["remedy"].rstrip(".")).filter(has_text=device["id"])).to_be_visible()
+
+
+def broken_cpu(found: dict[str, Any]) -> dict[str, Any]:
+    words = {"state": "broken", "proof": None, "reason": "The numbers were wrong.", "remedy": "Check the memory."}
+    devices = [{**one, **words} for one in found["devices"]]
+    return {**found, "devices": devices, "default": None, "default_reason": "No device is ready."}
+
+
+def test_no_ready_device_is_said(touchstone: TouchstonePage) -> None:
+    change_answer(touchstone.page, "**/api/devices*", broken_cpu)
+    touchstone.open()
+    expect(touchstone.device.locator("option")).to_have_text(["Auto (no device is ready)"])
+    expect(touchstone.page.locator("#device-hint")).to_contain_text("Auto has nothing to take")
+    row = touchstone.page.locator("#others-rows tr").first
+    for words in ("broken", "The numbers were wrong.", "Check the memory."):
+        expect(row).to_contain_text(words)
+    row.get_by_role("button", name="Ask for it anyway").click()
+    expect(touchstone.device).to_be_focused()
+    expect(touchstone.page.locator("#device-hint")).to_contain_text("The numbers were wrong.")
+    expect(touchstone.page.locator("#device-hint")).to_contain_text("that is not ready either")
+
+
+def test_devices_under_test_are_waited_for(touchstone: TouchstonePage) -> None:
+    def probing(route: Route) -> None:
+        if "wait_s" in route.request.url:
+            route.continue_()
+        else:
+            words: Any = {"devices": [], "hardware": [], "default": None, "default_reason": None, "probing": True}
+            route.fulfill(json=words)
+
+    touchstone.page.route("**/api/devices*", probing)
+    touchstone.open()
+    expect(touchstone.device.locator("option[value=cpu]")).to_be_attached()
+
+
+def test_a_model_is_downloaded_from_the_page(touchstone: TouchstonePage) -> None:
+    page = touchstone.page
+    arrived: list[bool] = []
+    absent = {"state": "downloadable", "reason": "It is not on this machine yet.", "remedy": "Download it."}
+
+    def models(found: dict[str, Any]) -> dict[str, Any]:
+        return found if arrived else {"models": [{**one, **absent} for one in found["models"]]}
+
+    change_answer(page, "**/api/models", models)
+    touchstone.open()
+    expect(page.locator("#model-hint")).to_contain_text("It is not on this machine yet.")
+    job = played_jobs.job(id="load1", task="download", receipt=None)
+    steps = [("progress", {"phase": "download", "done": 49, "total": 98, "unit": "bytes", "eta_s": 2.0})]
+    page.unroute("**/api/models")
+    page.route("**/api/models", lambda route: route.fulfill(status=202, json={**job, "status": "queued"}))
+    headers = {"Content-Type": "text/event-stream"}
+    held: list[Route] = []
+    page.route("**/api/jobs/load1/events*", lambda route: held.append(route))
+    page.get_by_role("button", name="Download").click()
+    expect(page.locator("#download-progress")).to_be_visible()
+    held.pop().fulfill(body="retry: 100\n\n" + stream(steps), headers=headers)
+    expect(page.locator("#download-progress")).to_have_js_property("position", 0.5)
+    expect(page.locator("#download-words")).to_contain_text("49 bytes of 98 bytes (50 %)")
+    page.unroute("**/api/models")
+    arrived.append(True)
+    page.unroute("**/api/jobs/load1/events*")
+    done = stream([*steps, ("done", job)])
+    page.route("**/api/jobs/load1/events*", lambda route: route.fulfill(body=done, headers=headers))
+    if held:
+        held.pop().fulfill(body=done, headers=headers)
+    expect(page.get_by_role("button", name="Download")).to_be_hidden()
+    expect(page.locator("#model-hint")).not_to_contain_text("not on this machine")
+
+
+def test_a_server_that_is_away_is_said_and_comes_back(touchstone: TouchstonePage, offline: BrowserContext) -> None:
+    touchstone.page.clock.install()
+    touchstone.open()
+    expect(touchstone.page.locator("#health")).to_contain_text("Version")
+    offline.set_offline(True)
+    touchstone.page.clock.run_for(11_000)
+    gone = touchstone.page.locator("#gone")
+    expect(gone).to_contain_text("The server cannot be reached")
+    offline.set_offline(False)
+    gone.get_by_role("button", name="Try now").click()
+    expect(gone).to_be_hidden()
+    expect(touchstone.page.locator("#health")).to_contain_text("Version")
+
+
+def test_without_evidence_nothing_is_claimed(touchstone: TouchstonePage) -> None:
+    placement: dict[str, Any] = {"on_device": None, "parts": [], "evidence": "The engine printed no buffer sizes."}
+    receipt = played_jobs.receipt(used=None, fell_back=None, placement=placement)
+    job = played_jobs.job(receipt=receipt, output={"text": "a b", "artifacts": []})
+    play(touchstone.page, job, [*played_jobs.tokens(["a", " b"]), ("done", job)])
+    touchstone.open().ask("played")
+    touchstone.expect_end()
+    expect(touchstone.banner).to_contain_text("Where this ran is not known")
+    expect(touchstone.banner).to_contain_text("The engine printed no buffer sizes.")
+    expect(touchstone.receipt).to_contain_text("Not proved")
+
+
+def test_a_fallback_on_the_way_clears_the_text_and_says_so(touchstone: TouchstonePage) -> None:
+    words = {"from": "cuda:0", "to": "cpu", "code": "device_lost", "reason": "The card fell off the bus."}
+    receipt = played_jobs.receipt(asked="cuda:0", resolved="cuda:0", fell_back=True, reason=words["reason"])
+    job = played_jobs.job(receipt=receipt, output={"text": "new", "artifacts": []})
+    play(touchstone.page, job, [*played_jobs.tokens(["old", " text"]), ("fallback", words),
+                                *played_jobs.tokens(["new"]), ("done", job)])  # fmt: skip
+    touchstone.open().ask("played")
+    touchstone.expect_end()
+    assert touchstone.text() == "new"
+    expect(touchstone.banner).to_contain_text("cuda:0")
+    expect(touchstone.banner).to_contain_text("ran on")
+    expect(touchstone.banner).to_contain_text("The card fell off the bus.")
+
+
+def test_a_failed_job_says_why_and_keeps_its_text(touchstone: TouchstonePage) -> None:
+    problem = {"type": "about:blank", "title": "The worker process died", "status": 502, "code": "worker_crashed",
+               "detail": "It was killed by signal 9.", "remedy": "Run the job again."}  # fmt: skip
+    job = played_jobs.job(status="error", error=problem, output={"text": "half", "artifacts": []})
+    play(touchstone.page, job, [*played_jobs.tokens(["half"]), ("error", problem)])
+    touchstone.open().ask("played")
+    touchstone.expect_end("Failed")
+    expect(touchstone.alert).to_contain_text("It was killed by signal 9.")
+    expect(touchstone.alert).to_contain_text("Run the job again.")
+    expect(touchstone.alert).to_be_focused()
+    expect(touchstone.rerun).to_be_enabled()
+    assert touchstone.text() == "half"
