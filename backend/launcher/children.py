@@ -1,6 +1,9 @@
 """Runs a helper process to its end, and ends it when the launcher itself is interrupted."""
 
+import os
+import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 GOOD_BYE_S = 5.0
@@ -20,6 +23,10 @@ def run(
         env=environment,
         text=True,
         errors="replace",
+        # A group of its own, so that its children can be ended with it; what the launcher marked as inheritable (its
+        # lock) stays open, so that a helper that outlives a killed launcher still keeps the next one waiting.
+        process_group=None if sys.platform == "win32" else 0,
+        close_fds=sys.platform == "win32",
     )
     try:
         if hear and process.stderr:
@@ -27,13 +34,20 @@ def run(
                 hear(line.rstrip())
         return process.wait()
     except BaseException:
-        process.terminate()  # not kill: it may have a child of its own to end
-        try:
-            process.wait(GOOD_BYE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        _end(process)
         raise
     finally:
         if process.stderr:
             process.stderr.close()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if sys.platform == "win32":
+        process.kill()
+        return
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(GOOD_BYE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

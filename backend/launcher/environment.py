@@ -80,7 +80,7 @@ class Environment:
         if children.run(command):
             raise SetupFailed(
                 "No virtual environment could be made; the lines above say why.",
-                "On Debian and Ubuntu install python3-venv, elsewhere a complete Python 3.11 or newer; then start again.",
+                "Install python3-venv on Debian or Ubuntu, elsewhere a complete Python 3.11 or newer, and start again.",
             )
 
     def _discard(self) -> None:

@@ -52,6 +52,11 @@ CAUSES = (
         f"Connect this machine and start again; later starts need no network. {WHEN_BEHIND_A_PROXY}",
     ),
     Cause(
+        r"from versions: none",
+        "The package index offered nothing at all: it was not reached, or has no package for this Python",
+        f"Check the network and PIP_INDEX_URL. {_unavailable()}",
+    ),
+    Cause(
         r"No matching distribution|Could not find a version|not a supported wheel|ResolutionImpossible",
         "A package is not to be had for this Python",
         _unavailable(),
@@ -80,5 +85,5 @@ def _shortened(line: str) -> str:
     telling = re.sub(r"^(ERROR|WARNING):\s*", "", line.strip())
     inner = re.search(r"connection broken by '?\"?\w+\((.*)\)'?\"?: /", telling)
     if inner:
-        telling = re.sub(r"^.*?>: |^[\"']|[\"']$", "", inner[1])
+        telling = re.sub(r"^[\"']?<[^>]*>: |^[\"']|[\"']$", "", inner[1])
     return telling if len(telling) <= 300 else telling[:297] + "..."

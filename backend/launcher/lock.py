@@ -1,5 +1,6 @@
 """A lock between processes, held by an open file, so that a killed launcher never leaves it behind."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,4 +45,6 @@ def held(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
         if not _try(file):
             on_wait()
             _wait(file)
+        if sys.platform != "win32":
+            os.set_inheritable(file.fileno(), True)  # helpers hold it too, even after the launcher was killed
         yield

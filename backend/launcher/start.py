@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from backend.launcher import browser, children, options
@@ -52,7 +53,7 @@ def _fetch_default_model(python: Path, rest: Sequence[str]) -> int:
 def _shared_flags(rest: Sequence[str]) -> list[str]:
     """Those of the server's flags that say where models lie."""
     shared: list[str] = []
-    for word, following in zip(rest, [*rest[1:], ""], strict=True):
+    for word, following in pairwise([*rest, ""]):
         name, equals, _ = word.partition("=")
         if name in ("--config", "--data-dir"):
             shared += [word] if equals else [word, following]

@@ -1,0 +1,213 @@
+#!/usr/bin/env bats
+# launch_wsl.sh itself: which Python it finds, what it says when there is none, and from where it can be started.
+# shellcheck disable=SC2016,SC2154 # the bodies of stand-in programs are literal; bats sets `output` and `status`
+# The folder under test holds the true script and a stand-in for backend/launcher that shows how it was called.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+  T=$(mktemp -d)
+  ROOT="$T/a földer with blanks"
+  REAL=$(python3 -c 'import sys; print(sys.executable)') # not a version manager's stub, which needs more of PATH
+  mkdir -p "$ROOT/backend/launcher" "$T/bin" "$T/elsewhere"
+  cp "$BATS_TEST_DIRNAME/../../launch_wsl.sh" "$ROOT/"
+  cat >"$ROOT/backend/launcher/__main__.py" <<'PY'
+import os, sys
+print("launcher in", os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+print("isolated", sys.flags.isolated, "arguments", sys.argv[1:])
+print("asked as", os.environ.get("ASKED_AS"))
+print("stdin", sys.stdin.read().strip())
+sys.exit(7 if "seven" in sys.argv else 0)
+PY
+  # Nothing of the machine is seen but these tools: no Python, no package manager.
+  for tool in bash env dirname readlink grep tr id cat mktemp sed chmod sh; do
+    ln -s "$(type -P "$tool")" "$T/bin/$tool"
+  done
+  program ls 'exit 0' # the package lists are there
+  program id 'echo 1000'
+  ONLY="$T/bin"
+}
+
+teardown() { rm -rf "$T"; }
+
+# Puts a shell program of that name first (and alone) in PATH.
+program() {
+  rm -f "$T/bin/$1"
+  printf '#!/bin/sh\n%s\n' "$2" >"$T/bin/$1"
+  chmod +x "$T/bin/$1"
+}
+good_python() { program "$1" "ASKED_AS=$1; export ASKED_AS; exec '$REAL' \"\$@\""; }
+old_python() { program "$1" 'if [ "$1" = --version ]; then echo "Python 3.9.2"; else exit 1; fi'; }
+# A Python of Debian without its venv package.
+incomplete_python() {
+  program "$1" "case \"\$*\" in *ensurepip*) exit 1 ;; *'%d.%d'*) echo 3.12 ;; *) exec '$REAL' \"\$@\" ;; esac"
+}
+launch() { run env PATH="$ONLY" "$ROOT/launch_wsl.sh"; }
+
+@test "hands arguments, stdin and the exit code over, isolated" {
+  good_python python3
+  run env PATH="$ONLY" "$ROOT/launch_wsl.sh" seven "a b" '' '*' <<<"typed words"
+  [ "$status" -eq 7 ]
+  [[ "$output" == *"launcher in $ROOT"* ]]
+  [[ "$output" == *"isolated 1 arguments ['seven', 'a b', '', '*']"* ]]
+  [[ "$output" == *"stdin typed words"* ]]
+}
+
+@test "prefers a named Python that is new enough over an old python3" {
+  old_python python3
+  good_python python3.12
+  launch
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"asked as python3.12"* ]]
+}
+
+@test "passes over a Python without venv if another is complete" {
+  incomplete_python python3.13
+  good_python python3
+  launch
+  [[ "$output" == *"asked as python3"* ]]
+}
+
+@test "passes over a name that does not run, such as a version manager's stub" {
+  program python3.13 'echo "command not found" >&2; exit 127'
+  good_python python3.11
+  launch
+  [[ "$output" == *"asked as python3.11"* ]]
+}
+
+@test "asks uv last" {
+  good_python hidden
+  program uv "[ \"\$1 \$2\" = 'python find' ] && echo '$T/bin/hidden'"
+  launch
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"asked as hidden"* ]]
+}
+
+@test "no Python on Debian: the one command" {
+  program apt-get 'exit 0'
+  launch
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"Python 3.11 or newer is needed"* ]]
+  [[ "$output" == *"    sudo apt-get install -y python3 python3-venv"* ]]
+}
+
+@test "the package lists were never fetched: the one command fetches them" {
+  program apt-get 'exit 0'
+  program ls 'exit 2'
+  launch
+  [[ "$output" == *"    sudo apt-get update && sudo apt-get install -y python3 python3-venv"* ]]
+}
+
+@test "root needs no sudo" {
+  program apt-get 'exit 0'
+  program id 'echo 0'
+  launch
+  [[ "$output" == *"    apt-get install -y python3 python3-venv"* ]]
+}
+
+@test "venv missing on Debian: python3-venv" {
+  program apt-get 'exit 0'
+  incomplete_python python3
+  launch
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"venv module is not"* ]]
+  [[ "$output" == *"    sudo apt-get install -y python3-venv"* ]]
+}
+
+@test "venv missing beside an old python3: the package of that very version" {
+  program apt-get 'exit 0'
+  old_python python3
+  incomplete_python python3.12
+  launch
+  [[ "$output" == *"    sudo apt-get install -y python3.12-venv"* ]]
+}
+
+@test "too old on Debian: the newest that the release carries beside it" {
+  program apt-get 'exit 0'
+  program apt-cache '[ "$2" = python3.11 ]'
+  old_python python3
+  launch
+  [[ "$output" == *"Python 3.9.2 is too old"* ]]
+  [[ "$output" == *"    sudo apt-get install -y python3.11 python3.11-venv"* ]]
+}
+
+@test "other package managers" {
+  program dnf 'exit 0'
+  launch
+  [[ "$output" == *"    sudo dnf install -y python3"* ]]
+  old_python python3
+  launch
+  [[ "$output" == *"    sudo dnf install -y python3.12"* ]]
+  rm "$T/bin/dnf"
+  program pacman 'exit 0'
+  launch
+  [[ "$output" == *"    sudo pacman -S --noconfirm python"* ]]
+  rm "$T/bin/pacman"
+  program zypper 'exit 0'
+  launch
+  [[ "$output" == *"    sudo zypper install -y python312"* ]]
+  rm "$T/bin/zypper"
+  program brew 'exit 0'
+  launch
+  [[ "$output" == *"    brew install python@3.13"* ]]
+  rm "$T/bin/brew"
+  program uv 'exit 2'
+  launch
+  [[ "$output" == *"    uv python install 3.13"* ]]
+  rm "$T/bin/uv"
+  launch
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"install Python 3.13 from python.org"* ]]
+}
+
+@test "from another folder, by a chain of links, absolute and relative" {
+  good_python python3
+  ln -s "$ROOT/launch_wsl.sh" "$T/elsewhere/absolute"
+  ln -s absolute "$T/elsewhere/relative"
+  cd "$T/elsewhere"
+  run env PATH="$ONLY" ./relative
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"launcher in $ROOT"* ]]
+  CDPATH="$T" run env PATH="$ONLY" bash "../a földer with blanks/launch_wsl.sh"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"launcher in $ROOT"* ]]
+}
+
+@test "started with sh" {
+  good_python python3
+  run env PATH="$ONLY" sh "$ROOT/launch_wsl.sh"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"launcher in $ROOT"* ]]
+}
+
+@test "a copy with CRLF endings works however it is started" {
+  good_python python3
+  sed 's/$/\r/' "$BATS_TEST_DIRNAME/../../launch_wsl.sh" >"$ROOT/launch_wsl.sh"
+  grep -q $'\r' "$ROOT/launch_wsl.sh"
+  for starter in env bash sh; do
+    run env PATH="$ONLY" "$starter" "$ROOT/launch_wsl.sh" seven "a b" <<<"typed words"
+    [ "$status" -eq 7 ]
+    [[ "$output" == *"launcher in $ROOT"* ]]
+    [[ "$output" == *"arguments ['seven', 'a b']"* ]]
+    [[ "$output" == *"stdin typed words"* ]]
+  done
+}
+
+@test "the script alone, copied out of the repository, says what it misses" {
+  good_python python3
+  cp "$ROOT/launch_wsl.sh" "$T/elsewhere/"
+  run env PATH="$ONLY" "$T/elsewhere/launch_wsl.sh"
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"holds no backend/launcher"* ]]
+}
+
+@test "no sign of words left to the shell: strange folder names" {
+  good_python python3
+  strange="$T/\$(touch pwned) 'quote' ; é 日本 😀"
+  mv "$ROOT" "$strange"
+  cd "$T/elsewhere"
+  run env PATH="$ONLY" "$strange/launch_wsl.sh"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"launcher in $strange"* ]]
+  [ ! -e "$T/elsewhere/pwned" ]
+}

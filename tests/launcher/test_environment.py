@@ -1,0 +1,184 @@
+"""`.venv` is made once, made again after an interruption, and never half there; every refusal says what to do."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.folder import LIMIT_S, Folder, alive, command_line, write_ballast
+
+OFFLINE = "--index-url http://127.0.0.1:{port}/simple\nballast\n"
+
+
+@pytest.fixture
+def dead_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} never came"
+        time.sleep(0.02)
+
+
+def test_first_start_makes_the_environment_and_the_second_skips_pip(bare: Folder) -> None:
+    first = bare.run("echo", stdin=b"in and out\n")
+    assert (first.returncode, first.stdout) == (0, "in and out\n"), first.stderr
+    assert "Making" in first.stderr and "Installing what requirements.txt names" in first.stderr
+    shutil.rmtree(bare.root / "wheels")  # from here on pip could not succeed
+    second = bare.run("echo", stdin=b"again\n")
+    assert (second.returncode, second.stdout, second.stderr) == (0, "again\n", "")
+
+
+def test_launcher_killed_while_it_makes_the_environment(bare: Folder) -> None:
+    running = bare.start("echo")
+    wait_for(bare.stamp)
+    os.killpg(running.process.pid, signal.SIGKILL)
+    running.process.wait(LIMIT_S)
+    assert json.loads(bare.stamp.read_text()) == {"state": "making"}
+    again = bare.run("echo")
+    assert again.returncode == 0
+    assert "an interrupted start" in again.stderr
+    assert not (bare.root / ".venv.old").exists()
+
+
+def test_terminated_while_it_makes_the_environment(bare: Folder) -> None:
+    running = bare.start("echo")
+    wait_for(bare.root / ".venv/bin/python")  # ensurepip runs now, in a child
+    assert running.end(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert still_at_work(bare.root) == []
+
+
+def still_at_work(root: Path) -> list[str]:
+    """Command lines of the processes that still work in the folder."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*"):
+        if process.name != str(os.getpid()) and alive(int(process.name)):
+            lines.append(command_line(int(process.name)))
+    return [line for line in lines if str(root) in line]
+
+
+def test_half_installed_packages_are_not_trusted(ready: Folder) -> None:
+    ready.stamp.write_text('{"state": "making"}')
+    (module,) = ready.root.glob(".venv/lib/*/site-packages/ballast.py")
+    module.write_text("WEIGHT = ''")
+    done = ready.run("echo")
+    assert done.returncode == 0, done.stderr
+    assert "WEIGHT = '1.0'" in module.read_text()
+
+
+def test_torn_stamp_means_making_again(ready: Folder) -> None:
+    ready.stamp.write_text('{"state": "rea')
+    done = ready.run("echo")
+    assert done.returncode == 0 and "making it again" in done.stderr
+
+
+def test_interpreter_gone_as_after_a_system_upgrade(ready: Folder) -> None:
+    for link in (ready.root / ".venv/bin").glob("python*"):
+        link.unlink()
+    (ready.root / ".venv/bin/python").symlink_to("/nowhere/python3.11")
+    done = ready.run("echo")
+    assert done.returncode == 0 and "another Python" in done.stderr
+
+
+def test_changed_requirements_are_installed_into_what_is_there(ready: Folder) -> None:
+    write_ballast(ready.root / "wheels", "2.0")
+    (ready.root / "requirements.txt").write_text("--no-index\n--find-links ./wheels\nballast>=2\n")
+    mark = ready.root / ".venv/kept"
+    mark.touch()
+    done = ready.run("echo")
+    assert done.returncode == 0, done.stderr
+    assert mark.exists() and list(ready.root.glob(".venv/lib/*/site-packages/ballast-2.0.dist-info"))
+
+
+def test_offline_at_the_first_start(bare: Folder, dead_port: int) -> None:
+    (bare.root / "requirements.txt").write_text(OFFLINE.format(port=dead_port))
+    done = bare.run("echo", env={"PIP_RETRIES": "1"})
+    assert done.returncode == 1
+    assert "needs the network" in done.stderr and "Connection refused" in done.stderr
+    assert "later starts need no network" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_offline_update_keeps_the_environment_for_the_older_requirements(ready: Folder, dead_port: int) -> None:
+    requirements = ready.root / "requirements.txt"
+    older = requirements.read_text()
+    requirements.write_text(OFFLINE.format(port=dead_port).replace("ballast", "anchor"))
+    assert ready.run("echo", env={"PIP_RETRIES": "1"}).returncode == 1
+    requirements.write_text(older)
+    done = ready.run("echo")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_proxy_that_is_not_there(bare: Folder, dead_port: int) -> None:
+    (bare.root / "requirements.txt").write_text("--index-url https://index.invalid/simple\nballast\n")
+    proxy = f"http://127.0.0.1:{dead_port}"
+    done = bare.run("echo", env={"PIP_RETRIES": "1", "HTTPS_PROXY": proxy, "https_proxy": proxy})
+    assert done.returncode == 1
+    assert "proxy" in done.stderr and "HTTPS_PROXY" in done.stderr
+
+
+def test_two_at_once_the_second_waits_and_says_so(ready: Folder) -> None:
+    ready.stamp.write_text('{"state": "making"}')
+    with (ready.root / ".venv.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        running = ready.start("echo")
+        running.expect("Another launcher is preparing .venv; waiting")
+    assert running.process.wait(LIMIT_S) == 0
+
+
+def test_two_at_once_in_a_fresh_folder(bare: Folder) -> None:
+    both = [bare.start("echo"), bare.start("echo")]
+    assert [running.process.wait(LIMIT_S) for running in both] == [0, 0]
+    for running in both:
+        with pytest.raises(AssertionError):
+            running.expect("(nobody says this: read to the end)")
+    said = [line for running in both for line in running.lines]
+    assert sum("Installing what" in line for line in said) == 1, said
+
+
+def test_own_environment_of_the_user_is_completed_and_kept(bare: Folder) -> None:
+    subprocess.run([sys.executable, "-m", "venv", bare.root / ".venv"], check=True)
+    mark = bare.root / ".venv/kept"
+    mark.touch()
+    assert bare.run("echo").returncode == 0
+    assert mark.exists()
+
+
+def test_environment_that_cannot_be_used_is_not_removed(bare: Folder) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare.root / ".venv"], check=True)
+    done = bare.run("echo")
+    assert done.returncode == 1 and "was not made by this launcher" in done.stderr
+    assert "Rename or remove" in done.stderr and (bare.root / ".venv/bin/python").exists()
+
+
+def test_environment_of_windows_is_left_alone(bare: Folder) -> None:
+    (bare.root / ".venv/Scripts").mkdir(parents=True)
+    done = bare.run("echo")
+    assert done.returncode == 1 and "was made by Windows" in done.stderr
+    assert (bare.root / ".venv/Scripts").is_dir()
+
+
+def test_test_verb_has_an_environment_of_its_own(bare: Folder) -> None:
+    (bare.root / "tests").mkdir()
+    shutil.copy(bare.root / "requirements.txt", bare.root / "tests/requirements.txt")
+    text = (bare.root / "requirements.txt").read_text().replace("./wheels", "../wheels")
+    (bare.root / "tests/requirements.txt").write_text(text)
+    done = bare.run("test", "unit")
+    assert done.returncode == 0, done.stderr
+    assert bare.notes[-1]["prefix"] == str(bare.root / ".venv-test")
+    assert bare.notes[-1]["arguments"] == ["test", "unit"]
+    assert not (bare.root / ".venv").exists()

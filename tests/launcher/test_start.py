@@ -1,0 +1,169 @@
+"""From the command to a healthy server and back: what is waited for, what is said, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.launcher.folder import LIMIT_S, Folder, alive
+
+SERVER_FLAGS = ("--host", "127.0.0.1", "--port", "0")
+
+
+def test_start_fetches_serves_and_says_the_address(ready: Folder) -> None:
+    running = ready.start("--no-browser", *SERVER_FLAGS)
+    assert "http://127.0.0.1:" in running.expect("Touchstone is ready: ")
+    assert "the model is fetched" in running.lines
+    assert ready.calls() == [["models", "fetch-default"], ["serve", *SERVER_FLAGS]]
+    assert running.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_end_the_server_too(ready: Folder, number: signal.Signals) -> None:
+    running = ready.start("serve", "--no-browser")
+    running.expect("Touchstone is ready")
+    assert running.end(number) == 0
+    assert not alive(ready.server_pid())
+
+
+def test_ctrl_c_reaches_the_server_once_and_as_a_polite_request(ready: Folder) -> None:
+    running = ready.start("--no-browser")
+    running.expect("Touchstone is ready")
+    os.killpg(running.process.pid, signal.SIGINT)  # as a terminal does: to the whole foreground group
+    assert running.process.wait(LIMIT_S) == 0
+    assert [note["signal"] for note in ready.notes if "signal" in note] == [signal.SIGTERM]
+
+
+def test_exit_code_of_the_server_is_passed_on(ready: Folder) -> None:
+    ready.plan(exit=7)
+    running = ready.start("--no-browser")
+    running.expect("Touchstone is ready")
+    assert running.end(signal.SIGTERM) == 7
+
+
+def test_server_killed_from_outside(ready: Folder) -> None:
+    running = ready.start("--no-browser")
+    running.expect("Touchstone is ready")
+    os.kill(ready.server_pid(), signal.SIGKILL)
+    assert running.process.wait(LIMIT_S) == 128 + signal.SIGKILL
+
+
+def test_server_that_ends_early(ready: Folder) -> None:
+    ready.plan(crash=42)
+    done = ready.run("--no-browser")
+    assert done.returncode == 42
+    assert "the stand-in says why it ends" in done.stderr
+    assert "ended before it was ready, with exit code 42" in done.stderr
+
+
+def test_slow_server_is_waited_for_in_words(ready: Folder) -> None:
+    ready.plan(sick_s=6)
+    running = ready.start("--no-browser")
+    running.expect("Waiting for the server until http://127.0.0.1:")
+    running.expect("Touchstone is ready")
+    assert running.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"), [({"mute": True}, "did not listen"), ({"sick_s": 99}, "did not answer")]
+)
+def test_server_that_never_gets_ready(
+    ready: Folder, driver: list[str], behaviour: dict[str, object], words: str
+) -> None:
+    ready.plan(**behaviour)
+    running = ready.start(command=[*driver, "2"])
+    running.expect(words)
+    assert running.process.wait(LIMIT_S) == 9
+    assert not alive(ready.server_pid())
+
+
+def test_server_deaf_to_signals_is_killed_in_the_end(ready: Folder) -> None:
+    ready.plan(deaf=True)
+    running = ready.start("--no-browser")
+    running.expect("Touchstone is ready")
+    assert running.end(signal.SIGTERM) == 128 + signal.SIGKILL
+    assert not alive(ready.server_pid())
+
+
+def test_reader_of_stdout_that_leaves_does_not_leave_a_server_behind(ready: Folder) -> None:
+    running = ready.start(
+        "--no-browser", command=["bash", "-c", '"$0" --no-browser | head -n 1', str(ready.root / "launch_wsl.sh")]
+    )
+    running.expect("listening on")
+    assert running.process.wait(LIMIT_S) == 0
+    assert not alive(ready.server_pid())
+
+
+def test_wildcard_address_becomes_one_that_opens(ready: Folder) -> None:
+    ready.plan(host="0.0.0.0")
+    running = ready.start("--no-browser")
+    assert "http://127.0.0.1:" in running.expect("Touchstone is ready")
+    assert running.end(signal.SIGTERM) == 0
+
+
+def test_proxy_of_the_environment_is_not_asked_for_loopback(ready: Folder) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        proxy = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    running = ready.start("--no-browser", env={"http_proxy": proxy, "HTTP_PROXY": proxy, "no_proxy": ""})
+    running.expect("Touchstone is ready")
+    assert running.end(signal.SIGTERM) == 0
+
+
+def test_wrong_configuration_ends_the_start_before_the_server(ready: Folder) -> None:
+    ready.plan(fetch=2)
+    assert ready.run("--no-browser", "--config", "other.yaml").returncode == 2
+    assert ready.calls() == [["models", "fetch-default", "--config", "other.yaml"]]
+
+
+def test_without_the_model_the_server_starts_all_the_same(ready: Folder) -> None:
+    ready.plan(fetch=1)
+    running = ready.start("--no-browser", "--data-dir=elsewhere")
+    running.expect("starts without it")
+    running.expect("Touchstone is ready")
+    assert running.end(signal.SIGTERM) == 0
+    assert ready.calls()[0] == ["models", "fetch-default", "--data-dir=elsewhere"]
+
+
+@pytest.mark.parametrize(("value", "said"), [("auto", False), ("none", False), ("cuda", True)])
+def test_gpu_flag_is_honest(ready: Folder, value: str, said: bool) -> None:
+    running = ready.start("--no-browser", "--gpu", value)
+    running.expect("Touchstone is ready")
+    assert ("--gpu cuda changes nothing" in "\n".join(running.lines)) is said
+    assert running.end(signal.SIGTERM) == 0
+    assert ready.calls()[-1] == ["serve"]
+
+
+def test_gpu_flag_without_a_value(ready: Folder) -> None:
+    done = ready.run("--gpu")
+    assert done.returncode == 2 and "--gpu none" in done.stderr
+
+
+def test_help_needs_no_environment(bare: Folder) -> None:
+    done = bare.run("--help")
+    assert done.returncode == 0 and "usage: ./launch_wsl.sh" in done.stdout
+    assert not (bare.root / ".venv").exists()
+
+
+def test_other_verbs_keep_streams_folder_and_exit_code(ready: Folder, tmp_path: Path) -> None:
+    ready.plan(exit=7)
+    elsewhere = tmp_path / "the caller's folder"
+    elsewhere.mkdir()
+    (elsewhere / "json.py").write_text("raise SystemExit('a stray module of the caller was imported')")
+    done = ready.run(
+        "echo", "a b", "--no-browser", stdin="grüße\n".encode(), cwd=elsewhere, env={"PYTHONPATH": str(elsewhere)}
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (7, "grüße\n", "")
+    assert ready.notes[-1]["cwd"] == str(elsewhere)
+    assert ready.calls() == [["echo", "a b", "--no-browser"]]
+
+
+@pytest.mark.parametrize("arguments", [("--list-devices",), ("--version",), ("serve", "--help")])
+def test_options_that_do_not_start_a_server(ready: Folder, arguments: tuple[str, ...]) -> None:
+    ready.plan(crash=0)
+    assert ready.run(*arguments).returncode == 0
+    assert ready.calls() == [list(arguments)]
