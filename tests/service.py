@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from backend.types import Event
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -92,3 +95,37 @@ def furnished(folder: Path, model_file: Path) -> Path:
     except OSError:
         shutil.copy(model_file, models)
     return folder
+
+
+def stream_events(server: Server, body: dict[str, Any]) -> Iterator[Event]:
+    """Generates with `stream` and yields the events as they come; leaving closes the connection."""
+    with server.http.stream("POST", "/api/generate", json={**body, "stream": True}) as answer:
+        assert answer.status_code == 200, answer.read()
+        yield from read_events(answer.iter_lines())
+
+
+def follow(server: Server, job_id: str, after: int = 0) -> list[Event]:
+    """All events of a job above `after`, to the end."""
+    with server.http.stream("GET", f"/api/jobs/{job_id}/events", headers={"Last-Event-ID": str(after)}) as answer:
+        assert answer.status_code == 200, answer.read()
+        return list(read_events(answer.iter_lines()))
+
+
+def read_events(lines: Iterable[str]) -> Iterator[Event]:
+    """Reads server-sent events."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif fields:
+            yield Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+            fields = {}
+
+
+def text_of(events: Iterable[Event]) -> str:
+    """The tokens joined since the last fallback."""
+    text = ""
+    for event in events:
+        text = "" if event.event == "fallback" else text + event.data.get("text", "")
+    return text

@@ -1,0 +1,61 @@
+"""xllamacpp driven with nothing between: the yardstick of `bench overhead`, run as a program of its own.
+
+Reads one JSON request a line on stdin, `{prompt, max_tokens}`, and answers with `{first_s, run_s, tokens}`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+
+def main(model: str, threads: int, context_tokens: int, batch_tokens: int) -> None:
+    """Serves requests until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = model
+    params.n_ctx = context_tokens
+    params.n_parallel = 1
+    params.n_batch = params.n_ubatch = batch_tokens
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+    params.fit_params = False
+    params.cache_ram_mib = 0
+    with tempfile.TemporaryDirectory() as folder:
+        if sys.platform != "win32":
+            params.hostnames = [str(Path(folder) / "s.sock")]
+        server = xllamacpp.Server(params)
+    for line in sys.stdin:
+        answers.write(json.dumps(_timed(server, json.loads(line))) + "\n")
+        answers.flush()
+
+
+def _timed(server: Any, request: dict[str, Any]) -> dict[str, float]:
+    times: list[float] = []
+
+    def take(chunk: dict[str, Any]) -> None:
+        for choice in chunk.get("choices", ()):
+            if (choice.get("delta") or {}).get("content"):
+                times.append(time.perf_counter())
+
+    body = {
+        "messages": [{"role": "user", "content": request["prompt"]}],
+        "max_tokens": request["max_tokens"],
+        "temperature": 0,
+        "cache_prompt": False,
+        "stream": True,
+    }
+    start = time.perf_counter()
+    server.handle_chat_completions(body, take)
+    return {"first_s": times[0] - start, "run_s": times[-1] - start, "tokens": len(times)}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *(int(word) for word in sys.argv[2:5]))

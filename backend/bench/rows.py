@@ -1,0 +1,59 @@
+"""What a benchmark found, as rows: the median, the spread, and against what it was measured."""
+
+from __future__ import annotations
+
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from backend import __version__
+from backend.machine import memory_bytes, usable_threads
+from backend.moments import utc_now
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure: median, with the quartiles as `low` and `high`, and its ratio to the yardstick if it has one."""
+
+    metric: str
+    value: float
+    unit: str
+    low: float
+    high: float
+    ratio: float | None = None
+    device: str | None = None
+    engine: str | None = None
+    model: str | None = None
+
+
+def row(metric: str, values: Sequence[float], unit: str, **more: Any) -> Row:
+    """Sums up repeated measurements."""
+    low, _, high = statistics.quantiles(values, n=4) if len(values) > 1 else (values[0],) * 3
+    return Row(metric, statistics.median(values), unit, low, high, **more)
+
+
+def report(kind: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """The rows with what is needed to read them later."""
+    packages = ("xllamacpp", "onnxruntime", "fastapi", "uvicorn")
+    return {
+        "kind": kind,
+        "machine": {"system": platform.platform(), "threads": usable_threads(), "memory_bytes": memory_bytes()},
+        "versions": {"touchstone": __version__, **{name: metadata.version(name) for name in packages}},
+        "at": utc_now(),
+        "rows": [vars(row) for row in rows],
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    """The report for people."""
+    lines = [
+        f"bench {found['kind']}: median (quartiles), {found['machine']['threads']} threads, {found['machine']['system']}"
+    ]
+    for each in found["rows"]:
+        spread = f" ({each['low']:.2f} … {each['high']:.2f})" if each["low"] != each["high"] else ""
+        ratio = f", {each['ratio']:.3f} of the yardstick" if each["ratio"] is not None else ""
+        lines.append(f"  {each['metric']:<34} {each['value']:9.2f} {each['unit']}{spread}{ratio}")
+    return "\n".join(lines)
