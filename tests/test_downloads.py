@@ -232,9 +232,15 @@ def test_a_second_caller_joins_the_first(index: Index, entry: Entry) -> None:
 
 
 def test_cancel_ends_the_child_and_leaves_nothing(index: Index, entry: Entry) -> None:
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        processes.append(children.spawn(python, arguments))
+        return processes[-1]
+
     async def cancelled() -> None:
         index.gate.clear()
-        task = asyncio.create_task(downloads.fetch(entry, ignore))
+        task = asyncio.create_task(downloads.fetch(entry, ignore, spawn))
         await until(index.stalled)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -242,7 +248,18 @@ def test_cancel_ends_the_child_and_leaves_nothing(index: Index, entry: Entry) ->
         await until(index.hung_up)
 
     asyncio.run(cancelled())
+    assert [process.returncode for process in processes] == [-signal.SIGKILL]
     assert_nothing_left(entry)
+
+
+def test_the_end_of_stdin_ends_the_child(index: Index, entry: Entry) -> None:
+    index.gate.clear()
+    with children.spawn(sys.executable, downloads.arguments(entry)) as process:
+        assert index.stalled.wait(LIMIT_S)
+        assert process.stdin
+        process.stdin.close()
+        assert index.hung_up.wait(5), "far less than the time after which pip gives up by itself"
+    assert not entry.target.exists()
 
 
 def test_a_killed_child_is_told_and_the_next_download_works(index: Index, entry: Entry) -> None:
@@ -458,6 +475,7 @@ def test_a_model_without_source(entry: Entry) -> None:
         ("ERROR: HTTP error 403 while getting https://x/y.whl", "HTTP status 403"),
         ("ERROR: No matching distribution found for tinymodel==1.0", "knows no tinymodel"),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES from the requirements file", "not what the package index"),
+        ("ERROR: timed out at https://user:secret@host/simple", "timed out at https://host/simple"),
         ("ERROR: something else entirely", "something else entirely"),
         ("", "no message"),
     ],

@@ -111,6 +111,8 @@ def test_facts_that_are_missing_are_unknown(tmp_path: Path) -> None:
         (gguf()[:300], "cut short"),
         (gguf()[:8] + b"\xff" * 8 + gguf()[16:], "claims 18446744073709551615 tensors"),
         (gguf()[:16] + b"\xff" * 8 + gguf()[24:], "claims 18446744073709551615 entries"),
+        (gguf()[:8] + struct.pack("<Q", 200_000) + gguf()[16:], "200000 tensors, more than the rest of the file"),
+        (gguf().replace(b"blk.0\x02", b"blk.0\x05"), "claims 5 dimensions"),
     ],
 )
 def test_what_a_file_is_instead(tmp_path: Path, data: bytes, expected: str) -> None:

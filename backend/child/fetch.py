@@ -30,7 +30,7 @@ from backend.child.workspace import NAME, lock_for, sweep, temporary_for
 
 _REPORT_S = 0.2
 _CHUNK_BYTES = 1 << 20
-_OLD_CA_FILE = "/etc/ssl/certs/ca-certificates.crt"
+_DEBIAN_CA_FILE = "/etc/ssl/certs/ca-certificates.crt"
 
 
 def main(argv: list[str]) -> int:
@@ -185,20 +185,13 @@ def _largest_file(folder: Path) -> int:
 
 def _run_pip_trusting(arguments: list[str], temporary: Path) -> tuple[int, str]:
     """Runs pip as it is configured; older ones bring their own list of issuers, so then with that of the system too."""
-    named = any(os.environ.get(name) for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
-    first = None if named else os.environ.get("SSL_CERT_FILE")
-    tries = [first, None, ssl.get_default_verify_paths().cafile, _OLD_CA_FILE]
-    code, said = 1, ""
-    for file in dict.fromkeys(tries):
-        if file and not Path(file).is_file():
-            continue
-        if file:
+    code, said = _run_pip(arguments, temporary)
+    if any(os.environ.get(name) for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")):
+        return code, said
+    for file in (ssl.get_default_verify_paths().cafile, _DEBIAN_CA_FILE):  # the first is SSL_CERT_FILE if that is set
+        if code and CERTIFICATE.search(said) and file and Path(file).is_file():
             os.environ["REQUESTS_CA_BUNDLE"] = file
-        code, said = _run_pip(arguments, temporary)
-        if file:
-            del os.environ["REQUESTS_CA_BUNDLE"]
-        if code == 0 or named or not CERTIFICATE.search(said):
-            break
+            code, said = _run_pip(arguments, temporary)
     return code, said
 
 
