@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import venv
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -466,6 +467,15 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, entry: Entry) -> None:
 def test_a_model_without_source(entry: Entry) -> None:
     with pytest.raises(Validation, match="no source"):
         fetch(replace(entry, source=None))
+
+
+def test_an_environment_without_pip(tmp_path: Path, entry: Entry) -> None:
+    venv.create(tmp_path / "bare", with_pip=False)
+    python = tmp_path / "bare" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    with pytest.raises(ModelNotDownloaded, match="has no pip") as caught:
+        fetch(entry, spawn=lambda _, arguments: children.spawn(str(python), arguments))
+    assert "ensurepip" in caught.value.remedy
+    assert_nothing_left(entry)
 
 
 @pytest.mark.parametrize(
