@@ -37,6 +37,11 @@ def write_ballast(wheels: Path, version: str) -> None:
             wheel.writestr(name, text)
 
 
+def plain_environment() -> dict[str, str]:
+    """That of someone who has set nothing."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TOUCHSTONE_")}
+
+
 class Running:
     """A launcher that has been started; both its streams are read as they come."""
 
@@ -53,9 +58,9 @@ class Running:
                 self._fresh.put(line.rstrip())
         self._fresh.put(None)
 
-    def expect(self, words: str) -> str:
+    def expect(self, words: str, limit_s: float = LIMIT_S) -> str:
         """The first line with these words; fails with everything said so far if it does not come."""
-        deadline, open_streams = time.monotonic() + LIMIT_S, 2
+        deadline, open_streams = time.monotonic() + limit_s, 2
         while open_streams:
             try:
                 line = self._fresh.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -108,7 +113,7 @@ class Folder:
         script: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         command = [str(script or self.root / "launch_wsl.sh"), *arguments]
-        environment = {**os.environ, **(env or {})}
+        environment = {**plain_environment(), **(env or {})}
         done = subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env=environment, timeout=LIMIT_S)
         return subprocess.CompletedProcess(command, done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -119,7 +124,7 @@ class Folder:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **(env or {})},
+            env={**plain_environment(), **(env or {})},
             start_new_session=True,
         )
         self._started.append(Running(process))

@@ -1,0 +1,108 @@
+"""The stages of `test`: what each runs, in which order, and the tools it cannot do without."""
+
+import ast
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.launcher.tools import BATS, CHROMIUM, SHELLCHECK, Tool
+
+# What runs in foreign interpreters, from Python 3.10 on; what these import of `backend` is added by itself.
+FOREIGN = ("child", "devices", "engines", "types.py", "errors.py")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """`commands` run one after the other; `tests` are arguments of pytest, and only that part is narrowed by `-k`."""
+
+    name: str
+    commands: tuple[tuple[str, ...], ...] = ()
+    tests: tuple[str, ...] = ()
+    tools: tuple[Tool, ...] = ()
+    posix_only: bool = False
+
+
+def stages(root: Path) -> tuple[Stage, ...]:
+    python = (sys.executable, "-m")
+    foreign = sorted(str(file.relative_to(root)) for file in foreign_files(root / "backend"))
+    bash_files = ("launch_wsl.sh", ".ci/run", "tests/launcher/launch_wsl.bats")
+    return (
+        Stage(
+            "lint",
+            (
+                (*python, "ruff", "check"),
+                (*python, "ruff", "format", "--check"),
+                (*python, "mypy", "--strict", "backend", "tests"),
+            ),
+        ),
+        Stage(
+            "compile",
+            (
+                (
+                    *python,
+                    "mypy",
+                    "--strict",
+                    "--python-version",
+                    "3.10",
+                    *foreign,
+                ),
+            ),
+        ),
+        Stage("unit", tests=("tests", "-m", "not browser", "--ignore=tests/launcher", "--ignore=tests/browser")),
+        Stage(
+            "launcher",
+            (
+                _tool(SHELLCHECK, "--severity=style", *bash_files),
+                _tool(BATS, "--timing", "tests/launcher/launch_wsl.bats"),
+                (sys.executable, "tests/ps1_gate.py", "launch.ps1"),
+            ),
+            tests=("tests/launcher", "-m", "not newcomer"),
+            tools=(SHELLCHECK, BATS),
+            posix_only=True,
+        ),
+        Stage("browser", tests=("tests/browser",), tools=(CHROMIUM,)),
+        Stage("newcomer", tests=("tests/launcher", "-m", "newcomer", "-s"), posix_only=True),
+    )
+
+
+def _tool(tool: Tool, *arguments: str) -> tuple[str, ...]:
+    """The first name stands in until the stage begins: only then is the tool found, or installed."""
+    return (tool.names[0], *arguments)
+
+
+def foreign_files(backend: Path) -> set[Path]:
+    """The files that foreign interpreters run, and all that they import from `backend`, level by level."""
+    files: set[Path] = set()
+    waiting = [file for name in FOREIGN for file in _python_files(backend / name)]
+    while waiting:
+        file = waiting.pop()
+        if file not in files:
+            files.add(file)
+            waiting += _imported(backend, file)
+    return files
+
+
+def syntax_errors(files: Iterable[Path]) -> list[str]:
+    """What Python 3.10 would not parse."""
+    errors = []
+    for file in sorted(files):
+        try:
+            ast.parse(file.read_text(encoding="utf-8"), str(file), feature_version=(3, 10))
+        except SyntaxError as error:
+            errors.append(f"{file}:{error.lineno}: {error.msg}")
+    return errors
+
+
+def _python_files(path: Path) -> Sequence[Path]:
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+def _imported(backend: Path, file: Path) -> list[Path]:
+    found = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "backend" and not node.level:
+            base = backend.joinpath(*(node.module or "").split(".")[1:])
+            found += [base.with_suffix(".py"), base / "__init__.py"]
+            found += [base / f"{alias.name}.py" for alias in node.names]
+    return [path for path in found if path.is_file()]

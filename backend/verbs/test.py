@@ -1,0 +1,131 @@
+"""Run the tests in named and timed stages: all of them, or those that are named."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from backend.errors import Configuration
+from backend.launcher.stages import Stage, foreign_files, stages, syntax_errors
+from backend.launcher.tools import Tool
+
+ROOT = Path(__file__).resolve().parents[2]
+NOTHING_COLLECTED = 5  # pytest's exit code
+LIMIT_S = 900.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a stage ended: `passed`, `failed` or `skipped`, and why if not passed."""
+
+    stage: str
+    result: str
+    seconds: float
+    reason: str | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Stages by name; `-k` goes to pytest."""
+    names = [stage.name for stage in stages(ROOT)]
+    parser.add_argument("stages", nargs="*", metavar="STAGE", help=f"{' '.join(names)} (default: all)")
+    parser.add_argument("-k", metavar="WORDS", dest="words", help="only the tests whose names match, as pytest's -k")
+    parser.add_argument("--json", action="store_true", help="the table as JSON on stdout; what the tools say on stderr")
+
+
+def run(args: argparse.Namespace) -> int:
+    """1 if a stage failed. Under CI a stage that cannot run has failed."""
+    known = {stage.name: stage for stage in stages(ROOT)}
+    for name in args.stages:
+        if name not in known:
+            raise Configuration(f"There is no stage {name!r}.", f"Name some of: {', '.join(known)}.")
+    chosen = [stage for stage in known.values() if stage.name in args.stages or not args.stages]
+    if args.words:
+        chosen = [stage for stage in chosen if stage.tests]
+    out = 2 if args.json else 1
+    results = [_run_stage(stage, args.words, out) for stage in chosen]
+    counts = {end: sum(result.result == end for result in results) for end in ("passed", "failed", "skipped")}
+    if args.json:
+        print(json.dumps({"stages": [asdict(result) for result in results], **counts}, indent=2))
+    else:
+        print("\n" + table(results))
+        print(f"stages: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    return 1 if counts["failed"] or not counts["passed"] else 0
+
+
+def table(results: Sequence[Result]) -> str:
+    """One line a stage, and the whole."""
+    rows = [
+        f"{result.stage:<10} {result.result:<8} {result.seconds:7.1f} s  {result.reason or ''}".rstrip()
+        for result in results
+    ]
+    return "\n".join([*rows, f"{'all':<10} {'':<8} {sum(result.seconds for result in results):7.1f} s"])
+
+
+def _run_stage(stage: Stage, words: str | None, out: int) -> Result:
+    began = time.monotonic()
+    _tell(out, f"\n===== {stage.name} =====")
+    result, reason = _outcome(stage, words, out)
+    if result == "skipped" and os.environ.get("CI") == "true" and not words:
+        result = "failed"
+    return Result(stage.name, result, round(time.monotonic() - began, 1), reason)
+
+
+def _outcome(stage: Stage, words: str | None, out: int) -> tuple[str, str | None]:
+    if stage.posix_only and sys.platform == "win32":
+        return "skipped", "it needs bash: run it under WSL or Linux"
+    for tool in stage.tools:
+        missing = _bring(tool)
+        if missing:
+            return "skipped", missing
+    failures = []
+    if stage.name == "compile":
+        failures = syntax_errors(foreign_files(ROOT / "backend"))
+        for failure in failures:
+            _tell(out, failure)
+    for command in () if words else stage.commands:
+        if _run(command, stage.tools, out) != 0:
+            failures.append(" ".join(Path(word).name for word in command[:4]))
+    if stage.tests:
+        pytest = [sys.executable, "-m", "pytest", *stage.tests, *(["-k", words] if words else [])]
+        code = _run(pytest, (), out)
+        if code == NOTHING_COLLECTED and words:
+            return "skipped", f"no test matches {words!r}"
+        if code:
+            failures.append("pytest")
+    return ("failed", "; ".join(failures)) if failures else ("passed", None)
+
+
+def _bring(tool: Tool) -> str | None:
+    """None if the tool is here, or could be installed; else what to do."""
+    if tool.find() is None:
+        tool.install()
+    if tool.find() is not None:
+        return None
+    return f"{tool.names[0]} is missing; enable this stage with: {tool.command() or f'(install {tool.names[0]})'}"
+
+
+def _run(command: Sequence[str], tools: Sequence[Tool], out: int) -> int:
+    """The exit code; settings of the user's own service must not reach the tests."""
+    found = {tool.names[0]: str(tool.find()) for tool in tools}
+    words = [found.get(command[0], command[0]), *command[1:]]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TOUCHSTONE_")}
+    shown = " ".join([Path(words[0]).name, *words[1:]])
+    _tell(out, f"$ {shown if len(shown) <= 120 else shown[:117] + '...'}")
+    null = subprocess.DEVNULL
+    try:
+        return subprocess.run(words, cwd=ROOT, env=environment, stdin=null, stdout=out, timeout=LIMIT_S).returncode
+    except subprocess.TimeoutExpired:
+        _tell(out, f"It was ended after {LIMIT_S:.0f} s.")
+        return 1
+
+
+def _tell(out: int, line: str) -> None:
+    """Past Python's buffers, so that it stands before what the tools write."""
+    os.write(out, f"{line}\n".encode())

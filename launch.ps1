@@ -1,0 +1,55 @@
+#Requires -Version 5.1
+# Starts Touchstone on Windows; `.\launch.ps1 --help` says how. If scripts are not allowed to run:
+#     powershell -ExecutionPolicy Bypass -File .\launch.ps1
+# Finds a Python and hands over to backend\launcher, which does the rest. Written for Windows PowerShell 5.1 and 7.
+Set-StrictMode -Version 2.0
+$ErrorActionPreference = 'Stop'
+# PowerShell 7.4 would turn every exit code but 0 into an exception; here exit codes are passed on.
+$PSNativeCommandUseErrorActionPreference = $false
+
+function Write-Words([string] $text) { [Console]::Error.WriteLine("touchstone: $text") }
+
+# The folder that the script itself lies in, also when it is started through a symbolic link.
+function Get-OwnFolder {
+    $file = Get-Item -LiteralPath $PSCommandPath
+    if ($file.LinkType -ne 'SymbolicLink') { return $PSScriptRoot }
+    $target = @($file.Target)[0]
+    if (-not [System.IO.Path]::IsPathRooted($target)) { $target = Join-Path -Path $PSScriptRoot -ChildPath $target }
+    return Split-Path -Path $target -Parent
+}
+
+# Only running it tells a true Python from the Store's stub of the same name.
+function Test-Python([string] $program, [string[]] $options) {
+    if ($null -eq (Get-Command -Name $program -CommandType Application -ErrorAction SilentlyContinue)) { return $false }
+    $check = 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11) or sys.maxsize < 2**32)'
+    $ErrorActionPreference = 'Continue' # 5.1 takes a line on a redirected stderr for an error
+    try {
+        & $program @options -I -c $check 2>$null | Out-Null
+        return $LASTEXITCODE -eq 0
+    }
+    catch {
+        return $false
+    }
+}
+
+$root = Get-OwnFolder
+$launcher = Join-Path -Path (Join-Path -Path $root -ChildPath 'backend') -ChildPath 'launcher'
+if (-not (Test-Path -LiteralPath $launcher)) {
+    Write-Words "$root holds no backend\launcher: run the script inside a complete copy of the repository."
+    exit 1
+}
+
+foreach ($candidate in @('py -3.13', 'py -3.12', 'py -3.11', 'python', 'python3', 'py -3')) {
+    $words = $candidate.Split(' ')
+    $program = $words[0]
+    $options = @($words | Select-Object -Skip 1)
+    if (Test-Python $program $options) {
+        & $program @options -I $launcher @args
+        exit $LASTEXITCODE
+    }
+}
+
+Write-Words 'Python 3.11 or newer (64-bit) is needed and not found. Get it with:'
+Write-Words '    winget install --exact --id Python.Python.3.13'
+Write-Words 'Then open a new window and start this again.'
+exit 1

@@ -1,0 +1,86 @@
+"""launch.ps1 passes its gate, and the gate finds faults: each one here is planted into the true script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ps1_gate import check, main
+
+SCRIPT = Path(__file__).resolve().parents[2] / "launch.ps1"
+
+# What is replaced, by what, and the code of the finding that must come.
+PLANTED = {
+    "brace not closed": ("        exit $LASTEXITCODE\r\n    }", "        exit $LASTEXITCODE\r\n", "SYN001"),
+    "string not closed": ("'SymbolicLink')", "'SymbolicLink)", "SYN001"),
+    "parenthesis not closed": ("@($file.Target)[0]", "@($file.Target[0]", "SYN001"),
+    "ternary": ("@($file.Target)[0]", "$file.Target ? 1 : 2", "SYN001"),
+    "null coalescing": ("@($file.Target)[0]", "$file.Target ?? 1", "SYN001"),
+    "bash test": ("if (Test-Python $program $options) {", "if [ Test-Python ]; then", "SYN001"),
+    "and chain": ("    & $program @options -I $launcher @args", "    & $program -I $launcher && exit 0", "PS7001"),
+    "or chain": ("    & $program @options -I $launcher @args", "    & $program -I $launcher || exit 1", "PS7001"),
+    "no catch": ("    catch {\r\n        return $false\r\n    }\r\n", "", "SYN003"),
+    "typed catch": ("    catch {", "    catch [System.Net.WebException] {", "NET001"),
+    "misspelt catch": ("    catch {", "    cach {", "CMD001"),
+    "export": ("$ErrorActionPreference = 'Stop'", "$ErrorActionPreference = 'Stop'\r\nexport A=1", "CMD001"),
+    "bash assignment": ("$root = Get-OwnFolder", "$root = Get-OwnFolder\r\nFOO=bar", "CMD001"),
+    "dev null": ("2>$null", "2>/dev/null", "SH002"),
+    "backslash continuation": ("$root = Get-OwnFolder", "$root = \\\r\n Get-OwnFolder", "SH001"),
+    "backtick and blank": ("$root = Get-OwnFolder", "$root = ` \r\n Get-OwnFolder", "SYN002"),
+    "scope in a string": ('"$root holds', '"$root: holds', "SYN004"),
+    "three-part Join-Path": ("Join-Path -Path $PSScriptRoot -ChildPath $target", "Join-Path a b c", "PS7004"),
+    "variable of 7": ("$PSScriptRoot }", "$IsWindows }", "PS7002"),
+    "parameter of 7": ("Test-Path -LiteralPath", "Test-Path -SkipHttpErrorCheck -LiteralPath", "PS7003"),
+    "misspelt command": ("Get-Command -Name", "Get-Comand -Name", "CMD001"),
+    "misspelt variable": ("return Split-Path -Path $target", "return Split-Path -Path $tarrget", "VAR001"),
+    "assigned, never read": ("$root = Get-OwnFolder", "$root = Get-OwnFolder\r\n$rooot = 1", "VAR002"),
+    "misspelt member": ("$file.LinkType", "$file.LinkTyp", "MEM001"),
+    "misspelt static member": ("::IsPathRooted", "::IsRooted", "MEM001"),
+    "assignment as condition": ("if ($file.LinkType -ne 'SymbolicLink')", "if ($file = 'SymbolicLink')", "LOG001"),
+    "greater sign": ("$LASTEXITCODE -eq 0", "$LASTEXITCODE > 0", "LOG002"),
+    "call with a comma": ("Test-Python $program $options)", "Test-Python($program, $options))", "CALL001"),
+    "index in parentheses": ("$words[0]", "$words(0)", "CALL002"),
+    "Python string": ("Write-Words 'Then open", "Write-Words f'Then open", "PY001"),
+    "typographic quote": ("'Stop'", "\u2018Stop\u2019", "ENC002"),
+    "not ASCII": ("Get it with", "Get \u00eft with", "ENC001"),
+    "path by hand": ("& $program @options -I $launcher @args", "& .venv\\Scripts\\python.exe", "PATH001"),
+    "no Requires": ("#Requires -Version 5.1", "#", "REQ001"),
+    "no strict mode": ("Set-StrictMode -Version 2.0", "", "REQ002"),
+    "errors go on": ("\n$ErrorActionPreference = 'Stop'", "\n$ErrorActionPreference = 'Continue'", "REQ003"),
+    "exit codes unread": ("$LASTEXITCODE", "0", "REQ004"),
+    "exit codes thrown": ("$PSNativeCommandUseErrorActionPreference = $false", "", "REQ005"),
+}
+
+
+def test_launch_ps1_has_no_finding() -> None:
+    assert check(SCRIPT.read_bytes()) == []
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_planted_fault_is_found(fault: str) -> None:
+    old, new, code = PLANTED[fault]
+    text = SCRIPT.read_bytes().decode()
+    assert old in text
+    found = check(text.replace(old, new).encode())
+    assert any(f" {code} " in finding for finding in found), found
+
+
+def test_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main([str(SCRIPT)]) == 0
+    (tmp_path / "broken.ps1").write_text("if (1) {")
+    assert main([str(tmp_path / "broken.ps1")]) == 1
+    assert "SYN001" in capsys.readouterr().out
+
+
+def test_the_script_is_thin() -> None:
+    """It cannot be run where it is tested, so all that decides anything stands in Python."""
+    code = [line for line in SCRIPT.read_text().splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    assert len(code) <= 50
+
+
+def test_line_endings_and_mode_are_as_the_shells_need_them() -> None:
+    assert SCRIPT.read_bytes().count(b"\n") == SCRIPT.read_bytes().count(b"\r\n")
+    bash = SCRIPT.with_name("launch_wsl.sh")
+    assert b"\r" not in bash.read_bytes()
+    assert bash.stat().st_mode & 0o100

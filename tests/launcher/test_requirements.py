@@ -1,0 +1,45 @@
+"""Every package of requirements.txt is to be had ready-made on each system that README names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ENGINES = {"onnxruntime", "onnxruntime-genai", "xllamacpp"}
+
+
+def resolved(requirements: Path, platform: str, python: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
+    command += ["--only-binary", ":all:", "--python-platform", platform, "--python-version", python, str(requirements)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.newcomer
+@pytest.mark.parametrize(
+    ("platform", "pythons", "engines"),
+    [
+        ("x86_64-manylinux_2_28", ("3.11", "3.14"), ENGINES),
+        ("aarch64-manylinux_2_28", ("3.11", "3.14"), ENGINES),
+        ("x86_64-pc-windows-msvc", ("3.11", "3.14"), ENGINES),
+        ("aarch64-pc-windows-msvc", ("3.12", "3.13"), ENGINES - {"xllamacpp"}),
+        ("aarch64-apple-darwin", ("3.11", "3.13"), ENGINES),
+        ("x86_64-apple-darwin", ("3.11", "3.13"), ENGINES),
+    ],
+)
+def test_wheels_for(platform: str, pythons: tuple[str, ...], engines: set[str]) -> None:
+    for python in pythons:
+        done = resolved(ROOT / "requirements.txt", platform, python)
+        assert done.returncode == 0, done.stderr
+        names = {line.split("==")[0] for line in done.stdout.splitlines()}
+        assert names & ENGINES == engines
+
+
+@pytest.mark.newcomer
+def test_the_check_can_fail(tmp_path: Path) -> None:
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text("xllamacpp\n")
+    assert resolved(requirements, "aarch64-pc-windows-msvc", "3.12").returncode != 0
