@@ -16,6 +16,7 @@ from typing import Any
 
 from backend.errors import TouchstoneError
 from backend.moments import utc_now
+from backend.problems import problem_of
 from backend.store import Row, Store
 from backend.types import ACTIVE, TERMINAL, Artifact, Event, Job, JobStatus, Output, Problem, Progress, Receipt
 
@@ -127,12 +128,11 @@ class LiveJob:
         try:
             await self.flush({**fields, "reserved": self._reserved}, event)
         except TouchstoneError as failure:
-            # The history cannot take it. In this process the job has ended all the same, and says why.
-            self.error = error or Problem(
-                "about:blank", failure.title, 507, failure.detail, failure.code, failure.remedy
-            )
+            # The history cannot take it now. In this process the job has ended all the same, and says why.
+            self.error = error or problem_of(failure)
             self._row["status"] = status = "error" if status == "done" else status
-            event = Event(event.id, status, {**event.data, **asdict(self.error)})
+            self._owed |= {"status": status, "error": asdict(self.error)}
+            event = Event(event.id, status, {"job_id": self.id, "at": event.data["at"], **asdict(self.error)})
         else:
             self._written += 1
         self.events.append(event)

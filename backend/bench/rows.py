@@ -49,8 +49,9 @@ def report(kind: str, rows: Sequence[Row]) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     """The report for people."""
+    machine = found["machine"]
     lines = [
-        f"bench {found['kind']}: median (quartiles), {found['machine']['threads']} threads, {found['machine']['system']}"
+        f"bench {found['kind']}: median (quartiles), {machine['threads']} threads, {machine['system']}"
     ]
     for each in found["rows"]:
         spread = f" ({each['low']:.2f} … {each['high']:.2f})" if each["low"] != each["high"] else ""

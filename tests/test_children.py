@@ -1,0 +1,95 @@
+"""Children: frames, flow control, the last telling line, and an environment without secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+from backend.children import OUTSTANDING_FRAMES, Child, environment
+
+
+def python(code: str) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+
+
+def ending(code: str) -> str:
+    async def play() -> str:
+        child = Child(python(code), asyncio.get_running_loop())
+        await child.ended()
+        return child.ending()
+
+    return asyncio.run(play())
+
+
+def test_an_exit_code_is_told_with_the_last_error() -> None:
+    told = ending(
+        "import sys; print('ImportError: libcuda.so.1', file=sys.stderr); print('bye', file=sys.stderr); exit(3)"
+    )
+    assert "exited with code 3" in told and "libcuda.so.1" in told
+
+
+def test_a_signal_is_told_by_name() -> None:
+    assert "SIGABRT" in ending("import os; os.abort()")
+
+
+def test_colours_and_controls_of_a_library_are_not_passed_on() -> None:
+    told = ending(r"import sys; sys.stderr.write('\x1b[31mfatal\x1b[0m \x07error\n'); exit(1)")
+    assert "fatal error" in told and "\x1b" not in told
+
+
+def test_a_child_that_floods_stderr_does_not_hold_up_its_end() -> None:
+    assert "code 0" in ending("import sys\nfor _ in range(200_000): sys.stderr.write('noise ' * 10 + '\\n')")
+
+
+def test_what_is_not_a_frame_is_nonsense() -> None:
+    assert "nonsense" in ending("print('Hello, I am a banner of some library' * 100)")
+
+
+def test_a_flood_waits_for_the_reader() -> None:
+    code = """
+import json, struct, sys
+frame = b'{"op":"x"}'
+for _ in range(50_000):
+    sys.stdout.buffer.write(struct.pack("!II", len(frame), 0) + frame)
+"""
+
+    async def play() -> int:
+        child = Child(python(code), asyncio.get_running_loop())
+        seen = 0
+        while await child.receive():
+            seen += 1
+            assert child._frames.qsize() <= OUTSTANDING_FRAMES + 1
+        return seen
+
+    assert asyncio.run(play()) == 50_000
+
+
+def test_killing_ends_what_the_child_started_too() -> None:
+    code = (
+        "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); p.wait()"
+    )
+
+    async def play() -> int:
+        child = Child(python(code), asyncio.get_running_loop())
+        child.kill()
+        return await asyncio.wait_for(child.ended(), 10)
+
+    assert asyncio.run(play()) == -9
+
+
+def test_secrets_do_not_reach_children() -> None:
+    inherited = {
+        "PATH": "/bin",
+        "HF_TOKEN": "s",
+        "TOUCHSTONE_TOKEN": "s",
+        "OPENAI_API_KEY": "s",
+        "AWS_SECRET_ACCESS_KEY": "s",
+        "my_password": "s",
+        "LD_LIBRARY_PATH": "/lib",
+    }
+    given = environment(inherited)
+    assert given["PATH"] == "/bin" and given["LD_LIBRARY_PATH"] == "/lib"
+    assert "s" not in given.values()
+    assert given["OMP_WAIT_POLICY"] == "PASSIVE"

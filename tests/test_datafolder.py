@@ -1,0 +1,68 @@
+"""One server a data folder: the second is refused in words that name the first."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from backend.datafolder import STALE_S, DataFolder
+from backend.errors import Configuration
+
+
+def test_the_second_is_told_who_holds_it(tmp_path: Path) -> None:
+    first = DataFolder(tmp_path / "data")
+    first.take()
+    first.beat("http://127.0.0.1:8000")
+    with pytest.raises(Configuration, match=f"process {os.getpid()} .*http://127.0.0.1:8000"):
+        DataFolder(tmp_path / "data").take()
+    first.give_back()
+    second = DataFolder(tmp_path / "data")
+    second.take()
+    second.give_back()
+
+
+def note(folder: Path, **changes: object) -> None:
+    whole = {"pid": 1, "host": "elsewhere", "system": "win32", "url": "http://x", "beat": time.time(), **changes}
+    (folder / "server.json").write_text(json.dumps(whole))
+
+
+def test_a_fresh_beat_of_another_system_counts_as_a_holder(tmp_path: Path) -> None:
+    note(tmp_path)
+    with pytest.raises(Configuration, match="elsewhere"):
+        DataFolder(tmp_path).take()
+
+
+@pytest.mark.parametrize("beat", [time.time() - 2 * STALE_S, None, "soon"])
+def test_an_old_or_senseless_beat_does_not(tmp_path: Path, beat: object) -> None:
+    note(tmp_path, beat=beat)
+    folder = DataFolder(tmp_path)
+    folder.take()
+    folder.give_back()
+
+
+def test_a_damaged_note_does_not_stop_anyone(tmp_path: Path) -> None:
+    (tmp_path / "server.json").write_text("{half")
+    folder = DataFolder(tmp_path)
+    folder.take()
+    folder.give_back()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Configuration, match="cannot be used"):
+        DataFolder(tmp_path / "file" / "data").take()
+
+
+@pytest.mark.parametrize("name", ["with blank", "épée", "資料夾", "🎵", "a'b;c&d[e]"])
+def test_any_name_of_a_folder_works(tmp_path: Path, name: str) -> None:
+    folder = DataFolder(tmp_path / name)
+    folder.take()
+    folder.beat("http://x")
+    holder = folder.holder()
+    assert holder and holder["url"] == "http://x"
+    folder.give_back()
+    assert folder.holder() is None

@@ -1,0 +1,157 @@
+"""Live jobs: event numbers never repeat, an ending is stored before it is seen, followers join at any point."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from backend.book import JobBook
+from backend.errors import WorkerCrashed
+from backend.jobs import ID_BLOCK, LiveJob, new_row
+from backend.problems import problem_of
+from backend.store import Store
+from backend.types import Event
+
+
+def use(path: Path, play: Callable[[JobBook, Store], Awaitable[None]]) -> None:
+    async def once() -> None:
+        store = Store(path / "jobs.sqlite3")
+        book = JobBook(store)
+        await book.open()
+        try:
+            await play(book, store)
+        finally:
+            await book.close()
+
+    asyncio.run(once())
+
+
+async def seen(job: LiveJob, after: int = 0) -> list[Event]:
+    return [event async for event in job.follow(after)]
+
+
+async def token(job: LiveJob, text: str) -> None:
+    await job.emit("token", {"text": text, "count": 1})
+
+
+def test_followers_at_every_point_see_the_rest_once(tmp_path: Path) -> None:
+    async def play(book: JobBook, store: Store) -> None:
+        job = await book.add(new_row("text", "m", {}, "c"))
+        early = asyncio.create_task(seen(job))
+        for number in range(20):
+            await token(job, str(number))
+            await asyncio.sleep(0)
+        await job.end("done")
+        whole = await early
+        assert [event.id for event in whole] == list(range(1, 23)) and whole[-1].event == "done"
+        for cut in range(23):
+            assert await seen(job, cut) == whole[cut:]
+            replay = await book.follow(job.id, cut)
+            assert ([event async for event in replay] if replay else []) == whole[cut:]
+        book.live.clear()
+        for cut in range(22):
+            replay = await book.follow(job.id, cut)
+            assert replay and [event async for event in replay] == whole[cut:]
+        assert await book.follow(job.id, 22) is None
+
+    use(tmp_path, play)
+
+
+def test_ids_after_a_crash_are_new(tmp_path: Path) -> None:
+    shown: list[int] = []
+
+    async def crash(book: JobBook, store: Store) -> None:
+        job = await book.add(new_row("text", "m", {}, "c"))
+        await job.advance("running", {})
+        for _ in range(ID_BLOCK + 500):
+            await token(job, "x")
+        shown.extend(event.id for event in job.events)
+        book.live.clear()  # what was not written is lost, as with kill -9
+
+    async def restart(book: JobBook, store: Store) -> None:
+        row = (await store.jobs())[0]
+        assert row["status"] == "interrupted" and row["error"]["code"] == "interrupted"
+        last = (await store.events(row["id"]))[-1]
+        assert last.event == "interrupted" and last.id > max(shown)
+
+    use(tmp_path, crash)
+    use(tmp_path, restart)
+
+
+def test_partial_text_survives_a_crash(tmp_path: Path) -> None:
+    async def crash(book: JobBook, store: Store) -> None:
+        job = await book.add(new_row("text", "m", {}, "c"))
+        await job.advance("running", {})
+        await token(job, "lost by the fallback")
+        await job.emit("fallback", {"from": "a", "to": "b", "code": "c", "reason": "d"})
+        await token(job, "kept")
+        await job.flush()
+        book.live.clear()
+
+    async def restart(book: JobBook, store: Store) -> None:
+        assert (await store.jobs())[0]["output"]["text"] == "kept"
+
+    use(tmp_path, crash)
+    use(tmp_path, restart)
+
+
+def test_queued_jobs_come_back_in_order(tmp_path: Path) -> None:
+    rows = [new_row("text", "m", {}, "c") for _ in range(5)]
+
+    async def crash(book: JobBook, store: Store) -> None:
+        for row in rows:
+            await book.add(row)
+        book.live.clear()
+
+    async def restart() -> list[str]:
+        book = JobBook(Store(tmp_path / "jobs.sqlite3"))
+        queued = await book.open()
+        await book.close()
+        return [job.id for job in queued]
+
+    use(tmp_path, crash)
+    assert asyncio.run(restart()) == [row["id"] for row in rows]
+
+
+def test_an_ending_is_stored_before_it_is_seen_and_happens_once(tmp_path: Path) -> None:
+    async def play(book: JobBook, store: Store) -> None:
+        job = await book.add(new_row("text", "m", {}, "c"))
+
+        async def look() -> None:
+            async for event in job.follow():
+                if event.event == "error":
+                    row = await store.job(job.id)
+                    assert row and row["status"] == "error"
+
+        looking = asyncio.create_task(look())
+        await job.end("error", problem_of(WorkerCrashed("It died.", "Again.")))
+        await job.end("done")
+        await looking
+        assert job.status == "error" and [event.event for event in job.events] == ["queued", "error"]
+
+    use(tmp_path, play)
+
+
+def test_a_full_disk_at_the_end_is_told_and_made_up_for(tmp_path: Path) -> None:
+    async def play(book: JobBook, store: Store) -> None:
+        job = await book.add(new_row("text", "m", {}, "c"))
+        await job.advance("running", {})
+        await token(job, "x" * 500_000)
+
+        def limit(pages: int) -> None:
+            store._db.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+
+        await store._do(lambda: limit(1))
+        await job.end("done")
+        assert job.status == "error" and job.error and job.error.code == "disk_full"
+        assert (await seen(job))[-1].data["code"] == "disk_full"
+        await book._flush()
+        assert book.trouble and book.trouble.code == "disk_full"
+        await store._do(lambda: limit(1_000_000))
+        await book._flush()
+        assert book.trouble is None and job.id not in book.live
+        row = await store.job(job.id)
+        assert row and row["status"] == "error" and row["error"]["code"] == "disk_full"
+
+    use(tmp_path, play)

@@ -1,0 +1,101 @@
+"""Lanes: one turn at a time, fair between callers, and no turn lost by a cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from backend.lanes import Lane
+
+
+async def _queue(lane: Lane, callers: str, order: list[str]) -> list[asyncio.Task[None]]:
+    async def take(name: str) -> None:
+        async with lane.turn(name[0]):
+            order.append(name)
+            await asyncio.sleep(0)
+
+    tasks = []
+    for number, caller in enumerate(callers):
+        tasks.append(asyncio.create_task(take(f"{caller}{number}")))
+        await asyncio.sleep(0)
+    return tasks
+
+
+def test_turns_go_round_between_callers() -> None:
+    async def play() -> list[str]:
+        lane, order = Lane("x"), list[str]()
+        async with lane.turn("holder"):
+            tasks = await _queue(lane, "aaaabc", order)
+            assert len(lane) == 6
+        await asyncio.gather(*tasks)
+        return order
+
+    assert asyncio.run(play()) == ["a0", "b4", "c5", "a1", "a2", "a3"]
+
+
+def test_one_turn_at_a_time() -> None:
+    async def play() -> int:
+        lane, inside, most = Lane("x"), 0, 0
+
+        async def take(caller: str) -> None:
+            nonlocal inside, most
+            async with lane.turn(caller):
+                inside += 1
+                most = max(most, inside)
+                await asyncio.sleep(0)
+                inside -= 1
+
+        await asyncio.gather(*(take(str(number % 5)) for number in range(50)))
+        assert len(lane) == 0 and not lane.busy
+        return most
+
+    assert asyncio.run(play()) == 1
+
+
+def test_a_cancelled_wait_gives_its_place_up() -> None:
+    async def play() -> list[str]:
+        lane, order = Lane("x"), list[str]()
+        async with lane.turn("holder"):
+            tasks = await _queue(lane, "abc", order)
+            tasks[1].cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await tasks[1]
+            assert len(lane) == 2
+        await asyncio.gather(tasks[0], tasks[2])
+        return order
+
+    assert asyncio.run(play()) == ["a0", "c2"]
+
+
+def test_a_cancel_at_the_moment_of_the_turn_passes_it_on() -> None:
+    async def play() -> list[str]:
+        lane, order = Lane("x"), list[str]()
+        async with lane.turn("holder"):
+            tasks = await _queue(lane, "ab", order)
+        tasks[0].cancel()  # the turn is given, but not yet taken
+        with contextlib.suppress(asyncio.CancelledError):
+            await tasks[0]
+        await asyncio.wait_for(tasks[1], 1)
+        assert not lane.busy
+        return order
+
+    assert asyncio.run(play())[-1] == "b1"
+
+
+def test_positions_count_in_the_order_of_turns() -> None:
+    async def play() -> dict[str, int]:
+        lane, positions = Lane("x"), dict[str, int]()
+
+        async def take(name: str) -> None:
+            async with lane.turn(name[0], lambda position: positions.__setitem__(name, position)):
+                pass
+
+        async with lane.turn("holder"):
+            tasks = []
+            for name in ("a1", "a2", "b1"):
+                tasks.append(asyncio.create_task(take(name)))
+                await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        return positions
+
+    assert asyncio.run(play()) == {"a1": 1, "a2": 2, "b1": 2}

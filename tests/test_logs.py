@@ -1,0 +1,48 @@
+"""The log: nothing in it steers a terminal, and as JSON every line is an object."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from backend.logs import JsonLines, Lines, escaped
+
+PROMPTS = sorted((Path(__file__).parent / "cases" / "prompts").glob("*.txt"))
+STEERING = {chr(code) for code in [*range(32), 127, *range(128, 160), 0x202E, 0x2066, 0x200B, 0xFEFF, 0x2028, 0x2029]}
+
+
+def record(text: str) -> logging.LogRecord:
+    made = logging.LogRecord("backend.test", logging.INFO, "f.py", 1, "said %s", (text,), None)
+    made.job = text
+    return made
+
+
+@pytest.mark.parametrize("file", PROMPTS, ids=lambda file: file.stem)
+def test_no_text_can_steer_a_terminal(file: Path) -> None:
+    line = Lines().format(record(file.read_bytes().decode("utf-8", "surrogateescape")))
+    assert not STEERING & set(line)
+    line.encode("utf-8")
+
+
+@pytest.mark.parametrize("file", PROMPTS, ids=lambda file: file.stem)
+def test_json_lines_keep_the_text_code_point_for_code_point(file: Path) -> None:
+    text = file.read_bytes().decode("utf-8", "surrogateescape")
+    line = JsonLines().format(record(text))
+    assert "\n" not in line and json.loads(line)["job"] == text
+
+
+def test_what_is_harmless_stays_readable() -> None:
+    assert escaped("naïve 日本 👍 [x]") == "naïve 日本 👍 [x]"
+    assert escaped("\x1b[31mred") == "\\x1b[31mred"
+
+
+def test_a_traceback_stays() -> None:
+    made = record("x")
+    try:
+        raise ValueError("told")
+    except ValueError as error:
+        made.exc_info = (ValueError, error, error.__traceback__)
+    assert "ValueError: told" in Lines().format(made) and "told" in json.loads(JsonLines().format(made))["trace"]

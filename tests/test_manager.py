@@ -1,0 +1,76 @@
+"""The manager as a Python program uses it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend import errors
+from backend.manager import ModelManager
+from backend.settings import load_settings
+from tests.service import ROOT
+
+TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
+
+
+def test_the_readme_s_example_runs(data_dir: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 1
+    environ = {"TOUCHSTONE_DATA_DIR": str(data_dir), "PATH": ""}
+    ran = subprocess.run([sys.executable, "-c", blocks[0]], cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    text, used = ran.stdout.strip().rsplit("\n", 1)
+    assert text and used == "ran on cpu"
+
+
+def test_one_owner_from_detecting_to_unloading(data_dir: Path) -> None:
+    with ModelManager(load_settings({"storage.data_dir": str(data_dir)}, {})) as manager:
+        assert [device.id for device in manager.detect() if device.state == "ready"] == ["cpu"]
+        loaded = manager.load_model("smollm2-135m-instruct", "cpu")
+        assert loaded.receipt and loaded.receipt.used == "cpu" and loaded.receipt.worker_pid
+        messages = [{"role": "user", "content": "Say hello."}]
+        job = manager.generate(messages, {"max_tokens": 8, "seed": 1})
+        assert (
+            job.status == "done"
+            and job.output.text
+            and job.receipt
+            and job.receipt.worker_pid == loaded.receipt.worker_pid
+        )
+        again = manager.generate("Say hello.", {"max_tokens": 8, "seed": 1})
+        assert again.output.text == job.output.text, "a prompt is one message of a user"
+        gone = manager.unload_model()
+        assert gone and gone.receipt and gone.receipt.memory.before_bytes and gone.receipt.memory.after_bytes == 0
+        assert not Path(f"/proc/{job.receipt.worker_pid}").exists()
+        assert manager.unload_model() is None
+
+
+def test_a_file_by_its_path(data_dir: Path) -> None:
+    with ModelManager(load_settings({"storage.data_dir": str(data_dir)}, {})) as manager:
+        manager.load_model(str(TINY), "cpu")
+        job = manager.generate("abc", {"max_tokens": 4})
+        assert job.receipt and job.receipt.model_file == TINY.name and job.receipt.chat_template is None
+
+
+def test_refusals_are_exceptions_with_a_remedy(data_dir: Path) -> None:
+    with ModelManager(load_settings({"storage.data_dir": str(data_dir)}, {})) as manager:
+        for settings, kind in (
+            ({"device": "cuda:0", "fallback": "never"}, errors.DeviceNotReady),
+            ({"device": "nothing"}, errors.UnknownDevice),
+            ({"model": "nothing"}, errors.UnknownModel),
+            ({"max_tokns": 3}, errors.Validation),
+        ):
+            with pytest.raises(kind) as caught:
+                manager.generate("Hi", settings)
+            assert caught.value.remedy
+
+
+def test_a_held_folder_is_refused(data_dir: Path) -> None:
+    settings = load_settings({"storage.data_dir": str(data_dir)}, {})
+    with ModelManager(settings) as first:
+        first.devices()
+        with pytest.raises(errors.Configuration, match="held by process"):
+            ModelManager(settings).devices()

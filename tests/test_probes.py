@@ -1,0 +1,108 @@
+"""Proofs by children that crash, hang or lie: each becomes a state with stage, reason and remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from backend import children
+from backend.devices import WrongResult, cpu
+from backend.lanes import Lane
+from backend.probes import Probes
+from backend.types import Device
+from tests.faulty import faulty
+
+
+def probed(fault: str) -> Device:
+    """The device after one round with a child that plays the fault."""
+
+    async def once() -> Device:
+        probes = Probes({"base": "python"}, 0.8, faulty(fault), Lane)
+        assert probes.probing
+        await probes.round()
+        assert not probes.probing
+        await probes.settled()
+        return probes.devices["cpu"]
+
+    device = asyncio.run(once())
+    assert (device.state == "ready") == (device.proof is not None and device.reason is None)
+    assert device.state == "ready" or (device.reason and device.remedy)
+    return device
+
+
+def test_a_device_that_computed_rightly_is_ready() -> None:
+    device = probed("ok")
+    assert (device.state, device.stage, device.engines, device.tasks) == ("ready", "runs", ["llama.cpp"], ["text"])
+
+
+@pytest.mark.parametrize(("fault", "step"), [("dies_listing", "listing cpu"), ("dies_proving", "computing on cpu")])
+def test_a_crash_is_broken_and_names_step_signal_and_last_line(fault: str, step: str) -> None:
+    device = probed(fault)
+    assert device.state == "broken" and device.proof is None
+    assert device.reason and all(word in device.reason for word in (step, "SIGSEGV", "page fault"))
+
+
+@pytest.mark.parametrize("fault", ["hangs_listing", "hangs_proving"])
+def test_a_hang_costs_its_limit_only(fault: str) -> None:
+    device = probed(fault)
+    assert device.state == "broken" and device.reason and "no end after 0.8 s" in device.reason
+
+
+def test_wrong_numbers_are_broken_with_the_error_measured() -> None:
+    device = probed("wrong")
+    assert device.state == "broken" and device.reason and "off by up to 3" in device.reason
+
+
+def test_a_device_without_an_engine_is_not_offered() -> None:
+    device = probed("no_engine")
+    assert device.state == "broken" and device.reason and "libgomp" in device.reason
+
+
+def test_an_end_without_an_answer_is_broken() -> None:
+    device = probed("exits_silently")
+    assert device.state == "broken" and device.reason and "without an answer" in device.reason
+
+
+def test_chatter_on_stdout_does_no_harm() -> None:
+    assert probed("chatty").state == "ready"
+
+
+def test_the_real_cpu_is_proved_by_the_real_child() -> None:
+    async def once() -> Device:
+        probes = Probes({"base": sys.executable}, 60, children.spawn, Lane)
+        await probes.round()
+        assert probes.hardware["cpu:0"].devices == ["cpu"]
+        return probes.devices["cpu"]
+
+    device = asyncio.run(once())
+    assert device.state == "ready" and device.proof
+    assert device.proof.max_abs_error == 0 and device.proof.pid != 0
+    assert {"onnxruntime", "xllamacpp"} <= set(device.versions)
+
+
+def test_the_proof_refuses_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime
+
+    real = onnxruntime.InferenceSession.run
+
+    def scaled(session: object, outputs: object, inputs: object) -> list[object]:
+        return [real(session, outputs, inputs)[0] * 1.001]
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", scaled)
+    with pytest.raises(WrongResult, match="off by up to"):
+        cpu.prove(0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_the_proof_refuses_what_is_no_number(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+    import numpy
+    import onnxruntime
+
+    def spoilt(session: object, outputs: object, inputs: object) -> list[object]:
+        return [numpy.full((96, 96), value, numpy.float32)]
+
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", spoilt)
+    with pytest.raises(WrongResult):
+        cpu.prove(0)

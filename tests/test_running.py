@@ -1,0 +1,181 @@
+"""A job on its way: attempts, fallbacks by policy, and endings that are never papered over. Children play the devices."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.core import Core
+from backend.jobs import LiveJob
+from backend.requests import parse_request
+from backend.settings import load_settings
+from backend.types import Device
+from tests.faulty import faulty
+
+CARD = Device(
+    "vulkan:0", "A card", "vulkan", "gpu", "ready", "runs", ["base"], hardware_id="pci:0000:01:00.0",
+    tasks=["text"], engines=["llama.cpp"],
+)  # fmt: skip
+GGUF = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
+
+
+def run(tmp_path: Path, faults: list[str], card: Device | None = CARD, **body: Any) -> LiveJob:
+    """Runs one job; the n-th worker that starts plays the n-th fault. The CPU and the card are ready."""
+    left = list(faults)
+
+    def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        return faulty(left.pop(0) if arguments[0] == "run" else "ok")(python, arguments)
+
+    async def play() -> LiveJob:
+        limits = {f"supervision.{name}": 0.6 for name in ("silence_s", "step_s")} | {"supervision.load_s": 2}
+        core = Core(load_settings({"config": _config(tmp_path), **limits}, {}), spawn)
+        await core.start()
+        try:
+            await core.probes.settled()
+            if card:
+                core.probes.devices[card.id] = card
+            job = await core.submit(parse_request({"prompt": "Hi", "device": "vulkan:0", **body}), "test")
+            assert isinstance(job, LiveJob)
+            await job.ended.wait()
+            return job
+        finally:
+            await core.stop()
+
+    return asyncio.run(play())
+
+
+def _config(folder: Path) -> str:
+    file = folder / "config.yaml"
+    file.write_text(f"models: {{tiny: {{path: '{GGUF}'}}}}\ndefault_models: {{text: tiny}}\n")
+    return str(file)
+
+
+def kinds(job: LiveJob) -> list[str]:
+    return [event.event for event in job.events if event.event not in ("token", "progress")]
+
+
+def test_a_sound_device_runs_the_job(tmp_path: Path) -> None:
+    job = run(tmp_path, ["ok"])
+    assert job.receipt and (job.receipt.used, job.receipt.fell_back) == ("vulkan:0", False)
+    assert kinds(job) == ["queued", "loading", "running", "done"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [("no_memory", "out_of_memory"), ("device_lost", "device_lost"), ("elsewhere", "placement_too_low")],
+)
+def test_a_failing_device_falls_back_aloud(tmp_path: Path, fault: str, code: str) -> None:
+    job = run(tmp_path, [fault, "ok"])
+    assert job.status == "done" and job.receipt
+    assert (job.receipt.used, job.receipt.fell_back, job.receipt.resolved) == ("cpu", True, "vulkan:0")
+    assert [(attempt.device, attempt.error) for attempt in job.receipt.attempts] == [("vulkan:0", code), ("cpu", None)]
+    assert job.receipt.reason and code in job.receipt.reason
+    fallback = next(event.data for event in job.events if event.event == "fallback")
+    assert (fallback["from"], fallback["to"], fallback["code"]) == ("vulkan:0", "cpu", code) and fallback["reason"]
+    assert job.view()["output"]["text"] == "x" * 5, "what came before the fallback is not part of the text"
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("dies_loading", "worker_crashed"),
+        ("dies_running", "worker_crashed"),
+        ("nonsense", "worker_crashed"),
+        ("silent_loading", "worker_hung"),
+        ("stuck", "worker_hung"),
+    ],
+)
+def test_a_crash_or_hang_never_falls_back(tmp_path: Path, fault: str, code: str) -> None:
+    job = run(tmp_path, [fault, "ok"], fallback="any")
+    assert job.status == "error" and job.error and job.error.code == code
+    assert "fallback" not in kinds(job)
+    assert job.receipt and [attempt.error for attempt in job.receipt.attempts] == [code]
+
+
+def test_never_means_never(tmp_path: Path) -> None:
+    job = run(tmp_path, ["no_memory", "ok"], fallback="never")
+    assert job.status == "error" and job.error and job.error.code == "out_of_memory"
+
+
+def test_any_tries_other_devices_before_the_cpu(tmp_path: Path) -> None:
+    job = run(tmp_path, ["ok"], device="cuda:0", fallback="any")
+    assert job.receipt and job.receipt.used == "vulkan:0"
+
+
+def test_a_fallback_that_fails_too_ends_with_its_own_error(tmp_path: Path) -> None:
+    job = run(tmp_path, ["device_lost", "no_memory"])
+    assert job.error and job.error.code == "out_of_memory"
+    assert job.receipt and [a.error for a in job.receipt.attempts] == ["device_lost", "out_of_memory"]
+
+
+def test_without_evidence_the_receipt_says_unknown(tmp_path: Path) -> None:
+    job = run(tmp_path, ["no_evidence"])
+    assert job.status == "done" and job.receipt and job.receipt.used is None and job.receipt.fell_back is None
+
+
+@pytest.mark.parametrize("change", [{"state": "broken"}, {"state": "quarantined"}, {"engines": []}])
+def test_a_device_that_cannot_falls_back(tmp_path: Path, change: dict[str, Any]) -> None:
+    reason = {} if "engines" in change else {"reason": "It is not well.", "remedy": "Look at it."}
+    job = run(tmp_path, ["ok"], replace(CARD, **change, **reason))
+    assert job.status == "done" and job.receipt and job.receipt.used == "cpu"
+
+
+def test_a_crashed_worker_is_replaced_for_the_next_job(tmp_path: Path) -> None:
+    left = ["dies_running", "ok"]
+
+    def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        return faulty(left.pop(0) if arguments[0] == "run" else "ok")(python, arguments)
+
+    async def play() -> list[str]:
+        core = Core(load_settings({"config": _config(tmp_path)}, {}), spawn)
+        await core.start()
+        try:
+            statuses = []
+            for _ in range(2):
+                job = await core.submit(parse_request({"prompt": "Hi"}), "test")
+                assert isinstance(job, LiveJob)
+                await job.ended.wait()
+                statuses.append(job.status)
+            return statuses
+        finally:
+            await core.stop()
+
+    assert asyncio.run(play()) == ["error", "done"]
+
+
+def cancelled_at(tmp_path: Path, fault: str, when: Callable[[LiveJob], bool]) -> tuple[LiveJob, float]:
+    async def play() -> tuple[LiveJob, float]:
+        core = Core(load_settings({"config": _config(tmp_path), "supervision.cancel_s": 0.3}, {}), faulty(fault))
+        await core.start()
+        try:
+            job = await core.submit(parse_request({"prompt": "Hi"}), "test")
+            assert isinstance(job, LiveJob)
+            async for _ in job.follow():
+                if when(job):
+                    break
+            start = asyncio.get_running_loop().time()
+            await core.book.cancel(job.id)
+            await job.ended.wait()
+            lane = core.lane("cpu:0")
+            async with asyncio.timeout(5), lane.turn("next"):
+                return job, asyncio.get_running_loop().time() - start
+        finally:
+            await core.stop()
+
+    return asyncio.run(play())
+
+
+def test_a_cancel_while_loading_ends_the_worker(tmp_path: Path) -> None:
+    job, _ = cancelled_at(tmp_path, "silent_loading", lambda job: job.status == "loading")
+    assert job.status == "cancelled"
+
+
+def test_a_cancel_that_is_not_heard_is_carried_out_by_force(tmp_path: Path) -> None:
+    job, seconds = cancelled_at(tmp_path, "deaf", lambda job: bool(job.view()["output"]["text"]))
+    assert job.status == "cancelled" and seconds < 2 and job.view()["output"]["text"]

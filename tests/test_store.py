@@ -1,0 +1,109 @@
+"""The history file: whole after every write, in order, refused in words where it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from backend.errors import Configuration, DiskFull, Internal
+from backend.jobs import new_row
+from backend.store import Store
+from backend.types import Event
+
+
+def use(path: Path, play: Callable[[Store], Awaitable[None]]) -> None:
+    async def once() -> None:
+        store = Store(path / "jobs.sqlite3")
+        await store.open()
+        try:
+            await play(store)
+        finally:
+            await store.close()
+
+    asyncio.run(once())
+
+
+def test_a_job_comes_back_as_it_went_in(tmp_path: Path) -> None:
+    row = new_row("text", "m", {"prompt": "héllo 👩‍👩‍👧 \u0000 \x1b[31m"}, "caller")
+
+    async def write(store: Store) -> None:
+        await store.add(row)
+
+    async def read(store: Store) -> None:
+        found = await store.job(row["id"])
+        assert found and {name: found[name] for name in row} == row
+        assert await store.job("other") is None
+
+    use(tmp_path, write)
+    use(tmp_path, read)
+
+
+def test_events_expand_to_what_was_packed(tmp_path: Path) -> None:
+    row = new_row("text", "m", {}, "caller")
+    events = [Event(number, "token", {"text": str(number)}) for number in (1, 2, 5, 1001)]
+
+    async def play(store: Store) -> None:
+        await store.add(row)
+        await store.update(row["id"], {}, events[:2])
+        await store.update(row["id"], {"status": "running"}, events[2:])
+        assert await store.events(row["id"]) == events
+        await store.delete(row["id"])
+        assert await store.events(row["id"]) == []
+        await store.update(row["id"], {}, [Event(9, "token", {})])  # late, after the deletion
+        assert await store.events(row["id"]) == []
+
+    use(tmp_path, play)
+
+
+def test_pages_are_newest_first_and_do_not_overlap(tmp_path: Path) -> None:
+    rows = [new_row("text" if number % 2 else "load", None, {}, "c") for number in range(7)]
+
+    async def play(store: Store) -> None:
+        for row in rows:
+            await store.add(row)
+        first = await store.jobs(limit=3)
+        second = await store.jobs(limit=9, before=first[-1]["id"])
+        assert [row["id"] for row in first + second] == [row["id"] for row in reversed(rows)]
+        assert {row["task"] for row in await store.jobs(task="load")} == {"load"}
+        assert await store.jobs(before="unknown") == []
+        assert await store.jobs(statuses=["done"]) == []
+
+    use(tmp_path, play)
+
+
+def test_ids_sort_by_creation() -> None:
+    ids = [new_row("text", None, {}, "c")["id"] for _ in range(1000)]
+    assert ids == sorted(ids) and len(set(ids)) == 1000
+
+
+def test_a_newer_file_is_refused(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "jobs.sqlite3") as db:
+        db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(Configuration, match="newer Touchstone"):
+        use(tmp_path, lambda store: asyncio.sleep(0))
+
+
+def test_what_is_no_database_is_told(tmp_path: Path) -> None:
+    (tmp_path / "jobs.sqlite3").write_text("not a database, but long enough to be looked at " * 50)
+    with pytest.raises(Internal, match="not a database"):
+        use(tmp_path, lambda store: asyncio.sleep(0))
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+    row, later = new_row("text", "m", {}, "c"), new_row("text", "m", {"prompt": "x" * 200_000}, "c")
+
+    async def play(store: Store) -> None:
+        await store.add(row)
+        pages = await store._do(lambda: store._db.execute("PRAGMA page_count").fetchone()[0])
+        await store._do(lambda: store._db.execute(f"PRAGMA max_page_count = {pages + 2}").fetchone())
+        with pytest.raises(DiskFull):
+            await store.add(later)
+        assert await store.job(row["id"])
+        assert await store.job(later["id"]) is None
+
+    use(tmp_path, play)

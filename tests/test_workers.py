@@ -1,0 +1,112 @@
+"""Workers whose child crashes, hangs, lies or floods: each ends in its own words, and nothing is left over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from backend import errors
+from backend.engines import RunRequest
+from backend.errors import TouchstoneError
+from backend.workers import Limits, Worker, WorkerKey
+from tests.faulty import faulty
+
+KEY = WorkerKey("fake:0", "base", "llama.cpp", "a-model")
+LIMITS = Limits(silence_s=0.6, load_s=0.8, step_s=0.6, cancel_s=0.3)
+REQUEST = RunRequest(None, "Hello", {}, 1, False)
+
+
+def worker(fault: str) -> Worker:
+    return Worker(KEY, "python", LIMITS, faulty(fault))
+
+
+async def play(fault: str, cancel: bool = False) -> list[str]:
+    """Loads, runs one job and returns the kinds of frames it gave."""
+    subject, cancelling, seen = worker(fault), asyncio.Event(), []
+    try:
+        await subject.load("model.gguf", 64, 1)
+        async for frame in subject.run("job", REQUEST, cancelling):
+            seen.append(frame["op"])
+            if cancel:
+                cancelling.set()
+        return seen
+    finally:
+        await subject.close()
+        assert gone(subject.pid)
+
+
+def gone(pid: int | None) -> bool:
+    assert pid
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def fails(fault: str) -> TouchstoneError:
+    with pytest.raises(TouchstoneError) as caught:
+        asyncio.run(play(fault))
+    assert caught.value.remedy
+    return caught.value
+
+
+def test_a_sound_child_runs_a_job() -> None:
+    assert asyncio.run(play("ok")) == ["started", *["token"] * 5, "done"]
+
+
+@pytest.mark.parametrize("fault", ["dies_at_start", "dies_loading", "dies_running"])
+def test_a_crash_is_told_with_its_signal_and_last_line(fault: str) -> None:
+    error = fails(fault)
+    assert isinstance(error, errors.WorkerCrashed)
+    assert "SIGSEGV" in error.detail and "page fault" in error.detail
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("silent_start", "loading took longer than 0.8 s"),
+        ("silent_loading", "loading took longer than 0.8 s"),
+        ("silent_running", "no"),
+        ("stuck", "no step was finished for 0.6 s"),
+    ],
+)
+def test_a_hang_is_ended_and_told_with_its_limit(fault: str, words: str) -> None:
+    error = fails(fault)
+    assert isinstance(error, errors.WorkerHung)
+    assert words in error.detail
+
+
+@pytest.mark.parametrize("fault", ["nonsense", "half_frame"])
+def test_nonsense_on_the_wire_ends_the_child(fault: str) -> None:
+    error = fails(fault)
+    assert isinstance(error, errors.WorkerCrashed) and "nonsense" in error.detail
+
+
+def test_another_wire_version_is_refused_in_words() -> None:
+    assert "wire version 999" in fails("old_wire").detail
+
+
+def test_what_the_child_reports_keeps_its_code() -> None:
+    assert isinstance(fails("no_memory"), errors.OutOfMemory)
+    assert isinstance(fails("device_lost"), errors.DeviceLost)
+
+
+def test_prints_of_a_library_never_reach_the_frames() -> None:
+    assert asyncio.run(play("noisy"))[-1] == "done"
+
+
+def test_a_flood_is_taken_whole_without_growing_the_server() -> None:
+    assert asyncio.run(play("floods")).count("token") == 100_000
+
+
+def test_a_child_that_does_not_stop_is_killed() -> None:
+    with pytest.raises(errors.WorkerCrashed, match="SIGKILL"):
+        asyncio.run(play("deaf", cancel=True))
+
+
+def test_a_child_that_stops_when_told_ends_with_done() -> None:
+    assert asyncio.run(play("ok", cancel=True))[-1] == "done"
