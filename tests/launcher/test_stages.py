@@ -1,0 +1,142 @@
+"""The test verb tells passed, failed and skipped apart, and its stages look at what they claim to."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.launcher.stages import foreign_files, stages
+from backend.launcher.tools import Tool
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def verb(*arguments: str, enter: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "CI"} | variables
+    command = [*enter, sys.executable, "-m", "backend", "test", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def not_root() -> tuple[str, ...]:
+    """The command after which the user is nobody in particular, or a skip with the reason."""
+    if os.geteuid() != 0:
+        return ()
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "--user", "true"], capture_output=True).returncode:
+        pytest.skip("root here, and no user namespace to leave that role in")
+    return (unshare, "--user")
+
+
+@pytest.fixture
+def only_apt(tmp_path: Path) -> str:
+    """A PATH with a package manager and nothing else; calling the manager would leave a mark."""
+    (tmp_path / "apt-get").write_text(f"#!/bin/sh\n: >'{tmp_path}/called'\n")
+    (tmp_path / "apt-get").chmod(0o755)
+    return str(tmp_path)
+
+
+def test_missing_browser_is_a_skip_with_the_one_command(not_root: tuple[str, ...], only_apt: str) -> None:
+    done = verb("browser", enter=not_root, PATH=only_apt)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "chromium is missing; enable this stage with: sudo apt-get install -y" in done.stdout
+    assert done.stdout.endswith("stages: 0 passed, 0 failed, 1 skipped\n")
+    assert not Path(only_apt, "called").exists()
+
+
+def test_missing_browser_fails_under_continuous_integration(not_root: tuple[str, ...], only_apt: str) -> None:
+    done = verb("browser", "--json", enter=not_root, PATH=only_apt, CI="true")
+    assert done.returncode == 1
+    assert [stage["result"] for stage in json.loads(done.stdout)["stages"]] == ["failed"]
+
+
+def test_root_on_debian_installs_what_is_missing(only_apt: str) -> None:
+    """The stand-in for apt-get brings nothing, so the stage is still skipped; that it was called is what counts."""
+    unshare = shutil.which("unshare")
+    if os.geteuid() != 0 and (
+        unshare is None or subprocess.run([unshare, "--map-root-user", "true"], capture_output=True).returncode
+    ):
+        pytest.skip("not root here, and no user namespace to take that role in")
+    enter = () if os.geteuid() == 0 else (str(unshare), "--map-root-user")
+    done = verb("browser", enter=enter, PATH=only_apt)
+    assert "Installing as root: apt-get install -y --no-install-recommends chromium" in done.stderr
+    assert Path(only_apt, "called").exists()
+
+
+def test_words_that_match_nothing_are_no_success() -> None:
+    done = verb("browser", "-k", "no_test_has_this_name", PATH=os.environ["PATH"])
+    assert done.returncode == 1
+    assert "passed, 0 failed, 1 skipped" in done.stdout
+
+
+def test_unknown_stage_is_wrong_usage() -> None:
+    done = verb("unit", "brwser")
+    assert done.returncode == 2
+    assert "brwser" in done.stderr and "newcomer" in done.stderr
+
+
+def test_every_test_belongs_to_a_stage() -> None:
+    collected: set[str] = set()
+    for stage in stages(ROOT):
+        if stage.tests:
+            here = collect(*stage.tests)
+            assert here and not here & collected, stage.name
+            collected |= here
+    assert collected == collect()
+
+
+def collect(*arguments: str) -> set[str]:
+    """The names of the tests, without their parameters."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", *arguments]
+    lines = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    return {line.split("[")[0] for line in lines if "::" in line}
+
+
+def test_foreign_files_follow_imports(tmp_path: Path) -> None:
+    for name, text in {
+        "child/__init__.py": "",
+        "child/run.py": "from backend.deep import thing\n",
+        "deep/__init__.py": "from backend import deeper\n",
+        "deeper.py": "",
+        "server.py": "",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    for name in ("devices", "engines"):
+        (tmp_path / name).mkdir()
+    for name in ("types.py", "errors.py"):
+        (tmp_path / name).touch()
+    found = {str(file.relative_to(tmp_path)) for file in foreign_files(tmp_path)}
+    assert found == {
+        "child/__init__.py", "child/run.py", "deep/__init__.py", "deeper.py", "types.py", "errors.py"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from datetime import UTC\n\nNOW = UTC\n",
+        "try:\n    pass\nexcept* ValueError:\n    pass\n",
+        "type Number = int\n",
+    ],
+)
+def test_compile_stage_refuses_what_python_3_10_lacks(tmp_path: Path, text: str) -> None:
+    (stage,) = [stage for stage in stages(ROOT) if stage.name == "compile"]
+    command = [word for word in stage.commands[0] if not word.endswith(".py")]
+    file = tmp_path / "newer.py"
+    file.write_text(text)
+    done = subprocess.run([*command, "--cache-dir", str(tmp_path), str(file)], capture_output=True, text=True)
+    assert done.returncode != 0 and "newer.py" in done.stdout
+
+
+def test_tools_are_found_beside_the_interpreter_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "pytest").touch(0o755)
+    assert Tool(("pytest",), {}).find() == Path(sys.executable).parent / "pytest"
+    assert Tool(("no-such-tool",), {}).find() is None
