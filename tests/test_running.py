@@ -1,4 +1,4 @@
-"""A job on its way: attempts, fallbacks by policy, and endings that are never papered over. Children play the devices."""
+"""A job on its way: attempts, fallbacks by policy, true endings. Children that play faults stand for the devices."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_without_evidence_the_receipt_says_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"state": "broken"}, {"state": "quarantined"}, {"engines": []}])
 def test_a_device_that_cannot_falls_back(tmp_path: Path, change: dict[str, Any]) -> None:
-    reason = {} if "engines" in change else {"reason": "It is not well.", "remedy": "Look at it."}
+    reason: dict[str, Any] = {} if "engines" in change else {"reason": "It is not well.", "remedy": "Look at it."}
     job = run(tmp_path, ["ok"], replace(CARD, **change, **reason))
     assert job.status == "done" and job.receipt and job.receipt.used == "cpu"
 
@@ -136,7 +136,7 @@ def test_a_crashed_worker_is_replaced_for_the_next_job(tmp_path: Path) -> None:
         core = Core(load_settings({"config": _config(tmp_path)}, {}), spawn)
         await core.start()
         try:
-            statuses = []
+            statuses: list[str] = []
             for _ in range(2):
                 job = await core.submit(parse_request({"prompt": "Hi"}), "test")
                 assert isinstance(job, LiveJob)

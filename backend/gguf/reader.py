@@ -1,27 +1,16 @@
-"""Reads the header of a GGUF file and says in words why a file is not usable.
-
-Standard library only. It trusts no number in the file: every count and length is checked against the bytes that are
-left before anything is read, so that a damaged file costs neither memory nor time.
-"""
+"""Walks through the header of a GGUF file (the format is described in ggml's docs/gguf.md)."""
 
 from __future__ import annotations
 
 import math
-import os
-import re
 import struct
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from backend.errors import ModelBroken
+from backend.gguf.kinds import damaged, truncated
 
-MAGIC = b"GGUF"
-NEWEST_VERSION = 3
-_FETCH_AGAIN = "Delete the file and fetch it again from its source."
-_OLDER_MAGICS = {b"lmgg": "ggml", b"GGML": "ggml", b"fmgg": "ggmf", b"tjgg": "ggjt", b"algg": "ggla"}
 _MAX_KEYS, _MAX_TENSORS, _MAX_LIST_TEXTS = 65_536, 262_144, 2_000_000
 _KEPT_TEXT_BYTES = 1024
 _STRING, _ARRAY = 8, 9
@@ -33,7 +22,6 @@ _BLOCKS = {
     18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2),
     26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
 }  # fmt: skip
-_BY_HAND = re.compile(r"(?P<whole>.+\.gguf)[.-](part-?\w+|split-?\w+|\d{2,3})$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -52,108 +40,7 @@ class Header:
     split_count: int
 
 
-def is_split_by_hand(name: str) -> bool:
-    """Whether a file name tells of a piece that must be joined before it is a model, as `x.gguf.part1of2`."""
-    return _BY_HAND.fullmatch(name) is not None
-
-
-def how_to_join(name: str) -> str:
-    """The remedy for pieces of a file that was cut by hand."""
-    match = _BY_HAND.fullmatch(name)
-    whole = match["whole"] if match else name
-    counted = re.fullmatch(r"(.+part)\d+(of)(\d{1,2})", name, re.IGNORECASE)
-    if counted:
-        pieces = [f'"{counted[1]}{number}{counted[2]}{counted[3]}"' for number in range(1, int(counted[3]) + 1)]
-    else:
-        pieces = ["PIECE1", "PIECE2", "…"]
-    return (
-        f'Join the pieces in their order, on Linux and macOS with `cat {" ".join(pieces)} > "{whole}"`, '
-        f'on Windows with `copy /b {"+".join(pieces)} "{whole}"`; then use {whole}.'
-    )
-
-
-def read_header(path: Path, byteorder: str = sys.byteorder) -> Header:
-    """Reads and checks the header. Raises ModelBroken, whose detail says what the file is instead of a model."""
-    if is_split_by_hand(path.name):
-        raise ModelBroken(f"{path.name} is one piece of a file that was cut by hand.", how_to_join(path.name))
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            _check_kind(path.name, file.read(512), size, byteorder)
-            return _Reader(file, size, path.name, byteorder).header()
-    except FileNotFoundError:
-        raise ModelBroken(f"There is no file {path}.", "Correct the path, or fetch the model again.") from None
-    except OSError as error:
-        raise ModelBroken(
-            f"{path} cannot be read: {error.strerror}.", "Check that it is a file and that you may read it."
-        ) from None
-    except ValueError:  # a null byte in the path
-        raise ModelBroken("The path of the model file is not a path.", "Correct the path.") from None
-
-
-def _check_kind(name: str, start: bytes, size: int, byteorder: str) -> None:
-    """Tells the things that are commonly saved in a model's place."""
-    if size == 0:
-        raise ModelBroken(f"{name} is empty.", _FETCH_AGAIN)
-    text = start.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if text.startswith((b"<!doctype", b"<html", b"<head", b"<?xml", b"<!--")):
-        raise ModelBroken(
-            f"{name} is a web page, not a model: probably a sign-in or an error page was saved in its place.",
-            f"{_FETCH_AGAIN} Sign in there first if the source asks for it.",
-        )
-    if text.startswith(b"version https://git-lfs"):
-        raise ModelBroken(
-            f"{name} is a git-lfs pointer, a note of where the file lies, and not the file itself.",
-            "Run `git lfs pull` in that repository, or fetch the file again from its download page.",
-        )
-    if start[:4] in _OLDER_MAGICS:
-        raise ModelBroken(
-            f"{name} is in the older format {_OLDER_MAGICS[start[:4]]}: it starts with {start[:4]!r}, not b'GGUF'.",
-            "Fetch the same model as GGUF, or convert it with the tools of llama.cpp.",
-        )
-    if start[:2] == b"PK" or start[:2] in (b"\x80\x02", b"\x80\x04"):
-        raise ModelBroken(
-            f"{name} is a zip or pickle file, which can carry programs and is never loaded.",
-            "Fetch the model as GGUF from a source you trust.",
-        )
-    if start[:4] != MAGIC:
-        raise ModelBroken(f"{name} is not a GGUF file: it starts with {start[:4]!r} instead of b'GGUF'.", _FETCH_AGAIN)
-    if size < 24:
-        raise _truncated(name, f"it has {size} bytes and its first fields alone need 24")
-    _check_version(name, start, byteorder)
-
-
-def _check_version(name: str, start: bytes, byteorder: str) -> None:
-    here: Any = byteorder
-    other: Any = "big" if byteorder == "little" else "little"
-    version = int.from_bytes(start[4:8], here)
-    if version & 0xFFFF == 0 and version != 0:
-        raise ModelBroken(
-            f"{name} was written for {other}-endian machines (version {int.from_bytes(start[4:8], other)} in that byte "
-            f"order), and this machine is {here}-endian.",
-            "Fetch the usual variant of this model.",
-        )
-    if version > NEWEST_VERSION:
-        raise ModelBroken(
-            f"{name} has GGUF version {version}; this version of Touchstone reads up to {NEWEST_VERSION}.",
-            "Update Touchstone, or fetch an older variant of this model.",
-        )
-    if version < 2:
-        raise ModelBroken(
-            f"{name} has GGUF version {version}; versions 2 and {NEWEST_VERSION} are read.",
-            "Fetch a newer variant of this model.",
-        )
-
-
-def _truncated(name: str, why: str) -> ModelBroken:
-    return ModelBroken(f"{name} is cut short: {why}.", f"{_FETCH_AGAIN} The download probably broke off.")
-
-
-def _damaged(name: str, why: str) -> ModelBroken:
-    return ModelBroken(f"{name} is damaged: {why}.", _FETCH_AGAIN)
-
-
-class _Reader:
+class Reader:
     """Walks through a header, never past the end of the file."""
 
     def __init__(self, file: BinaryIO, size: int, name: str, byteorder: str) -> None:
@@ -172,7 +59,7 @@ class _Reader:
         text, whole = _kind_of(facts, str), _kind_of(facts, int)
         architecture = text("general.architecture")
         if not architecture:
-            raise _damaged(self.name, "it does not name its architecture")
+            raise damaged(self.name, "it does not name its architecture")
         if text("general.type") in ("adapter", "mmproj") or architecture == "clip":
             raise ModelBroken(
                 f"{self.name} is an addition to a model ({text('general.type') or architecture}), not a model.",
@@ -180,7 +67,7 @@ class _Reader:
             )
         alignment = whole("general.alignment") or 32
         if alignment < 1 or alignment.bit_count() != 1:
-            raise _damaged(self.name, f"its alignment of {alignment} is not a power of two")
+            raise damaged(self.name, f"its alignment of {alignment} is not a power of two")
         return Header(
             version=version,
             architecture=architecture,
@@ -200,7 +87,7 @@ class _Reader:
         for _ in range(count):
             key = self.text()
             if key is None or key in facts:
-                raise _damaged(self.name, f"the entry {key!r} stands twice" if key else "an entry has an endless name")
+                raise damaged(self.name, f"the entry {key!r} stands twice" if key else "an entry has an endless name")
             facts[key] = self.value(int(self.number("I")))
         return facts
 
@@ -211,7 +98,7 @@ class _Reader:
         if kind == _STRING:
             return self.text()
         if kind != _ARRAY:
-            raise _damaged(self.name, f"an entry has the unknown type {kind}")
+            raise damaged(self.name, f"an entry has the unknown type {kind}")
         inner, count = int(self.number("I")), int(self.number("Q"))
         if inner in _SCALARS:
             self.skip(count * struct.calcsize("=" + _SCALARS[inner]))
@@ -221,7 +108,7 @@ class _Reader:
             self.bounded("texts in a list", count, _MAX_LIST_TEXTS, 8)
             self.skip_texts(count)
         else:
-            raise _damaged(self.name, f"a list has the unknown type {inner}")
+            raise damaged(self.name, f"a list has the unknown type {inner}")
         return None
 
     def weights(self, count: int, alignment: int) -> int | None:
@@ -234,7 +121,7 @@ class _Reader:
             self.text()
             dimensions = int(self.number("I"))
             if not 0 <= dimensions <= 4:
-                raise _damaged(self.name, f"a tensor claims {dimensions} dimensions")
+                raise damaged(self.name, f"a tensor claims {dimensions} dimensions")
             elements = math.prod(int(self.number("Q")) for _ in range(dimensions))
             kind, offset = int(self.number("I")), int(self.number("Q"))
             per_block, block_bytes = _BLOCKS.get(kind, (1, 0))
@@ -243,17 +130,15 @@ class _Reader:
             total = None if total is None or kind not in _BLOCKS else total + size
         start = -(-self.at // alignment) * alignment
         if start + end > self.size:
-            raise _truncated(
-                self.name, f"its weights reach to byte {start + end} and the file ends at byte {self.size}"
-            )
+            raise truncated(self.name, f"its weights reach to byte {start + end} and the file ends at byte {self.size}")
         return total
 
     def bounded(self, what: str, count: int, limit: int, least_bytes: int) -> None:
         """Refuses a count that this file cannot hold, before anything is read or reserved for it."""
         if count > limit:
-            raise _damaged(self.name, f"it claims {count} {what}, more than any model has")
+            raise damaged(self.name, f"it claims {count} {what}, more than any model has")
         if count * least_bytes > self.size - self.at:
-            raise _truncated(self.name, f"it claims {count} {what}, more than the rest of the file can hold")
+            raise truncated(self.name, f"it claims {count} {what}, more than the rest of the file can hold")
 
     def number(self, code: str) -> Any:
         """One number of the given struct type."""
@@ -270,10 +155,10 @@ class _Reader:
     def take(self, length: int) -> bytes:
         """The next bytes."""
         if length > self.size - self.at:
-            raise _truncated(self.name, f"its header needs {length} bytes more after byte {self.at}")
+            raise truncated(self.name, f"its header needs {length} bytes more after byte {self.at}")
         data = self.file.read(length)
         if len(data) < length:
-            raise _truncated(self.name, "it became shorter while it was read")
+            raise truncated(self.name, "it became shorter while it was read")
         self.at += length
         return data
 
@@ -286,14 +171,14 @@ class _Reader:
                 self.skip(at)
                 block, at = self.file.read(65_536), 0
                 if len(block) < 8:
-                    raise _truncated(self.name, f"a list of texts breaks off after byte {self.at}")
+                    raise truncated(self.name, f"a list of texts breaks off after byte {self.at}")
             at += 8 + length_at(block, at)[0]
         self.skip(at)
 
     def skip(self, length: int) -> None:
         """Passes over bytes that nobody needs."""
         if length > self.size - self.at:
-            raise _truncated(self.name, f"its header needs {length} bytes more after byte {self.at}")
+            raise truncated(self.name, f"its header needs {length} bytes more after byte {self.at}")
         self.at += length
         self.file.seek(self.at)
 

@@ -1,0 +1,36 @@
+"""Reads the header of a GGUF file and says in words why a file is not usable.
+
+Standard library only. It trusts no number in the file: every count and length is checked against the bytes that are
+left before anything is read, so that a damaged file costs neither memory nor time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from backend.errors import ModelBroken
+from backend.gguf.kinds import check_kind, how_to_join, is_split_by_hand
+from backend.gguf.reader import Header, Reader
+
+__all__ = ["Header", "how_to_join", "is_split_by_hand", "read_header"]
+
+
+def read_header(path: Path, byteorder: str = sys.byteorder) -> Header:
+    """Reads and checks the header. Raises ModelBroken, whose detail says what the file is instead of a model."""
+    if is_split_by_hand(path.name):
+        raise ModelBroken(f"{path.name} is one piece of a file that was cut by hand.", how_to_join(path.name))
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            check_kind(path.name, file.read(512), size, byteorder)
+            return Reader(file, size, path.name, byteorder).header()
+    except FileNotFoundError:
+        raise ModelBroken(f"There is no file {path}.", "Correct the path, or fetch the model again.") from None
+    except OSError as error:
+        raise ModelBroken(
+            f"{path} cannot be read: {error.strerror}.", "Check that it is a file and that you may read it."
+        ) from None
+    except ValueError:  # a null byte in the path
+        raise ModelBroken("The path of the model file is not a path.", "Correct the path.") from None
