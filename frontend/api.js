@@ -57,6 +57,8 @@ async function call(method, path, { body, headers = {}, limit_s = 30 } = {}) {
   throw new ApiError({ ...fallback, ...(answer ?? {}) });
 }
 
+/** @param {string} token */
+export const openSession = (token) => call("POST", "session", { body: { token } });
 export const health = () => call("GET", "health", { limit_s: 5 });
 /** @param {number} wait_s */
 export const devices = (wait_s = 0) => call("GET", `devices${wait_s ? `?wait_s=${wait_s}` : ""}`, { limit_s: wait_s + 15 });

@@ -12,6 +12,8 @@ import { moment, sentence } from "./format.js";
 const select = byId("device", HTMLSelectElement), hint = byId("device-hint", HTMLElement);
 const isReady = (/** @type {Device} */ device) => device.state === "ready";
 
+const small = (/** @type {number} */ value) => Number(value.toPrecision(2));
+
 /** @param {DeviceList} list @param {string} id @returns {Device|undefined} */
 function find(list, id) {
   const name = id.toLowerCase();
@@ -74,7 +76,7 @@ export function showDeviceHint(list, chosen, policy, model) {
   } else if (device && isReady(device)) {
     const { proof } = device;
     hint.replaceChildren(proof ? `Proved ${moment(proof.at)}: ${proof.operation} in ${proof.dtype}, largest error `
-      + `${proof.max_abs_error.toPrecision(2)} (allowed ${proof.tolerance.toPrecision(2)}).` : "Ready.");
+      + `${small(proof.max_abs_error)} (allowed ${small(proof.tolerance)}).` : "Ready.");
     if (device.quarantined_models.includes(model)) {
       hint.append(" The chosen model is in quarantine on it, after crashes. ", consequence(list, policy));
       hint.dataset.kind = "warn";

@@ -34,8 +34,9 @@ export class JobControl {
   /** @param {string} id a job of the past, or one that goes on */
   async open(id) {
     try { this.#show(await api.job(id)); } catch (error) {
-      if (api.asProblem(error).status === 404) shownJob.clear();
-      this.view.fail(api.asProblem(error));
+      const problem = api.asProblem(error);
+      if (problem.status === 404) shownJob.clear();
+      if (problem.code !== "unauthorized" && problem.code !== "unreachable") this.view.fail(problem); // said elsewhere
     }
   }
 

@@ -68,7 +68,7 @@ export class JobView {
     progress.hidden = name !== "progress" || !data.total;
     switch (name) {
       case "token":
-        this.#count = data.count;
+        this.#count += data.count;
         this.#text.append(data.text);
         break;
       case "progress":
@@ -100,7 +100,7 @@ export class JobView {
     this.say(endWords(job));
     showBanner(banner, warning(job, this.devices));
     showReceipt(receipt, job, this.devices);
-    if (job.error) showProblem(alert, job.error);
+    if (job.error) showProblem(alert, job.error, { focus: seen }); // an old failure does not take the focus
   }
 
   /** @param {import("./types.js").Problem} problem @param {boolean} refused there is no job that could run again */

@@ -11,7 +11,7 @@ import { deviceWords } from "./receipt-words.js";
 export function stateWords(name, data, devices) {
   const on = data.device ? ` on ${deviceWords(data.device, devices)}` : "";
   switch (name) {
-    case "queued": return data.position > 0 ? `Queued: ${plural(data.position, "job")} before this one.` : "Queued.";
+    case "queued": return data.position > 1 ? `Queued: number ${data.position} in line.` : "Queued: next in line.";
     case "loading": return `Loading the model${on}…`;
     case "running": return `Generating${on}…`;
     default: return "";

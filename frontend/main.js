@@ -13,6 +13,7 @@ import { JobView } from "./job-view.js";
 import { modelsFor, showModels, showModelState } from "./model-picker.js";
 import { chosenOptions, showOptionCount, showOptions } from "./options-form.js";
 import { save, settings, shownJob } from "./settings.js";
+import { askForToken } from "./token-form.js";
 
 /**
  * @typedef {import("./types.js").DeviceList} DeviceList
@@ -68,18 +69,23 @@ function takeDevices(found) {
   showOthers(list, (id) => { chooseDevice(id); device.focus(); });
 }
 
+/** @param {unknown} error */
+function notLoaded(error) {
+  const problem = api.asProblem(error);
+  if (problem.code === "unauthorized") askForToken(load);
+  else if (problem.code !== "unreachable") view.fail(problem); // the health line says that one
+}
+
 async function loadDevices() {
   try {
     takeDevices(await api.devices());
     while (list.probing) takeDevices(await api.devices(PROBE_WAIT_S));
-  } catch (error) {
-    if (api.asProblem(error).code !== "unreachable") view.fail(api.asProblem(error)); // the health line says that one
-  }
+  } catch (error) { notLoaded(error); }
 }
 
 async function loadModels() {
   try { ({ models } = await api.models()); } catch (error) {
-    if (api.asProblem(error).code !== "unreachable") view.fail(api.asProblem(error));
+    notLoaded(error);
     return;
   }
   showModels(modelsFor(models, settings.task), settings.model);
@@ -93,6 +99,13 @@ function showModel() {
     showChoice();
   });
   showChoice();
+}
+
+function load() {
+  loadDevices();
+  loadModels();
+  const earlier = shownJob.get();
+  if (earlier && !control.active && control.job?.id !== earlier) control.open(earlier); else showHistory();
 }
 
 device.addEventListener("change", () => chooseDevice(device.value));
@@ -130,8 +143,5 @@ refresh.addEventListener("click", async () => {
 if (/Mac|iP(hone|ad)/.test(navigator.userAgent)) byId("send-key", HTMLElement).textContent = "⌘ Enter";
 fallback.value = settings.fallback;
 prompt.value = settings.prompt;
-const earlier = shownJob.get();
-if (earlier) control.open(earlier); else showHistory();
-watchHealth(() => { loadDevices(); loadModels(); showHistory(); });
-loadDevices();
-loadModels();
+watchHealth(load);
+load();

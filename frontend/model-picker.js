@@ -11,7 +11,13 @@ const select = byId("model", HTMLSelectElement), hint = byId("model-hint", HTMLE
 const button = byId("download-button", HTMLButtonElement), words = byId("download-words", HTMLElement);
 const bar = byId("download-progress", HTMLProgressElement);
 /** The download that is being followed. @type {string} */
-let following = "";
+let following = "", said = "";
+
+/** @param {string} text */
+function say(text) {
+  said = text;
+  words.textContent = text;
+}
 
 /** @param {Model[]} models @param {string} task */
 export const modelsFor = (models, task) => models.filter((model) => model.task === task || (task === "lyrics" && model.task === "text"));
@@ -66,9 +72,9 @@ async function watch(start, onFail, onReady) {
   words.textContent = "Asking for the download…";
   let job;
   try { job = await start(); } catch (error) { onFail(api.asProblem(error)); }
-  const end = (/** @type {string} */ said) => {
+  const end = (/** @type {string} */ how) => {
     following = "";
-    words.textContent = said;
+    words.textContent = how;
     bar.hidden = true;
     onReady();
   };
@@ -76,7 +82,7 @@ async function watch(start, onFail, onReady) {
   following = job.id;
   bar.hidden = false;
   bar.removeAttribute("value");
-  words.textContent = "Downloading…";
+  say("Downloading…");
   const lost = (/** @type {import("./types.js").Problem} */ problem) => { end("The download did not finish."); onFail(problem); };
   api.follow(job.id, (name, data) => {
     if (name === "progress") showProgress(data);
@@ -84,7 +90,7 @@ async function watch(start, onFail, onReady) {
     else if (name === "settled" && data.error) lost(data.error);
     else if (name === "done" || name === "settled") end("Downloaded and checked.");
     else if (name === "cancelled") end("The download was stopped.");
-  }, (link) => { if (link === "reconnecting") words.textContent = "The line broke. Reconnecting; the download goes on…"; }, lost);
+  }, (link) => { words.textContent = link === "open" ? said : "The line broke. Reconnecting; the download goes on…"; }, lost);
 }
 
 /** @param {import("./types.js").Progress} progress */
@@ -92,5 +98,5 @@ function showProgress({ phase, done, total, unit, eta_s }) {
   if (total) { bar.max = total; bar.value = done; }
   const amount = (/** @type {number} */ value) => (unit === "bytes" ? bytes(value) : `${value} ${unit}`);
   const left = eta_s == null ? "" : `, about ${seconds(Math.ceil(eta_s))} left`;
-  words.textContent = `${phase}: ${amount(done)}${total ? ` of ${amount(total)} (${percent(Math.floor(done / total * 100) / 100)})` : ""}${left}`;
+  say(`${phase}: ${amount(done)}${total ? ` of ${amount(total)} (${percent(Math.floor(done / total * 100) / 100)})` : ""}${left}`);
 }

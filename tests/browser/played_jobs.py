@@ -57,4 +57,4 @@ def job(**changes: Any) -> dict[str, Any]:
 
 
 def tokens(words: list[str], job_id: str = "played1") -> list[tuple[str, dict[str, Any]]]:
-    return [("token", {"job_id": job_id, "at": AT, "text": word, "count": n}) for n, word in enumerate(words, 1)]
+    return [("token", {"job_id": job_id, "at": AT, "text": word, "count": 1}) for word in words]

@@ -65,15 +65,18 @@ def paced(body: bytes) -> Sender:
 class CutOnce:
     """Passes on what the real server sends; the first line breaks in the middle of an event."""
 
-    def __init__(self, url: str, after_bytes: int) -> None:
-        self.url, self.after_bytes = url, after_bytes
+    def __init__(self, url: str, after_bytes: int, replays: bool) -> None:
+        """With `replays` the line after the break begins at the first event, as through a proxy that drops the position."""
+        self.url, self.after_bytes, self.replays = url, after_bytes, replays
         self.resumed_after: list[str | None] = []
 
     def __call__(self, handler: BaseHTTPRequestHandler) -> None:
         seen = handler.headers.get("Last-Event-ID")
         self.resumed_after.append(seen)
         left = self.after_bytes if len(self.resumed_after) == 1 else None
-        request = urllib.request.Request(self.url + handler.path, headers={"Last-Event-ID": seen} if seen else {})
+        request = urllib.request.Request(
+            self.url + handler.path, headers={"Last-Event-ID": seen} if seen and not self.replays else {}
+        )
         with urllib.request.urlopen(request, timeout=60) as answer:
             begin(handler, answer.status)
             while piece := answer.read1(PIECE_BYTES if left is None else min(left, PIECE_BYTES)):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.browser import played_jobs
+from tests.browser.stream_server import begin, between
 from tests.browser.touchstone_page import TouchstonePage, play, stream
 
 pytestmark = pytest.mark.browser
@@ -70,35 +73,37 @@ def test_devices_under_test_are_waited_for(touchstone: TouchstonePage) -> None:
 
 
 def test_a_model_is_downloaded_from_the_page(touchstone: TouchstonePage) -> None:
-    page = touchstone.page
-    arrived: list[bool] = []
+    page, half_seen = touchstone.page, threading.Event()
     absent = {"state": "downloadable", "reason": "It is not on this machine yet.", "remedy": "Download it."}
-
-    def models(found: dict[str, Any]) -> dict[str, Any]:
-        return found if arrived else {"models": [{**one, **absent} for one in found["models"]]}
-
-    change_answer(page, "**/api/models", models)
+    change_answer(page, "**/api/models", lambda found: {"models": [{**one, **absent} for one in found["models"]]})
     touchstone.open()
     expect(page.locator("#model-hint")).to_contain_text("It is not on this machine yet.")
+    page.unroute("**/api/models")
     job = played_jobs.job(id="load1", task="download", receipt=None)
-    steps = [("progress", {"phase": "download", "done": 49, "total": 98, "unit": "bytes", "eta_s": 2.0})]
-    page.unroute("**/api/models")
-    page.route("**/api/models", lambda route: route.fulfill(status=202, json={**job, "status": "queued"}))
-    headers = {"Content-Type": "text/event-stream"}
-    held: list[Route] = []
-    page.route("**/api/jobs/load1/events*", lambda route: held.append(route))
-    page.get_by_role("button", name="Download").click()
-    expect(page.locator("#download-progress")).to_be_visible()
-    held.pop().fulfill(body="retry: 100\n\n" + stream(steps), headers=headers)
-    expect(page.locator("#download-progress")).to_have_js_property("position", 0.5)
-    expect(page.locator("#download-words")).to_contain_text("49 bytes of 98 bytes (50 %)")
-    page.unroute("**/api/models")
-    arrived.append(True)
-    page.unroute("**/api/jobs/load1/events*")
-    done = stream([*steps, ("done", job)])
-    page.route("**/api/jobs/load1/events*", lambda route: route.fulfill(body=done, headers=headers))
-    if held:
-        held.pop().fulfill(body=done, headers=headers)
+    half = ("progress", {"phase": "download", "done": 49, "total": 98, "unit": "bytes", "eta_s": 2.0})
+
+    def answer(route: Route) -> None:
+        if route.request.method == "POST":
+            assert route.request.post_data_json == {"source": touchstone.page.locator("#model").input_value()}
+            route.fulfill(status=202, json={**job, "status": "queued"})
+        else:
+            route.continue_()  # the real server has the model
+
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        first, whole = stream([half]).encode(), stream([half, ("done", job)]).encode()
+        begin(handler)
+        handler.wfile.write(first)
+        handler.wfile.flush()
+        half_seen.wait(30)
+        handler.wfile.write(whole[len(first) :])
+
+    page.route("**/api/models", answer)
+    with between(page, "load1", send):
+        page.get_by_role("button", name="Download").click()
+        expect(page.locator("#download-progress")).to_have_js_property("position", 0.5)
+        expect(page.locator("#download-words")).to_contain_text("49 bytes of 98 bytes (50 %), about 2.00 s left")
+        half_seen.set()
+        expect(page.locator("#download-progress")).to_be_hidden()
     expect(page.get_by_role("button", name="Download")).to_be_hidden()
     expect(page.locator("#model-hint")).not_to_contain_text("not on this machine")
 

@@ -16,9 +16,9 @@ HOSTILE = {
     "ansi": "\x1b[31mred\x1b[0m \x07\x08\x1b]0;title\x07",
     "null": "before\x00after\x00",
     "separators": "one\u2028two\u2029three\x85four\x0bfive\x0csix",
-    "combining": "a" + "\u0316\u0331\u0353\u0300" * 200,
+    "combining": "a" + "\u0316\u0331\u0353\u0300" * 50,
     "joined": "\U0001f469\u200d\U0001f469\u200d\U0001f467 \U0001f3f4\u200d\u2620\ufe0f \u1112\u1161\u11ab \ufffe\uffff",
-    "long word": "w" * 5000,
+    "long word": "w" * 800,
 }
 
 
