@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, get_args
 
 from backend import __version__
+from backend.machine import memory_free_bytes
 from backend.resolving import by_preference
 from backend.types import DeviceState
 
@@ -40,9 +41,14 @@ def device_list(manager: Core) -> dict[str, Any]:
     devices = manager.known_devices()
     choice = manager.resolve("auto")
     return {
-        "devices": [asdict(device) for device in devices],
+        "devices": [_with_free_memory(asdict(device)) for device in devices],
         "hardware": [asdict(item) for item in manager.hardware()],
         "default": choice.resolved if by_preference(devices, "text") else None,
         "default_reason": choice.reason,
         "probing": manager.probes.probing,
     }
+
+
+def _with_free_memory(device: dict[str, Any]) -> dict[str, Any]:
+    """What works in the machine's own memory has as much of it free as the machine has now."""
+    return device | {"memory_free_bytes": memory_free_bytes()} if device["kind"] in ("cpu", "integrated") else device
