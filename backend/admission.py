@@ -19,6 +19,10 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
     DeviceNotReady or Quarantined.
     """
     catalogue = manager.catalogue
+    if asked.task is not None and asked.task not in served_tasks():
+        raise errors.Validation(
+            f"task: no engine of this version does {asked.task!r}.", f"Tasks: {', '.join(served_tasks())}."
+        )
     entry = catalogue.resolve(asked.model) if asked.model else catalogue.default_for(asked.task or "text")
     task = asked.task or entry.task
     if task != entry.task or task not in served_tasks():

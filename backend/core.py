@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -30,6 +31,8 @@ from backend.running import Run
 from backend.settings import Settings, load_settings
 from backend.store import Store
 from backend.types import Device, Event, Hardware, Model
+
+log = logging.getLogger(__name__)
 
 
 class Core:
@@ -100,7 +103,7 @@ class Core:
 
     def resolve(self, asked: str, task: str = "text", engine: str | None = None) -> Resolution:
         """The device for a word. Raises UnknownDevice, Validation."""
-        word = self.settings.device if asked == "auto" else asked
+        word = self.settings.device if asked.strip().lower() == "auto" else asked
         known = {device.id: device for device in self.known_devices()}
         return resolve(word, known, self.hardware(), task=task, engine=engine)
 
@@ -153,6 +156,8 @@ class Core:
                 retry_after_s=10,
             )
         job = await self.book.add({**new_row(request["task"], request["model"], request, caller), **key})
+        said = {name: request[name] for name in ("prompt", "messages")} if self.settings.log.prompts else {}
+        log.info("job accepted", extra={"job": job.id, "task": job.task, "device": request["device"], **said})
         self._resume(job)
         return job
 

@@ -91,7 +91,7 @@ class Store:
     async def jobs(
         self, *, statuses: Iterable[str] = (), task: str | None = None, limit: int = 50, before: str | None = None
     ) -> list[Row]:
-        """Jobs, newest first, older than the job `before`."""
+        """Jobs, newest first, older than the job `before` (which may have been deleted meanwhile)."""
         wanted = list(statuses)
         where = [f"status IN ({', '.join('?' * len(wanted))})"] if wanted else []
         values: list[Any] = [*wanted]
@@ -99,8 +99,10 @@ class Store:
             where.append("task = ?")
             values.append(task)
         if before:
-            where.append("seq < coalesce((SELECT seq FROM jobs WHERE id = ?), 0)")
-            values.append(before)
+            where.append(
+                "seq < coalesce((SELECT seq FROM jobs WHERE id = ?), (SELECT min(seq) FROM jobs WHERE id > ?), 1 << 62)"
+            )
+            values += [before, before]
         condition = f"WHERE {' AND '.join(where)} " if where else ""
         return await self._read(f"SELECT * FROM jobs {condition}ORDER BY seq DESC LIMIT ?", [*values, limit])
 

@@ -18,6 +18,7 @@ Fallback = Literal["cpu", "any", "never"]
 
 ACTIVE: tuple[JobStatus, ...] = ("queued", "loading", "running")
 TERMINAL: tuple[JobStatus, ...] = ("done", "error", "cancelled", "interrupted")
+MAINTENANCE = ("download", "load", "unload", "convert", "install", "verify", "update", "bench")
 EVENTS = ("queued", "loading", "running", "progress", "token", "fallback", "artifact", *TERMINAL)
 
 

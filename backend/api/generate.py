@@ -12,10 +12,11 @@ from backend.api import sse
 from backend.api.deps import Caller, Manager, RespondAsync, events_or, problems
 from backend.api.jobs import accepted
 from backend.api.problems import respond, respond_problem
-from backend.errors import JobCancelled, Validation
+from backend.errors import Interrupted, TouchstoneError, Validation
 from backend.jobs import LiveJob
 from backend.manager import ModelManager
 from backend.requests import GenerateRequest
+from backend.running import cancelled
 from backend.types import Job, Problem
 
 router = APIRouter(prefix="/api", tags=["generate"])
@@ -93,12 +94,11 @@ def _answer(view: dict[str, Any]) -> Response:
         return JSONResponse(view, headers=headers)
     if view["error"]:
         return respond_problem(Problem(**view["error"]), headers, job=view)
-    detail = (
-        "The job was cancelled."
-        if view["status"] == "cancelled"
-        else "The server stops; the job runs after its next start."
-    )
-    return respond(JobCancelled(detail, "Run it again if you want its result."), headers, job=view)
+    ending: TouchstoneError = cancelled()
+    if view["status"] == "queued":
+        detail = "The server stopped while the job was waiting."
+        ending = Interrupted(detail, f"The job runs after the next start: GET /api/jobs/{view['id']}.")
+    return respond(ending, headers, job=view)
 
 
 def _headers(job_id: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import logging
 import socket
 from http.cookies import CookieError, SimpleCookie
 
@@ -20,6 +21,7 @@ from backend.api.problems import respond
 from backend.errors import TouchstoneError
 from backend.settings import Settings
 
+log = logging.getLogger(__name__)
 COOKIE = "touchstone_session"
 OPEN_API = ("/api/session", "/api/health")
 ANSWER_HEADERS = {
@@ -51,7 +53,11 @@ class Guard:
             return
         headers = Headers(scope=scope)
 
+        begun = False
+
         async def send_guarded(message: Message) -> None:
+            nonlocal begun
+            begun = True
             if message["type"] == "http.response.start":
                 answer = MutableHeaders(scope=message)
                 for name, value in ANSWER_HEADERS.items():
@@ -66,7 +72,15 @@ class Guard:
         except TouchstoneError as error:
             await respond(error)(scope, receive, send_guarded)
             return
-        await self._app(scope, receive, send_guarded)
+        try:
+            await self._app(scope, receive, send_guarded)
+        except Exception as error:
+            if begun:
+                raise  # half an answer is out: only cutting the connection tells that it is not whole
+            log.error("a request failed in a way nobody foresaw", exc_info=error, extra={"path": scope["path"]})
+            detail = "The server failed in a way that it did not foresee; its log has the details."
+            failure = errors.Internal(detail, "Try again; if it repeats, report the log.")
+            await respond(failure)(scope, receive, send_guarded)
 
     def _check_origin(self, method: str, headers: Headers) -> None:
         host = headers.get("host", "")

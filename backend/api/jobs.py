@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, get_args
 
 from fastapi import APIRouter, Query, Response
@@ -12,10 +13,12 @@ from backend.api.deps import After, Caller, Manager, events_or, problems
 from backend.errors import Validation
 from backend.jobs import LiveJob
 from backend.requests import Name, Strict
-from backend.types import Job, JobStatus
+from backend.settings.schema import Task
+from backend.types import MAINTENANCE, Job, JobStatus
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 PAGE, PAGE_LIMIT = 50, 200
+TASKS = (*get_args(Task), *MAINTENANCE)
 
 
 class Rerun(Strict):
@@ -35,12 +38,12 @@ async def list_jobs(
     status: str | None = None,
     task: str | None = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT)] = PAGE,
-    before: str | None = None,
+    before: Annotated[str | None, Query(pattern="^[0-9a-f]{21}$")] = None,
 ) -> dict[str, Any]:
     """Jobs, newest first; `status` may name several, with commas."""
-    statuses = status.split(",") if status else []
-    if unknown := [name for name in statuses if name not in get_args(JobStatus)]:
-        raise Validation(f"status: {unknown[0][:50]!r} is not known.", f"Known: {', '.join(get_args(JobStatus))}.")
+    statuses = status.split(",") if status is not None else []
+    _check("status", statuses, get_args(JobStatus))
+    _check("task", [] if task is None else [task], TASKS)
     return await manager.book.views(statuses, task, limit, before)
 
 
@@ -80,3 +83,8 @@ async def delete_job(job_id: str, manager: Manager) -> Response:
     """Forgets an ended job, with its artifacts."""
     await manager.book.delete(job_id)
     return Response(status_code=204)
+
+
+def _check(name: str, sent: Iterable[str], known: Sequence[str]) -> None:
+    if unknown := [word for word in sent if word not in known]:
+        raise Validation(f"{name}: {unknown[0][:50]!r} is not known.", f"Known: {', '.join(known)}.")

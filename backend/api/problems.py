@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import asdict
 from typing import Any
 
@@ -17,7 +16,6 @@ from backend.problems import problem_of
 from backend.requests import explained
 from backend.types import Problem
 
-log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 PROBLEM: dict[str, Any] = {
     "description": "A problem, with reason and remedy",
@@ -47,7 +45,7 @@ def respond_problem(problem: Problem, headers: dict[str, str] | None = None, **e
 
 
 def install(app: FastAPI) -> None:
-    """Makes every failure of a route come out through this file."""
+    """Makes every foreseen failure of a route come out through this file; `guard.py` answers for the others."""
 
     @app.exception_handler(TouchstoneError)
     async def _ours(request: Request, error: TouchstoneError) -> Response:
@@ -60,12 +58,6 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
         return respond(_of_http(request, error), dict(error.headers or {}))
-
-    @app.exception_handler(Exception)
-    async def _unforeseen(request: Request, error: Exception) -> Response:
-        log.error("a request failed in a way nobody foresaw", exc_info=error, extra={"path": request.url.path})
-        detail = "The server failed in a way that it did not foresee; its log has the details."
-        return respond(errors.Internal(detail, "Try again; if it repeats, report the log."))
 
 
 def _of_shape(request: Request, error: RequestValidationError) -> TouchstoneError:

@@ -1,0 +1,18 @@
+"""What every refusal of the service must be: a problem document with a reason and a remedy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+
+def refused(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """The problem document of an answer, checked."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    problem: dict[str, Any] = answer.json()
+    assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code), problem
+    assert problem["type"] and problem["title"]
+    for words in (problem["detail"], problem["remedy"]):
+        assert len(words) > 10 and words[-1] in ".?)", words
+    return problem
