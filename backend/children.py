@@ -79,6 +79,7 @@ class Child:
         self._credit = threading.BoundedSemaphore(OUTSTANDING_FRAMES)
         self._frames: asyncio.Queue[Header | None] = asyncio.Queue()
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._killed = False
         self.pid = process.pid
         self.nonsense: str | None = None
         self._errors = threading.Thread(target=self._drain, args=(process.stderr,), daemon=True)
@@ -100,8 +101,19 @@ class Child:
                 self._credit.release()
         return frame
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is known to be gone."""
+        return self._process.poll() is not None
+
+    @property
+    def killed_from_outside(self) -> bool:
+        """Whether it was killed, and not by us."""
+        return self._process.poll() == -signal.SIGKILL and not self._killed if sys.platform != "win32" else False
+
     def kill(self) -> None:
         """Ends the child and what it started, at once."""
+        self._killed = True
         with contextlib.suppress(OSError):
             if sys.platform == "win32":
                 self._process.kill()
@@ -167,8 +179,8 @@ class Child:
         with contextlib.suppress(OSError, ValueError):
             while (header := self._outgoing.get()) is not None:
                 self._channel.send(header)
-            if self._process.stdin:
-                self._process.stdin.close()
+        with contextlib.suppress(OSError, ValueError):  # what a dead child did not read is flushed in vain
+            cast(BinaryIO, self._process.stdin).close()
 
     def _drain(self, stream: Any) -> None:
         with contextlib.suppress(OSError, ValueError):

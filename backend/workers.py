@@ -12,10 +12,11 @@ import tempfile
 from collections.abc import AsyncGenerator
 from dataclasses import asdict, dataclass
 
+from backend import faults, oomkills
 from backend.child.wire import WIRE_VERSION, Header
 from backend.children import Child, Spawn
 from backend.engines import LoadRequest, RunRequest
-from backend.errors import DeviceLost, TouchstoneError, WorkerCrashed, WorkerHung, from_code
+from backend.errors import DeviceLost, OutOfMemory, TouchstoneError, WorkerCrashed, WorkerHung, from_code
 from backend.types import Placement, PlacementPart
 
 
@@ -60,7 +61,9 @@ class Worker:
         self._spawn = spawn
         self._child: Child | None = None
         self._scratch = ""
+        self._kills: oomkills.Watch | None = None
         self.resident_bytes: int | None = None
+        self.peak_bytes: int | None = None
         self.loaded: Loaded | None = None
         self.hung: str | None = None
 
@@ -81,6 +84,7 @@ class Worker:
         """
         self._scratch = tempfile.mkdtemp(prefix="touchstone-")
         self._child = Child(self._spawn(self._python, ["run"]), asyncio.get_running_loop())
+        self._kills = oomkills.watch(self._child.pid)
         request = LoadRequest(self.key.device, model_path, context_tokens, threads, self._scratch)
         try:
             async with asyncio.timeout(self._limits.load_s):
@@ -106,7 +110,7 @@ class Worker:
         self.loaded = Loaded(
             placement, frame["threads"], frame["versions"], frame["before_bytes"], frame["resident_bytes"]
         )
-        self.resident_bytes = frame["resident_bytes"]
+        self._note_memory(frame["resident_bytes"])
         return self.loaded
 
     async def run(self, job_id: str, request: RunRequest, cancelling: asyncio.Event) -> AsyncGenerator[Header, None]:
@@ -164,21 +168,42 @@ class Worker:
         frame = await self._child.receive()
         if frame is not None:
             return frame
+        error = self._death()  # before the cleaning up, which is a kill as well
         await self.close()
-        raise WorkerCrashed(
-            f"The worker process for {self.key.model} on {self.key.device} died: {self._child.ending()}.",
-            "Run the job again; if it repeats, choose another device or engine and run `doctor`.",
+        raise error
+
+    def _death(self) -> TouchstoneError:
+        """Why the child is gone: want of memory and a lost device are told apart from a plain crash."""
+        assert self._child
+        ending = f"The worker process for {self.key.model} on {self.key.device} died: {self._child.ending()}."
+        line = self._child.last_line() or ""
+        cause = self._kills.cause() if self._kills and self._child.killed_from_outside else None
+        if cause or faults.code_of(line) == "out_of_memory":
+            held = f" It held {self.peak_bytes / 1e6:.0f} MB." if self.peak_bytes else ""
+            why = f" The kernel ended it because {cause} ran out." if cause else ""
+            remedy = "Close other programs, lower text.context_tokens, or choose a smaller model."
+            return OutOfMemory(f"{ending}{why}{held}", remedy, held_bytes=self.peak_bytes)
+        if faults.code_of(line) == "device_lost":
+            return DeviceLost(ending, "Wait for the driver to recover, then refresh the devices; run `doctor`.")
+        return WorkerCrashed(
+            ending, "Run the job again; if it repeats, choose another device or engine and run `doctor`."
         )
 
     def _take(self, frame: Header) -> None:
         """Keeps what concerns the worker itself, and raises what the child reports as failed."""
         if frame["op"] == "beat":
-            self.resident_bytes = frame.get("resident_bytes")
+            self._note_memory(frame.get("resident_bytes"))
         elif frame["op"] == "failed":
             error = from_code(frame["code"], frame["detail"], frame["remedy"], **frame.get("extra", {}))
             if isinstance(error, DeviceLost | WorkerCrashed):
                 self.loaded = None  # after such a fault the process is not trusted again
             raise error
+
+    def _note_memory(self, resident_bytes: int | None) -> None:
+        self.resident_bytes = resident_bytes
+        self.peak_bytes = max(filter(None, (self.peak_bytes, resident_bytes)), default=None)
+        if self._child and not self._child.has_ended:
+            self._kills = oomkills.watch(self._child.pid)
 
     async def _watch_cancel(self, job_id: str, cancelling: asyncio.Event) -> None:
         await cancelling.wait()

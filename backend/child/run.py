@@ -14,6 +14,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+from backend import faults
 from backend.child import process
 from backend.child.wire import WIRE_VERSION, Channel, Header, WireError
 from backend.engines import LoadRequest, RunRequest, Session, load_engine
@@ -74,9 +75,10 @@ class _Program:
                 remedy = "Close other programs or choose a smaller model."
                 self._fail(job, "out_of_memory", f"The worker ran out of memory: {error}", remedy, {})
             except Exception as error:  # noqa: BLE001 (the border of the process: the parent decides what it means)
-                code = "model_load_failed" if job is None else "worker_crashed"
+                text = f"{type(error).__name__}: {error}"
+                code = faults.code_of(text) or ("model_load_failed" if job is None else "worker_crashed")
                 remedy = "Try again; if it repeats, run `doctor` and report its output."
-                self._fail(job, code, f"{type(error).__name__}: {error}", remedy, {})
+                self._fail(job, code, text, remedy, {})
 
     def _load(self, order: Header) -> None:
         before = process.resident_bytes()

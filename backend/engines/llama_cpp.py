@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from backend import faults
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
 from backend.errors import ContextLengthExceeded, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.gguf import read_header
@@ -30,7 +31,6 @@ ENGINE = Engine(
 )
 PROMPT_CHUNK_TOKENS = 128  # a cancel is seen between chunks of the prompt
 _BUFFER = re.compile(r"(\S+) model buffer size =\s+([\d.]+) MiB")
-_NO_MEMORY = re.compile(r"insufficient memory|failed to allocate|out of memory|ErrorOutOfDeviceMemory", re.IGNORECASE)
 _TELLING = re.compile(r"error loading model: (.*)|failed to (?:load|open|allocate)[^\n]*")
 
 
@@ -171,7 +171,7 @@ def _placement(log: str) -> Placement:
 def _load_error(path: Path, log: str, context_tokens: int) -> TouchstoneError:
     lines = [match.group(1) or match.group(0) for match in _TELLING.finditer(log)]
     told = lines[0] if lines else "llama.cpp gave no reason"
-    if _NO_MEMORY.search(log):
+    if faults.code_of(log) == "out_of_memory":
         return OutOfMemory(
             f"{path.name} with a context of {context_tokens} tokens does not fit into memory: {told}.",
             "Lower text.context_tokens in config.yaml, close other programs, or choose a smaller model.",
