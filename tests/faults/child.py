@@ -27,6 +27,7 @@ def die() -> None:
     """Ends as a segmentation fault does."""
     print("E driver: page fault at address 0x0", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGSEGV)
+    time.sleep(FOREVER_S)  # the signal may reach another thread first
 
 
 def worker(fault: str, channel: Channel) -> None:
