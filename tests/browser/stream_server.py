@@ -66,7 +66,7 @@ class CutOnce:
     """Passes on what the real server sends; the first line breaks in the middle of an event."""
 
     def __init__(self, url: str, after_bytes: int, replays: bool) -> None:
-        """With `replays` the line after the break begins at the first event, as through a proxy that drops the position."""
+        """With `replays` the second line begins at the first event, as through a proxy that drops the position."""
         self.url, self.after_bytes, self.replays = url, after_bytes, replays
         self.resumed_after: list[str | None] = []
 
