@@ -30,8 +30,7 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
             f"The model {entry.id} does {entry.task}, not {task!r}.",
             f"Leave task out, or choose a model for it; tasks of this version: {', '.join(served_tasks())}.",
         )
-    if asked.engine and asked.engine not in engines():
-        raise errors.Validation(f"There is no engine {asked.engine!r}.", f"Engines: {', '.join(engines())}.")
+    check_engine(asked.engine)
     if asked.inputs:
         raise errors.Validation(f"inputs: a {task} job takes no files.", "Leave inputs out.")
     if asked.prompt is None and asked.messages is None:
@@ -48,6 +47,12 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
         "device": asked.asked_device,
         "options": options,
     }
+
+
+def check_engine(name: str | None) -> None:
+    """Raises Validation for a name that is no engine's."""
+    if name is not None and name not in engines():
+        raise errors.Validation(f"There is no engine {name!r}.", f"Engines: {', '.join(engines())}.")
 
 
 def _refuse_unready(manager: Core, resolved: str | None, asked: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backend import downloads
+from backend.admission import check_engine
 from backend.catalogue import Entry
 from backend.jobs import LiveJob, new_row
 from backend.running import Run, cancelled, unless
@@ -29,6 +30,7 @@ async def load(manager: Core, model: str, device: str, engine: str | None, calle
     """Loads a model without generating. Raises UnknownModel, UnknownDevice, ModelNotDownloaded, Validation."""
     entry = manager.catalogue.resolve(model)
     manager.catalogue.path_of(entry)
+    check_engine(engine)
     manager.resolve(device, entry.task, engine)
     job = await _accepted(manager, "load", entry, {"device": device, "engine": engine, "fallback": "never"}, caller)
     run = Run(manager, job, entry)

@@ -13,6 +13,6 @@ def refused(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
     problem: dict[str, Any] = answer.json()
     assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code), problem
     assert problem["type"] and problem["title"]
-    for words in (problem["detail"], problem["remedy"]):
-        assert len(words) > 10 and words[-1] in ".?)", words
+    assert len(problem["detail"]) > 10 and problem["detail"].endswith("."), problem
+    assert len(problem["remedy"]) > 10, problem
     return problem
