@@ -11,6 +11,16 @@ export function seconds(value) {
   return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
 }
 
+/** @param {number|null|undefined} eta_s @returns {string} an estimate, so without fractions; empty if there is none */
+export function timeLeft(eta_s) {
+  if (eta_s == null) return "";
+  const whole = Math.ceil(eta_s);
+  return `, about ${whole < 100 ? `${whole} s` : `${Math.ceil(whole / 60)} min`} left`;
+}
+
+/** @param {string} text */
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 /** @param {number|null|undefined} value */
 export function bytes(value) {
   if (value == null) return UNKNOWN;

@@ -1,7 +1,7 @@
 // @ts-check
 /** What the status line says of a job, from its events and its end. */
 
-import { plural, rateWords, seconds, sentence } from "./format.js";
+import { capital, plural, rateWords, seconds, sentence, timeLeft } from "./format.js";
 import { deviceWords } from "./receipt-words.js";
 
 /**
@@ -20,8 +20,7 @@ export function stateWords(name, data, devices) {
 
 /** @param {import("./types.js").Progress} progress */
 export function progressWords({ phase, eta_s }) {
-  const words = `${phase}${eta_s == null ? "" : `, about ${seconds(eta_s)} left`}`;
-  return words.charAt(0).toUpperCase() + words.slice(1);
+  return capital(`${phase}${timeLeft(eta_s)}`);
 }
 
 /** @param {import("./types.js").Job} job @returns {string|null} */

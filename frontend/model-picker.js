@@ -3,7 +3,7 @@
 
 import * as api from "./api.js";
 import { byId, el } from "./dom.js";
-import { bytes, percent, seconds, sentence } from "./format.js";
+import { bytes, capital, percent, sentence, timeLeft } from "./format.js";
 
 /** @typedef {import("./types.js").Model} Model */
 
@@ -97,6 +97,5 @@ async function watch(start, onFail, onReady) {
 function showProgress({ phase, done, total, unit, eta_s }) {
   if (total) { bar.max = total; bar.value = done; }
   const amount = (/** @type {number} */ value) => (unit === "bytes" ? bytes(value) : `${value} ${unit}`);
-  const left = eta_s == null ? "" : `, about ${seconds(Math.ceil(eta_s))} left`;
-  say(`${phase}: ${amount(done)}${total ? ` of ${amount(total)} (${percent(Math.floor(done / total * 100) / 100)})` : ""}${left}`);
+  say(`${capital(phase)}: ${amount(done)}${total ? ` of ${amount(total)} (${percent(Math.floor(done / total * 100) / 100)})` : ""}${timeLeft(eta_s)}`);
 }

@@ -2,7 +2,7 @@
 /** The fields of a model's options, built from its JSON Schema; a field left empty means the service's default. */
 
 import { byId, el } from "./dom.js";
-import { sentence } from "./format.js";
+import { capital, sentence } from "./format.js";
 
 /** @typedef {import("./types.js").Schema} Schema */
 
@@ -28,7 +28,7 @@ function hintWords(schema, kind) {
   const standard = preset == null || (Array.isArray(preset) && !preset.length) ? "" : `default ${preset}`;
   const lines = kind.type === "array" ? "one a line" : "";
   const facts = [range, lines, standard].filter(Boolean).join(", ");
-  return [sentence(schema.description ?? ""), facts && `${facts.charAt(0).toUpperCase()}${facts.slice(1)}.`].filter(Boolean).join(" ");
+  return [sentence(schema.description ?? ""), facts && `${capital(facts)}.`].filter(Boolean).join(" ");
 }
 
 /** @param {string} name @param {Schema} schema @param {string} value @param {(name: string, value: string) => void} onChange */
@@ -49,7 +49,7 @@ function field(name, schema, value, onChange) {
   input.value = value;
   const title = name.replaceAll("_", " ");
   return el("div", { class: "field" },
-    el("label", { for: id }, title.charAt(0).toUpperCase() + title.slice(1)), input,
+    el("label", { for: id }, capital(title)), input,
     el("p", { class: "hint", id: `${id}-hint` }, hintWords(schema, kind)));
 }
 

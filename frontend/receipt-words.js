@@ -1,13 +1,16 @@
 // @ts-check
 /** A job's receipt in words: what ran where, whether that was asked for, and how we know. */
 
-import { bytes, moment, percent, plain, rateWords, seconds, sentence } from "./format.js";
+import { bytes, capital, moment, percent, plain, rateWords, seconds, sentence } from "./format.js";
 
 /**
  * @typedef {import("./types.js").Job} Job
  * @typedef {import("./types.js").Receipt} Receipt
  * @typedef {import("./types.js").Device} Device
  */
+
+/** @type {Record<string, string>} */
+const UNTIL = { error: ", until it failed", cancelled: ", until it was stopped", interrupted: ", until the server stopped" };
 
 /** @param {string|null} id @param {Device[]} devices @returns {string} "Name (id)" */
 export function deviceWords(id, devices) {
@@ -65,8 +68,8 @@ export function headline(job, devices) {
   switch (verdict(job)) {
     case "none": return tried ? `Not finished. Tried on ${tried}.` : "No device took this job.";
     case "unknown": return "Ran, but where is not known";
-    case "elsewhere": return `Ran on ${deviceWords(receipt.used, devices)}, not on ${receipt.asked}`;
-    default: return `Ran on ${deviceWords(receipt.used, devices)}${wasAuto(receipt) ? ", chosen by Auto" : ", as asked"}`;
+    case "elsewhere": return `Ran on ${deviceWords(receipt.used, devices)}, not on ${receipt.asked}${UNTIL[job.status] ?? ""}`;
+    default: return `Ran on ${deviceWords(receipt.used, devices)}, ${wasAuto(receipt) ? "chosen by Auto" : "as asked"}${UNTIL[job.status] ?? ""}`;
   }
 }
 
@@ -75,7 +78,7 @@ export function account(job) {
   const { receipt } = job;
   if (!receipt) return "";
   const how = [receipt.engine && `with ${receipt.engine}`, receipt.rate && `at ${rateWords(receipt.rate)}`].filter(Boolean);
-  const says = [how.length ? sentence(how.join(", ").replace(/^./, (first) => first.toUpperCase())) : ""];
+  const says = [how.length ? capital(sentence(how.join(", "))) : ""];
   if (receipt.used) says.push(placementWords(receipt));
   if (receipt.resolved_reason && (wasAuto(receipt) || receipt.asked !== receipt.resolved)) {
     says.push(`Why ${receipt.resolved ?? "no device"} was chosen: ${sentence(receipt.resolved_reason)}`);

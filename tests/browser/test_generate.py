@@ -40,6 +40,7 @@ def test_stop_ends_the_job_and_keeps_the_text(touchstone: TouchstonePage) -> Non
     touchstone.expect_end("Stopped")
     job = touchstone.job()
     assert job["status"] == "cancelled"
+    expect(touchstone.receipt.get_by_role("heading")).to_contain_text("until it was stopped")
     assert touchstone.text() == job["output"]["text"] != ""
 
 
