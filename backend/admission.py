@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from backend import errors
 from backend.engines import engines
 from backend.requests import GenerateRequest, parse_options, served_tasks
+from backend.running import refusal_of
 
 if TYPE_CHECKING:
     from backend.core import Core
@@ -39,7 +40,7 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
     catalogue.path_of(entry)
     resolution = manager.resolve(asked.asked_device, task, asked.engine)
     if asked.fallback == "never" and not manager.probes.probing:
-        _refuse_unready(manager, resolution.resolved, asked.asked_device)
+        _refuse_unready(manager, resolution.resolved, asked.asked_device, entry.id)
     return {
         **asked.model_dump(include={"fallback", "engine", "prompt", "messages"}),
         "task": task,
@@ -55,14 +56,10 @@ def check_engine(name: str | None) -> None:
         raise errors.Validation(f"There is no engine {name!r}.", f"Engines: {', '.join(engines())}.")
 
 
-def _refuse_unready(manager: Core, resolved: str | None, asked: str) -> None:
+def _refuse_unready(manager: Core, resolved: str | None, asked: str, model: str) -> None:
     if resolved is None:
         raise errors.DeviceNotReady(
             f"No device stands behind {asked!r}.", "Choose one of the ready devices in /api/devices."
         )
-    device = manager.device(resolved)
-    if device.state != "ready":
-        kind = errors.Quarantined if device.state == "quarantined" else errors.DeviceNotReady
-        raise kind(
-            f"The device {resolved} is {device.state}: {device.reason}", device.remedy or "Choose another device."
-        )
+    if refusal := refusal_of(manager.device(resolved), model):
+        raise refusal

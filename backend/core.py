@@ -25,6 +25,7 @@ from backend.jobs import LiveJob, new_row
 from backend.lanes import Lane
 from backend.pool import Pool
 from backend.probes import Probes
+from backend.quarantine import Quarantine
 from backend.requests import GenerateRequest, options_schema, served_tasks
 from backend.resolving import Resolution, resolve, unreachable
 from backend.running import Run
@@ -46,6 +47,8 @@ class Core:
         self._pythons = {"base": sys.executable}
         self._spawn = spawn
         self._lanes: dict[str, Lane] = {}
+        self._loading: dict[str, asyncio.Lock] = {}
+        self.quarantine = Quarantine()
         self._background: set[asyncio.Task[None]] = set()
         self._keyed = asyncio.Lock()
         self._started_at = time.monotonic()
@@ -100,6 +103,27 @@ class Core:
     def lane(self, hardware_id: str) -> Lane:
         """The lane of a hardware id."""
         return self._lanes.setdefault(hardware_id, Lane(hardware_id))
+
+    def loading(self, hardware_id: str) -> asyncio.Lock:
+        """The lock under which models are loaded on a hardware."""
+        return self._loading.setdefault(hardware_id, asyncio.Lock())
+
+    @property
+    def slots(self) -> int:
+        """How many jobs may share a loaded model."""
+        return self.settings.text.slots
+
+    def worker_died(self, device: str, model: str, error: errors.TouchstoneError) -> None:
+        """Counts a worker's death; with the one too many, the device has to prove itself again."""
+        if self.quarantine.died(device, model, error):
+            log.error("quarantined", extra={"device": device, "model": model, "code": error.code})
+            self.refresh(device)
+
+    def release(self, device: str, model: str | None) -> None:
+        """Lifts a quarantine and proves the device again. Raises UnknownDevice."""
+        if resolved := self.resolve(device).resolved:
+            self.quarantine.release(resolved, model)
+        self.refresh(device)
 
     def resolve(self, asked: str, task: str = "text", engine: str | None = None) -> Resolution:
         """The device for a word. Raises UnknownDevice, Validation."""
@@ -171,6 +195,8 @@ class Core:
         self.book.conduct(job, run.drive(), run.note_receipt)
 
     def _allowed(self, device: Device) -> Device:
+        if banned := self.quarantine.models(device.id):
+            device = replace(device, quarantined_models=banned)
         rules = self.settings.devices.get(device.id)
         if rules is None or rules.enabled:
             return device

@@ -1,13 +1,25 @@
-"""A lane: the queue of one Hardware. One turn at a time, fair between callers, first come first served within one."""
+"""A lane: the queue of one Hardware. Fair between callers, first come first served within one.
+
+One turn at a time, except that jobs for the same loaded model may share it, up to the model's slots.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
+from dataclasses import dataclass
 
-Waiter = asyncio.Future[None]
+
+@dataclass(eq=False)
+class _Ticket:
+    """One that waits, or holds a turn. `share` is what it can share the turn with; None shares with nothing."""
+
+    caller: str
+    share: Hashable | None
+    slots: int
+    turn: asyncio.Future[None]
 
 
 class Lane:
@@ -15,8 +27,8 @@ class Lane:
 
     def __init__(self, hardware_id: str) -> None:
         self.hardware_id = hardware_id
-        self._waiting: dict[str, deque[Waiter]] = {}  # by caller, in the order in which callers come next
-        self._busy = False
+        self._waiting: dict[str, deque[_Ticket]] = {}  # by caller, in the order in which callers come next
+        self._holders: list[_Ticket] = []
 
     def __len__(self) -> int:
         return sum(len(queue) for queue in self._waiting.values())
@@ -24,48 +36,63 @@ class Lane:
     @property
     def busy(self) -> bool:
         """Whether a turn is taken."""
-        return self._busy
+        return bool(self._holders)
 
     @contextlib.asynccontextmanager
-    async def turn(self, caller: str, on_position: Callable[[int], None] = lambda _: None) -> AsyncIterator[None]:
+    async def turn(
+        self,
+        caller: str,
+        on_position: Callable[[int], None] = lambda _: None,
+        share: Hashable | None = None,
+        slots: int = 1,
+    ) -> AsyncIterator[None]:
         """Waits for a turn and holds it. Cancelling the wait gives the place up."""
-        if self._busy or self._waiting:
-            waiter: Waiter = asyncio.get_running_loop().create_future()
-            self._waiting.setdefault(caller, deque()).append(waiter)
-            on_position(self._position(waiter))
+        ticket = _Ticket(caller, share, slots, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(caller, deque()).append(ticket)
+        self._admit()
+        if ticket not in self._holders:
+            on_position(self._position(ticket))
             try:
-                await waiter
+                await ticket.turn
             except asyncio.CancelledError:
-                self._withdraw(caller, waiter)
+                self._withdraw(ticket)
                 raise
-        self._busy = True
         try:
             yield
         finally:
-            self._pass_on()
+            self._withdraw(ticket)
 
-    def _withdraw(self, caller: str, waiter: Waiter) -> None:
-        if waiter.done() and not waiter.cancelled():  # the turn came at the same moment
-            self._pass_on()
-        elif waiter in self._waiting.get(caller, ()):
-            self._waiting[caller].remove(waiter)
-            if not self._waiting[caller]:
-                del self._waiting[caller]
+    def _admit(self) -> None:
+        """Gives turns to those that come next, as long as the next one fits beside the holders.
 
-    def _pass_on(self) -> None:
-        """Gives the turn to the next caller's first, and sends that caller to the end of the round."""
-        self._busy = False
-        if not self._waiting:
-            return
-        caller = next(iter(self._waiting))
-        queue = self._waiting.pop(caller)
-        waiter = queue.popleft()
-        if queue:
-            self._waiting[caller] = queue
-        self._busy = True
-        waiter.set_result(None)
+        One that does not fit is not overtaken by one that would: it would wait for ever behind a popular model.
+        """
+        while self._waiting:
+            caller = next(iter(self._waiting))
+            queue = self._waiting[caller]
+            ticket = queue[0]
+            alone = not self._holders
+            fits = ticket.share is not None and len(self._holders) < ticket.slots
+            if not alone and not (fits and all(holder.share == ticket.share for holder in self._holders)):
+                return
+            queue.popleft()
+            del self._waiting[caller]
+            if queue:
+                self._waiting[caller] = queue  # to the end of the round
+            self._holders.append(ticket)
+            if not ticket.turn.done():
+                ticket.turn.set_result(None)
 
-    def _position(self, wanted: Waiter) -> int:
+    def _withdraw(self, ticket: _Ticket) -> None:
+        if ticket in self._holders:
+            self._holders.remove(ticket)
+        elif (queue := self._waiting.get(ticket.caller)) and ticket in queue:
+            queue.remove(ticket)
+            if not queue:
+                del self._waiting[ticket.caller]
+        self._admit()
+
+    def _position(self, wanted: _Ticket) -> int:
         """1 for the one that comes next, by the order in which turns will be given."""
         queues = [list(queue) for queue in self._waiting.values()]
         ahead = 0

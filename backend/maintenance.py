@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from backend import downloads
 from backend.admission import check_engine
-from backend.catalogue import Entry
+from backend.catalogue import Entry, changes
+from backend.catalogue.files import FETCHABLE
+from backend.catalogue.sources import parse
+from backend.errors import JobActive, TouchstoneError
 from backend.jobs import LiveJob, new_row
 from backend.running import Run, cancelled, unless
 from backend.types import Attempt, Memory, Progress, Receipt
@@ -15,15 +18,29 @@ if TYPE_CHECKING:
     from backend.core import Core
 
 
-async def fetch(manager: Core, source: str, caller: str) -> LiveJob:
-    """Fetches a model of the catalogue; a fetch that already runs is joined. Raises UnknownModel."""
-    entry = manager.catalogue.resolve(source)
+async def add(manager: Core, source: str, id_: str | None, task: str | None, caller: str) -> LiveJob:
+    """Fetches a model of the catalogue, or adds one and fetches it; a fetch that already runs is joined.
+
+    Raises Validation, UnknownModel, ModelBroken, DiskFull.
+    """
+    addition = changes.add(manager.catalogue, source, id_, task)
+    entry = addition.entry
     for job in manager.book.live.values():
         if job.task == "download" and job.model == entry.id and job.active:
             return job
-    job = await _accepted(manager, "download", entry, {"source": source}, caller)
-    manager.book.conduct(job, _download(manager, job, entry))
+    job = await _accepted(manager, "download", entry, {"source": str(parse(source) or source)}, caller)
+    manager.book.conduct(job, _download(manager, job, addition))
     return job
+
+
+def remove(manager: Core, model: str) -> None:
+    """Removes a model. Raises UnknownModel, JobActive while anything needs it, Validation if it is not ours."""
+    for job in manager.book.live.values():
+        if job.model == model and job.active:
+            raise JobActive(f"The job {job.id} ({job.task}) still needs {model}.", "Wait for it or cancel it first.")
+    if manager.pool.holding(model):
+        raise JobActive(f"{model} is loaded.", f"Unload it first: POST /api/models/{model}/unload")
+    changes.remove(manager.catalogue, model)
 
 
 async def load(manager: Core, model: str, device: str, engine: str | None, caller: str) -> LiveJob:
@@ -50,8 +67,12 @@ async def _accepted(manager: Core, task: str, entry: Entry, request: dict[str, A
     return await manager.book.add(new_row(task, entry.id, {"model": entry.id, **request}, caller))
 
 
-async def _download(manager: Core, job: LiveJob, entry: Entry) -> None:
+async def _download(manager: Core, job: LiveJob, addition: changes.Addition) -> None:
+    entry = addition.entry
     await job.advance("running", {"model": entry.id})
+    if entry.source is None or entry.source.kind not in FETCHABLE:
+        manager.catalogue.path_of(entry)  # a file that is here already
+        return
 
     async def tell(progress: Progress) -> None:
         job.progress = progress
@@ -60,16 +81,20 @@ async def _download(manager: Core, job: LiveJob, entry: Entry) -> None:
     manager.catalogue.downloading.add(entry.id)
     try:
         await unless(job.cancelling, downloads.fetch(entry, tell), cancelled)
+    except TouchstoneError:
+        changes.forget_if_nothing_came(manager.catalogue, addition)
+        raise
     finally:
         manager.catalogue.downloading.discard(entry.id)
 
 
 async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:
     await job.advance("running", {"model": entry.id})
-    for lane, key in manager.pool.holding(entry.id):
-        async with manager.lane(lane).turn(job.caller):
-            worker = await manager.pool.unload(lane)
-        if worker:
+    for held in manager.pool.holding(entry.id):
+        async with manager.lane(held.lane).turn(job.caller):
+            worker, key = held.worker, held.worker.key
+            before_bytes = worker.resident_bytes
+            await manager.pool.unload(held)
             job.receipt = Receipt(
                 asked=key.device,
                 resolved=key.device,
@@ -78,6 +103,6 @@ async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:
                 runtime=key.runtime,
                 attempts=[Attempt(key.device, key.runtime, key.engine, job.started_at, job.started_at)],
                 # The process is gone, and its resident memory with it.
-                memory=Memory(before_bytes=worker.resident_bytes, after_bytes=0),
+                memory=Memory(before_bytes=before_bytes, after_bytes=0),
                 worker_pid=worker.pid,
             )

@@ -1,93 +1,165 @@
-"""The loaded models: at most one worker on a lane, replaced when another model is asked for, unloaded when idle."""
+"""The loaded models. A model is loaded if it fits beside the others; if not, those unused longest make room."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from backend.children import Spawn
-from backend.machine import usable_threads
+from backend.engines import LoadRequest, load_engine
+from backend.errors import OutOfMemory
+from backend.machine import memory_free_bytes, usable_threads
 from backend.settings import Settings
+from backend.types import Device
 from backend.workers import Limits, Worker, WorkerKey
 
 log = logging.getLogger(__name__)
 
 
-class Pool:
-    """Workers by lane. Callers hold the lane's turn while they use one."""
+@dataclass(eq=False)
+class Held:
+    """A worker in the pool."""
 
-    def __init__(self, settings: Settings, pythons: Mapping[str, str], spawn: Spawn) -> None:
+    worker: Worker
+    lane: str
+    users: int = 0
+    used_at: float = 0.0
+    timer: asyncio.TimerHandle | None = None
+
+    @property
+    def bytes(self) -> int:
+        """What unloading it would free."""
+        return self.worker.resident_bytes or 0
+
+
+class Pool:
+    """Workers by key. Whoever loads or uses one holds a turn of its lane."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        pythons: Mapping[str, str],
+        spawn: Spawn,
+        free_bytes: Callable[[], int | None] = memory_free_bytes,
+    ) -> None:
         self._settings = settings
         self._pythons = pythons
         self._spawn = spawn
-        self._workers: dict[str, Worker] = {}
-        self._idle: dict[str, asyncio.TimerHandle] = {}
+        self._free_bytes = free_bytes
+        self._held: dict[WorkerKey, Held] = {}
+        self._measured: dict[WorkerKey, int] = {}  # highest resident bytes seen, which correct the estimate
         self._closing: set[asyncio.Task[None]] = set()
 
-    @property
-    def workers(self) -> list[Worker]:
-        """All workers with a loaded model."""
-        return [worker for worker in self._workers.values() if worker.alive]
+    def holding(self, model: str) -> list[Held]:
+        """The workers that hold a model."""
+        return [held for key, held in self._held.items() if key.model == model]
 
-    def holding(self, model: str) -> list[tuple[str, WorkerKey]]:
-        """Lanes and keys of the workers that hold a model."""
-        return [(lane, worker.key) for lane, worker in self._workers.items() if worker.key.model == model]
+    def loaded(self, key: WorkerKey) -> bool:
+        """Whether that very model is loaded."""
+        held = self._held.get(key)
+        return held is not None and held.worker.alive
 
-    def loaded(self, lane: str, key: WorkerKey) -> bool:
-        """Whether that very model is loaded there."""
-        worker = self._workers.get(lane)
-        return worker is not None and worker.alive and worker.key == key
+    async def use(self, lane: str, device: Device, key: WorkerKey, model_path: Path) -> tuple[Held, float]:
+        """The worker for `key`, loaded and kept until `released`, and the seconds that loading took.
 
-    async def ensure(self, lane: str, key: WorkerKey, model_path: Path) -> tuple[Worker, float]:
-        """The worker for `key`, loaded, and the seconds that loading took. A failed load leaves the old one alone."""
-        if timer := self._idle.pop(lane, None):
-            timer.cancel()
-        current = self._workers.get(lane)
-        if current and current.alive and current.key == key:
-            return current, 0.0
-        supervision = self._settings.supervision
-        limits = Limits(supervision.silence_s, supervision.load_s, supervision.step_s, supervision.cancel_s)
-        fresh = Worker(key, self._pythons[key.runtime], limits, self._spawn)
-        start = asyncio.get_running_loop().time()
-        text = self._settings.text
-        await fresh.load(str(model_path), text.context_tokens, text.threads or usable_threads())
-        seconds = asyncio.get_running_loop().time() - start
-        log.info("model loaded", extra={"model": key.model, "device": key.device, "seconds": round(seconds, 3)})
-        self._workers[lane] = fresh
-        if current:
-            await current.close()
-        return fresh, seconds
+        Raises OutOfMemory, with nothing unloaded, where it cannot fit; and what `Worker.load` raises.
+        """
+        held = self._held.get(key)
+        if held and not held.worker.alive:
+            await self._drop(held)
+            held = None
+        seconds = 0.0
+        if held is None:
+            start = asyncio.get_running_loop().time()
+            held = self._held[key] = Held(await self._load(lane, device, key, model_path), lane)
+            seconds = asyncio.get_running_loop().time() - start
+            log.info("model loaded", extra={"model": key.model, "device": key.device, "seconds": round(seconds, 3)})
+        held.users += 1
+        if held.timer:
+            held.timer.cancel()
+        return held, seconds
 
-    def released(self, lane: str) -> None:
-        """Starts the clock after which an unused model is unloaded."""
-        if timer := self._idle.pop(lane, None):
-            timer.cancel()
-        keep_s = self._settings.text.keep_alive_s
-        self._idle[lane] = asyncio.get_running_loop().call_later(keep_s, self._unload_soon, lane)
+    def released(self, held: Held) -> None:
+        """Ends a use; from the last one on the clock runs after which the model is unloaded."""
+        held.users -= 1
+        held.used_at = asyncio.get_running_loop().time()
+        if peak := held.worker.peak_bytes:
+            self._measured[held.worker.key] = max(peak, self._measured.get(held.worker.key, 0))
+        if not held.users:
+            keep_s = self._settings.text.keep_alive_s
+            held.timer = asyncio.get_running_loop().call_later(keep_s, self._unload_soon, held)
 
-    async def unload(self, lane: str) -> Worker | None:
-        """Ends the worker of a lane; returns it, or None if there was none."""
-        if timer := self._idle.pop(lane, None):
-            timer.cancel()
-        worker = self._workers.pop(lane, None)
-        if worker:
-            await worker.close()
-        return worker
+    async def unload(self, held: Held) -> None:
+        """Ends a worker; one that is gone already is no trouble."""
+        if self._held.get(held.worker.key) is held:
+            await self._drop(held)
 
     async def close(self) -> None:
         """Ends all workers."""
-        await asyncio.gather(*(self.unload(lane) for lane in list(self._workers)))
-        for task in self._closing:
-            task.cancel()
+        await asyncio.gather(*(self._drop(held) for held in list(self._held.values())))
+        await asyncio.gather(*self._closing)
 
-    def _unload_soon(self, lane: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._unload_quietly(lane))
+    async def _load(self, lane: str, device: Device, key: WorkerKey, model_path: Path) -> Worker:
+        text, supervision = self._settings.text, self._settings.supervision
+        request = LoadRequest(
+            device=key.device,
+            model_path=str(model_path),
+            context_tokens=text.context_tokens,
+            threads=text.threads or usable_threads(),
+            slots=text.slots,
+        )
+        estimate = load_engine(key.engine).estimate_bytes(request.model_path, request.context_tokens, request.slots)
+        needed = max(estimate or 0, self._measured.get(key, 0)) or None
+        for victim in self._victims(lane, device, key, needed):
+            log.info("model unloaded to make room", extra={"model": victim.worker.key.model, "for": key.model})
+            await self._drop(victim)
+        limits = Limits(supervision.silence_s, supervision.load_s, supervision.step_s, supervision.cancel_s)
+        worker = Worker(key, self._pythons[key.runtime], limits, self._spawn)
+        await worker.load(key.engine, request)
+        return worker
+
+    def _victims(self, lane: str, device: Device, key: WorkerKey, needed: int | None) -> list[Held]:
+        """Whom to unload, the one unused longest first, and no more than is needed."""
+        here = [held for held in self._held.values() if held.lane == lane]
+        idle = sorted((held for held in here if not held.users), key=lambda held: held.used_at)
+        free = self._room(device, here)
+        if needed is None or free is None:
+            return idle  # nothing can be reckoned: one model at a time
+        victims: list[Held] = []
+        while needed > free and idle:
+            victims.append(idle.pop(0))
+            free += victims[-1].bytes
+        if needed > free:
+            raise OutOfMemory(
+                f"{key.model} needs about {needed / 1e6:.0f} MB on {device.id}, and {free / 1e6:.0f} MB can be had.",
+                "Lower text.context_tokens, close other programs, or choose a smaller model.",
+                needed_bytes=needed,
+                free_bytes=free,
+            )
+        return victims
+
+    def _room(self, device: Device, here: list[Held]) -> int | None:
+        """Bytes that a new worker may take now."""
+        shared = device.kind in ("cpu", "integrated")  # it works in the machine's own memory
+        free = self._free_bytes() if shared else device.memory_free_bytes
+        rules = self._settings.devices.get(device.id)
+        if rules and rules.memory_limit:
+            rest = max(0, rules.memory_limit - sum(held.bytes for held in here))
+            return rest if free is None else min(free, rest)
+        return free
+
+    async def _drop(self, held: Held) -> None:
+        self._held.pop(held.worker.key, None)
+        if held.timer:
+            held.timer.cancel()
+        await held.worker.close()
+
+    def _unload_soon(self, held: Held) -> None:
+        if held.users:
+            return
+        task = asyncio.get_running_loop().create_task(self.unload(held))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
-
-    async def _unload_quietly(self, lane: str) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await self.unload(lane)

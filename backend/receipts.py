@@ -58,19 +58,18 @@ class Ledger:
         )
         return on_device
 
-    def count(self, done: Header, audio_s: float | None = None) -> None:
+    def count(self, done: Header) -> None:
         """Takes down what the worker measured while it ran."""
         run_s, first_s = done["run_s"], done["first_token_s"]
         tokens = done["counts"].get("tokens", 0)
         rate = None
-        if audio_s is not None:
-            rate = Rate(audio_s / run_s, "x real time")
-        elif first_s is not None and tokens > 1 and run_s > first_s:
+        if first_s is not None and tokens > 1 and run_s > first_s:
             rate = Rate((tokens - 1) / (run_s - first_s), "tokens/s")
         self._fields.update(
             counts=done["counts"],
             memory=Memory(**done["memory"]),
             chat_template=done["chat_template"],
+            batched=done["batched"],
             rate=rate,
             times=Times(first_token_s=first_s, run_s=run_s),
         )

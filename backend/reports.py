@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 def health(manager: Core) -> dict[str, Any]:
     """The answer of `GET /api/health`."""
     devices = manager.known_devices()
+    dead: list[dict[str, str | None]] = [
+        {"subject": device, "code": error.code, "detail": error.detail, "remedy": error.remedy}
+        for (device, _), error in manager.quarantine.last.items()
+    ]
     problems = [
         {"subject": device.id, "code": device.state, "detail": device.reason, "remedy": device.remedy}
         for device in devices
@@ -26,8 +30,10 @@ def health(manager: Core) -> dict[str, Any]:
         problems.append(
             {"subject": "storage", "code": trouble.code, "detail": trouble.detail, "remedy": trouble.remedy}
         )
+    degraded = bool(problems)
+    problems += dead
     return {
-        "status": "starting" if not manager.probes.started else "degraded" if problems else "ok",
+        "status": "starting" if not manager.probes.started else "degraded" if degraded else "ok",
         "version": __version__,
         "uptime_s": manager.uptime_s,
         "devices": {state: sum(device.state == state for device in devices) for state in get_args(DeviceState)},

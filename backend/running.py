@@ -19,6 +19,7 @@ from backend.jobs import LiveJob
 from backend.lanes import Lane
 from backend.pool import Pool
 from backend.probes import Probes
+from backend.quarantine import DEATHS, Quarantine
 from backend.receipts import PLACEMENT_FLOOR, Ledger
 from backend.resolving import Resolution, by_preference
 from backend.types import Device, Progress
@@ -43,7 +44,12 @@ class Surroundings(Protocol):
 
     pool: Pool
     probes: Probes
+    quarantine: Quarantine
 
+    @property
+    def slots(self) -> int: ...
+    def worker_died(self, device: str, model: str, error: TouchstoneError) -> None: ...
+    def loading(self, lane: str) -> asyncio.Lock: ...
     def device(self, id_: str) -> Device: ...
     def known_devices(self) -> list[Device]: ...
     def lane(self, hardware_id: str) -> Lane: ...
@@ -77,6 +83,8 @@ class Run:
                 fallback = self._next_target(tried)
                 if fallback is None:
                     raise
+                if refusal := refusal_of(self._around.device(fallback), self._entry.id):
+                    raise refusal from error
                 await self._fall_back(tried[-1], fallback, error)
                 target = fallback
 
@@ -103,20 +111,21 @@ class Run:
         key = WorkerKey(device.id, runtime, engine, self._entry.id)
         lane = self._around.lane(device.hardware_id or device.id)
         waiting_since = time.perf_counter()
-        async with self._turn(lane):
+        async with self._turn(lane, key):
             self._ledger.queued_s += time.perf_counter() - waiting_since
             self._ledger.begin(device, runtime, engine)
             try:
-                worker = await self._loaded(lane.hardware_id, key)
-                self._check_placement(worker, device)
-                if self._request:
-                    await self._generate(worker, device, self._request)
+                async with self._loaded(lane.hardware_id, device, key) as worker:
+                    self._check_placement(worker, device)
+                    if self._request:
+                        await self._generate(worker, device, self._request)
                 self._ledger.finish()
+                self._around.quarantine.lived(device.id, self._entry.id)
             except TouchstoneError as error:
                 self._ledger.finish(error.code)
+                if isinstance(error, errors.WorkerCrashed | errors.WorkerHung):
+                    self._around.worker_died(device.id, self._entry.id, error)
                 raise
-            finally:
-                self._around.pool.released(lane.hardware_id)
 
     async def _usable(self, target: str | None) -> Device:
         if target is None:
@@ -125,10 +134,9 @@ class Run:
             self._ledger.refuse(asked, "device_not_ready")
             raise errors.DeviceNotReady(detail, "Choose one of the ready devices in /api/devices.")
         device = self._around.device(target)
-        if device.state != "ready":
-            self._ledger.refuse(target, "device_not_ready")
-            kind = errors.Quarantined if device.state == "quarantined" else errors.DeviceNotReady
-            raise kind(f"The device {target} is {device.state}: {device.reason}", device.remedy or "Choose another.")
+        if refusal := refusal_of(device, self._entry.id):
+            self._ledger.refuse(target, refusal.code)
+            raise refusal
         return device
 
     def _engine_for(self, device: Device) -> str:
@@ -147,21 +155,29 @@ class Run:
         )
 
     @contextlib.asynccontextmanager
-    async def _turn(self, lane: Lane) -> AsyncIterator[None]:
-        """Holds the lane; a cancel while waiting gives the place up."""
-        turn = lane.turn(self._job.caller)
+    async def _turn(self, lane: Lane, key: WorkerKey) -> AsyncIterator[None]:
+        """Holds the lane, with other jobs of the same model where the engine can; a cancel gives the place up."""
+        share = key if engines()[key.engine].batches else None
+        turn = lane.turn(self._job.caller, share=share, slots=self._around.slots)
         await self._unless_cancelled(turn.__aenter__())
         try:
             yield
         finally:
             await turn.__aexit__(None, None, None)
 
-    async def _loaded(self, lane: str, key: WorkerKey) -> Worker:
-        if not self._around.pool.loaded(lane, key):
-            await self._job.advance("loading", {"model": key.model, "device": key.device, "engine": key.engine})
-        worker, load_s = await self._unless_cancelled(self._around.pool.ensure(lane, key, self._entry.target))
+    @contextlib.asynccontextmanager
+    async def _loaded(self, lane: str, device: Device, key: WorkerKey) -> AsyncIterator[Worker]:
+        """Has the model loaded, and keeps it from being unloaded meanwhile."""
+        pool = self._around.pool
+        async with self._around.loading(lane):  # of jobs that share the turn, one loads
+            if not pool.loaded(key):
+                await self._job.advance("loading", {"model": key.model, "device": key.device, "engine": key.engine})
+            held, load_s = await self._unless_cancelled(pool.use(lane, device, key, self._entry.target))
         self._ledger.load_s += load_s
-        return worker
+        try:
+            yield held.worker
+        finally:
+            pool.released(held)
 
     def _check_placement(self, worker: Worker, device: Device) -> None:
         share = self._ledger.place(worker, device)
@@ -206,15 +222,11 @@ class Run:
         policy = self._job.request["fallback"]
         candidates: list[str] = []
         if policy == "any":
-            candidates = [device.id for device in by_preference(self._around.known_devices(), self._job.task)]
+            ready = by_preference(self._around.known_devices(), self._job.task)
+            candidates = [device.id for device in ready if self._entry.id not in device.quarantined_models]
         if policy != "never":
             candidates.append("cpu")
-        for candidate in candidates:
-            if candidate not in tried and (
-                candidate != "cpu" or self._around.device("cpu").state in ("ready", "probing")
-            ):
-                return candidate
-        return None
+        return next((candidate for candidate in candidates if candidate not in tried), None)
 
     async def _fall_back(self, source: str, target: str, error: TouchstoneError) -> None:
         self._ledger.reason = f"{source} could not be used ({error.code}): {error.detail}"
@@ -224,6 +236,19 @@ class Run:
 
     async def _unless_cancelled(self, work: Awaitable[Result]) -> Result:
         return await unless(self._job.cancelling, work, cancelled)
+
+
+def refusal_of(device: Device, model: str) -> TouchstoneError | None:
+    """Why a model may not run on a device now, or None."""
+    if model in device.quarantined_models:
+        return errors.Quarantined(
+            f"{model} on {device.id} is quarantined: its worker died {DEATHS} times without finishing a job.",
+            f"Use another device or model, or try again with POST /api/devices/{device.id}/release.",
+        )
+    if device.state == "ready":
+        return None
+    kind = errors.Quarantined if device.state == "quarantined" else errors.DeviceNotReady
+    return kind(f"The device {device.id} is {device.state}: {device.reason}", device.remedy or "Choose another device.")
 
 
 def _request_of(job: LiveJob) -> RunRequest | None:

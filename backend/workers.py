@@ -1,20 +1,22 @@
-"""A worker: one child that holds one loaded model. Unloading ends the process.
+"""A worker: one child that holds one loaded model and runs up to `slots` jobs at once. Unloading ends the process.
 
-Silence, a load or a step beyond its limit counts as hung: the child is killed and the job told so.
+Silence, a load or a step beyond its limit counts as hung: the child is killed and its jobs are told so. A failure of
+one job is that job's alone; the death of the child is the end of all jobs in it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
-from backend import faults, oomkills
+from backend import oomkills
 from backend.child.wire import WIRE_VERSION, Header
 from backend.children import Child, Spawn
+from backend.deaths import death_of
 from backend.engines import LoadRequest, RunRequest
 from backend.errors import DeviceLost, OutOfMemory, TouchstoneError, WorkerCrashed, WorkerHung, from_code
 from backend.types import Placement, PlacementPart
@@ -51,8 +53,16 @@ class Loaded:
     resident_bytes: int | None
 
 
+@dataclass
+class _Run:
+    """A job in the child: its frames, None at the child's end, and whether it shared the child with another."""
+
+    frames: asyncio.Queue[Header | None] = field(default_factory=asyncio.Queue)
+    shared: bool = False
+
+
 class Worker:
-    """Starts its child at `load`; afterwards runs one job at a time."""
+    """Starts its child at `load`; from then on a task of its own reads all that the child sends."""
 
     def __init__(self, key: WorkerKey, python: str, limits: Limits, spawn: Spawn) -> None:
         self.key = key
@@ -60,12 +70,14 @@ class Worker:
         self._limits = limits
         self._spawn = spawn
         self._child: Child | None = None
-        self._scratch = ""
+        self._pump: asyncio.Task[None] | None = None
+        self._runs: dict[str, _Run] = {}
+        self._heard_at = 0.0
         self._kills: oomkills.Watch | None = None
+        self._end: TouchstoneError | None = None
         self.resident_bytes: int | None = None
         self.peak_bytes: int | None = None
         self.loaded: Loaded | None = None
-        self.hung: str | None = None
 
     @property
     def pid(self) -> int | None:
@@ -74,130 +86,131 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether a model is loaded and the child has not ended, as far as is known."""
+        """Whether a model is loaded and nothing has cast doubt on the child."""
         return self.loaded is not None
 
-    async def load(self, model_path: str, context_tokens: int, threads: int) -> Loaded:
-        """Starts the child and loads the model.
+    async def load(self, engine: str, request: LoadRequest) -> Loaded:
+        """Starts the child and loads the model; `request.scratch` is filled in here.
 
         Raises WorkerCrashed, WorkerHung, or what the engine said (ModelLoadFailed, ModelBroken, OutOfMemory …).
         """
-        self._scratch = tempfile.mkdtemp(prefix="touchstone-")
-        self._child = Child(self._spawn(self._python, ["run"]), asyncio.get_running_loop())
-        self._kills = oomkills.watch(self._child.pid)
-        request = LoadRequest(self.key.device, model_path, context_tokens, threads, self._scratch)
+        scratch = tempfile.mkdtemp(prefix="touchstone-")
         try:
             async with asyncio.timeout(self._limits.load_s):
-                hello = await self._next()
-                if hello["op"] != "hello" or hello.get("wire") != WIRE_VERSION:
-                    raise WorkerCrashed(
-                        f"The child speaks wire version {hello.get('wire')}, the server {WIRE_VERSION}.",
-                        "Restart the server, so that both come from the same files.",
-                    )
-                self._child.send({"op": "load", "engine": self.key.engine, "request": asdict(request)})
-                while (frame := await self._next())["op"] != "loaded":
-                    self._take(frame)
+                frame = await self._start(engine, replace(request, scratch=scratch))
         except TimeoutError:
-            self._hang(f"loading took longer than {self._limits.load_s:g} s")
             await self.close()
-            raise self._hung_error() from None
+            raise self._hung(f"loading took longer than {self._limits.load_s:g} s") from None
         except BaseException:
             await self.close()
             raise
-        shutil.rmtree(self._scratch, ignore_errors=True)  # its socket and log served the loading alone
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)  # its socket and log serve the loading alone
         parts = [PlacementPart(**part) for part in frame["placement"]["parts"]]
         placement = Placement(None, parts, frame["placement"]["evidence"])
-        self.loaded = Loaded(
-            placement, frame["threads"], frame["versions"], frame["before_bytes"], frame["resident_bytes"]
-        )
+        sizes = frame["before_bytes"], frame["resident_bytes"]
+        self.loaded = Loaded(placement, frame["threads"], frame["versions"], *sizes)
         self._note_memory(frame["resident_bytes"])
+        self._pump = asyncio.create_task(self._read_all())
         return self.loaded
 
     async def run(self, job_id: str, request: RunRequest, cancelling: asyncio.Event) -> AsyncGenerator[Header, None]:
         """Runs a job and yields its frames, `done` last; setting `cancelling` ends it within a step or by a kill.
 
-        Raises WorkerCrashed, WorkerHung, or what the engine said.
+        Raises WorkerCrashed, WorkerHung, OutOfMemory, DeviceLost, or what the engine said.
         """
         assert self._child and self.loaded
+        run = self._runs[job_id] = _Run(shared=bool(self._runs))
+        for other in self._runs.values():
+            other.shared = len(self._runs) > 1 or other.shared
         self._child.send({"op": "run", "job": job_id, "request": asdict(request)})
         watcher = asyncio.create_task(self._watch_cancel(job_id, cancelling))
-        progress_by = asyncio.get_running_loop().time() + self._limits.step_s
+        ended = False
         try:
-            while True:
-                frame = await self._within_limits(progress_by)
-                self._take(frame)
-                if frame.get("job") != job_id:
-                    continue
-                progress_by = asyncio.get_running_loop().time() + self._limits.step_s
-                yield frame
-                if frame["op"] == "done":
-                    return
-        except TouchstoneError:
-            raise
-        except BaseException:
-            await self.close()  # the caller left in the middle: the child's state is not known any more
-            raise
+            while not ended:
+                frame = await self._within_limits(run)
+                ended = frame["op"] in ("done", "failed")
+                if frame["op"] == "failed":
+                    raise self._reported(frame)
+                yield {**frame, "batched": run.shared} if ended else frame
         finally:
             watcher.cancel()
+            del self._runs[job_id]
+            if not ended:
+                await self.close()  # dead, hung, or left in the middle: its state is not known any more
 
     async def close(self) -> None:
-        """Ends the child, waits until it is gone and removes its scratch folder. May be called again."""
+        """Ends the child and waits until it is gone. May be called again."""
         self.loaded = None
         if self._child:
             self._child.kill()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(2.0):
-                    await self._child.ended()
-        if self._scratch:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            ending: asyncio.Future[Any] = self._pump or asyncio.ensure_future(self._child.ended())
+            await asyncio.wait({ending}, timeout=2.0)
 
-    async def _within_limits(self, progress_by: float) -> Header:
-        now = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout(min(self._limits.silence_s, max(0.0, progress_by - now))):
-                return await self._next()
-        except TimeoutError:
-            step_over = asyncio.get_running_loop().time() >= progress_by
-            limit = self._limits.step_s if step_over else self._limits.silence_s
-            self._hang(f"{'no step was finished' if step_over else 'it gave no sign of life'} for {limit:g} s")
-            await self.close()
-            raise self._hung_error() from None
+    async def _start(self, engine: str, request: LoadRequest) -> Header:
+        self._child = Child(self._spawn(self._python, ["run"]), asyncio.get_running_loop())
+        self._kills = oomkills.watch(self._child.pid)
+        hello = await self._first("hello")
+        if hello.get("wire") != WIRE_VERSION:
+            raise WorkerCrashed(
+                f"The child speaks wire version {hello.get('wire')}, the server {WIRE_VERSION}.",
+                "Restart the server, so that both come from the same files.",
+            )
+        self._child.send({"op": "load", "engine": engine, "request": asdict(request)})
+        return await self._first("loaded")
 
-    async def _next(self) -> Header:
+    async def _first(self, op: str) -> Header:
+        """Reads up to the first frame of that kind."""
         assert self._child
-        frame = await self._child.receive()
-        if frame is not None:
+        while frame := await self._child.receive():
+            if frame["op"] == "failed":
+                raise self._reported(frame)
+            if frame["op"] == op:
+                return frame
+        raise self._death()
+
+    async def _read_all(self) -> None:
+        """Takes every frame the child sends, also while nothing runs, until its end."""
+        assert self._child
+        while frame := await self._child.receive():
+            self._heard_at = asyncio.get_running_loop().time()
+            if frame["op"] == "beat":
+                self._note_memory(frame.get("resident_bytes"))
+            elif run := self._runs.get(frame.get("job", "")):
+                run.frames.put_nowait(frame)
+        self.loaded = None
+        self._end = self._end or self._death()
+        for run in self._runs.values():
+            run.frames.put_nowait(None)
+
+    async def _within_limits(self, run: _Run) -> Header:
+        """The job's next frame. Raises what ended the child, or WorkerHung."""
+        clock = asyncio.get_running_loop().time
+        began = self._heard_at = clock()
+        while True:
+            silent_by, late_by = self._heard_at + self._limits.silence_s, began + self._limits.step_s
+            try:
+                async with asyncio.timeout_at(min(silent_by, late_by)):
+                    frame = await run.frames.get()
+            except TimeoutError:
+                if clock() >= late_by:
+                    self._end = self._hung(f"no step was finished for {self._limits.step_s:g} s")
+                elif clock() >= self._heard_at + self._limits.silence_s:
+                    self._end = self._hung(f"it gave no sign of life for {self._limits.silence_s:g} s")
+                else:
+                    continue
+                raise self._end from None
+            if frame is None:
+                assert self._end
+                raise from_code(self._end.code, self._end.detail, self._end.remedy, **self._end.extra)
             return frame
-        error = self._death()  # before the cleaning up, which is a kill as well
-        await self.close()
-        raise error
 
-    def _death(self) -> TouchstoneError:
-        """Why the child is gone: want of memory and a lost device are told apart from a plain crash."""
-        assert self._child
-        ending = f"The worker process for {self.key.model} on {self.key.device} died: {self._child.ending()}."
-        line = self._child.last_line() or ""
-        cause = self._kills.cause() if self._kills and self._child.killed_from_outside else None
-        if cause or faults.code_of(line) == "out_of_memory":
-            held = f" It held {self.peak_bytes / 1e6:.0f} MB." if self.peak_bytes else ""
-            why = f" The kernel ended it because {cause} ran out." if cause else ""
-            remedy = "Close other programs, lower text.context_tokens, or choose a smaller model."
-            return OutOfMemory(f"{ending}{why}{held}", remedy, held_bytes=self.peak_bytes)
-        if faults.code_of(line) == "device_lost":
-            return DeviceLost(ending, "Wait for the driver to recover, then refresh the devices; run `doctor`.")
-        return WorkerCrashed(
-            ending, "Run the job again; if it repeats, choose another device or engine and run `doctor`."
-        )
-
-    def _take(self, frame: Header) -> None:
-        """Keeps what concerns the worker itself, and raises what the child reports as failed."""
-        if frame["op"] == "beat":
-            self._note_memory(frame.get("resident_bytes"))
-        elif frame["op"] == "failed":
-            error = from_code(frame["code"], frame["detail"], frame["remedy"], **frame.get("extra", {}))
-            if isinstance(error, DeviceLost | WorkerCrashed):
-                self.loaded = None  # after such a fault the process is not trusted again
-            raise error
+    def _reported(self, frame: Header) -> TouchstoneError:
+        """The error that the child reports; after some the child is not trusted with another job."""
+        error = from_code(frame["code"], frame["detail"], frame["remedy"], **frame.get("extra", {}))
+        if isinstance(error, DeviceLost | OutOfMemory | WorkerCrashed):
+            self.loaded = None
+        return error
 
     def _note_memory(self, resident_bytes: int | None) -> None:
         self.resident_bytes = resident_bytes
@@ -212,11 +225,16 @@ class Worker:
         await asyncio.sleep(self._limits.cancel_s)
         self._child.kill()
 
-    def _hang(self, why: str) -> None:
-        self.hung = why
+    def _death(self) -> TouchstoneError:
+        assert self._child
+        return death_of(self._child, self._name, self._kills, self.peak_bytes)
 
-    def _hung_error(self) -> WorkerHung:
+    def _hung(self, why: str) -> TouchstoneError:
         return WorkerHung(
-            f"The worker for {self.key.model} on {self.key.device} was stopped: {self.hung}.",
+            f"The worker for {self._name} was stopped: {why}.",
             "Run the job again; if the model is just slow here, raise the limits under supervision in config.yaml.",
         )
+
+    @property
+    def _name(self) -> str:
+        return f"{self.key.model} on {self.key.device}"

@@ -70,6 +70,7 @@ def test_a_good_file(tmp_path: Path, version: int, order: str) -> None:
         architecture="llama",
         name="Tiny Ü",
         context_length=512,
+        cache_bytes_per_token=None,
         has_chat_template=True,
         file_type=3,
         tensor_count=2,
@@ -188,3 +189,27 @@ def test_a_huge_list_of_empty_texts_is_refused_at_once(tmp_path: Path) -> None:
     begun = time.perf_counter()
     assert "texts in a list" in refusal(path)
     assert time.perf_counter() - begun < 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "bytes_per_token"),
+    [
+        ({}, 30 * 3 * (64 + 64) * 2),  # SmolLM2-135M: llama.cpp logs 90 MiB for 4,096 tokens, which is this
+        ({"llama.attention.head_count_kv": None}, 30 * 9 * (64 + 64) * 2),
+        ({"llama.attention.key_length": 96, "llama.attention.value_length": 32}, 30 * 3 * (96 + 32) * 2),
+        ({"llama.block_count": None}, None),
+        ({"llama.attention.head_count": 0}, None),
+    ],
+)
+def test_the_cache_of_a_token_follows_from_the_shape(
+    tmp_path: Path, changes: dict[str, int | None], bytes_per_token: int | None
+) -> None:
+    shape = {
+        "llama.block_count": 30,
+        "llama.embedding_length": 576,
+        "llama.attention.head_count": 9,
+        "llama.attention.head_count_kv": 3,
+        **changes,
+    }
+    facts = [*FACTS, *((key, U32, number) for key, number in shape.items() if number is not None)]
+    assert read_header(write(tmp_path, gguf(facts))).cache_bytes_per_token == bytes_per_token

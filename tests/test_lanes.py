@@ -99,3 +99,38 @@ def test_positions_count_in_the_order_of_turns() -> None:
         return positions
 
     assert asyncio.run(play()) == {"a1": 1, "a2": 2, "b1": 2}
+
+
+def test_jobs_of_one_model_share_a_turn_up_to_its_slots() -> None:
+    async def play() -> int:
+        lane, inside, most = Lane("x"), 0, 0
+
+        async def take(number: int) -> None:
+            nonlocal inside, most
+            async with lane.turn(str(number), share="model", slots=3):
+                inside += 1
+                most = max(most, inside)
+                await asyncio.sleep(0)
+                inside -= 1
+
+        await asyncio.gather(*(take(number) for number in range(10)))
+        return most
+
+    assert asyncio.run(play()) == 3
+
+
+def test_another_model_is_not_overtaken_for_ever() -> None:
+    async def play() -> list[str]:
+        lane, order = Lane("x"), list[str]()
+
+        async def take(name: str, share: str | None) -> None:
+            async with lane.turn(name, share=share, slots=2):
+                order.append(name)
+                await asyncio.sleep(0.01)
+
+        names = [("a", "popular"), ("b", "rare"), ("c", "popular"), ("d", None), ("e", "popular")]
+        await asyncio.gather(*(take(name, share) for name, share in names))
+        assert not lane.busy and len(lane) == 0
+        return order
+
+    assert asyncio.run(play()) == ["a", "b", "c", "d", "e"]

@@ -20,6 +20,7 @@ DONE: dict[str, Any] = {
     "chat_template": "model",
     "first_token_s": 1.0,
     "run_s": 6.0,
+    "batched": False,
 }
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from backend import errors
 from backend.core import Core
 from backend.jobs import LiveJob
+from backend.reports import health
 from backend.requests import parse_request
 from backend.settings import load_settings
 from backend.types import Device
@@ -179,3 +181,42 @@ def test_a_cancel_while_loading_ends_the_worker(tmp_path: Path) -> None:
 def test_a_cancel_that_is_not_heard_is_carried_out_by_force(tmp_path: Path) -> None:
     job, seconds = cancelled_at(tmp_path, "deaf", lambda job: bool(job.view()["output"]["text"]))
     assert job.status == "cancelled" and seconds < 2 and job.view()["output"]["text"]
+
+
+def test_what_dies_three_times_is_put_aside_until_a_person_lets_it_go(tmp_path: Path) -> None:
+    left = ["dies_running"] * 3 + ["ok"]
+
+    def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        return faulty(left.pop(0) if arguments[0] == "run" else "ok")(python, arguments)
+
+    async def play() -> None:
+        core = Core(load_settings({"config": _config(tmp_path)}, {}), spawn)
+        await core.start()
+        try:
+
+            async def ended() -> LiveJob:
+                job = await core.submit(parse_request({"prompt": "Hi", "device": "cpu"}), "test")
+                assert isinstance(job, LiveJob)
+                await job.ended.wait()
+                return job
+
+            await core.probes.settled()
+            codes = [job.error.code for job in [await ended() for _ in range(3)] if job.error]
+            assert codes == ["worker_crashed"] * 3
+            await core.probes.settled()
+            assert core.device("cpu").quarantined_models == ["tiny"] and core.device("cpu").state == "ready"
+            report = health(core)
+            assert report["status"] == "ok", "a bad model does not make the device bad"
+            assert [problem["subject"] for problem in report["problems"]] == ["cpu"]
+            refused = await ended()
+            assert refused.error and refused.error.code == "quarantined" and left == ["ok"]
+            with pytest.raises(errors.Quarantined):
+                await core.submit(parse_request({"prompt": "Hi", "device": "cpu", "fallback": "never"}), "test")
+            core.release("cpu", "tiny")
+            await core.probes.settled()
+            assert (await ended()).status == "done"
+            assert health(core)["problems"] == [] and core.device("cpu").quarantined_models == []
+        finally:
+            await core.stop()
+
+    asyncio.run(play())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from backend import errors
-from backend.engines import RunRequest
+from backend.engines import LoadRequest, RunRequest
 from backend.errors import TouchstoneError
 from backend.workers import Limits, Worker, WorkerKey
 from tests.faulty import faulty
@@ -27,7 +27,7 @@ async def play(fault: str, cancel: bool = False) -> list[str]:
     """Loads, runs one job and returns the kinds of frames it gave."""
     subject, cancelling, seen = worker(fault), asyncio.Event(), []
     try:
-        await subject.load("model.gguf", 64, 1)
+        await subject.load("llama.cpp", LoadRequest(KEY.device, "model.gguf", 64, 1))
         async for frame in subject.run("job", REQUEST, cancelling):
             seen.append(frame["op"])
             if cancel:

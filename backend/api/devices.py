@@ -48,5 +48,5 @@ async def refresh(manager: Manager, body: Refresh | None = None) -> dict[str, An
 @router.post("/{device_id}/release", status_code=202, responses=problems())
 async def release(device_id: str, manager: Manager, body: Release | None = None) -> dict[str, Any]:
     """Lets a device be tried again: its proof decides."""
-    manager.refresh(device_id)
+    manager.release(device_id, body.model if body else None)
     return device_list(manager)

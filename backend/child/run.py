@@ -1,4 +1,4 @@
-"""The worker program: holds one loaded model and runs jobs on it, one after the other.
+"""The worker program: holds one loaded model and runs jobs on it.
 
 Parent → child: `load {engine, request}`, `run {job, request}`, `cancel {job}`. Child → parent: `hello`, `beat`,
 `loaded`, `started`, `progress`, `token`, `done`, `failed {job?, code, detail, remedy, extra}`. EOF ends it.
@@ -11,6 +11,7 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -60,25 +61,30 @@ class _Program:
             self._channel.send({"op": "beat", "resident_bytes": process.resident_bytes()})
 
     def work(self) -> None:
-        """Carries out the orders in turn. Any failure becomes a frame; only the process's death is silent."""
+        """Carries out the orders."""
         while True:
             order = self._orders.get()
-            job = order.get("job")
-            try:
-                if order["op"] == "load":
-                    self._load(order)
-                else:
-                    self._run(order)
-            except TouchstoneError as error:
-                self._fail(job, error.code, error.detail, error.remedy, error.extra)
-            except MemoryError as error:
-                remedy = "Close other programs or choose a smaller model."
-                self._fail(job, "out_of_memory", f"The worker ran out of memory: {error}", remedy, {})
-            except Exception as error:  # noqa: BLE001 (the border of the process: the parent decides what it means)
-                text = f"{type(error).__name__}: {error}"
-                code = faults.code_of(text) or ("model_load_failed" if job is None else "worker_crashed")
-                remedy = "Try again; if it repeats, run `doctor` and report its output."
-                self._fail(job, code, text, remedy, {})
+            if order["op"] == "load":
+                self._guarded(None, self._load, order)
+            else:
+                # A thread each, so that jobs share the model; the parent sends no more than there are slots.
+                arguments = (order["job"], self._run, order)
+                threading.Thread(target=self._guarded, args=arguments, daemon=True).start()
+
+    def _guarded(self, job: str | None, work: Callable[[Header], None], order: Header) -> None:
+        """Any failure becomes a frame; only the process's death is silent."""
+        try:
+            work(order)
+        except TouchstoneError as error:
+            self._fail(job, error.code, error.detail, error.remedy, error.extra)
+        except MemoryError as error:
+            remedy = "Close other programs or choose a smaller model."
+            self._fail(job, "out_of_memory", f"The worker ran out of memory: {error}", remedy, {})
+        except Exception as error:  # noqa: BLE001 (the border of the process: the parent decides what it means)
+            text = f"{type(error).__name__}: {error}"
+            code = faults.code_of(text) or ("model_load_failed" if job is None else "worker_crashed")
+            remedy = "Try again; if it repeats, run `doctor` and report its output."
+            self._fail(job, code, text, remedy, {})
 
     def _load(self, order: Header) -> None:
         before = process.resident_bytes()

@@ -26,6 +26,7 @@ class Engine:
     backends: tuple[str, ...]
     tasks: tuple[str, ...]
     suffixes: tuple[str, ...]
+    batches: bool = False  # whether one loaded model can run several jobs at once
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class LoadRequest:
     model_path: str
     context_tokens: int
     threads: int
-    scratch: str
+    slots: int = 1
+    scratch: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,10 @@ class EngineModule(Protocol):
     """What a file in this folder offers."""
 
     ENGINE: Engine
+
+    def estimate_bytes(self, model_path: str, context_tokens: int, slots: int) -> int | None:
+        """Memory that a worker will need, from the file alone; the server asks, so the library is not touched."""
+        ...
 
     def check(self) -> dict[str, str]:
         """Imports the library and returns its versions. Raises ImportError or OSError."""

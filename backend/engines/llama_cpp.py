@@ -28,10 +28,21 @@ ENGINE = Engine(
     backends=("cpu",),
     tasks=("text",),
     suffixes=(".gguf",),
+    batches=True,
 )
+_LIBRARY_BYTES = 100_000_000  # SmolLM2-135M: 63 MB beyond weights and cache, on x86-64
 PROMPT_CHUNK_TOKENS = 128  # a cancel is seen between chunks of the prompt
 _BUFFER = re.compile(r"(\S+) model buffer size =\s+([\d.]+) MiB")
 _TELLING = re.compile(r"error loading model: (.*)|failed to (?:load|open|allocate)[^\n]*")
+
+
+def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
+    """Weights, cache of keys and values, and what the library itself took where it was measured."""
+    header = read_header(Path(model_path))
+    if header.cache_bytes_per_token is None:
+        return None
+    context = min(context_tokens, header.context_length or context_tokens)
+    return header.file_bytes + header.cache_bytes_per_token * context * slots + _LIBRARY_BYTES
 
 
 def check() -> dict[str, str]:
@@ -51,8 +62,9 @@ def load(request: LoadRequest) -> LlamaSession:
     header = read_header(path)
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
-    params.n_ctx = min(request.context_tokens, header.context_length or request.context_tokens)
-    params.n_parallel = 1
+    # The whole context is shared out among the slots in equal parts.
+    params.n_ctx = min(request.context_tokens, header.context_length or request.context_tokens) * request.slots
+    params.n_parallel = request.slots
     params.n_batch = params.n_ubatch = PROMPT_CHUNK_TOKENS
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = request.threads
     params.n_gpu_layers = 0
@@ -78,7 +90,7 @@ def load(request: LoadRequest) -> LlamaSession:
 
 
 class LlamaSession:
-    """One loaded model with one slot."""
+    """One loaded model. `run` may be called from as many threads at once as it has slots."""
 
     def __init__(self, server: Any, request: LoadRequest, placement: Placement, has_template: bool) -> None:
         self._server = server

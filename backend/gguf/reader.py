@@ -32,6 +32,7 @@ class Header:
     architecture: str
     name: str | None
     context_length: int | None
+    cache_bytes_per_token: int | None  # keys and values at 16 bits; None where the layers differ from each other
     has_chat_template: bool
     file_type: int | None
     tensor_count: int
@@ -73,6 +74,7 @@ class Reader:
             architecture=architecture,
             name=text("general.name"),
             context_length=max(0, whole(f"{architecture}.context_length") or 0) or None,
+            cache_bytes_per_token=_cache_bytes_per_token(whole, architecture),
             has_chat_template="tokenizer.chat_template" in facts,
             file_type=whole("general.file_type"),
             tensor_count=tensors,
@@ -189,3 +191,14 @@ def _kind_of(facts: dict[str, Any], kind: type[Any]) -> Callable[[str], Any]:
         return found if isinstance(found, kind) and not isinstance(found, bool) else None
 
     return value
+
+
+def _cache_bytes_per_token(whole: Callable[[str], Any], architecture: str) -> int | None:
+    layers, heads = whole(f"{architecture}.block_count"), whole(f"{architecture}.attention.head_count")
+    width = whole(f"{architecture}.embedding_length")
+    if not (layers and heads and width) or min(layers, heads, width) < 1:
+        return None
+    key_value_heads = whole(f"{architecture}.attention.head_count_kv") or heads
+    key = whole(f"{architecture}.attention.key_length") or width // heads
+    value = whole(f"{architecture}.attention.value_length") or width // heads
+    return max(0, int(layers * key_value_heads * (key + value) * 2))

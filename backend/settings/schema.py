@@ -136,6 +136,7 @@ class Text:
     max_tokens: Count = 256
     context_tokens: Annotated[int, BeforeValidator(_no_bool), Field(ge=64)] = 4096
     threads: Count | None = None
+    slots: Count = 1
     keep_alive_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)] = 300
 
 

@@ -1,0 +1,174 @@
+"""Loaded models: beside each other as long as they fit, the one unused longest goes first, and never without need."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from backend.engines.llama_cpp import estimate_bytes
+from backend.errors import OutOfMemory, TouchstoneError
+from backend.pool import Held, Pool
+from backend.settings import load_settings
+from backend.types import Device
+from backend.workers import WorkerKey
+from tests.faulty import faulty
+
+CPU = Device("cpu", "A processor", "cpu", "cpu", "ready", hardware_id="cpu:0")
+TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
+NEED = estimate_bytes(str(TINY), 4096, 1) or 0
+
+
+class Play:
+    """A pool whose free memory the test decides; each worker of the fault child holds 2 bytes."""
+
+    def __init__(self, free_bytes: int | None, flags: dict[str, object], faults: list[str]) -> None:
+        self.free_bytes = free_bytes
+        left = list(faults)
+
+        def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+            return faulty(left.pop(0) if left else "ok")(python, arguments)
+
+        self.pool = Pool(load_settings(flags, {}), {"base": "python"}, spawn, lambda: self.free_bytes)
+
+    async def load(self, model: str) -> Held:
+        held, _ = await self.pool.use("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", model), TINY)
+        self.pool.released(held)
+        return held
+
+    @property
+    def models(self) -> list[str]:
+        return sorted(key.model for key in self.pool._held)
+
+
+def play(
+    act: Callable[[Play], Awaitable[None]], free: int | None = 10**12, faults: list[str] | None = None, **flags: object
+) -> None:
+    async def once() -> None:
+        stage = Play(free, {name.replace("__", "."): value for name, value in flags.items()}, faults or [])
+        try:
+            await act(stage)
+        finally:
+            await stage.pool.close()
+
+    asyncio.run(once())
+
+
+def test_the_estimate_is_weights_cache_and_library() -> None:
+    assert NEED > TINY.stat().st_size
+    assert (estimate_bytes(str(TINY), 4096, 4) or 0) >= NEED
+
+
+def test_models_stay_beside_each_other_while_they_fit() -> None:
+    async def act(stage: Play) -> None:
+        for model in "abc":
+            await stage.load(model)
+        assert stage.models == ["a", "b", "c"]
+        first = await stage.load("a")
+        assert (await stage.load("a")) is first, "a loaded model is used again"
+
+    play(act)
+
+
+def test_the_one_unused_longest_makes_room() -> None:
+    async def act(stage: Play) -> None:
+        for model in "abc":
+            await stage.load(model)
+        await stage.load("a")
+        stage.free_bytes = NEED - 1  # one byte short: unloading one worker, which holds 2, is enough
+        await stage.load("d")
+        assert stage.models == ["a", "c", "d"]
+
+    play(act)
+
+
+def test_what_cannot_fit_is_refused_with_numbers_and_nothing_is_unloaded() -> None:
+    async def act(stage: Play) -> None:
+        await stage.load("a")
+        stage.free_bytes = 1000
+        with pytest.raises(OutOfMemory, match="needs about .* MB on cpu, and 0 MB can be had") as caught:
+            await stage.load("b")
+        assert caught.value.extra["needed_bytes"] == NEED and caught.value.extra["free_bytes"] == 1002
+        assert stage.models == ["a"]
+
+    play(act)
+
+
+def test_a_model_in_use_is_never_unloaded() -> None:
+    async def act(stage: Play) -> None:
+        held, _ = await stage.pool.use("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", "a"), TINY)
+        stage.free_bytes = NEED - 1
+        with pytest.raises(OutOfMemory):
+            await stage.load("b")
+        stage.pool.released(held)
+        await stage.load("b")
+        assert stage.models == ["b"]
+
+    play(act)
+
+
+def test_where_nothing_can_be_reckoned_there_is_one_model_at_a_time() -> None:
+    async def act(stage: Play) -> None:
+        await stage.load("a")
+        await stage.load("b")
+        assert stage.models == ["b"]
+
+    play(act, free=None)
+
+
+def test_a_limit_of_the_user_counts_what_is_loaded(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(f"devices: {{cpu: {{memory_limit: {NEED + 1}}}}}")
+
+    async def act(stage: Play) -> None:
+        await stage.load("a")
+        await stage.load("b")
+        assert stage.models == ["b"], "two workers of 2 bytes leave a byte less than is needed"
+
+    play(act, config=str(config))
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("no_memory", OutOfMemory), ("dies_loading", TouchstoneError)])
+def test_a_failed_load_leaves_the_others(fault: str, kind: type[TouchstoneError]) -> None:
+    async def act(stage: Play) -> None:
+        await stage.load("a")
+        with pytest.raises(kind):
+            await stage.load("b")
+        assert stage.models == ["a"] and (await stage.load("a")).worker.alive
+
+    play(act, faults=["ok", fault])
+
+
+def test_an_idle_model_is_unloaded_in_time_and_its_process_is_gone() -> None:
+    async def act(stage: Play) -> None:
+        held = await stage.load("a")
+        async with asyncio.timeout(5):
+            while stage.models:
+                await asyncio.sleep(0.01)
+            while _lives(held.worker.pid):
+                await asyncio.sleep(0.01)
+
+    play(act, text__keep_alive_s=0.05)
+
+
+def test_a_worker_that_died_while_idle_is_replaced() -> None:
+    async def act(stage: Play) -> None:
+        first = await stage.load("a")
+        assert first.worker.pid
+        os.killpg(first.worker.pid, 9)
+        async with asyncio.timeout(5):
+            while first.worker.alive:
+                await asyncio.sleep(0.01)
+        second = await stage.load("a")
+        assert second is not first and second.worker.alive
+
+    play(act)
+
+
+def _lives(pid: int | None) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
