@@ -13,6 +13,7 @@ from backend.types import Event
 PING_S = 15.0
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _COMMENT = b": \n\n"
+_LINE_ENDS = "\x85\u2028\u2029"  # not in this format, but many clients' line readers end a line there
 
 
 def stream(
@@ -57,4 +58,6 @@ async def _with_pings(events: AsyncIterator[Event]) -> AsyncIterator[Event | Non
 
 def _encoded(event: Event) -> bytes:
     data = json.dumps(event.data, ensure_ascii=False, separators=(",", ":"))
+    for character in _LINE_ENDS:
+        data = data.replace(character, f"\\u{ord(character):04x}")
     return f"id: {event.id}\nevent: {event.event}\ndata: {data}\n\n".encode()

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from backend import faults
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
+from backend.engines._stops import Stops
 from backend.errors import ContextLengthExceeded, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.gguf import read_header
 from backend.types import Placement, PlacementPart
@@ -111,13 +112,12 @@ class LlamaSession:
             "min_p": 0.0,  # on by default there, and not among our options
             "repeat_penalty": request.options["repetition_penalty"],
             **{key: request.options[key] for key in ("max_tokens", "temperature", "top_p", "top_k")},
-            "stop": request.options["stop"] or [],
         }
         template: Literal["model", "default"] | None = None
         messages = request.messages
         if messages is None and self._has_template:
             messages = [{"role": "user", "content": request.prompt or ""}]
-        reading = _Stream(emit)
+        reading = _Stream(emit, request.options["stop"])
         if messages is None:
             self._server.handle_completions({**body, "prompt": request.prompt}, reading)
         else:
@@ -130,9 +130,12 @@ class LlamaSession:
 class _Stream:
     """Reads llama.cpp's chunks; returning True from the call stops the generation."""
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: Emit, stop: str | list[str] | None) -> None:
         self._emit = emit
-        self._seen_tokens = 0
+        self._stops = Stops([stop] if isinstance(stop, str) else stop or [])
+        self._shown_tokens = 0
+        self._counted_tokens = 0
+        self._timings: dict[str, Any] = {}
         self._finish = "cancelled"
         self._usage: dict[str, Any] = {}
         self._error: TouchstoneError | None = None
@@ -144,25 +147,39 @@ class _Stream:
         if progress := chunk.get("prompt_progress"):
             done, total = progress["processed"], progress["total"]
             return self._emit("progress", {"phase": "prompt", "done": done, "total": total, "unit": "tokens"})
-        if chunk.get("usage"):
-            self._usage = chunk["usage"]
+        self._usage = chunk.get("usage") or self._usage
+        self._timings = chunk.get("timings") or self._timings
         stop = False
         for choice in chunk.get("choices", ()):
             text = choice.get("text") or (choice.get("delta") or {}).get("content")
             if text:
-                count = int(chunk.get("timings", {}).get("predicted_n", self._seen_tokens + 1))
-                stop = self._emit("token", {"text": text, "count": count - self._seen_tokens})
-                self._seen_tokens = count
-            self._finish = choice.get("finish_reason") or self._finish
+                self._counted_tokens = int(self._timings.get("predicted_n", self._counted_tokens + 1))
+                stop = self._show(self._stops.feed(text))
+            if self._stops.found:
+                self._finish = "stop"
+                return True
+            if choice.get("finish_reason"):
+                self._finish = choice["finish_reason"]
+                stop = self._show(self._stops.rest())
         return stop
 
+    def _show(self, text: str) -> bool:
+        if not text:
+            return False
+        count, self._shown_tokens = self._counted_tokens - self._shown_tokens, self._counted_tokens
+        return self._emit("token", {"text": text, "count": count})
+
     def result(self, template: Literal["model", "default"] | None) -> RunResult:
+        """What was counted: by the last chunk, or where we ended the text, by the one with the last token."""
         if self._error:
             raise self._error
-        counts = {"tokens": self._usage.get("completion_tokens", self._seen_tokens)}
+        counts = {"tokens": self._usage.get("completion_tokens", self._counted_tokens)}
         if self._usage:
             counts["prompt_tokens"] = self._usage["prompt_tokens"]
             counts["cached_tokens"] = self._usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
+        elif self._timings:
+            counts["prompt_tokens"] = self._timings["prompt_n"] + self._timings["cache_n"]
+            counts["cached_tokens"] = self._timings["cache_n"]
         return RunResult(counts, self._finish, template)
 
 
