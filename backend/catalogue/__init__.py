@@ -9,9 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backend.catalogue.entries import Entry, Source, entry_for, own, shipped, slug, suffixes
+from backend.catalogue.added import Added
+from backend.catalogue.entries import Entry, entry_for, own, shipped, slug, suffixes
 from backend.catalogue.files import absent, check, file_bytes
 from backend.catalogue.folders import Folders
+from backend.catalogue.sources import Source
 from backend.errors import Configuration, ModelBroken, ModelNotDownloaded, TouchstoneError, UnknownModel, Validation
 from backend.gguf import how_to_join, is_split_by_hand
 from backend.settings import Settings
@@ -35,7 +37,9 @@ class Catalogue:
         self._settings = settings
         self._schema_for = schema_for
         self._folders = Folders(settings, environ)
-        self._known = {**shipped(settings.models_dir), **own(settings)}
+        self._own = own(settings)
+        self._known = {**shipped(settings.models_dir), **self._own}
+        self.added = Added(settings.models_dir)
         self._checked: dict[Path, tuple[tuple[int, int], ModelBroken | None]] = {}
         self.downloading: set[str] = set()
         self._check_defaults()
@@ -43,6 +47,8 @@ class Catalogue:
     def entries(self) -> dict[str, Entry]:
         """All models by id."""
         entries = dict(self._known)
+        for id_, entry in self.added.entries().items():
+            entries.setdefault(id_, entry)
         taken = {entry.target for entry in entries.values()}
         for file in self._folders.model_files():
             if file not in taken:
@@ -75,7 +81,7 @@ class Catalogue:
             source=str(entry.source) if entry.source else str(entry.target),
             reason=problem.detail if problem else None,
             remedy=problem.remedy if problem else None,
-            default=entry.id in (self._settings.default_models.text, self._settings.default_models.music),
+            default=self.is_default(entry.id),
             options_schema=self._schema_for(entry.task),
         )
 
@@ -109,6 +115,18 @@ class Catalogue:
         if problem := self._problem(entry):
             raise type(problem)(problem.detail, problem.remedy)  # a fresh one: the kept one would gather tracebacks
         return entry.target
+
+    def is_default(self, id_: str) -> bool:
+        """Whether jobs that name no model take this one."""
+        return id_ in (self._settings.default_models.text, self._settings.default_models.music)
+
+    def is_own(self, id_: str) -> bool:
+        """Whether the configuration names it."""
+        return id_ in self._own
+
+    def in_own_folder(self, entry: Entry) -> bool:
+        """Whether its file lies directly in the folder that downloads go to."""
+        return entry.target.parent == self._settings.models_dir
 
     def notices(self) -> list[tuple[str, str, str]]:
         """What a person should know of files in the model folders that are no models: file, detail, remedy."""
@@ -149,7 +167,8 @@ class Catalogue:
         )
         return replace(entry, refusal=refusal)
 
-    def _resolve_path(self, name: str, anywhere: bool) -> Entry:
+    def path_named(self, name: str, anywhere: bool) -> Path:
+        """The path that a caller means, if it is allowed. Raises Validation."""
         if "\0" in name:
             raise Validation("The model's path has a null byte.", "Send an id of /api/models.")
         path = with_home(name) if anywhere else self._settings.models_dir / name
@@ -159,13 +178,19 @@ class Catalogue:
                 "The model's path lies outside the model folders.",
                 "Name a model by its id, or let the configuration name its folder under `model_folders`.",
             )
+        return path
+
+    def no_file(self, name: str) -> UnknownModel:
+        """The refusal for a path with nothing behind it."""
+        return UnknownModel(f"There is no model file {name[:200]!r}.", "Correct the path.", valid=list(self.entries()))
+
+    def _resolve_path(self, name: str, anywhere: bool) -> Entry:
+        path = self.path_named(name, anywhere)
         for entry in self.entries().values():
             if entry.target == path:
                 return entry
         if not path.exists():
-            raise UnknownModel(
-                f"There is no model file {name[:200]!r}.", "Correct the path.", valid=list(self.entries())
-            )
+            raise self.no_file(name)
         entry = _entry_for_path(path, self.entries())
         self._known[entry.id] = entry  # from now on its id names it as well
         return entry

@@ -11,28 +11,12 @@ from typing import Any
 
 import yaml
 
+from backend.catalogue.sources import Source
 from backend.engines import engines
 from backend.errors import Configuration, ModelBroken
 from backend.settings import Settings
 
 DATA = Path(__file__).with_name("models.yaml")
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a model's file comes from; models.yaml tells which fields each kind has."""
-
-    kind: str
-    requirement: str | None = None
-    member: str | None = None
-    url: str | None = None
-    repo: str | None = None
-    revision: str | None = None
-    path: str | None = None
-    download_bytes: int | None = None
-
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.requirement or self.url or self.repo or self.path}"
 
 
 @dataclass(frozen=True)

