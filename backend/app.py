@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from backend import __version__
-from backend.api import devices, docs, generate, guard, health, jobs, models, page, problems, session
+from backend.api import devices, docs, events, generate, guard, health, jobs, models, page, problems, session, sse
 from backend.manager import ModelManager
 
-ROUTERS = (health, devices, models, generate, jobs, session, docs)
+ROUTERS = (health, devices, models, generate, jobs, events, session, docs)
 
 
 def create_app(manager: ModelManager) -> FastAPI:
@@ -21,6 +21,7 @@ def create_app(manager: ModelManager) -> FastAPI:
         redoc_url=None,
     )
     app.state.manager = manager
+    app.state.streams = sse.Streams(manager.settings.server.follower_limit)
     for module in ROUTERS:
         app.include_router(module.router)
     page.install(app)

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from backend import errors
 from backend.errors import TouchstoneError
+from backend.feed import Feed
 from backend.jobs import LiveJob, stored_view, without_text
+from backend.moments import moment
 from backend.problems import problem_of
 from backend.store import Row, Store
 from backend.types import ACTIVE, TERMINAL, Event, JobStatus
@@ -26,8 +28,9 @@ Work = Coroutine[Any, Any, None]
 class JobBook:
     """Keeps every accepted job until it ends, and finds the ended ones."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, feed: Feed | None = None) -> None:
         self._store = store
+        self.feed = feed or Feed()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._flusher: asyncio.Task[None] | None = None
         self.live: dict[str, LiveJob] = {}
@@ -38,7 +41,7 @@ class JobBook:
         await self._store.open()
         queued = []
         for row in reversed(await self._store.jobs(statuses=ACTIVE, limit=1_000_000)):
-            job = LiveJob(self._store, row, await self._store.events(row["id"]))
+            job = LiveJob(self._store, row, await self._store.events(row["id"]), self._tell)
             if row["status"] == "queued":
                 self.live[job.id] = job
                 queued.append(job)
@@ -60,13 +63,14 @@ class JobBook:
             self._flusher.cancel()
         for job in self.live.values():
             job.abandon()
+        self.feed.close()
         await self._flush()
         await self._store.close()
 
     async def add(self, row: Row) -> LiveJob:
         """Accepts a job: durable first. Raises DiskFull or Internal."""
         await self._store.add(row)
-        job = LiveJob(self._store, row)
+        job = LiveJob(self._store, row, tell=self._tell)
         self.live[job.id] = job
         await job.emit("queued", {"position": self.count("queued")})
         return job
@@ -95,8 +99,7 @@ class JobBook:
 
     async def with_key(self, key: str, request_hash: str) -> str | None:
         """The job made with this Idempotency-Key within a day. Raises Validation if its request was another."""
-        since = (datetime.now(UTC) - KEY_LIFE).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        row = await self._store.by_key(key, since)
+        row = await self._store.by_key(key, moment(KEY_LIFE))
         if row is None:
             return None
         if row["request_hash"] != request_hash:
@@ -136,6 +139,9 @@ class JobBook:
         await self._row(job_id)
         await self._store.delete(job_id)
         self.live.pop(job_id, None)
+
+    def _tell(self, event: Event) -> None:
+        self.feed.publish(event.event, event.data)
 
     async def _row(self, job_id: str) -> Row:
         row = await self._store.job(job_id)

@@ -12,17 +12,20 @@ import logging
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
+from datetime import timedelta
 from typing import Any
 
-from backend import children, errors
+from backend import children, errors, maintenance
 from backend.admission import admitted
 from backend.book import JobBook
 from backend.catalogue import Catalogue
 from backend.datafolder import BEAT_S, DataFolder
 from backend.devices import backends
+from backend.feed import Feed
 from backend.jobs import LiveJob, new_row
 from backend.lanes import Lane
+from backend.moments import moment
 from backend.pool import Pool
 from backend.probes import Probes
 from backend.quarantine import Quarantine
@@ -30,21 +33,29 @@ from backend.requests import GenerateRequest, options_schema, served_tasks
 from backend.resolving import Resolution, resolve, unreachable
 from backend.running import Run
 from backend.settings import Settings, load_settings
+from backend.sleepwatch import SleepWatch
 from backend.store import Store
 from backend.types import Device, Event, Hardware, Model
 
 log = logging.getLogger(__name__)
+SWEEP_S = 3600.0
 
 
 class Core:
     """Owns everything. `start` and `stop` belong to one event loop; all other methods run on it."""
 
-    def __init__(self, settings: Settings | None = None, spawn: children.Spawn = children.spawn) -> None:
+    def __init__(
+        self, settings: Settings | None = None, spawn: children.Spawn = children.spawn, sleep: SleepWatch | None = None
+    ) -> None:
         self.settings = settings or load_settings()
         self.catalogue = Catalogue(self.settings, lambda task: options_schema(task, self.settings.text.max_tokens))
         self.folder = DataFolder(self.settings.data_dir)
-        self.book = JobBook(Store(self.settings.data_dir / "jobs.sqlite3"))
-        self._pythons = {"base": sys.executable}
+        self.feed = Feed()
+        self._store = Store(self.settings.data_dir / "jobs.sqlite3")
+        self.book = JobBook(self._store, self.feed)
+        self._sleep = sleep or SleepWatch()
+        own = {name: str(rules.python) for name, rules in self.settings.runtimes.items() if rules.python}
+        self._pythons = {"base": sys.executable, **own}
         self._spawn = spawn
         self._lanes: dict[str, Lane] = {}
         self._loading: dict[str, asyncio.Lock] = {}
@@ -60,7 +71,9 @@ class Core:
         """
         self.folder.take()
         supervision = self.settings.supervision
-        self.probes = Probes(self._pythons, supervision.probe_s, self._spawn, self.lane)
+        self.probes = Probes(
+            self._pythons, supervision.probe_s, self._spawn, self.lane, self._tell_device, self._enabled
+        )
         self.pool = Pool(self.settings, self._pythons, self._spawn)
         try:
             for job in await self.book.open():
@@ -70,6 +83,8 @@ class Core:
             raise
         self._in_background(self.probes.round())
         self._in_background(self._beat())
+        self._in_background(self._sweep())
+        self._in_background(self._preload())
 
     async def stop(self) -> None:
         """Interrupts running jobs, ends all children and gives the folder back; takes a few seconds at most."""
@@ -194,11 +209,14 @@ class Core:
             return
         self.book.conduct(job, run.drive(), run.note_receipt)
 
+    def _enabled(self, id_: str) -> bool:
+        rules = self.settings.devices.get(id_)
+        return rules is None or rules.enabled
+
     def _allowed(self, device: Device) -> Device:
         if banned := self.quarantine.models(device.id):
             device = replace(device, quarantined_models=banned)
-        rules = self.settings.devices.get(device.id)
-        if rules is None or rules.enabled:
+        if self._enabled(device.id):
             return device
         reason, remedy = f"devices.{device.id}.enabled is false in the settings.", "Set it to true in config.yaml."
         return replace(device, state="unavailable", reason=reason, remedy=remedy)
@@ -211,7 +229,37 @@ class Core:
     async def _beat(self) -> None:
         while True:
             self.folder.beat()
+            if slept_s := self._sleep.slept_s():
+                log.warning("the machine slept; devices are proved again", extra={"seconds": round(slept_s)})
+                self.refresh()
             await asyncio.sleep(BEAT_S)
+
+    async def _sweep(self) -> None:
+        """Forgets what is older or more than the settings keep."""
+        storage = self.settings.storage
+        while True:
+            try:
+                gone = await self._store.sweep(moment(timedelta(days=storage.keep_days)), storage.keep_bytes)
+            except errors.TouchstoneError as error:
+                self.book.trouble = error
+            else:
+                if gone:
+                    log.info("old jobs forgotten", extra={"jobs": gone})
+            await asyncio.sleep(SWEEP_S)
+
+    async def _preload(self) -> None:
+        """Loads what the settings want loaded from the start; a failure stands in the history like any other."""
+        await self.probes.settled()
+        for model in self.settings.preload:
+            try:
+                job = await maintenance.load(self, model, "auto", None, "preload")
+            except errors.TouchstoneError as error:
+                log.error("preload failed", extra={"model": model, "code": error.code, "detail": error.detail})
+            else:
+                await job.ended.wait()
+
+    def _tell_device(self, device: Device) -> None:
+        self.feed.publish("device", asdict(self._allowed(device)))
 
 
 async def _fail(error: errors.TouchstoneError) -> None:

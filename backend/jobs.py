@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -34,9 +34,15 @@ def new_id() -> str:
 class LiveJob:
     """A job that this server process has accepted and not yet ended. Used from the manager's event loop only."""
 
-    def __init__(self, store: Store, row: Row, past: list[Event] | None = None) -> None:
-        """`past` are the stored events of a job that an earlier server accepted; ids then begin after its reserve."""
+    def __init__(
+        self, store: Store, row: Row, past: list[Event] | None = None, tell: Callable[[Event], None] = lambda _: None
+    ) -> None:
+        """`past` are the stored events of a job that an earlier server accepted; ids then begin after its reserve.
+
+        `tell` is called with each new event once it may be seen.
+        """
         self._store = store
+        self._tell = tell
         self._row = row
         self._reserved: int = row["reserved"]
         self._ids = itertools.count(1 if past is None else self._reserved + 1)
@@ -105,9 +111,15 @@ class LiveJob:
             self._text.clear()
         await self._append(self._made(event, data))
 
+    def moved(self, position: int, expected_s: float | None) -> None:
+        """Notes the place in the queue; a waiting job has few events, so their ids are always reserved."""
+        self.progress = Progress("queue", 0, position, "jobs", expected_s)
+        self._show(self._made("progress", asdict(self.progress)))
+
     async def advance(self, status: JobStatus, data: dict[str, Any]) -> None:
         """Enters `queued`, `loading` or `running`, durably."""
         self._row["status"] = status
+        self.progress = None
         if status != "queued" and not self._row["started_at"]:
             self._row["started_at"] = utc_now()
         await self._append(self._made(status, data))
@@ -135,9 +147,8 @@ class LiveJob:
             event = Event(event.id, status, {"job_id": self.id, "at": event.data["at"], **asdict(self.error)})
         else:
             self._written += 1
-        self.events.append(event)
         self.ended.set()
-        self._wake()
+        self._show(event)
 
     async def flush(self, fields: Row | None = None, last: Event | None = None) -> None:
         """Writes the events not yet written, with changes of the job itself. Raises DiskFull or Internal."""
@@ -193,8 +204,12 @@ class LiveJob:
         while event.id > self._reserved:
             await self._store.update(self.id, {"reserved": self._reserved + ID_BLOCK})
             self._reserved += ID_BLOCK
+        self._show(event)
+
+    def _show(self, event: Event) -> None:
         self.events.append(event)
         self._wake()
+        self._tell(event)
 
     def _wake(self) -> None:
         for follower in self._followers:

@@ -11,6 +11,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from dataclasses import dataclass
 
+# Called with the position (1 comes next) and the seconds until the turn, None before any turn was measured.
+OnPosition = Callable[[int, float | None], None]
+TOLD = 20  # who waits further behind is told once, and then when it comes nearer
+_SMOOTHING = 0.3
+
 
 @dataclass(eq=False)
 class _Ticket:
@@ -19,7 +24,9 @@ class _Ticket:
     caller: str
     share: Hashable | None
     slots: int
+    on_position: OnPosition
     turn: asyncio.Future[None]
+    told: int = 0  # the position it was last told
 
 
 class Lane:
@@ -29,6 +36,7 @@ class Lane:
         self.hardware_id = hardware_id
         self._waiting: dict[str, deque[_Ticket]] = {}  # by caller, in the order in which callers come next
         self._holders: list[_Ticket] = []
+        self._mean_turn_s: float | None = None
 
     def __len__(self) -> int:
         return sum(len(queue) for queue in self._waiting.values())
@@ -42,24 +50,27 @@ class Lane:
     async def turn(
         self,
         caller: str,
-        on_position: Callable[[int], None] = lambda _: None,
+        on_position: OnPosition = lambda position, expected_s: None,
         share: Hashable | None = None,
         slots: int = 1,
     ) -> AsyncIterator[None]:
         """Waits for a turn and holds it. Cancelling the wait gives the place up."""
-        ticket = _Ticket(caller, share, slots, asyncio.get_running_loop().create_future())
+        clock = asyncio.get_running_loop().time
+        ticket = _Ticket(caller, share, slots, on_position, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(caller, deque()).append(ticket)
         self._admit()
         if ticket not in self._holders:
-            on_position(self._position(ticket))
+            self._tell(ticket, self._order().index(ticket) + 1)
             try:
                 await ticket.turn
             except asyncio.CancelledError:
                 self._withdraw(ticket)
                 raise
+        began = clock()
         try:
             yield
         finally:
+            self._measure(clock() - began)
             self._withdraw(ticket)
 
     def _admit(self) -> None:
@@ -91,15 +102,22 @@ class Lane:
             if not queue:
                 del self._waiting[ticket.caller]
         self._admit()
+        for position, waiting in enumerate(self._order()[:TOLD], 1):
+            if waiting.told != position:
+                self._tell(waiting, position)
 
-    def _position(self, wanted: _Ticket) -> int:
-        """1 for the one that comes next, by the order in which turns will be given."""
+    def _tell(self, ticket: _Ticket, position: int) -> None:
+        ticket.told = position
+        at_once = ticket.slots if ticket.share is not None else 1
+        expected_s = None if self._mean_turn_s is None else self._mean_turn_s * -(-position // at_once)
+        ticket.on_position(position, expected_s)
+
+    def _measure(self, seconds: float) -> None:
+        mean = self._mean_turn_s
+        self._mean_turn_s = seconds if mean is None else mean + _SMOOTHING * (seconds - mean)
+
+    def _order(self) -> list[_Ticket]:
+        """Those who wait, in the order in which turns will be given: callers in rounds."""
         queues = [list(queue) for queue in self._waiting.values()]
-        ahead = 0
-        for round_number in range(max(map(len, queues), default=0)):
-            for queue in queues:
-                if round_number < len(queue):
-                    ahead += 1
-                    if queue[round_number] is wanted:
-                        return ahead
-        return ahead
+        rounds = range(max(map(len, queues), default=0))
+        return [queue[number] for number in rounds for queue in queues if number < len(queue)]

@@ -27,12 +27,20 @@ class Probes:
     """Keeps the known devices. `lane_of` gives the lane of a hardware id, so that no probe meets a running job."""
 
     def __init__(
-        self, pythons: Mapping[str, str], limit_s: float, spawn: Spawn, lane_of: Callable[[str], Lane]
+        self,
+        pythons: Mapping[str, str],
+        limit_s: float,
+        spawn: Spawn,
+        lane_of: Callable[[str], Lane],
+        on_change: Callable[[Device], None] = lambda _: None,
+        wanted: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._pythons = pythons
         self._limit_s = limit_s
         self._spawn = spawn
         self._lane_of = lane_of
+        self._on_change = on_change
+        self._wanted = wanted
         self._places = asyncio.Semaphore(AT_ONCE)
         self._running = 0
         self._idle = asyncio.Event()  # not before the first round
@@ -76,14 +84,14 @@ class Probes:
             for name in reachable(runtime):
                 id_ = device_id(backends()[name], 0)
                 if only in (None, id_):
-                    self.devices[id_] = _refused(_probing(id_, runtime), frames, trouble)
+                    self._set(_refused(_probing(id_, runtime), frames, trouble))
             return
         async with asyncio.TaskGroup() as group:
             for fields in listed:
                 backend = backends()[fields.pop("backend")]
                 found = Found(**fields)
                 id_ = device_id(backend, found.index)
-                if only in (None, id_):
+                if only in (None, id_) and self._wanted(id_):
                     group.create_task(self._device(id_, backend.name, runtime, found))
 
     async def _device(self, id_: str, backend: str, runtime: str, found: Found) -> None:
@@ -97,11 +105,15 @@ class Probes:
                 memory_bytes=found.memory_bytes,
                 memory_free_bytes=found.memory_free_bytes,
             )
-            self.devices[id_] = device
+            self._set(device)
             frames, trouble = await self._child(runtime, ["prove", backend, str(found.index), runtime])
-            self.devices[id_] = _judged(device, frames, trouble)
+            self._set(_judged(device, frames, trouble))
             if found.hardware_id:
                 self._note_hardware(found)
+
+    def _set(self, device: Device) -> None:
+        self.devices[device.id] = device
+        self._on_change(device)
 
     def _note_hardware(self, found: Found) -> None:
         assert found.hardware_id
@@ -112,7 +124,11 @@ class Probes:
 
     async def _child(self, runtime: str, arguments: list[str]) -> tuple[list[Header], str | None]:
         """Runs one probe child; returns its frames, and in words how it failed if it did."""
-        child = Child(self._spawn(self._pythons[runtime], ["probe", *arguments]), asyncio.get_running_loop())
+        try:
+            process = self._spawn(self._pythons[runtime], ["probe", *arguments])
+        except OSError as error:
+            return [], f"its interpreter {self._pythons[runtime]} cannot be started ({error.strerror})"
+        child = Child(process, asyncio.get_running_loop())
         frames: list[Header] = []
         try:
             async with asyncio.timeout(self._limit_s):

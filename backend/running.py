@@ -158,7 +158,7 @@ class Run:
     async def _turn(self, lane: Lane, key: WorkerKey) -> AsyncIterator[None]:
         """Holds the lane, with other jobs of the same model where the engine can; a cancel gives the place up."""
         share = key if engines()[key.engine].batches else None
-        turn = lane.turn(self._job.caller, share=share, slots=self._around.slots)
+        turn = lane.turn(self._job.caller, self._job.moved, share, self._around.slots)
         await self._unless_cancelled(turn.__aenter__())
         try:
             yield

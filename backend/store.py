@@ -40,6 +40,8 @@ _COLUMNS = (
     "id task model status created_at started_at ended_at caller request output error receipt reserved "
     "idempotency_key request_hash"
 ).split()
+_ENDED = "status NOT IN ('queued', 'loading', 'running')"
+SWEEP_AT_ONCE = 100
 _JSON = ("request", "output", "error", "receipt")
 
 
@@ -123,6 +125,33 @@ class Store:
         """Forgets a job and its events."""
         await self._write([("DELETE FROM jobs WHERE id = ?", [job_id])])
 
+    async def sweep(self, before: str, keep_bytes: int) -> int:
+        """Forgets ended jobs that ended before that moment, and the oldest ones beyond the size; returns how many."""
+
+        def work() -> int:
+            with self._db:
+                gone = self._db.execute(f"DELETE FROM jobs WHERE {_ENDED} AND ended_at < ?", [before]).rowcount
+            while self._bytes() > keep_bytes:
+                with self._db:
+                    oldest = f"SELECT seq FROM jobs WHERE {_ENDED} ORDER BY seq LIMIT {SWEEP_AT_ONCE}"
+                    swept = self._db.execute(f"DELETE FROM jobs WHERE seq IN ({oldest})").rowcount
+                gone += swept
+                if not swept:
+                    break
+            if gone:
+                self._db.executescript("PRAGMA incremental_vacuum")  # `execute` would take one step, which is one page
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return gone
+
+        return await self._do(work)
+
+    def _bytes(self) -> int:
+        """What the rows take, without the pages that are free for new ones."""
+        pages, free, size = (
+            self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+        )
+        return int((pages - free) * size)
+
     async def _read(self, sql: str, values: list[Any]) -> list[Row]:
         def read() -> list[Row]:
             cursor = self._db.execute(sql, values)
@@ -147,6 +176,7 @@ class Store:
 
     def _open(self) -> None:
         self._db = sqlite3.connect(self.path, check_same_thread=True)
+        self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # takes effect while the file is new
         mode = self._db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise Configuration(

@@ -87,7 +87,10 @@ def test_positions_count_in_the_order_of_turns() -> None:
         lane, positions = Lane("x"), dict[str, int]()
 
         async def take(name: str) -> None:
-            async with lane.turn(name[0], lambda position: positions.__setitem__(name, position)):
+            def note(position: int, expected_s: float | None) -> None:
+                positions.setdefault(name, position)
+
+            async with lane.turn(name[0], note):
                 pass
 
         async with lane.turn("holder"):
@@ -134,3 +137,25 @@ def test_another_model_is_not_overtaken_for_ever() -> None:
         return order
 
     assert asyncio.run(play()) == ["a", "b", "c", "d", "e"]
+
+
+def test_who_waits_is_told_when_it_moves_and_how_long_it_may_take() -> None:
+    async def play() -> list[tuple[int, float | None]]:
+        lane, told = Lane("x"), list[tuple[int, float | None]]()
+
+        async def take(name: str) -> None:
+            async with lane.turn(name):
+                await asyncio.sleep(0.02)
+
+        async def watch() -> None:
+            async with lane.turn("watcher", lambda position, expected_s: told.append((position, expected_s))):
+                pass
+
+        others = [asyncio.create_task(take(name)) for name in "abc"]
+        await asyncio.sleep(0)
+        await asyncio.gather(watch(), *others)
+        return told
+
+    told = asyncio.run(play())
+    assert [position for position, _ in told] == [3, 2, 1]
+    assert told[0][1] is None and all(expected and expected > 0 for _, expected in told[1:])

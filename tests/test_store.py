@@ -69,7 +69,8 @@ def test_pages_are_newest_first_and_do_not_overlap(tmp_path: Path) -> None:
         second = await store.jobs(limit=9, before=first[-1]["id"])
         assert [row["id"] for row in first + second] == [row["id"] for row in reversed(rows)]
         assert {row["task"] for row in await store.jobs(task="load")} == {"load"}
-        assert await store.jobs(before="unknown") == []
+        await store.delete(first[-1]["id"])
+        assert await store.jobs(limit=9, before=first[-1]["id"]) == second, "the page goes on where it was"
         assert await store.jobs(statuses=["done"]) == []
 
     use(tmp_path, play)
@@ -105,5 +106,28 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
             await store.add(later)
         assert await store.job(row["id"])
         assert await store.job(later["id"]) is None
+
+    use(tmp_path, play)
+
+
+def test_the_sweep_forgets_by_age_and_by_size_but_never_what_lives(tmp_path: Path) -> None:
+    rows = [{**new_row("text", "m", {"prompt": "x" * 50_000}, "c"), "status": "done"} for _ in range(300)]
+    for number, row in enumerate(rows):
+        row["ended_at"] = f"2026-01-{1 + number // 30:02}T00:00:00.000Z"
+    alive = new_row("text", "m", {"prompt": "y" * 50_000}, "c")
+
+    async def play(store: Store) -> None:
+        for row in [alive, *rows]:
+            await store.add(row)
+        before = store.path.stat().st_size
+        assert await store.sweep("2026-01-03T00:00:00.000Z", 10**9) == 60
+        left = await store.jobs(limit=1000)
+        assert len(left) == 241 and left[-1]["id"] == alive["id"]
+        assert await store.sweep("2020", 5_000_000) >= 140
+        left = await store.jobs(limit=1000)
+        assert left[0]["id"] == rows[-1]["id"] and left[-1]["id"] == alive["id"]
+        assert store.path.stat().st_size < before / 2, "the file gives the space back"
+        assert await store.sweep("2020", 1) == len(left) - 1
+        assert [row["id"] for row in await store.jobs()] == [alive["id"]]
 
     use(tmp_path, play)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from backend.api.problems import PROBLEM
+from backend.api.sse import Streams
 from backend.errors import Validation
 from backend.manager import ModelManager
 
@@ -39,6 +40,12 @@ def _after(request: Request) -> int:
     return int(text)
 
 
+def _streams(request: Request) -> Streams:
+    streams: Streams = request.app.state.streams
+    return streams
+
+
+OpenStreams = Annotated[Streams, Depends(_streams)]
 Manager = Annotated[ModelManager, Depends(_manager)]
 Caller = Annotated[str, Depends(_caller)]
 RespondAsync = Annotated[bool, Depends(_respond_async)]

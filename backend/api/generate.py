@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 
-from backend.api import sse
-from backend.api.deps import Caller, Manager, RespondAsync, events_or, problems
+from backend.api.deps import Caller, Manager, OpenStreams, RespondAsync, events_or, problems
 from backend.api.jobs import accepted
 from backend.api.problems import respond, respond_problem
+from backend.api.sse import EventStream, Streams
 from backend.errors import Interrupted, TouchstoneError, Validation
 from backend.jobs import LiveJob
 from backend.manager import ModelManager
@@ -36,26 +36,29 @@ async def generate(
     request: Request,
     manager: Manager,
     caller: Caller,
+    streams: OpenStreams,
     respond_async: RespondAsync,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> Response:
     """Generates on the device asked for. Leaving a waiting or streaming request cancels the job."""
     if body.stream and respond_async:
         raise Validation("stream and Prefer: respond-async exclude each other.", "Leave one of the two out.")
+    if body.stream:
+        streams.check()  # before there is a job that nobody could follow
     job = await manager.submit(body, caller, idempotency_key)
     if isinstance(job, str):
-        return await _known(manager, job, body.stream, respond_async)
+        return await _known(manager, job, streams if body.stream else None, respond_async)
     if respond_async:
         return accepted(job)
     if body.stream:
-        return sse.stream(job.follow(), _headers(job.id), job.cancelling.set)
+        return EventStream(streams, job.follow(), _headers(job.id), job.cancelling.set)
     if not await _ended(job, request):
         job.cancelling.set()
     await job.ended.wait()
     return _answer(job.view())
 
 
-async def _known(manager: ModelManager, job_id: str, stream: bool, respond_async: bool) -> Response:
+async def _known(manager: ModelManager, job_id: str, streams: Streams | None, respond_async: bool) -> Response:
     """The answer to a repeated Idempotency-Key: the same job, which the repeat does not own and so never cancels."""
     if respond_async:
         return JSONResponse(
@@ -63,8 +66,8 @@ async def _known(manager: ModelManager, job_id: str, stream: bool, respond_async
         )
     events = await manager.follow(job_id)
     assert events is not None, "after nothing there is always an event to come"
-    if stream:
-        return sse.stream(events, _headers(job_id))
+    if streams:
+        return EventStream(streams, events, _headers(job_id))
     async for _ in events:
         pass
     return _answer(await manager.book.view(job_id))

@@ -8,8 +8,8 @@ from typing import Annotated, Any, get_args
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
-from backend.api import sse
-from backend.api.deps import After, Caller, Manager, events_or, problems
+from backend.api.deps import After, Caller, Manager, OpenStreams, events_or, problems
+from backend.api.sse import EventStream
 from backend.errors import Validation
 from backend.jobs import LiveJob
 from backend.requests import Name, Strict
@@ -56,14 +56,14 @@ async def read_job(job_id: str, manager: Manager) -> JSONResponse:
 @router.get(
     "/{job_id}/events",
     response_class=Response,
-    responses={200: events_or(), 204: {"description": "The end was seen"}, **problems()},
+    responses={200: events_or(), 204: {"description": "The end was seen"}, **problems(429)},
 )
-async def follow_job(job_id: str, manager: Manager, after: After) -> Response:
+async def follow_job(job_id: str, manager: Manager, streams: OpenStreams, after: After) -> Response:
     """The job's events as SSE, from `Last-Event-ID` or `?after=`; leaving never cancels."""
     events = await manager.follow(job_id, after)
     if events is None:
         return Response(status_code=204)
-    return sse.stream(events, {"X-Job-Id": job_id})
+    return EventStream(streams, events, {"X-Job-Id": job_id})
 
 
 @router.post("/{job_id}/cancel", status_code=202, response_model=Job, responses=problems(409))

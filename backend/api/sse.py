@@ -7,7 +7,9 @@ import json
 from collections.abc import AsyncIterator, Callable
 
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from backend.errors import QueueFull
 from backend.types import Event
 
 PING_S = 15.0
@@ -16,23 +18,51 @@ _COMMENT = b": \n\n"
 _LINE_ENDS = "\x85\u2028\u2029"  # not in this format, but many clients' line readers end a line there
 
 
-def stream(
-    events: AsyncIterator[Event], headers: dict[str, str], on_leave: Callable[[], None] | None = None
-) -> StreamingResponse:
-    """The events as an SSE answer; `on_leave` is called if the client goes before the last one."""
-    return StreamingResponse(_bytes(events, on_leave), media_type="text/event-stream", headers={**HEADERS, **headers})
+class Streams:
+    """Counts the open streams, so that followers cannot use the server up."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.open = 0
+
+    def check(self) -> None:
+        """Refuses one too many. Raises QueueFull."""
+        if self.open >= self._limit:
+            detail = f"{self.open} event streams are open, which is the limit."
+            raise QueueFull(detail, "Close some, or raise server.follower_limit.", retry_after_s=5)
 
 
-async def _bytes(events: AsyncIterator[Event], on_leave: Callable[[], None] | None) -> AsyncIterator[bytes]:
-    whole = False
-    try:
+class EventStream(StreamingResponse):
+    """Events as an SSE answer; `on_leave` is called if the client goes before the last one, or before the first."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        events: AsyncIterator[Event],
+        headers: dict[str, str] | None = None,
+        on_leave: Callable[[], None] | None = None,
+    ) -> None:
+        streams.check()
+        self._streams = streams
+        self._on_leave = on_leave
+        self._whole = False
+        super().__init__(self._bytes(events), media_type="text/event-stream", headers={**HEADERS, **(headers or {})})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends, and notes the end, however it comes."""
+        self._streams.open += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.open -= 1
+            if self._on_leave and not self._whole:
+                self._on_leave()
+
+    async def _bytes(self, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
         yield _COMMENT
         async for event in _with_pings(events):
             yield _encoded(event) if event else _COMMENT
-        whole = True
-    finally:
-        if on_leave and not whole:
-            on_leave()
+        self._whole = True
 
 
 async def _with_pings(events: AsyncIterator[Event]) -> AsyncIterator[Event | None]:

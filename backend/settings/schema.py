@@ -109,6 +109,8 @@ class Storage:
     """Where everything lies that the service writes."""
 
     data_dir: Location = Path("data")
+    keep_days: Seconds = 90
+    keep_bytes: Size = 1_000_000_000
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
@@ -157,6 +159,7 @@ class Settings:
     default_models: DefaultModels = field(default_factory=DefaultModels)
     models: dict[ModelId, OwnModel] = field(default_factory=dict)
     model_folders: list[Location] = field(default_factory=list)
+    preload: list[ModelId] = field(default_factory=list)
     devices: dict[DeviceId, DeviceRules] = field(default_factory=dict)
     runtimes: dict[RuntimeName, RuntimeRules] = field(default_factory=dict)
     server: Server = field(default_factory=Server)
