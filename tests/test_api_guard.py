@@ -272,7 +272,7 @@ def test_health_tells_strangers_no_problems(guarded: Server) -> None:
     ],
 )
 def test_a_wrong_token_is_refused(guarded: Server, sent: str) -> None:
-    refused(guarded.http.get("/api/jobs", headers={"Authorization": sent.encode("latin-1")}), 401, "unauthorized")
+    refused(guarded.http.get("/api/jobs", headers={b"Authorization": sent.encode("latin-1")}), 401, "unauthorized")
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
