@@ -18,6 +18,7 @@ from backend.manager import ModelManager
 from backend.reports import device_list
 from backend.requests import parse_request
 from backend.settings import Settings
+from backend.token_file import token_for_calls
 from backend.types import Event
 
 CALLER = "command line"
@@ -39,8 +40,8 @@ async def connect(settings: Settings) -> AsyncIterator[Client]:
     url = await running_server(settings)
     if url:
         headers = {"X-Client-Id": CALLER}
-        if settings.server.token:
-            headers["Authorization"] = f"Bearer {settings.server.token}"
+        if token := token_for_calls(settings):
+            headers["Authorization"] = f"Bearer {token}"
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=None, trust_env=False) as http:
             yield Remote(http)
         return

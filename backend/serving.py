@@ -16,14 +16,21 @@ from backend import __version__
 from backend.app import create_app
 from backend.errors import Configuration
 from backend.manager import ModelManager
-from backend.settings import Settings, check_exposure
+from backend.settings import Settings, check_exposure, is_loopback
+from backend.token_file import with_own_token
 
 GRACE_S = 3
 _PORTS_TRIED = 50
 
 
-async def serve(settings: Settings, say: Callable[[str], None]) -> None:
-    """Serves until SIGINT or SIGTERM. `say` gets the first line, once the server listens. Raises Configuration."""
+async def serve(settings: Settings, say: Callable[[str], None], container: bool = False) -> None:
+    """Serves until SIGINT or SIGTERM. `say` gets the first line, once the server listens. Raises Configuration.
+
+    In a container, whose own loopback nobody outside can reach, a token is made where one is needed and missing.
+    """
+    made = container and settings.server.token is None and not is_loopback(settings.server.host)
+    if made:
+        settings = with_own_token(settings)
     check_exposure(settings)
     listening = bind(settings.server.host, settings.server.port)
     try:
@@ -45,7 +52,11 @@ async def serve(settings: Settings, say: Callable[[str], None]) -> None:
 
     def listens() -> None:
         manager.folder.beat(url)
-        say(f"Touchstone {__version__} listening on {url}")
+        lines = [f"Touchstone {__version__} listening on {url}"]
+        if made:  # localhost: the browser of this machine, at the port that is published
+            port = settings.server.port or url.rpartition(":")[2]
+            lines.append(f"Open http://localhost:{port}/#token={settings.server.token}")
+        say("\n".join(lines))
 
     server.on_listening = listens
     stopping = asyncio.Event()

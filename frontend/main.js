@@ -13,7 +13,7 @@ import { JobView } from "./job-view.js";
 import { modelsFor, showModels, showModelState } from "./model-picker.js";
 import { chosenOptions, showOptionCount, showOptions } from "./options-form.js";
 import { save, settings, shownJob } from "./settings.js";
-import { askForToken } from "./token-form.js";
+import { askForToken, takeTokenFromAddress } from "./token-form.js";
 
 /**
  * @typedef {import("./types.js").DeviceList} DeviceList
@@ -143,5 +143,7 @@ refresh.addEventListener("click", async () => {
 if (/Mac|iP(hone|ad)/.test(navigator.userAgent)) byId("send-key", HTMLElement).textContent = "⌘ Enter";
 fallback.value = settings.fallback;
 prompt.value = settings.prompt;
+addEventListener("hashchange", async () => { if (await takeTokenFromAddress()) load(); });
+await takeTokenFromAddress();
 watchHealth(load);
 load();

@@ -24,3 +24,15 @@ export function askForToken(onOpen) {
     onOpen();
   };
 }
+
+/**
+ * A container prints an address that ends in #token=…: the page opens with it and takes it out of the address.
+ * @returns {Promise<boolean>} whether there was one
+ */
+export async function takeTokenFromAddress() {
+  const token = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (token === null) return false;
+  history.replaceState(null, "", location.pathname + location.search);
+  try { await api.openSession(token); } catch { /* the form asks for the right one */ }
+  return true;
+}

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from backend.bar import Bar
 from backend.settings import ROOT
 from backend.types import Progress
-from backend.verbs.models import Bar, table
+from backend.verbs.models import table
 from tests.service import Server
 from tests.test_gguf import gguf
 

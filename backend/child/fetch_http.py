@@ -31,7 +31,7 @@ from backend.gguf.kinds import check_kind
 
 _CHUNK_BYTES = 1 << 20
 _HEAD_BYTES = 512  # enough to tell a web page, a pointer, a pickle
-_TRIES = 5  # without a single new byte
+_FIRST_TRIES, _LATER_TRIES = 4, 8  # without a single new byte: quick words at first, patience once much has come
 _WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -124,9 +124,10 @@ class Transfer:
             except Transient as trouble:
                 came = self._part.size != before
                 pieced, failures = pieced or came, 1 if came else failures + 1
-                wait_s = _WAIT_S * 2**failures * random.uniform(0.5, 1.0)
+                wait_s = min(_WAIT_S * 2**failures, _LONGEST_WAIT_S) * random.uniform(0.5, 1.0)
                 wait_s = wait_s if trouble.wait_s is None else trouble.wait_s
-                if failures >= _TRIES or wait_s > _LONGEST_WAIT_S:
+                tries = _LATER_TRIES if self._part.size else _FIRST_TRIES
+                if failures >= tries or wait_s > _LONGEST_WAIT_S:
                     raise trouble.refused from trouble
                 self._report.progress("retry", self._part.size, self._total)
                 self._sleep(wait_s)
@@ -243,8 +244,9 @@ class Transfer:
         """Checks the whole file and gives it its name."""
         facts = self._part.facts()
         found, size = self._part.digest.hexdigest(), self._part.size
-        if facts and facts.sha256 not in (None, found):
-            raise self._broken(f"has the SHA-256 {found} instead of {facts.sha256}; it was thrown away")
+        wanted = self._order.sha256 or (facts.sha256 if facts else None)  # a part may stem from an order without one
+        if wanted not in (None, found):
+            raise self._broken(f"has the SHA-256 {found} instead of {wanted}; it was thrown away")
         try:
             read_header(self._part.file)
         except ModelBroken as broken:

@@ -84,10 +84,8 @@ class Net:
     def turned(self, request: urllib.request.Request, headers: Message, url: str) -> urllib.request.Request:
         """The request that follows a redirect. Raises Refused."""
         parts = urllib.parse.urlsplit(url)
-        try:
-            check_scheme(parts.scheme, parts.hostname or "")
-        except Refused:
-            raise _led_away(f"from {request.host} to an address that is not https ({parts.scheme}://…)") from None
+        if parts.scheme != "https" and (request.type, parts.scheme) != ("http", "http"):
+            raise _led_away(f"from {request.host} to an address that is not https ({parts.scheme}://…)")
         self._check(inwardness(parts.hostname or ""))
         self._redirected = True
         self._seen(headers)

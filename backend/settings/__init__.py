@@ -15,7 +15,7 @@ from backend.settings.names import CONFIG_VARIABLE, hint_of, nearest, takes_text
 from backend.settings.schema import Settings, with_home
 from backend.settings.sources import Layer, read_environment, read_file, read_flags
 
-__all__ = ["Settings", "check_exposure", "load_settings"]
+__all__ = ["Settings", "check_exposure", "is_loopback", "load_settings"]
 
 ROOT = Path(__file__).resolve().parents[2]
 _UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
@@ -44,7 +44,7 @@ def load_settings(
 def check_exposure(settings: Settings) -> None:
     """Refuses an address that others can reach while there is no token. Raises Configuration."""
     host = settings.server.host
-    if settings.server.token or _is_loopback(host):
+    if settings.server.token or is_loopback(host):
         return
     raise Configuration(
         f"`server.host` is {host}, which other machines can reach, and there is no token to keep strangers out.",
@@ -52,7 +52,8 @@ def check_exposure(settings: Settings) -> None:
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

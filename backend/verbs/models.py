@@ -1,24 +1,24 @@
-"""List the models, or fetch one: through the running server if there is one, else directly."""
+"""List, add, fetch or remove models: through the running server if there is one, else directly."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
-import shutil
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import Any
+from urllib.parse import quote
 
-from backend.catalogue import Catalogue, Entry
+from backend.bar import Bar
+from backend.catalogue import Catalogue, Entry, changes
+from backend.catalogue.sources import parse
 from backend.errors import ModelBroken, ModelNotDownloaded, from_code
 from backend.settings import Settings, load_settings
+from backend.token_file import token_for_calls
 from backend.types import Progress
-
-LINE_EVERY_S = 5.0
-_BAR_WIDTH = 24
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("list", _list, "the table (also without an action)"),
         ("fetch", _fetch_named, "download a model of the catalogue"),
         ("fetch-default", _fetch_default, "download the default models that are not here yet"),
+        ("add", _add, "add a model for good: an https address, hf:OWNER/REPO/FILE.gguf, or a file on this machine"),
+        ("remove", _remove, "remove a model that was downloaded or added"),
     ):
         sub = actions.add_parser(name, help=text, description=text)
         sub.set_defaults(action=action)
@@ -38,8 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             sub.add_argument(flag, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         if name == "list":
             sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
-        if name == "fetch":
+        if name in ("fetch", "remove"):
             sub.add_argument("id", help="id of the model, as `models` lists it")
+        if name == "add":
+            sub.add_argument("source", help="address, hf:OWNER/REPO/FILE.gguf[@REVISION], or path")
+            sub.add_argument("--id", help="what it is to be called; otherwise made from the file's name")
+            sub.add_argument("--task", help="what it is for; otherwise the first task of its engine")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -75,6 +81,26 @@ def _fetch_default(settings: Settings, args: argparse.Namespace) -> int:
     return 0
 
 
+def _add(settings: Settings, args: argparse.Namespace) -> int:
+    catalogue = Catalogue(settings)
+    source = parse(args.source)
+    if source is None and args.source not in catalogue.entries():
+        entry = changes.add(catalogue, args.source, args.id, args.task, anywhere=True).entry
+        print(f"{entry.id} is ready: {entry.target}")
+        return 0
+    print(f"Fetching {source or args.source} ...", flush=True)
+    with contextlib.closing(Bar(sys.stderr)) as bar:
+        model = asyncio.run(_add_here_or_there(settings, catalogue, args, bar))
+    print(f"{model} is ready.", flush=True)
+    return 0
+
+
+def _remove(settings: Settings, args: argparse.Namespace) -> int:
+    asyncio.run(_remove_here_or_there(settings, args.id))
+    print(f"{args.id} is removed.")
+    return 0
+
+
 def table(models: list[dict[str, Any]]) -> str:
     """The models in columns, each reason and remedy below."""
     rows = [("ID", "TASK", "STATE", "SIZE", "ENGINES")]
@@ -105,11 +131,8 @@ async def _models(settings: Settings) -> list[dict[str, Any]]:
 def _fetch(settings: Settings, entry: Entry) -> None:
     size = f", {entry.size_bytes / 1e6:.1f} MB" if entry.size_bytes else ""
     print(f"Fetching {entry.name}{size} from {entry.source} ...", flush=True)
-    bar = Bar(sys.stderr)
-    try:
+    with contextlib.closing(Bar(sys.stderr)) as bar:
         asyncio.run(_fetch_here_or_there(settings, entry, bar))
-    finally:
-        bar.close()
     print(f"{entry.id} is ready: {entry.target}", flush=True)
 
 
@@ -121,15 +144,46 @@ async def _fetch_here_or_there(settings: Settings, entry: Entry, bar: Bar) -> No
         bar.show(progress)
 
     if url := await running_server(settings):
-        await _fetch_through(settings, url, entry.id, show)
+        await _fetch_through(settings, url, {"source": entry.id}, show)
     else:
         await downloads.fetch(entry, show)
 
 
-async def _fetch_through(settings: Settings, url: str, model: str, show: Callable[[Progress], Awaitable[None]]) -> None:
-    """Lets the server download and follows its job; leaving early cancels it."""
+async def _add_here_or_there(settings: Settings, catalogue: Catalogue, args: argparse.Namespace, bar: Bar) -> str:
+    from backend import downloads
+    from backend.client import running_server
+
+    async def show(progress: Progress) -> None:
+        bar.show(progress)
+
+    if url := await running_server(settings):
+        asked = {"source": args.source, "id": args.id, "task": args.task}
+        return await _fetch_through(settings, url, {key: value for key, value in asked.items() if value}, show)
+    addition = changes.add(catalogue, args.source, args.id, args.task)
+    try:
+        await downloads.fetch(addition.entry, show)
+    finally:
+        changes.forget_if_nothing_came(catalogue, addition)
+    return addition.entry.id
+
+
+async def _remove_here_or_there(settings: Settings, model: str) -> None:
+    from backend.client import running_server
+
+    if url := await running_server(settings):
+        async with _http(settings, url) as http:
+            _checked(await http.delete(f"/api/models/{quote(model, safe='')}"))
+    else:
+        changes.remove(Catalogue(settings), model)
+
+
+async def _fetch_through(
+    settings: Settings, url: str, asked: dict[str, Any], show: Callable[[Progress], Awaitable[None]]
+) -> str:
+    """Lets the server download and follows its job; leaving early cancels it. Returns the model's id."""
     async with _http(settings, url) as http:
-        job = _checked(await http.post("/api/models", json={"source": model}))["id"]
+        accepted = _checked(await http.post("/api/models", json=asked))
+        job, model = accepted["id"], str(accepted["model"])
         ended = False
         try:
             async with http.stream("GET", f"/api/jobs/{job}/events") as answer:
@@ -144,6 +198,7 @@ async def _fetch_through(settings: Settings, url: str, model: str, show: Callabl
         finally:
             if not ended:
                 await http.post(f"/api/jobs/{job}/cancel")
+    return model
 
 
 async def _events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
@@ -159,62 +214,13 @@ async def _events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, dict[st
 def _http(settings: Settings, url: str) -> Any:
     import httpx
 
-    token = settings.server.token
+    token = token_for_calls(settings)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False)
 
 
 def _checked(answer: Any) -> dict[str, Any]:
-    body: dict[str, Any] = answer.json()
+    body: dict[str, Any] = answer.json() if answer.content else {}
     if answer.status_code >= 400:
         raise from_code(body["code"], body["detail"], body["remedy"])
     return body
-
-
-class Bar:
-    """Progress on a terminal as one line that moves; elsewhere as a new line now and then."""
-
-    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._clock = stream, clock
-        self._moves = stream.isatty()
-        self._phase, self._since_s, self._first = "", 0.0, 0.0
-        self._said_s = clock()
-        self._open = False
-
-    def show(self, progress: Progress) -> None:
-        """Draws the newest state."""
-        now_s = self._clock()
-        if progress.phase != self._phase:
-            self._phase, self._since_s, self._first = progress.phase, now_s, progress.done
-        text = self._text(progress, now_s)
-        if self._moves:
-            width = shutil.get_terminal_size().columns - 1
-            self._stream.write("\r" + text[:width].ljust(width))
-            self._open = True
-        elif now_s - self._said_s >= LINE_EVERY_S:
-            self._stream.write(text + "\n")
-            self._said_s = now_s
-        self._stream.flush()
-
-    def close(self) -> None:
-        """Leaves the line."""
-        if self._open:
-            self._stream.write("\n")
-            self._stream.flush()
-            self._open = False
-
-    def _text(self, progress: Progress, now_s: float) -> str:
-        if progress.phase == "wait":
-            return "waiting for another program that fetches the same model"
-        done = f"{progress.done / 1e6:.1f}"
-        if not progress.total:
-            return f"{progress.phase} {done} MB"
-        filled = round(_BAR_WIDTH * progress.done / progress.total)
-        bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
-        text = f"{progress.phase:<8} [{bar}] {done} of {progress.total / 1e6:.1f} MB"
-        elapsed_s = now_s - self._since_s
-        if elapsed_s > 0 and progress.done > self._first:
-            text += f"  {(progress.done - self._first) / 1e6 / elapsed_s:.1f} MB/s"
-        if progress.eta_s is not None and progress.done < progress.total:
-            text += f"  {progress.eta_s:.0f} s left"
-        return text

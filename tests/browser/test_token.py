@@ -33,3 +33,23 @@ def test_the_token_opens_the_page(page: Page, console: Console, launch: Callable
     expect(touchstone.receipt).to_be_visible()
     touchstone.open()
     expect(field).to_be_hidden()
+
+
+def test_an_address_with_the_token_opens_the_page_and_forgets_it(
+    page: Page, console: Console, launch: Callable[..., Any]
+) -> None:
+    url = launch(environ={"TOUCHSTONE_TOKEN": "a-stone-and-a-streak"}).url
+    page.goto(f"{url}/?fallback=never#token=a-stone-and-a-streak")
+    expect(page.get_by_label("Model", exact=True)).not_to_have_value("")
+    expect(page.get_by_label("This server asks for its token")).to_be_hidden()
+    assert page.url == f"{url}/?fallback=never"
+
+
+def test_an_address_with_a_wrong_token_leads_to_the_form(
+    page: Page, console: Console, launch: Callable[..., Any]
+) -> None:
+    console.expect("401")
+    url = launch(environ={"TOUCHSTONE_TOKEN": "a-stone-and-a-streak"}).url
+    page.goto(f"{url}/#token=wrong")
+    expect(page.get_by_label("This server asks for its token")).to_be_focused()
+    assert page.url == f"{url}/"

@@ -1,0 +1,64 @@
+"""The progress of a download on a terminal as one line that moves; elsewhere as a new line now and then."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from backend.types import Progress
+
+LINE_EVERY_S = 5.0
+_BAR_WIDTH = 24
+
+
+class Bar:
+    """Draws into a stream; `close` leaves the line."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._clock = stream, clock
+        self._moves = stream.isatty()
+        self._phase, self._since_s, self._first = "", 0.0, 0.0
+        self._said_s = clock()
+        self._open = False
+
+    def show(self, progress: Progress) -> None:
+        """Draws the newest state."""
+        now_s = self._clock()
+        if progress.phase != self._phase:
+            self._phase, self._since_s, self._first = progress.phase, now_s, progress.done
+        text = self._text(progress, now_s)
+        if self._moves:
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write("\r" + text[:width].ljust(width))
+            self._open = True
+        elif now_s - self._said_s >= LINE_EVERY_S:
+            self._stream.write(text + "\n")
+            self._said_s = now_s
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Leaves the line."""
+        if self._open:
+            self._stream.write("\n")
+            self._stream.flush()
+            self._open = False
+
+    def _text(self, progress: Progress, now_s: float) -> str:
+        if progress.phase == "wait":
+            return "waiting for another program that fetches the same model"
+        if progress.phase == "retry":
+            return f"the line broke at {progress.done / 1e6:.1f} MB, trying again"
+        done = f"{progress.done / 1e6:.1f}"
+        if not progress.total:
+            return f"{progress.phase} {done} MB"
+        filled = round(_BAR_WIDTH * progress.done / progress.total)
+        bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
+        text = f"{progress.phase:<8} [{bar}] {done} of {progress.total / 1e6:.1f} MB"
+        elapsed_s = now_s - self._since_s
+        if elapsed_s > 0 and progress.done > self._first:
+            text += f"  {(progress.done - self._first) / 1e6 / elapsed_s:.1f} MB/s"
+        if progress.eta_s is not None and progress.done < progress.total:
+            text += f"  {progress.eta_s:.0f} s left"
+        return text
