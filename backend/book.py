@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 from backend import errors
 from backend.errors import TouchstoneError
@@ -15,10 +15,12 @@ from backend.feed import Feed
 from backend.jobs import LiveJob, stored_view, without_text
 from backend.moments import moment
 from backend.problems import problem_of
+from backend.settings.schema import Task
 from backend.store import Row, Store
-from backend.types import ACTIVE, TERMINAL, Event, JobStatus
+from backend.types import ACTIVE, MAINTENANCE, TERMINAL, Event, JobStatus
 
 log = logging.getLogger(__name__)
+PAGE, PAGE_LIMIT = 50, 200  # jobs in one answer
 FLUSH_S = 0.1
 ENDING_S = 2.0
 KEY_LIFE = timedelta(days=1)
@@ -92,7 +94,15 @@ class JobBook:
         return stored_view(await self._row(job_id))
 
     async def views(self, statuses: Iterable[str], task: str | None, limit: int, before: str | None) -> dict[str, Any]:
-        """A page of Jobs, newest first, without their text; `next` is the `before` of the next page."""
+        """A page of Jobs, newest first, without their text; `next` is the `before` of the next page.
+
+        Raises Validation for a state or task that there is not, and for a page that is empty or too long.
+        """
+        statuses = list(statuses)
+        _check("status", statuses, get_args(JobStatus))
+        _check("task", [] if task is None else [task], (*get_args(Task), *MAINTENANCE))
+        if not 1 <= limit <= PAGE_LIMIT:
+            raise errors.Validation(f"limit: {limit} jobs are no page.", f"Ask for 1 to {PAGE_LIMIT}.")
         rows = await self._store.jobs(statuses=statuses, task=task, limit=limit + 1, before=before)
         shown = [self.live[row["id"]].view() if row["id"] in self.live else stored_view(row) for row in rows[:limit]]
         return {"jobs": [without_text(job) for job in shown], "next": shown[-1]["id"] if len(rows) > limit else None}
@@ -204,3 +214,8 @@ async def _replay(events: list[Event], after: int) -> AsyncIterator[Event]:
     for event in events:
         if event.id > after:
             yield event
+
+
+def _check(name: str, sent: Iterable[str], known: Sequence[str]) -> None:
+    if unknown := [word for word in sent if word not in known]:
+        raise errors.Validation(f"{name}: {unknown[0][:50]!r} is not known.", f"Known: {', '.join(known)}.")

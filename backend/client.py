@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import httpx
 
+from backend.book import PAGE
 from backend.datafolder import DataFolder
 from backend.errors import from_code
 from backend.manager import ModelManager
@@ -121,7 +122,10 @@ class Local:
         """A page of jobs."""
         status = query.get("status")
         return await self._manager.book.views(
-            status.split(",") if status else [], query.get("task"), query.get("limit") or 50, query.get("before")
+            status.split(",") if status is not None else [],
+            query.get("task"),
+            query.get("limit", PAGE),
+            query.get("before"),
         )
 
     async def job(self, job_id: str) -> dict[str, Any]:

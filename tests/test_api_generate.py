@@ -75,8 +75,8 @@ def test_the_events_of_a_stream_come_in_order_and_join_to_the_output(server: Ser
     assert text_of(events) == last["output"]["text"] != ""
     assert sum(event.data["count"] for event in events if event.event == "token") == last["receipt"]["counts"]["tokens"]
     for event in events:
-        if event.event == "progress":
-            assert event.data["phase"] == "prompt" and event.data["unit"] == "tokens"
+        if event.event == "progress" and event.data["phase"] == "prompt":
+            assert event.data["unit"] == "tokens"
             assert 0 < event.data["done"] <= event.data["total"]
     assert {key: value for key, value in last.items() if key not in ("job_id", "at")} == server.job(last["job_id"])
 

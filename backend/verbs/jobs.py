@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 from typing import Any
 
 from backend.logs import escaped
@@ -23,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints what was found."""
     if args.cancel and not args.id:
-        raise SystemExit("jobs: --cancel needs a job's id")
+        print("jobs: --cancel needs a job's id", file=sys.stderr)
+        return 2
     found = asyncio.run(_ask(args))
     if args.id or args.json:
         print(json.dumps(found, indent=2, ensure_ascii=False))
