@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 
 def utc_now() -> str:
@@ -12,5 +12,5 @@ def utc_now() -> str:
 
 def moment(ago: timedelta = timedelta(0)) -> str:
     """The moment that long ago, in the same form; these texts sort as the moments do."""
-    then = datetime.now(UTC) - ago
+    then = datetime.now(timezone.utc) - ago
     return then.isoformat(timespec="milliseconds").replace("+00:00", "Z")

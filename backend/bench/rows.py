@@ -50,9 +50,7 @@ def report(kind: str, rows: Sequence[Row]) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     """The report for people."""
     machine = found["machine"]
-    lines = [
-        f"bench {found['kind']}: median (quartiles), {machine['threads']} threads, {machine['system']}"
-    ]
+    lines = [f"bench {found['kind']}: median (quartiles), {machine['threads']} threads, {machine['system']}"]
     for each in found["rows"]:
         spread = f" ({each['low']:.2f} … {each['high']:.2f})" if each["low"] != each["high"] else ""
         ratio = f", {each['ratio']:.3f} of the yardstick" if each["ratio"] is not None else ""
