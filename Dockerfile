@@ -9,6 +9,11 @@ RUN python3 -m venv .venv \
 
 FROM ${BASE_IMAGE}
 WORKDIR /app
+# llama.cpp computes with OpenMP, whose library slim images lack. Unpinned: Debian keeps one version, the patched one.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends libgomp1 \
+    && rm -rf /var/lib/apt/lists/*
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin touchstone \
     && mkdir /data \
     && chown touchstone:touchstone /data

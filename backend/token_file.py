@@ -1,4 +1,8 @@
-"""The token that a container makes for itself: kept in the data folder, so that the address stays valid."""
+"""The token that a container makes for itself: kept in the data folder, so that the address stays valid.
+
+A flag says that it is a container, not the marks that some runtimes leave: a development container has them too, and
+there nobody has published a port on purpose.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,7 @@ from pathlib import Path
 from backend.errors import Configuration
 from backend.settings import Settings
 
-_MARKERS = ("/.dockerenv", "/run/.containerenv")  # of Docker and of Podman
 _TOKEN = re.compile(r"[!-~]{16,}")
-
-
-def in_container() -> bool:
-    """Whether the runtime says so; not all do, hence the flag of `serve`."""
-    return any(Path(marker).exists() for marker in _MARKERS)
 
 
 def kept_token(data_dir: Path) -> str | None:

@@ -15,14 +15,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, help="port to listen on (default 8000; 0 takes any free one)")
     parser.add_argument("--data-dir", help="folder for models and history")
     parser.add_argument("--device", help="what `auto` means")
-    parser.add_argument("--container", action="store_true", help="in a container: make a token where one is needed")
+    parser.add_argument(
+        "--container", action="store_true", help="make a token where one is needed and missing, as the Dockerfile does"
+    )
     parser.add_argument("--json-log", action="store_true", default=None, help="one JSON object a line on stderr")
 
 
 def run(args: argparse.Namespace) -> int:
     """Serves; 0 after SIGINT or SIGTERM."""
     from backend.serving import serve
-    from backend.token_file import in_container
 
     flags = {
         "config": args.config,
@@ -34,6 +35,5 @@ def run(args: argparse.Namespace) -> int:
     }
     settings = load_settings(flags)
     logs.configure(settings)
-    container = args.container or in_container()
-    asyncio.run(serve(settings, lambda line: print(line, flush=True), container))
+    asyncio.run(serve(settings, lambda line: print(line, flush=True), args.container))
     return 0

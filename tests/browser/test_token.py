@@ -39,10 +39,10 @@ def test_an_address_with_the_token_opens_the_page_and_forgets_it(
     page: Page, console: Console, launch: Callable[..., Any]
 ) -> None:
     url = launch(environ={"TOUCHSTONE_TOKEN": "a-stone-and-a-streak"}).url
-    page.goto(f"{url}/?fallback=never#token=a-stone-and-a-streak")
+    page.goto(f"{url}/#token=a-stone-and-a-streak")
     expect(page.get_by_label("Model", exact=True)).not_to_have_value("")
     expect(page.get_by_label("This server asks for its token")).to_be_hidden()
-    assert page.url == f"{url}/?fallback=never"
+    assert page.url == f"{url}/"
 
 
 def test_an_address_with_a_wrong_token_leads_to_the_form(
