@@ -6,11 +6,15 @@ import asyncio
 import hashlib
 import json
 import os
+import select
 import shutil
 import signal
+import socket
+import socketserver
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -452,6 +456,79 @@ def test_https_is_never_left(
     said = refusal(replace(entry, source=Source("https", url=signed[0].url)), ModelNotDownloaded)
     assert "not https" in said
     assert not web.asked
+
+
+class Proxy:
+    """An HTTP proxy that knows one name: it leads every CONNECT to the given port here, and notes who was asked for."""
+
+    def __init__(self, port: int) -> None:
+        self.asked: list[str] = []
+        proxy = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                proxy.asked.append(self.rfile.readline().split()[1].decode())
+                while self.rfile.readline().strip():
+                    pass
+                self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                with socket.create_connection(("127.0.0.1", port)) as there:
+                    ends = {self.connection: there, there: self.connection}
+                    while ready := select.select(list(ends), [], [], LIMIT_S)[0]:
+                        for end in ready:
+                            piece = end.recv(65_536)
+                            if not piece:
+                                return
+                            ends[end].sendall(piece)
+
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+
+    def __enter__(self) -> Proxy:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def proxy(signed: tuple[FileServer, Path], monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """Makes `models.example` reachable, which has no address here."""
+    with Proxy(signed[0].server.server_port) as between:
+        monkeypatch.setenv("HTTPS_PROXY", between.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(signed[1]))
+        yield between
+
+
+PUBLIC = Source("https", url="https://models.example/models/tiny.gguf")
+
+
+def test_a_proxy_is_used(proxy: Proxy, entry: Entry) -> None:
+    fetch(replace(entry, source=PUBLIC))
+    assert_whole(entry)
+    assert proxy.asked == ["models.example:443"]
+
+
+def test_this_very_machine_is_reached_without_the_proxy(
+    proxy: Proxy, signed: tuple[FileServer, Path], entry: Entry
+) -> None:
+    fetch(replace(entry, source=Source("https", url=signed[0].url)))
+    assert proxy.asked == []
+
+
+@pytest.mark.parametrize("inside", ["https://127.0.0.1:{port}/inside.gguf", "https://10.0.0.1/inside.gguf"])
+def test_a_public_source_never_leads_inwards(
+    proxy: Proxy, signed: tuple[FileServer, Path], entry: Entry, inside: str
+) -> None:
+    signed[0].redirects = {"/models/tiny.gguf": inside.replace("{port}", str(signed[0].server.server_port))}
+    said = refusal(replace(entry, source=PUBLIC), ModelNotDownloaded)
+    assert "not followed" in said
+    assert [asked.path for asked in signed[0].asked] == ["/models/tiny.gguf"]
+    assert proxy.asked == ["models.example:443"]
 
 
 def test_an_endless_circle_is_told(web: FileServer, entry: Entry) -> None:

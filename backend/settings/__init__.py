@@ -48,8 +48,8 @@ def check_exposure(settings: Settings) -> None:
         return
     raise Configuration(
         f"`server.host` is {host}, which other machines can reach, and there is no token to keep strangers out.",
-        "Set TOUCHSTONE_TOKEN to a long random word, or leave the host at 127.0.0.1. In a container, `serve --container` "
-        "makes a token.",
+        "Set TOUCHSTONE_TOKEN to a long random word, or leave the host at 127.0.0.1. In a container, "
+        "`serve --container` makes a token.",
     )
 
 
