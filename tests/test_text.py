@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backend.types import Event
+from backend.types import TERMINAL, Event
 from tests.refusals import refused
 from tests.service import Server, follow, stream_events, text_of
 
@@ -253,20 +253,28 @@ def test_a_prompt_of_all_strange_things_comes_back_as_it_was_sent(server: Server
 
 
 def check_kept(server: Server, prompt: str) -> None:
-    """Sends it as prompt and as message, escaped and as UTF-8, and reads it wherever it is shown."""
-    for escaped in (True, False):
-        body = {"prompt": prompt, "options": {"max_tokens": 1}}
-        content = json.dumps(body, ensure_ascii=escaped).encode()
-        answer = server.http.post("/api/generate", content=content, headers={"Content-Type": "application/json"})
-        assert answer.status_code == 200, answer.text
-        job = answer.json()
-        assert job["request"]["prompt"] == prompt
-        assert server.job(job["id"])["request"]["prompt"] == prompt
-        assert server.http.get("/api/jobs?limit=1").json()["jobs"][0]["request"]["prompt"] == prompt
-        assert follow(server, job["id"])[-1].data["request"]["prompt"] == prompt
-    chat = server.generate(messages=[{"role": "user", "content": prompt}], options={"max_tokens": 1})
-    assert chat["request"]["messages"][0]["content"] == prompt
-    assert chat["receipt"]["counts"]["prompt_tokens"] == job["receipt"]["counts"]["prompt_tokens"]
+    """Sends it escaped, as UTF-8 and as a message, and reads it wherever it is shown."""
+    options = {"max_tokens": 1}
+    escaped = json.dumps({"prompt": prompt, "options": options})
+    plain = json.dumps({"prompt": prompt, "options": options}, ensure_ascii=False)
+    message = json.dumps({"messages": [{"role": "user", "content": prompt}], "options": options})
+    for body in (escaped, plain, message):
+        headers = {"Content-Type": "application/json", "Prefer": "respond-async"}
+        answer = server.http.post("/api/generate", content=body.encode(), headers=headers)
+        assert answer.status_code == 202, answer.text
+        job_id = answer.json()["id"]
+        if body is escaped:
+            assert server.until(job_id, *TERMINAL)["status"] == "done"
+        else:
+            server.http.post(f"/api/jobs/{job_id}/cancel")
+        shown = [
+            answer.json(),
+            server.until(job_id, *TERMINAL),
+            server.http.get("/api/jobs?limit=1").json()["jobs"][0],
+            follow(server, job_id)[-1].data,
+        ]
+        for request in [job["request"] for job in shown]:
+            assert (request["prompt"] or request["messages"][0]["content"]) == prompt
     for word in (piece for piece in prompt.split() if len(piece) > 3):
         assert word not in server.log.read_text(), "log.prompts is off"
 
