@@ -12,7 +12,7 @@ from typing import Any, get_args
 from backend import errors
 from backend.errors import TouchstoneError
 from backend.feed import Feed
-from backend.jobs import LiveJob, stored_view, without_text
+from backend.jobs import ID_BLOCK, LiveJob, stored_view, without_text
 from backend.moments import moment
 from backend.problems import problem_of
 from backend.settings.schema import Task
@@ -35,6 +35,7 @@ class JobBook:
         self.feed = feed or Feed()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._flusher: asyncio.Task[None] | None = None
+        self._adding = 0
         self.live: dict[str, LiveJob] = {}
         self.trouble: TouchstoneError | None = None  # why the history could not be written last time
 
@@ -42,13 +43,17 @@ class JobBook:
         """Opens the history; running jobs of a dead server become `interrupted`. Returns the queued ones, in order."""
         await self._store.open()
         queued = []
-        for row in reversed(await self._store.jobs(statuses=ACTIVE, limit=1_000_000)):
+        rows = await self._store.jobs(statuses=ACTIVE, limit=1_000_000)
+        await self._store.reserve(ID_BLOCK)
+        for row in reversed(rows):
             job = LiveJob(self._store, row, await self._store.events(row["id"]), self._tell)
             if row["status"] == "queued":
                 self.live[job.id] = job
                 queued.append(job)
             else:
                 await job.end("interrupted", problem_of(interrupted()))
+                if job.dirty:
+                    self.live[job.id] = job
         self._flusher = asyncio.create_task(self._flush_often())
         return queued
 
@@ -71,10 +76,13 @@ class JobBook:
 
     async def add(self, row: Row) -> LiveJob:
         """Accepts a job: durable first. Raises DiskFull or Internal."""
-        await self._store.add(row)
         job = LiveJob(self._store, row, tell=self._tell)
+        self._adding += 1
+        try:
+            await job.accept(self.count("queued") + self._adding)
+        finally:
+            self._adding -= 1
         self.live[job.id] = job
-        await job.emit("queued", {"position": self.count("queued")})
         return job
 
     def conduct(self, job: LiveJob, work: Work, before_end: Callable[[], None] = lambda: None) -> None:

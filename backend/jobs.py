@@ -39,15 +39,19 @@ class LiveJob:
     ) -> None:
         """`past` are the stored events of a job that an earlier server accepted; ids then begin after its reserve.
 
+        The history must have reserved another block for such a job.
+
         `tell` is called with each new event once it may be seen.
         """
         self._store = store
         self._tell = tell
         self._row = row
-        self._reserved: int = row["reserved"]
-        self._ids = itertools.count(1 if past is None else self._reserved + 1)
+        reserved: int = row["reserved"]
+        self._ids = itertools.count(1 if past is None else reserved + 1)
+        self._reserved = reserved if past is None else reserved + ID_BLOCK
         self.events: list[Event] = past or []
         self._written = len(self.events)
+        self._writing = asyncio.Lock()
         self._owed: Row = {}  # changes of the job that the history has not taken yet
         self._text = _text_of(self.events)
         self._followers: set[asyncio.Event] = set()
@@ -103,6 +107,13 @@ class LiveJob:
         """Whether the job has not ended."""
         return self.status in ACTIVE
 
+    async def accept(self, position: int) -> None:
+        """Stores the job with its first event. Raises DiskFull or Internal."""
+        event = self._made("queued", {"position": position})
+        await self._store.add(self._row, [event])
+        self._written = 1
+        self._show(event)
+
     async def emit(self, event: str, data: dict[str, Any]) -> None:
         """Appends an event and wakes the followers; writing it is left to `flush`."""
         if event == "token":
@@ -152,16 +163,17 @@ class LiveJob:
 
     async def flush(self, fields: Row | None = None, last: Event | None = None) -> None:
         """Writes the events not yet written, with changes of the job itself. Raises DiskFull or Internal."""
-        fresh = self.events[self._written :]
-        owed = self._owed | (fields or {})
-        self._written += len(fresh)
-        self._owed = {}
-        try:
-            await self._store.update(self.id, owed, [*fresh, *([last] if last else [])])
-        except TouchstoneError:
-            self._written -= len(fresh)
-            self._owed = owed | self._owed
-            raise
+        async with self._writing:  # two at once would not know which of them wrote what
+            fresh = self.events[self._written :]
+            owed = self._owed | (fields or {})
+            self._written += len(fresh)
+            self._owed = {}
+            try:
+                await self._store.update(self.id, owed, [*fresh, *([last] if last else [])])
+            except BaseException:  # also when left in the middle: writing the same again does no harm
+                self._written -= len(fresh)
+                self._owed = owed | self._owed
+                raise
 
     @property
     def dirty(self) -> bool:

@@ -62,23 +62,21 @@ class Store:
         await self._do(lambda: self._db.close())
         self._thread.shutdown()
 
-    async def add(self, job: Row) -> None:
-        """Stores a new job durably."""
+    async def add(self, job: Row, events: Iterable[Event] = ()) -> None:
+        """Stores a new job durably, with its first events."""
         names = ", ".join(_COLUMNS)
         marks = ", ".join("?" * len(_COLUMNS))
         values = _encode(job)
-        await self._write([(f"INSERT INTO jobs ({names}) VALUES ({marks})", [values.get(name) for name in _COLUMNS])])
+        insert = (f"INSERT INTO jobs ({names}) VALUES ({marks})", [values.get(name) for name in _COLUMNS])
+        await self._write([insert, *_packed(job["id"], events)])
+
+    async def reserve(self, ids: int) -> None:
+        """Gives every job that has not ended that many event ids more."""
+        await self._write([(f"UPDATE jobs SET reserved = reserved + ? WHERE NOT ({_ENDED})", [ids])])
 
     async def update(self, job_id: str, fields: Row, events: Iterable[Event] = ()) -> None:
-        """Changes a job and appends events in one transaction."""
-        statements: list[tuple[str, list[Any]]] = []
-        if pack := [[event.id, event.event, event.data] for event in events]:
-            text = json.dumps(pack, separators=(",", ":"))
-            # A job deleted meanwhile takes its late events with it.
-            insert = (
-                "INSERT INTO events (job, first, pack) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM jobs WHERE id = ?)"
-            )
-            statements.append((insert, [job_id, pack[0][0], text, job_id]))
+        """Changes a job and appends events in one transaction; the same events again, and more, replace the first."""
+        statements = _packed(job_id, events)
         if fields:
             encoded = _encode(fields)
             changes = ", ".join(f"{name} = ?" for name in encoded)
@@ -193,6 +191,15 @@ class Store:
             )
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             self._db.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+
+
+def _packed(job_id: str, events: Iterable[Event]) -> list[tuple[str, list[Any]]]:
+    pack = [[event.id, event.event, event.data] for event in events]
+    if not pack:
+        return []
+    # A job deleted meanwhile takes its late events with it.
+    insert = "REPLACE INTO events (job, first, pack) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM jobs WHERE id = ?)"
+    return [(insert, [job_id, pack[0][0], json.dumps(pack, separators=(",", ":")), job_id])]
 
 
 def _translated(error: sqlite3.Error, path: Path) -> TouchstoneError:

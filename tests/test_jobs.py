@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from backend.book import JobBook
-from backend.errors import WorkerCrashed
+from backend.errors import DiskFull, WorkerCrashed
 from backend.jobs import ID_BLOCK, LiveJob, new_row
 from backend.problems import problem_of
 from backend.store import Store
@@ -155,3 +157,121 @@ def test_a_full_disk_at_the_end_is_told_and_made_up_for(tmp_path: Path) -> None:
         assert row and row["status"] == "error" and row["error"]["code"] == "disk_full"
 
     use(tmp_path, play)
+
+
+def test_a_job_is_stored_with_its_first_event(tmp_path: Path) -> None:
+    """A server killed at once after the acceptance leaves a history that begins as callers saw it begin."""
+
+    async def crash(book: JobBook, store: Store) -> None:
+        job = await book.add(new_row("text", "m", {}, "c"))
+        assert await store.events(job.id) == job.events
+        assert [(event.event, event.data["position"]) for event in job.events] == [("queued", 1)]
+        book.live.clear()
+
+    use(tmp_path, crash)
+
+
+def test_jobs_added_at_once_have_places_of_their_own(tmp_path: Path) -> None:
+    async def play(book: JobBook, store: Store) -> None:
+        jobs = await asyncio.gather(*(book.add(new_row("text", "m", {}, "c")) for _ in range(5)))
+        assert [job.events[0].data["position"] for job in jobs] == [1, 2, 3, 4, 5]
+
+    use(tmp_path, play)
+
+
+def test_a_job_that_waits_over_several_restarts_uses_no_id_twice(tmp_path: Path) -> None:
+    row = new_row("text", "m", {}, "c")
+    shown: list[Event] = []
+
+    async def accept(book: JobBook, store: Store) -> None:
+        await book.add(row)
+        book.live.clear()
+
+    async def wait(write: bool) -> None:
+        book = JobBook(Store(tmp_path / "jobs.sqlite3"))
+        (job,) = await book.open()
+        before = len(job.events)
+        job.moved(3, None)
+        job.moved(2, None)
+        shown.extend(job.events[before:])
+        if not write:
+            book.live.clear()
+        await book.close()
+
+    use(tmp_path, accept)
+    for write in (True, True, False, False, True):
+        asyncio.run(wait(write))
+    ids = [event.id for event in shown]
+    assert ids == sorted(set(ids)) and len(ids) == 10
+
+    async def look(book: JobBook, store: Store) -> None:
+        kept = await store.events(row["id"])
+        assert [event.id for event in kept] == [1, *ids[:4], *ids[8:]]
+
+    use(tmp_path, look)
+
+
+def test_a_write_that_fails_or_is_left_in_the_middle_loses_no_event_and_doubles_none(tmp_path: Path) -> None:
+    async def play(book: JobBook, store: Store) -> None:
+        job = await book.add(new_row("text", "m", {}, "c"))
+        await job.advance("running", {})
+        hold = threading.Event()
+
+        def refuse() -> None:
+            hold.wait()
+            store._db.execute("PRAGMA query_only = ON")
+
+        def allow() -> None:
+            store._db.execute("PRAGMA query_only = OFF")
+
+        for failing in (True, False):
+            await token(job, "a")
+            hold.clear()
+            blocked = asyncio.create_task(store._do(refuse if failing else hold.wait))
+            await asyncio.sleep(0)
+            first = asyncio.create_task(job.flush())
+            await asyncio.sleep(0)
+            again = asyncio.create_task(store._do(allow))
+            await token(job, "b")
+            second = asyncio.create_task(job.flush())
+            await asyncio.sleep(0)
+            if not failing:
+                first.cancel()
+            hold.set()
+            await asyncio.gather(blocked, first, again, second, return_exceptions=True)
+        await job.end("done")
+        assert await store.events(job.id) == job.events
+        assert "".join(event.data.get("text", "") for event in job.events) == "abab"
+
+    use(tmp_path, play)
+
+
+def test_an_interruption_that_cannot_be_stored_at_the_start_is_made_up_for(tmp_path: Path) -> None:
+    async def crash(book: JobBook, store: Store) -> None:
+        job = await book.add(new_row("text", "m", {}, "c"))
+        await job.advance("running", {})
+        book.live.clear()
+
+    async def restart() -> str:
+        store = Store(tmp_path / "jobs.sqlite3")
+        book = JobBook(store)
+        update, refused = store.update, [DiskFull("Full.", "Free some.")]
+
+        async def refuse_once(*arguments: Any, **more: Any) -> None:
+            if refused:
+                raise refused.pop()
+            await update(*arguments, **more)
+
+        store.update = refuse_once  # type: ignore[method-assign]
+        await book.open()
+        assert not refused
+        (job,) = (await book.views([], None, 1, None))["jobs"]
+        assert job["status"] == "interrupted"
+        await book._flush()
+        row = await store.job(job["id"])
+        await book.close()
+        assert row
+        return str(row["status"])
+
+    use(tmp_path, crash)
+    assert asyncio.run(restart()) == "interrupted"
