@@ -194,6 +194,13 @@ def test_of_several_stops_the_first_in_the_text_counts(server: Server, pieces: l
         assert story(server, stop=stops)["output"]["text"] == whole[: whole.index(early)]
 
 
+def test_of_several_stops_within_one_token_the_first_counts_too(server: Server, pieces: list[str]) -> None:
+    whole = "".join(pieces)
+    long = next(piece.strip() for piece in pieces[3:] if len(piece.strip()) >= 4)
+    for stops in ([long[1:3], long[2:4]], [long[2:4], long[1:3]]):
+        assert story(server, stop=stops)["output"]["text"] == whole[: whole.index(long) + 1]
+
+
 def test_a_stop_at_the_very_beginning_leaves_an_empty_text(server: Server, pieces: list[str]) -> None:
     job = story(server, stop=pieces[0])
     assert job["status"] == "done"
