@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import pkgutil
+import select
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 from backend import __version__, verbs
 from backend.errors import Configuration, TouchstoneError
@@ -40,8 +41,19 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
+        if _has_reader(sys.stdout):
+            raise  # some other pipe: not for us to keep silent about
         sys.stdout = None  # the reader left: nothing to flush to
         return 1
+
+
+def _has_reader(stream: TextIO | None) -> bool:
+    """Whether anyone still reads our output; without poll (Windows) a broken pipe is taken for that of the output."""
+    if stream is None or not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return not poll.poll(0)
 
 
 def _add(choices: Any, name: str, module: Any) -> None:

@@ -20,6 +20,7 @@ from backend.settings import Settings, check_exposure, is_loopback
 from backend.token_file import with_own_token
 
 GRACE_S = 3
+KEEP_ALIVE_S = 75  # longer than clients keep a connection, so that they close it and not we under their next request
 _PORTS_TRIED = 50
 
 
@@ -47,6 +48,7 @@ async def serve(settings: Settings, say: Callable[[str], None], container: bool 
         lifespan="off",
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
+        timeout_keep_alive=KEEP_ALIVE_S,
     )
     server = _Server(config)
 
