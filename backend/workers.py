@@ -21,6 +21,8 @@ from backend.engines import LoadRequest, RunRequest
 from backend.errors import DeviceLost, OutOfMemory, TouchstoneError, WorkerCrashed, WorkerHung, from_code
 from backend.types import Placement, PlacementPart
 
+OVERSLEPT_S = 0.5  # a timer that comes later than this tells of the server, not of the child
+
 
 @dataclass(frozen=True)
 class WorkerKey:
@@ -193,6 +195,9 @@ class Worker:
                 async with asyncio.timeout_at(min(silent_by, late_by)):
                     frame = await run.frames.get()
             except TimeoutError:
+                if clock() > min(silent_by, late_by) + OVERSLEPT_S:
+                    began = self._heard_at = clock()  # we were stopped ourselves: what it sent meanwhile comes now
+                    continue
                 if clock() >= late_by:
                     self._end = self._hung(f"no step was finished for {self._limits.step_s:g} s")
                 elif clock() >= self._heard_at + self._limits.silence_s:

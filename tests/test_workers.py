@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -110,3 +113,27 @@ def test_a_child_that_does_not_stop_is_killed() -> None:
 
 def test_a_child_that_stops_when_told_ends_with_done() -> None:
     assert asyncio.run(play("ok", cancel=True))[-1] == "done"
+
+
+@pytest.mark.parametrize("limit", ["silence_s", "step_s"])
+def test_a_server_that_was_stopped_itself_does_not_blame_the_worker(limit: str) -> None:
+    limits = replace(LIMITS, **{"silence_s": 60.0, "step_s": 60.0, limit: 0.6})
+    subject, cancelling, seen = Worker(KEY, "python", limits, faulty("deaf")), asyncio.Event(), 0
+
+    async def play() -> None:
+        nonlocal seen
+        try:
+            await subject.load("llama.cpp", LoadRequest(KEY.device, "model.gguf", 64, 1))
+            loop = asyncio.get_running_loop()
+            async with contextlib.aclosing(subject.run("job", REQUEST, cancelling)) as frames:
+                async for _ in frames:
+                    seen += 1
+                    if seen == 3:
+                        loop.call_later(0.005, time.sleep, 2.5)  # as SIGSTOP and SIGCONT do to the whole loop
+                    if seen == 300:
+                        return
+        finally:
+            await subject.close()
+
+    asyncio.run(play())
+    assert seen == 300
