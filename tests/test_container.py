@@ -59,9 +59,11 @@ def test_a_token_is_made_printed_and_kept(tmp_path: Path) -> None:
             assert http.get("/api/models", headers={"Authorization": f"Bearer {token}"}).status_code == 200
             assert http.post("/api/session", json={"token": token}).status_code == 204
             assert http.get("/api/models").status_code == 200, "the cookie stands for the token"
-        command = [sys.executable, "-m", "backend", "models", "--data-dir", str(data_dir)]
-        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        assert "smollm2" in listed.stdout, "the command line beside it finds the token"
+        for words, seen in ((["models"], "smollm2"), (["devices"], "cpu")):
+            command = [sys.executable, "-m", "backend", *words]
+            environ = {**os.environ, "TOUCHSTONE_DATA_DIR": str(data_dir)}
+            told = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+            assert seen in told.stdout, f"the command line beside it finds the token: {told.stderr}"
     finally:
         stop(process)
     again = serve(data_dir, "--host", "0.0.0.0", "--container")
