@@ -6,10 +6,13 @@ Windows and WSL do not see each other's locks, so a fresh beat from another syst
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import shutil
 import socket
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import IO, Any
@@ -43,6 +46,7 @@ class DataFolder:
             lock.close()
             raise self._held()
         self._lock = lock
+        self._sweep()
 
     def beat(self, url: str | None = None) -> None:
         """Says that this server is alive, and where. Called every BEAT_S."""
@@ -73,6 +77,13 @@ class DataFolder:
             self._lock.close()
             self._lock = None
 
+    def _sweep(self) -> None:
+        """Removes what a server left that was killed; while we hold the lock, none of it is in use."""
+        for note in self.path.glob("server.[0-9]*"):
+            note.unlink(missing_ok=True)
+        for folder in Path(tempfile.gettempdir()).glob(scratch_prefix(self.path) + "*"):
+            shutil.rmtree(folder, ignore_errors=True)
+
     def _held(self) -> Configuration:
         holder = self.holder() or {}
         who = f"process {holder['pid']} on {holder.get('host')}" if holder.get("pid") else "another process"
@@ -81,6 +92,14 @@ class DataFolder:
             f"The data folder {self.path} is held by {who}{where}.",
             "Use that server, stop it, or set TOUCHSTONE_DATA_DIR to another folder.",
         )
+
+
+def scratch_prefix(data_dir: Path) -> str:
+    """How the names of temporary folders of the server on this data folder begin.
+
+    They lie elsewhere, since a socket is made in them and the path of a socket has room for some 100 bytes.
+    """
+    return f"touchstone-{hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]}-"
 
 
 def _locked(lock: IO[bytes]) -> bool:

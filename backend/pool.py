@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from backend.children import Spawn
+from backend.datafolder import scratch_prefix
 from backend.engines import LoadRequest, load_engine
 from backend.errors import OutOfMemory
 from backend.machine import memory_free_bytes, usable_threads
@@ -117,7 +118,8 @@ class Pool:
             log.info("model unloaded to make room", extra={"model": victim.worker.key.model, "for": key.model})
             await self._drop(victim)
         limits = Limits(supervision.silence_s, supervision.load_s, supervision.step_s, supervision.cancel_s)
-        worker = Worker(key, self._pythons[key.runtime], limits, self._spawn)
+        prefix = scratch_prefix(self._settings.data_dir)
+        worker = Worker(key, self._pythons[key.runtime], limits, self._spawn, prefix)
         await worker.load(key.engine, request)
         return worker
 

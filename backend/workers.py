@@ -66,11 +66,14 @@ class _Run:
 class Worker:
     """Starts its child at `load`; from then on a task of its own reads all that the child sends."""
 
-    def __init__(self, key: WorkerKey, python: str, limits: Limits, spawn: Spawn) -> None:
+    def __init__(
+        self, key: WorkerKey, python: str, limits: Limits, spawn: Spawn, scratch_prefix: str = "touchstone-"
+    ) -> None:
         self.key = key
         self._python = python
         self._limits = limits
         self._spawn = spawn
+        self._scratch_prefix = scratch_prefix
         self._child: Child | None = None
         self._pump: asyncio.Task[None] | None = None
         self._runs: dict[str, _Run] = {}
@@ -96,7 +99,7 @@ class Worker:
 
         Raises WorkerCrashed, WorkerHung, or what the engine said (ModelLoadFailed, ModelBroken, OutOfMemory …).
         """
-        scratch = tempfile.mkdtemp(prefix="touchstone-")
+        scratch = tempfile.mkdtemp(prefix=self._scratch_prefix)
         try:
             async with asyncio.timeout(self._limits.load_s):
                 frame = await self._start(engine, replace(request, scratch=scratch))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from backend.datafolder import STALE_S, DataFolder
+from backend.datafolder import STALE_S, DataFolder, scratch_prefix
 from backend.errors import Configuration
 
 
@@ -66,3 +67,27 @@ def test_any_name_of_a_folder_works(tmp_path: Path, name: str) -> None:
     assert holder and holder["url"] == "http://x"
     folder.give_back()
     assert folder.holder() is None
+
+
+def test_what_a_killed_server_left_behind_is_removed_by_the_next_one_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "server.4711").write_text("half a bea")
+    (data / "server.json").write_text("{}")
+    left = Path(tempfile.mkdtemp(prefix=scratch_prefix(data)))
+    (left / "load.log").write_text("llama_model_loader: …")
+    others = {Path(tempfile.mkdtemp(prefix=prefix)) for prefix in (scratch_prefix(tmp_path / "other"), "touchstone-")}
+    folder = DataFolder(data)
+    folder.take()
+    assert set(temporary.iterdir()) == others
+    assert {path.name for path in data.iterdir()} == {"lock", "server.json"}
+    living = Path(tempfile.mkdtemp(prefix=scratch_prefix(data)))
+    with pytest.raises(Configuration):
+        DataFolder(data).take()
+    assert living.exists(), "a server that may not have the folder removes nothing"
+    folder.give_back()

@@ -501,3 +501,20 @@ def test_a_folder_with_a_strange_name_serves(tmp_path: Path, model_file: Path) -
         assert server.generate(**SHORT)["status"] == "done"
     finally:
         assert server.stop() == 0
+
+
+def test_a_server_killed_while_a_model_loads_leaves_nothing_that_the_next_one_does_not_remove(
+    launch: Callable[..., Server], tmp_path: Path
+) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    server = launch(environ={"TMPDIR": str(scratch)})
+    server.http.get("/api/devices", params={"wait_s": 60})
+    begin(server, SHORT)
+    wait_for(lambda: list(scratch.iterdir()))
+    server.stop(signal.SIGKILL)
+    assert list(scratch.iterdir()), "killed in the middle of loading"
+    again = launch(environ={"TMPDIR": str(scratch)})
+    assert again.generate(**SHORT)["status"] == "done"
+    assert again.stop() == 0
+    assert list(scratch.iterdir()) == []
