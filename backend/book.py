@@ -36,6 +36,7 @@ class JobBook:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._flusher: asyncio.Task[None] | None = None
         self._adding = 0
+        self._closing = False
         self.live: dict[str, LiveJob] = {}
         self.trouble: TouchstoneError | None = None  # why the history could not be written last time
 
@@ -59,6 +60,7 @@ class JobBook:
 
     async def close(self) -> None:
         """Ends what runs as `interrupted`; what is queued stays queued for the next start."""
+        self._closing = True
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -87,6 +89,10 @@ class JobBook:
 
     def conduct(self, job: LiveJob, work: Work, before_end: Callable[[], None] = lambda: None) -> None:
         """Lets `work` run the job, and turns its ending into the job's. `before_end` is called just before."""
+        if self._closing:  # accepted in the last moment: the next start runs it
+            work.close()
+            job.abandon()
+            return
         task = asyncio.create_task(self._conduct(job, work, before_end))
         self._tasks[job.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(job.id, None))

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from backend.errors import Configuration, DiskFull, Internal, TouchstoneError
+from backend.errors import Configuration, DiskFull, Internal, Interrupted, TouchstoneError
 from backend.types import Event
 
 Result = TypeVar("Result")
@@ -46,12 +46,13 @@ _JSON = ("request", "output", "error", "receipt")
 
 
 class Store:
-    """The history file. Every method may raise DiskFull or Internal, with the remedy."""
+    """The history file. Every method may raise DiskFull, Internal or, once it is closed, Interrupted."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._db: sqlite3.Connection
+        self._closed = False
 
     async def open(self) -> None:
         """Opens or makes the file and brings it to the newest version. Raises Configuration for an unusable folder."""
@@ -59,7 +60,8 @@ class Store:
 
     async def close(self) -> None:
         """Writes what is pending and closes."""
-        await self._do(lambda: self._db.close())
+        self._closed = True  # whatever comes from now on is refused
+        await self._in_thread(lambda: self._db.close())
         self._thread.shutdown()
 
     async def add(self, job: Row, events: Iterable[Event] = ()) -> None:
@@ -167,6 +169,11 @@ class Store:
         await self._do(write)
 
     async def _do(self, work: Callable[[], Result]) -> Result:
+        if self._closed:
+            raise Interrupted("The server is stopping.", "Try again after its next start.")
+        return await self._in_thread(work)
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:

@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from backend.book import JobBook
-from backend.errors import DiskFull, WorkerCrashed
+from backend.errors import DiskFull, Interrupted, WorkerCrashed
 from backend.jobs import ID_BLOCK, LiveJob, new_row
 from backend.problems import problem_of
 from backend.store import Store
@@ -275,3 +277,33 @@ def test_an_interruption_that_cannot_be_stored_at_the_start_is_made_up_for(tmp_p
 
     use(tmp_path, crash)
     assert asyncio.run(restart()) == "interrupted"
+
+
+def test_what_comes_while_the_server_stops_is_kept_for_the_next_start_or_refused_in_words(tmp_path: Path) -> None:
+    async def late(book: JobBook, store: Store) -> LiveJob:
+        closing = asyncio.create_task(book.close())
+        job = await book.add(new_row("text", "m", {}, "c"))
+
+        async def work() -> None:
+            raise AssertionError("nothing may begin any more")
+
+        book.conduct(job, work())
+        await asyncio.wait_for(job.ended.wait(), 5)  # those who wait for it are let go
+        await closing
+        with pytest.raises(Interrupted, match="stopp"):
+            await book.add(new_row("text", "m", {}, "c"))
+        with pytest.raises(Interrupted):
+            await book.view("other")
+        return job
+
+    async def play() -> None:
+        store = Store(tmp_path / "jobs.sqlite3")
+        book = JobBook(store)
+        await book.open()
+        job = await late(book, store)
+        assert job.status == "queued"
+        again = JobBook(Store(tmp_path / "jobs.sqlite3"))
+        assert [queued.id for queued in await again.open()] == [job.id]
+        await again.close()
+
+    asyncio.run(play())
