@@ -203,6 +203,9 @@ class Core:
     def _resume(self, job: LiveJob) -> None:
         try:
             entry = self.catalogue.resolve(job.model or "")
+            if work := maintenance.resumed(self, job, entry):
+                self.book.conduct(job, work)
+                return
             run = Run(self, job, entry)
         except errors.TouchstoneError as error:  # a stored job whose model or device the configuration no longer has
             self.book.conduct(job, _fail(error))

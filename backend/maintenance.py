@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from backend import downloads
@@ -61,6 +62,13 @@ async def unload(manager: Core, model: str, caller: str) -> LiveJob:
     job = await _accepted(manager, "unload", entry, {}, caller)
     manager.book.conduct(job, _unload(manager, job, entry))
     return job
+
+
+def resumed(manager: Core, job: LiveJob, entry: Entry) -> Coroutine[Any, Any, None] | None:
+    """The work of a fetch or an unload that an earlier server accepted; None for jobs that a worker runs."""
+    if job.task == "download":
+        return _download(manager, job, changes.Addition(entry, new=False))
+    return _unload(manager, job, entry) if job.task == "unload" else None
 
 
 async def _accepted(manager: Core, task: str, entry: Entry, request: dict[str, Any], caller: str) -> LiveJob:

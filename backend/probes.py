@@ -19,6 +19,11 @@ from backend.lanes import Lane
 from backend.types import Device, Hardware, Proof
 
 AT_ONCE = 2
+# What the packages need of the system, by the name in the loader's complaint.
+_SYSTEM_LIBRARIES = {
+    "libgomp.so.1": "Install it with the system's packages: sudo apt-get install -y libgomp1 (Debian, Ubuntu), "
+    "sudo dnf install -y libgomp (Fedora); then refresh.",
+}
 _REINSTALL = "Install the runtime's packages again (for `base`: delete .venv and start the launcher), then refresh."
 _DRIVER = "Update the device's driver, then refresh; run `doctor` for the details."
 
@@ -176,7 +181,7 @@ def _judged(device: Device, frames: list[Header], trouble: str | None) -> Device
             state="broken",
             stage="runs",
             reason=f"The device computes, but no engine can be used on it: {missing}.",
-            remedy=_REINSTALL,
+            remedy=_remedy_for(missing),
             proof=proof,
             versions=versions,
         )
@@ -201,6 +206,11 @@ def _refused(device: Device, frames: list[Header], trouble: str | None) -> Devic
             return replace(device, state="broken", stage="visible", reason=reason, remedy=_DRIVER, proof=None)
         if frame["op"] == "missing":
             reason = f"The runtime's packages do not load ({step}): {frame['detail']}."
-            return replace(device, state="unavailable", stage="none", reason=reason, remedy=_REINSTALL, proof=None)
+            remedy = _remedy_for(frame["detail"])
+            return replace(device, state="unavailable", stage="none", reason=reason, remedy=remedy, proof=None)
     reason = f"The check failed while {step}: {trouble or 'it ended without an answer'}."
     return replace(device, state="broken", reason=reason, remedy=_DRIVER, proof=None)
+
+
+def _remedy_for(missing: str) -> str:
+    return next((remedy for library, remedy in _SYSTEM_LIBRARIES.items() if library in missing), _REINSTALL)

@@ -58,6 +58,7 @@ def test_wrong_numbers_are_broken_with_the_error_measured() -> None:
 def test_a_device_without_an_engine_is_not_offered() -> None:
     device = probed("no_engine")
     assert device.state == "broken" and device.reason and "libgomp" in device.reason
+    assert device.remedy and "apt-get install -y libgomp1" in device.remedy
 
 
 def test_an_end_without_an_answer_is_broken() -> None:

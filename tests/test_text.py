@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,9 @@ def tokens(server: Server, **options: Any) -> list[Event]:
 
 @pytest.fixture(scope="module")
 def pieces(server: Server) -> list[str]:
-    """The texts of the greedy story's token events."""
-    return [event.data["text"] for event in tokens(server) if event.event == "token"]
+    """The greedy story's tokens one by one: events may join several, so it is told in lengths of 1, 2, 3 … tokens."""
+    wholes = ["", *(story(server, max_tokens=length)["output"]["text"] for length in range(1, 25))]
+    return [longer[len(shorter) :] for shorter, longer in pairwise(wholes)]
 
 
 # Seed and sampling

@@ -22,6 +22,7 @@ from backend.engines import LoadRequest, RunRequest, Session, load_engine
 from backend.errors import TouchstoneError
 
 BEAT_S = 1.0
+TOKEN_GAP_S = 0.03
 
 
 def main(channel: Channel) -> int:
@@ -109,15 +110,22 @@ class _Program:
         first_token_s: float | None = None
         self._channel.send({"op": "started", "job": job})
 
+        tokens = _Tokens(lambda data: self._channel.send({"op": "token", "job": job, **data}))
+
         def emit(event: str, data: dict[str, Any]) -> bool:
             nonlocal first_token_s
-            if event == "token" and first_token_s is None:
-                first_token_s = time.perf_counter() - start
-            self._channel.send({"op": event, "job": job, **data})
+            if event == "token":
+                first_token_s = first_token_s or time.perf_counter() - start
+                tokens.add(data["text"], data["count"])
+            else:
+                self._channel.send({"op": event, "job": job, **data})
             return job in self._cancelled
 
         cancelled_early = job in self._cancelled
-        result = None if cancelled_early else self._session.run(RunRequest(**order["request"]), emit)
+        try:
+            result = None if cancelled_early else self._session.run(RunRequest(**order["request"]), emit)
+        finally:
+            tokens.flush()
         self._channel.send(
             {
                 "op": "done",
@@ -142,3 +150,28 @@ class _Program:
         self._channel.send(
             {"op": "failed", "job": job, "code": code, "detail": detail, "remedy": remedy, "extra": extra}
         )
+
+
+class _Tokens:
+    """Joins tokens that come faster than TOKEN_GAP_S; the first goes at once, and so does each of a slow model.
+
+    Every frame wakes the server and its followers, which on a machine whose cores all compute delays the next token.
+    """
+
+    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+        self._send = send
+        self._sent_at = 0.0
+        self._text: list[str] = []
+        self._count = 0
+
+    def add(self, text: str, count: int) -> None:
+        self._text.append(text)
+        self._count += count
+        if time.perf_counter() - self._sent_at >= TOKEN_GAP_S:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._text:
+            self._send({"text": "".join(self._text), "count": self._count})
+            self._text, self._count = [], 0
+            self._sent_at = time.perf_counter()

@@ -6,8 +6,8 @@ left before anything is read, so that a damaged file costs neither memory nor ti
 
 from __future__ import annotations
 
-import os
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 from backend.errors import ModelBroken
@@ -22,10 +22,8 @@ def read_header(path: Path, byteorder: str = sys.byteorder) -> Header:
     if is_split_by_hand(path.name):
         raise ModelBroken(f"{path.name} is one piece of a file that was cut by hand.", how_to_join(path.name))
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            check_kind(path.name, file.read(512), size, byteorder)
-            return Reader(file, size, path.name, byteorder).header()
+        facts = path.stat()
+        return _read(path, facts.st_size, facts.st_mtime_ns, byteorder)
     except FileNotFoundError:
         raise ModelBroken(f"There is no file {path}.", "Correct the path, or fetch the model again.") from None
     except OSError as error:
@@ -34,3 +32,11 @@ def read_header(path: Path, byteorder: str = sys.byteorder) -> Header:
         ) from None
     except ValueError:  # a null byte in the path
         raise ModelBroken("The path of the model file is not a path.", "Correct the path.") from None
+
+
+@lru_cache(maxsize=64)
+def _read(path: Path, size: int, mtime_ns: int, byteorder: str) -> Header:
+    """Once for each state of the file: a large vocabulary takes some 20 ms."""
+    with path.open("rb") as file:
+        check_kind(path.name, file.read(512), size, byteorder)
+        return Reader(file, size, path.name, byteorder).header()
