@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-_CGROUP = Path("/sys/fs/cgroup")
+from backend import cgroups
 
 
 def usable_threads() -> int:
@@ -58,9 +58,9 @@ def _physical_cores(allowed: set[int]) -> int | None:
 
 
 def _cpu_quota() -> float | None:
-    words = _read(_CGROUP / "cpu.max").split()
-    if not words:  # version 1
-        words = [_read(_CGROUP / "cpu/cpu.cfs_quota_us"), _read(_CGROUP / "cpu/cpu.cfs_period_us")]
+    words = cgroups.read(cgroups.file("self", "cpu.max", "cpu", "cpu.cfs_quota_us")).split()
+    if len(words) == 1:  # version 1 has the period in a file of its own
+        words.append(cgroups.read(cgroups.file("self", "cpu.max", "cpu", "cpu.cfs_period_us")))
     try:
         quota, period = float(words[0]), float(words[1])
     except (ValueError, IndexError):
@@ -69,23 +69,23 @@ def _cpu_quota() -> float | None:
 
 
 def _cgroup_limit() -> int | None:
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        text = _read(_CGROUP / name)
-        if text.isdigit() and int(text) < 1 << 60:  # version 1 writes a huge number for "no limit"
-            return int(text)
-    return None
+    text = cgroups.read(cgroups.file("self", "memory.max", "memory", "memory.limit_in_bytes"))
+    # Version 1 writes a huge number for "no limit".
+    return int(text) if text.isdigit() and int(text) < 1 << 60 else None
 
 
 def _cgroup_used() -> int | None:
-    for name in ("memory.current", "memory/memory.usage_in_bytes"):
-        text = _read(_CGROUP / name)
-        if text.isdigit():
-            return int(text)
-    return None
+    """What is used and cannot be had back: the file cache that nobody touched of late can."""
+    text = cgroups.read(cgroups.file("self", "memory.current", "memory", "memory.usage_in_bytes"))
+    if not text.isdigit():
+        return None
+    facts = cgroups.read(cgroups.file("self", "memory.stat", "memory", "memory.stat")).splitlines()
+    numbers = {words[0]: int(words[1]) for line in facts if len(words := line.split()) == 2 and words[1].isdigit()}
+    return max(0, int(text) - numbers.get("total_inactive_file", numbers.get("inactive_file", 0)))
 
 
 def _meminfo(key: str) -> int | None:
-    for line in _read(Path("/proc/meminfo")).splitlines():
+    for line in cgroups.read(cgroups.PROC / "meminfo").splitlines():
         if line.startswith(key + ":"):
             return int(line.split()[1]) * 1024
     return None
@@ -105,10 +105,3 @@ def _windows_memory(position: int) -> int | None:
     if not ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
         return None
     return int(status[1 + position])
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -16,10 +16,22 @@ from tests.service import ROOT
 BACKEND = ROOT / "backend"
 FILES = sorted(BACKEND.rglob("*.py"))
 ENGINE_LIBRARIES = {"torch", "onnxruntime", "onnxruntime_genai", "xllamacpp", "numpy", "transformers", "openvino"}
-FOREIGN = ("types.py", "errors.py", "faults.py", "gguf/", "machine.py", "moments.py", "devices/", "engines/", "child/")
+FOREIGN = (
+    "types.py",
+    "errors.py",
+    "faults.py",
+    "cgroups.py",
+    "gguf/",
+    "machine.py",
+    "moments.py",
+    "devices/",
+    "engines/",
+    "child/",
+)
 # From the lowest layer to the highest; a file may import its own layer and those before it.
 LAYERS = (
     ("types errors moments faults launcher"),
+    ("cgroups"),
     ("gguf machine problems settings"),
     ("devices engines"),
     ("child"),

@@ -7,51 +7,67 @@ from pathlib import Path
 
 import pytest
 
-from backend import machine
+from backend import cgroups, machine
 
 
 @pytest.fixture
-def cgroup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(machine, "_CGROUP", tmp_path)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine with 8 processors and nothing else; the test lays its cgroups."""
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr(cgroups, "PROC", tmp_path / "proc")
     monkeypatch.setattr(machine, "_affinity", lambda: set(range(8)))
     monkeypatch.setattr(machine, "_physical_cores", lambda allowed: None)
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "memory").mkdir()
+    write(tmp_path / "proc/meminfo", "MemTotal: 8000 kB\nMemAvailable: 6000 kB")
     return tmp_path
 
 
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def lay(root: Path, version: int, inside: str, files: dict[str, str]) -> None:
+    """Puts this process into a cgroup; `inside` is the folder below the mount that the files really lie in."""
+    write(root / "proc/self/cgroup", "0::/box/a" if version == 2 else "4:memory:/box/a\n3:cpu,cpuacct:/box/a\n0::/")
+    for name, text in files.items():
+        write(root / "cgroup" / ("" if version == 2 else name.split(".")[0]) / inside / name, text)
+
+
+@pytest.mark.parametrize("inside", ["box/a", ""], ids=["nested", "seen from a container"])
 @pytest.mark.parametrize(("quota", "threads"), [("max 100000", 8), ("250000 100000", 3), ("10000 100000", 1), ("", 8)])
-def test_the_quota_of_version_2_limits_threads(cgroup: Path, quota: str, threads: int) -> None:
-    (cgroup / "cpu.max").write_text(quota)
+def test_the_quota_of_version_2_limits_threads(root: Path, inside: str, quota: str, threads: int) -> None:
+    lay(root, 2, inside, {"cpu.max": quota})
     assert machine.usable_threads() == threads
 
 
+@pytest.mark.parametrize("inside", ["box/a", ""], ids=["nested", "seen from a container"])
 @pytest.mark.parametrize(("quota", "threads"), [("-1", 8), ("150000", 2)])
-def test_the_quota_of_version_1_limits_threads(cgroup: Path, quota: str, threads: int) -> None:
-    (cgroup / "cpu/cpu.cfs_quota_us").write_text(quota)
-    (cgroup / "cpu/cpu.cfs_period_us").write_text("100000")
+def test_the_quota_of_version_1_limits_threads(root: Path, inside: str, quota: str, threads: int) -> None:
+    lay(root, 1, inside, {"cpu.cfs_quota_us": quota, "cpu.cfs_period_us": "100000"})
     assert machine.usable_threads() == threads
 
 
-def test_physical_cores_limit_threads(cgroup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_physical_cores_limit_threads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_physical_cores", lambda allowed: 4)
     assert machine.usable_threads() == 4
 
 
-@pytest.mark.parametrize("name", ["memory.max", "memory/memory.limit_in_bytes"])
-def test_the_memory_limit_counts(cgroup: Path, name: str) -> None:
-    (cgroup / name).write_text("1000000")
-    used = "memory.current" if name == "memory.max" else "memory/memory.usage_in_bytes"
-    (cgroup / used).write_text("400000")
-    assert machine.memory_bytes() == 1_000_000 and machine.memory_free_bytes() == 600_000
+@pytest.mark.parametrize("inside", ["box/a", ""], ids=["nested", "seen from a container"])
+def test_the_memory_limit_counts_and_idle_file_cache_does_not(root: Path, inside: str) -> None:
+    stat = "anon 1\ninactive_file 100000\ntotal_inactive_file 100000"
+    lay(root, 2, inside, {"memory.max": "1000000", "memory.current": "400000", "memory.stat": stat})
+    assert (machine.memory_bytes(), machine.memory_free_bytes()) == (1_000_000, 700_000)
+    files = {"memory.limit_in_bytes": "900000", "memory.usage_in_bytes": "400000", "memory.stat": stat}
+    lay(root, 1, inside, files)
+    assert (machine.memory_bytes(), machine.memory_free_bytes()) == (900_000, 600_000)
 
 
 @pytest.mark.parametrize("text", ["max", "9223372036854771712", "", "nonsense"])
-def test_no_limit_is_no_limit(cgroup: Path, text: str) -> None:
-    (cgroup / "memory/memory.limit_in_bytes").write_text(text)
-    (cgroup / "memory.max").write_text(text)
-    whole = machine._meminfo("MemTotal")
-    assert machine.memory_bytes() == whole
+def test_no_limit_is_no_limit(root: Path, text: str) -> None:
+    lay(root, 1, "box/a", {"memory.limit_in_bytes": text})
+    assert machine.memory_bytes() == 8_192_000
+    lay(root, 2, "box/a", {"memory.max": text})
+    assert (machine.memory_bytes(), machine.memory_free_bytes()) == (8_192_000, 6_144_000)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity masks")
