@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +33,8 @@ ENGINE = Engine(
     batches=True,
 )
 _LIBRARY_BYTES = 100_000_000  # SmolLM2-135M: 63 MB beyond weights and cache, on x86-64
+_READY = re.compile(r"listening on ")  # the last line of loading
+_LOG_S = 1.0
 PROMPT_CHUNK_TOKENS = 128  # a cancel is seen between chunks of the prompt
 _BUFFER = re.compile(r"(\S+) model buffer size =\s+([\d.]+) MiB")
 _TELLING = re.compile(r"error loading model: (.*)|failed to (?:load|open|allocate)[^\n]*")
@@ -82,7 +85,12 @@ def load(request: LoadRequest) -> LlamaSession:
     log = Path(request.scratch) / "load.log"
     try:
         with _stderr_into(log):
-            server = xllamacpp.Server(params)
+            try:
+                server = xllamacpp.Server(params)
+            except RuntimeError:
+                _await_line(log, _TELLING)
+                raise
+            _await_line(log, _READY)
     except RuntimeError as error:
         raise _load_error(path, log.read_text(errors="replace"), params.n_ctx) from error
     finally:
@@ -225,6 +233,13 @@ def _run_error(error: dict[str, Any]) -> TouchstoneError:
     return ModelIncompatible(
         f"llama.cpp refused the request: {message}", "Change the messages or choose another model."
     )
+
+
+def _await_line(log: Path, line: re.Pattern[str]) -> None:
+    """llama.cpp writes its log from a thread of its own, which on a busy machine comes late."""
+    end = time.monotonic() + _LOG_S
+    while not line.search(log.read_text(errors="replace")) and time.monotonic() < end:
+        time.sleep(0.005)
 
 
 @contextlib.contextmanager
