@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from backend import __version__
@@ -56,3 +58,12 @@ def table(found: dict[str, Any]) -> str:
         ratio = f", {each['ratio']:.3f} of the yardstick" if each["ratio"] is not None else ""
         lines.append(f"  {each['metric']:<34} {each['value']:9.2f} {each['unit']}{spread}{ratio}")
     return "\n".join(lines)
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident bytes of another process; 0 where the system does not say."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+    return 0

@@ -1,26 +1,33 @@
-"""Measure on this machine: `bench overhead` compares the service with the engine alone."""
+"""Measure on this machine: `bench overhead` compares the service with the engine alone, `bench server` loads it."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 from backend.settings import load_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How often to measure."""
-    parser.add_argument("kind", choices=("overhead",))
-    parser.add_argument("--runs", type=int, default=9, help="pairs of 128-token runs")
-    parser.add_argument("--pairs", type=int, default=50, help="pairs of first tokens")
+    """What to measure, and how often."""
+    parser.add_argument("kind", choices=("overhead", "server"))
+    parser.add_argument("--runs", type=int, default=9, help="overhead: pairs of 128-token runs")
+    parser.add_argument("--pairs", type=int, default=50, help="overhead: pairs of first tokens")
+    parser.add_argument("--small", type=Path, metavar="GGUF", help="server: a tiny model for the thousands of jobs")
     parser.add_argument("--json", action="store_true")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the figures; nothing is judged."""
-    from backend.bench.overhead import measure
+    from backend.bench import overhead, server
     from backend.bench.rows import report, table
 
-    found = report(args.kind, measure(load_settings({"config": args.config}), args.runs, args.pairs))
+    settings = load_settings({"config": args.config})
+    small = args.small.resolve() if args.small else None
+    rows = (
+        server.measure(settings, small) if args.kind == "server" else overhead.measure(settings, args.runs, args.pairs)
+    )
+    found = report(args.kind, rows)
     print(json.dumps(found, indent=2) if args.json else table(found))
     return 0

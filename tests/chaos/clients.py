@@ -37,6 +37,7 @@ class Client(threading.Thread):
         self.ending = False
         self.waits_for: str | None = None  # `wait` or `stream` while it does
         self._cut = False
+        self._life = 0
 
     def run(self) -> None:
         """Submits until `ending`."""
@@ -47,6 +48,7 @@ class Client(threading.Thread):
                 threading.Event().wait(0.02)
                 continue
             self.resting.clear()
+            self._life = self._service.life
             how = self._dice.choice(list(ways))
             told = self._asked(how)
             self._cut = False
@@ -169,7 +171,8 @@ class Client(threading.Thread):
     def _refused(self, status: int, said: dict[str, Any]) -> None:
         code = str(said.get("code"))
         self._ledger.refuse(code)
-        if code not in REFUSALS or not said.get("remedy"):
+        stopping = not self._service.up.is_set() or self._service.life != self._life
+        if code not in REFUSALS or not said.get("remedy") or (code == "interrupted" and not stopping):
             self._ledger.wrong(f"a request was refused with {status} {said}")
 
     def _explain(self, told: Told, error: Exception) -> None:

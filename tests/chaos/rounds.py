@@ -100,9 +100,6 @@ class Run:
 
     def _round(self, number: int) -> None:
         known = len(self._ledger.violations)
-        if not number % 10 and self._service.life:
-            with self._service.striking:  # so that memory is looked at over lives of many rounds too
-                self._service.check_alive()
         for client in self._clients:
             client.large_share = 0.3 if number % 3 == 0 else 0.05
         kinds = [self._draw() for _ in range(FAULTS_A_ROUND)]
@@ -202,8 +199,10 @@ class Run:
     def _prove_alive(self) -> None:
         """After everything, the next job of each model works; a quarantine is lifted first."""
         with self._http() as http:
-            http.post("/api/devices/cpu/release", json={})
-            http.get("/api/devices", params={"wait_s": "30"})
+            (device,) = http.get("/api/devices", params={"wait_s": "30"}).json()["devices"]
+            if device["state"] != "ready" or device["quarantined_models"]:
+                http.post(f"/api/devices/{device['id']}/release", json={})
+                http.get("/api/devices", params={"wait_s": "30"})
             for model in ("tiny", "large") if self._result.rounds % 3 == 0 else ("tiny",):
                 body = {"model": model, "prompt": "! Say hello.", "options": {"max_tokens": 2}, "fallback": "never"}
                 answer = http.post("/api/generate", json=body)
