@@ -115,11 +115,8 @@ class Child:
     def kill(self) -> None:
         """Ends the child and what it started, at once."""
         self._killed = True
-        with contextlib.suppress(OSError):
-            if sys.platform == "win32":
-                self._process.kill()
-            else:
-                os.killpg(self.pid, signal.SIGKILL)
+        if self._process.returncode is None:  # else its id may be another process's by now
+            self._kill_group()
         self._outgoing.put(None)
         for _ in range(OUTSTANDING_FRAMES):  # a reader that waits for credit must see the end
             with contextlib.suppress(ValueError):
@@ -164,13 +161,28 @@ class Child:
             self.kill()
         except OSError:
             pass
-        self._process.wait()
+        self._wait()
         self._errors.join(timeout=1.0)
         self._outgoing.put(None)
         for stream in (self._process.stdout, self._process.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.close()  # type: ignore[union-attr]
         self._post(None)
+
+    def _wait(self) -> None:
+        """Waits for the end, and ends what the child started while its id is still its own."""
+        if hasattr(os, "waitid"):
+            with contextlib.suppress(ChildProcessError):  # another thread has asked before
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+            self._kill_group()
+        self._process.wait()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(OSError):
+            if sys.platform == "win32":
+                self._process.kill()
+            else:
+                os.killpg(self.pid, signal.SIGKILL)
 
     def _post(self, header: Header | None) -> None:
         with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody listens any more

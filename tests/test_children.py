@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
+
+import pytest
 
 from backend.children import OUTSTANDING_FRAMES, Child, environment
 
@@ -93,3 +98,26 @@ def test_secrets_do_not_reach_children() -> None:
     assert given["PATH"] == "/bin" and given["LD_LIBRARY_PATH"] == "/lib"
     assert "s" not in given.values()
     assert given["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+def test_what_a_child_started_ends_with_it_and_its_id_is_not_used_once_it_may_be_another_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    code = (
+        "import subprocess as s, sys; sleep = [sys.executable, '-c', 'import time; time.sleep(60)'];"
+        "print(s.Popen(sleep, stdin=s.DEVNULL, stdout=s.DEVNULL, stderr=s.DEVNULL).pid, file=sys.stderr)"
+    )
+    killed: list[int] = []
+
+    async def play() -> int:
+        child = Child(python(code), asyncio.get_running_loop())
+        await child.ended()
+        monkeypatch.setattr(os, "killpg", lambda group, number: killed.append(group))
+        child.kill()
+        return int(child.last_line() or "")
+
+    started = asyncio.run(play())
+    assert killed == []
+    stat = Path(f"/proc/{started}/stat")
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":  # the test's limit is pytest's
+        time.sleep(0.01)
