@@ -99,7 +99,9 @@ async def _download(manager: Core, job: LiveJob, addition: changes.Addition) -> 
 async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:
     await job.advance("running", {"model": entry.id})
     for held in manager.pool.holding(entry.id):
-        async with manager.lane(held.lane).turn(job.caller):
+        turn = manager.lane(held.lane).turn(job.caller)
+        await unless(job.cancelling, turn.__aenter__(), cancelled)
+        try:
             worker, key = held.worker, held.worker.key
             before_bytes = worker.resident_bytes
             await manager.pool.unload(held)
@@ -114,3 +116,5 @@ async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:
                 memory=Memory(before_bytes=before_bytes, after_bytes=0),
                 worker_pid=worker.pid,
             )
+        finally:
+            await turn.__aexit__(None, None, None)

@@ -169,10 +169,14 @@ class Run:
     async def _loaded(self, lane: str, device: Device, key: WorkerKey) -> AsyncIterator[Worker]:
         """Has the model loaded, and keeps it from being unloaded meanwhile."""
         pool = self._around.pool
-        async with self._around.loading(lane):  # of jobs that share the turn, one loads
+        loading = self._around.loading(lane)  # of jobs that share the turn, one loads
+        await self._unless_cancelled(loading.acquire())
+        try:
             if not pool.loaded(key):
                 await self._job.advance("loading", {"model": key.model, "device": key.device, "engine": key.engine})
             held, load_s = await self._unless_cancelled(pool.use(lane, device, key, self._entry.target))
+        finally:
+            loading.release()
         self._ledger.load_s += load_s
         try:
             yield held.worker

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backend import errors
+from backend import errors, maintenance
 from backend.core import Core
 from backend.jobs import LiveJob
 from backend.reports import health
@@ -216,6 +216,39 @@ def test_what_dies_three_times_is_put_aside_until_a_person_lets_it_go(tmp_path: 
             await core.probes.settled()
             assert (await ended()).status == "done"
             assert health(core)["problems"] == [] and core.device("cpu").quarantined_models == []
+        finally:
+            await core.stop()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("waits_for", ["another's load", "the lane, to unload"])
+def test_a_cancel_is_heard_while_a_job_waits_for_the_work_of_another(tmp_path: Path, waits_for: str) -> None:
+    loading = waits_for == "another's load"
+
+    def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        worker = "silent_loading" if loading else "deaf"
+        return faulty(worker if arguments[0] == "run" else "ok")(python, arguments)
+
+    async def play() -> None:
+        core = Core(load_settings({"config": _config(tmp_path), "text.slots": 2}, {}), spawn)
+        await core.start()
+        try:
+            await core.probes.settled()
+            core.probes.devices[CARD.id] = CARD
+            request = parse_request({"prompt": "Hi", "device": "vulkan:0"})
+            first = await core.submit(request, "test")
+            assert isinstance(first, LiveJob)
+            async for event in first.follow():
+                if event.event == ("loading" if loading else "token"):
+                    break
+            second = await (core.submit(request, "test") if loading else maintenance.unload(core, "tiny", "test"))
+            assert isinstance(second, LiveJob)
+            for _ in range(20):  # it comes as far as it can
+                await asyncio.sleep(0)
+            await core.book.cancel(second.id)
+            await asyncio.wait_for(second.ended.wait(), 1)
+            assert second.status == "cancelled" and first.active
         finally:
             await core.stop()
 
