@@ -57,6 +57,7 @@ async def follow_job(job_id: str, manager: Manager, streams: OpenStreams, after:
     events = await manager.follow(job_id, after)
     if events is None:
         return Response(status_code=204)
+    streams.check()
     return EventStream(streams, events, {"X-Job-Id": job_id})
 
 

@@ -33,7 +33,10 @@ class Streams:
 
 
 class EventStream(StreamingResponse):
-    """Events as an SSE answer; `on_leave` is called if the client goes before the last one, or before the first."""
+    """Events as an SSE answer; `on_leave` is called if the client goes before the last one, or before the first.
+
+    The caller asks `streams.check()` before anything is done that a refusal could not undo.
+    """
 
     def __init__(
         self,
@@ -42,7 +45,6 @@ class EventStream(StreamingResponse):
         headers: dict[str, str] | None = None,
         on_leave: Callable[[], None] | None = None,
     ) -> None:
-        streams.check()
         self._streams = streams
         self._on_leave = on_leave
         self._whole = False
