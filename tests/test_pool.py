@@ -170,5 +170,7 @@ def test_a_worker_that_died_while_idle_is_replaced() -> None:
 
 
 def _lives(pid: int | None) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

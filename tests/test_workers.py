@@ -45,9 +45,9 @@ def gone(pid: int | None) -> bool:
     assert pid
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+        return "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
         return True
-    return "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def fails(fault: str) -> TouchstoneError:
