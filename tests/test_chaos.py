@@ -59,7 +59,7 @@ def judged(subject: Any, died: bool = False) -> list[str]:
     from tests.chaos.service import Service
 
     disk = SimpleNamespace(full_spans=[])
-    service = SimpleNamespace(ledger=Ledger(), disk=disk, deaths=[time.time()] if died else [])
+    service = SimpleNamespace(ledger=Ledger(), disk=disk, deaths=[(time.time(), time.time())] if died else [])
     Judge(cast(Service, service)).judge(subject)
     return list(service.ledger.violations)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 30), help="repeats the choice of faults")
     parser.add_argument("--model", type=Path, default=None, help="the larger GGUF (default: the one the tests use)")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a run that is ended leaves no server behind
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     record = (folder / "rounds.log").open("w", buffering=1)
 

@@ -95,7 +95,7 @@ class Judge:
     def _cause(self, story: Story) -> Iterator[str]:
         """The ending has a cause that really struck."""
         job, (since, until) = story.job, story.span()
-        died = [at for at in self._service.deaths if since <= at <= until]
+        died = [began for began, ended in self._service.deaths if began <= until and ended >= since]
         if job["status"] == "interrupted" and not (died and job["started_at"]):
             yield f"no server died between {job['started_at']} and {job['ended_at']}"
         if job["status"] == "cancelled":
@@ -158,7 +158,7 @@ class Judge:
         then = _seconds(at)
         for began, ended in self._service.disk.full_spans:
             until = (ended or then) + SLACK_S
-            if began <= then <= until and any(then <= death <= until for death in self._service.deaths):
+            if began <= then <= until and any(then <= gone and died <= until for died, gone in self._service.deaths):
                 self.untold += 1
                 return True
         return False

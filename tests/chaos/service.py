@@ -36,7 +36,7 @@ class Service:
         self.up = threading.Event()  # cleared before the server is struck dead, set when it listens
         self.striking = threading.RLock()
         self.paused_spans: list[tuple[float, float]] = []
-        self.deaths: list[float] = []
+        self.deaths: list[tuple[float, float]] = []  # from the signal to the end
         self.stop_seconds: list[float] = []
         self.resident: list[tuple[int, int]] = []  # of each round's end: life, bytes
         self._config = folder / "config.yaml"
@@ -67,15 +67,14 @@ class Service:
     def kill(self) -> None:
         """SIGKILL; nothing that it started may outlive it."""
         self.up.clear()
-        self.deaths.append(time.time())
+        signalled = time.time()
         self.server.stop(signal.SIGKILL)
-        self._bury()
+        self._bury(signalled)
 
     def stop(self) -> None:
         """SIGTERM: prompt, exit code 0, no child left."""
         self.up.clear()
-        began = time.monotonic()
-        self.deaths.append(time.time())
+        began, signalled = time.monotonic(), time.time()
         try:
             code = self.server.stop()
         except subprocess.TimeoutExpired:
@@ -89,7 +88,7 @@ class Service:
                 self.ledger.wrong(f"SIGTERM: exit code {code}")
             if seconds > STOP_S:
                 self.ledger.wrong(f"SIGTERM: the end took {seconds:.1f} s")
-        self._bury()
+        self._bury(signalled)
 
     def pause(self, seconds: float) -> None:
         """SIGSTOP, and SIGCONT later."""
@@ -132,7 +131,8 @@ class Service:
         self.server = Server(process, line.split()[-1], self.disk.folder, self.log)
         return True
 
-    def _bury(self) -> None:
+    def _bury(self, signalled: float) -> None:
+        self.deaths.append((signalled, time.time()))
         for process in gone(self.run, AFTER_DEATH_S):
             self.ledger.wrong(f"process {process.pid} ({' '.join(process.words)}) outlived its server")
             os.kill(process.pid, signal.SIGKILL)
