@@ -17,6 +17,7 @@ from tests.chaos.ledger import Ledger, Told
 from tests.chaos.service import Service
 from tests.service import read_events
 
+BREATH_S = 0.1  # after a refusal, and between two requests
 PATIENCE_S = 60.0  # an answer that takes longer counts as lost
 REFUSALS = {"disk_full", "quarantined", "device_not_ready", "queue_full", "interrupted"}
 _numbers = itertools.count(1)
@@ -56,6 +57,8 @@ class Client(threading.Thread):
                 ways[how](told)
             except (OSError, http.client.HTTPException) as error:
                 self._explain(told, error)
+            else:
+                threading.Event().wait(BREATH_S)
             finally:
                 told.left = told.left or (self._cut and how in ("wait", "stream"))
                 self.waits_for = None
@@ -149,8 +152,8 @@ class Client(threading.Thread):
         body: dict[str, Any] = {"model": "tiny", "prompt": told.mark + " Hi.", "stream": stream}
         tokens = dice.choice((1, 8, 32, 90))
         if told.large:
-            body |= {"model": "large", "prompt": told.mark + " Tell me more." * dice.choice((1, 1, 60))}
-            tokens = dice.randint(1, 60)
+            body |= {"model": "large", "prompt": told.mark + " Tell me more." * dice.choice((1, 1, 40))}
+            tokens = dice.randint(1, 40)
         body["options"] = {"max_tokens": tokens, "temperature": 1.5}
         return self._request("POST", "/api/generate", json.dumps(body), headers or {})
 
@@ -171,6 +174,7 @@ class Client(threading.Thread):
     def _refused(self, status: int, said: dict[str, Any]) -> None:
         code = str(said.get("code"))
         self._ledger.refuse(code)
+        threading.Event().wait(BREATH_S)
         stopping = not self._service.up.is_set() or self._service.life != self._life
         if code not in REFUSALS or not said.get("remedy") or (code == "interrupted" and not stopping):
             self._ledger.wrong(f"a request was refused with {status} {said}")

@@ -83,10 +83,10 @@ class Faults:
 
     def _pause_worker(self, dice: random.Random) -> bool:
         """Shorter than the limit: nobody may notice."""
-        return self._stop_and_go(self._soon(lambda: self._workers(), dice), dice.uniform(0.1, 0.8), "pause worker")
+        return self._stop_and_go(self._soon(lambda: self._workers(), dice), dice.uniform(0.1, 0.6), "pause worker")
 
     def _hang_worker(self, dice: random.Random) -> bool:
-        return self._stop_and_go(self._soon(lambda: self._workers(), dice), SILENCE_S + 1.5, "hang worker")
+        return self._stop_and_go(self._soon(lambda: self._workers(), dice), SILENCE_S + 1.0, "hang worker")
 
     def _limit_memory(self, dice: random.Random) -> bool:
         return self._limit(self._soon(lambda: self._workers(), dice), dice)
@@ -193,7 +193,7 @@ class Faults:
                 if answer is None or answer.status_code == 204:
                     self._ledger.deleted.add(job["id"])  # without an answer it may have happened
                     done = True
-                elif answer.status_code not in (404, 409, 507):
+                elif answer.status_code not in (404, 409, 503, 507):
                     self._ledger.wrong(f"DELETE of {job['id']}: {answer.status_code} {answer.text}")
         return done
 
@@ -238,10 +238,13 @@ class Faults:
         return dice.sample(jobs, min(len(jobs), dice.randint(1, 4)))
 
     def _ask(self, method: str, path: str, body: Any = None, allowed: tuple[int, ...] = (202, 409, 507)) -> bool:
+        service = self._service
+        life = service.life
         with self._answer(method, path, json=body) as answer:
             if answer is None:
                 return False
-            if answer.status_code not in allowed:
+            stops = answer.status_code == 503 and not (service.up.is_set() and service.life == life)
+            if answer.status_code not in allowed and not stops:
                 self._ledger.wrong(f"{method} {path}: {answer.status_code} {answer.text}")
             return answer.is_success
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import sqlite3
 import threading
@@ -99,22 +100,28 @@ class Run:
         return self._result
 
     def _round(self, number: int) -> None:
-        known = len(self._ledger.violations)
+        known, clock = len(self._ledger.violations), [time.monotonic()]
         for client in self._clients:
-            client.large_share = 0.3 if number % 3 == 0 else 0.05
+            client.large_share = 0.08 if number % 3 == 0 else 0.02
         kinds = [self._draw() for _ in range(FAULTS_A_ROUND)]
         self._working.set()
         with ThreadPoolExecutor(FAULTS_A_ROUND) as pool:
             striking = [pool.submit(self._faults.strike, kind, self._dice.randrange(1 << 30)) for kind in kinds]
             struck = [kind for kind, strike in zip(kinds, striking, strict=True) if strike.result()]
         self._result.faults.update(struck)
+        clock.append(time.monotonic())
         self._come_to_rest()
+        clock.append(time.monotonic())
         judged = self._look()
+        clock.append(time.monotonic())
         self._prove_alive()
+        clock.append(time.monotonic())
         self._service.note_memory()
         self._result.rounds = number
         fresh = self._ledger.violations[known:]
-        self._say(f"round {number}: {', '.join(struck) or 'nothing to strike'}; {judged} jobs; {len(fresh)} violations")
+        times = "+".join(f"{end - start:.1f}" for start, end in itertools.pairwise(clock))
+        what = ", ".join(struck) or "nothing to strike"
+        self._say(f"round {number} ({times} s): {what}; {judged} jobs; {len(fresh)} violations")
         for wrong in fresh:
             self._say(f"  VIOLATION {wrong}")
 

@@ -18,7 +18,7 @@ from tests.chaos.processes import MARK, bytes_of, gone
 from tests.service import ROOT, Server
 
 TINY = ROOT / "tests" / "cases" / "gguf" / "tiny_no_template.gguf"
-SILENCE_S = 3.0
+SILENCE_S = 2.5  # a worker says each second that it lives
 STOP_S = 5.0  # from SIGTERM to the exit
 AFTER_DEATH_S = 2.0  # then no child of a dead server lives
 
