@@ -24,7 +24,10 @@ HEALTH_EACH_S = 0.01
 WARM_JOBS = 100  # before the memory counts: the first jobs load what all need
 LONG = {"prompt": "Write a very long story about a river.", "options": {"max_tokens": 3000, "temperature": 0}}
 SHORT = {"prompt": "Say hello.", "options": {"max_tokens": 4, "temperature": 0}, "model": "small"}
-ENDLESS = {**LONG, "prompt": "Tell me more about rivers and mills. " * 350}  # seconds of prefill
+ENDLESS = {  # seconds of prefill, since with a seed no prompt is remembered
+    "prompt": "Tell me more about rivers and mills. " * 350,
+    "options": {"max_tokens": 3000, "temperature": 0, "seed": 1},
+}
 
 
 def measure(settings: Settings, small: Path | None) -> list[Row]:
