@@ -184,6 +184,8 @@ class Run:
             pool.released(held)
 
     def _check_placement(self, worker: Worker, device: Device) -> None:
+        if not worker.alive:  # it died since it was chosen
+            raise worker.ended()
         share = self._ledger.place(worker, device)
         if share is not None and share < PLACEMENT_FLOOR:
             assert worker.loaded

@@ -124,7 +124,9 @@ class Worker:
 
         Raises WorkerCrashed, WorkerHung, OutOfMemory, DeviceLost, or what the engine said.
         """
-        assert self._child and self.loaded
+        assert self._child
+        if self.loaded is None:  # it died, or was given up, since it was chosen
+            raise self.ended()
         run = self._runs[job_id] = _Run(shared=bool(self._runs))
         for other in self._runs.values():
             other.shared = len(self._runs) > 1 or other.shared
@@ -143,6 +145,13 @@ class Worker:
             del self._runs[job_id]
             if not ended:
                 await self.close()  # dead, hung, or left in the middle: its state is not known any more
+
+    def ended(self) -> TouchstoneError:
+        """What ended the child, for one of its jobs."""
+        if self._end is None:
+            detail = f"The worker for {self._name} was given up when another of its jobs failed."
+            return WorkerCrashed(detail, "Run the job again; it gets a new worker.")
+        return from_code(self._end.code, self._end.detail, self._end.remedy, **self._end.extra)
 
     async def close(self) -> None:
         """Ends the child and waits until it is gone. May be called again."""
@@ -209,8 +218,7 @@ class Worker:
                     continue
                 raise self._end from None
             if frame is None:
-                assert self._end
-                raise from_code(self._end.code, self._end.detail, self._end.remedy, **self._end.extra)
+                raise self.ended()
             return frame
 
     def _reported(self, frame: Header) -> TouchstoneError:

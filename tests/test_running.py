@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from backend import errors, maintenance
 from backend.core import Core
 from backend.jobs import LiveJob
+from backend.pool import Held, Pool
 from backend.reports import health
 from backend.requests import parse_request
 from backend.settings import load_settings
@@ -253,3 +255,21 @@ def test_a_cancel_is_heard_while_a_job_waits_for_the_work_of_another(tmp_path: P
             await core.stop()
 
     asyncio.run(play())
+
+
+def test_a_worker_that_dies_between_its_choice_and_the_job_is_a_crash_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use = Pool.use
+
+    async def use_and_die(self: Pool, *arguments: Any) -> tuple[Held, float]:
+        held, seconds = await use(self, *arguments)
+        os.killpg(held.worker.pid or 0, 9)
+        while held.worker.alive:
+            await asyncio.sleep(0.01)
+        return held, seconds
+
+    monkeypatch.setattr(Pool, "use", use_and_die)
+    job = run(tmp_path, ["ok"])
+    assert (job.status, job.error and job.error.code) == ("error", "worker_crashed")
+    assert job.error and "SIGKILL" in job.error.detail

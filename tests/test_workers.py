@@ -137,3 +137,28 @@ def test_a_server_that_was_stopped_itself_does_not_blame_the_worker(limit: str) 
 
     asyncio.run(play())
     assert seen == 300
+
+
+@pytest.mark.parametrize("how", ["killed", "doubted"])
+def test_a_worker_that_is_gone_before_its_job_begins_fails_it_in_words(how: str) -> None:
+    """Between the choice of the worker and the start of the job lies a write to the disk."""
+
+    async def play() -> None:
+        subject = worker("ok" if how == "killed" else "device_lost")
+        try:
+            await subject.load("llama.cpp", LoadRequest(KEY.device, "model.gguf", 64, 1))
+            if how == "killed":
+                os.kill(subject.pid or 0, 9)
+                while subject.alive:
+                    await asyncio.sleep(0.01)
+            else:
+                with pytest.raises(errors.DeviceLost):
+                    async for _ in subject.run("other", REQUEST, asyncio.Event()):
+                        pass
+            async for _ in subject.run("job", REQUEST, asyncio.Event()):
+                pass
+        finally:
+            await subject.close()
+
+    with pytest.raises(errors.WorkerCrashed, match="SIGKILL" if how == "killed" else "given up"):
+        asyncio.run(play())
