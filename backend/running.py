@@ -113,14 +113,15 @@ class Run:
         waiting_since = time.perf_counter()
         async with self._turn(lane, key):
             self._ledger.queued_s += time.perf_counter() - waiting_since
+            await self._usable(target)  # it may have been lost or put aside during the wait
             self._ledger.begin(device, runtime, engine)
             try:
                 async with self._loaded(lane.hardware_id, device, key) as worker:
                     self._check_placement(worker, device)
                     if self._request:
                         await self._generate(worker, device, self._request)
+                        self._around.quarantine.lived(device.id, self._entry.id)
                 self._ledger.finish()
-                self._around.quarantine.lived(device.id, self._entry.id)
             except TouchstoneError as error:
                 self._ledger.finish(error.code)
                 if isinstance(error, errors.WorkerCrashed | errors.WorkerHung):

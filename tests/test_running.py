@@ -273,3 +273,29 @@ def test_a_worker_that_dies_between_its_choice_and_the_job_is_a_crash_in_words(
     job = run(tmp_path, ["ok"])
     assert (job.status, job.error and job.error.code) == ("error", "worker_crashed")
     assert job.error and "SIGKILL" in job.error.detail
+
+
+def test_a_device_that_breaks_while_a_job_waits_for_it_is_not_used(tmp_path: Path) -> None:
+    async def play() -> None:
+        core = Core(load_settings({"config": _config(tmp_path)}, {}), faulty("ok"))
+        await core.start()
+        try:
+            await core.probes.settled()
+            core.probes.devices[CARD.id] = CARD
+            async with core.lane("pci:0000:01:00.0").turn("holder"):
+                job = await core.submit(parse_request({"prompt": "Hi", "device": CARD.id}), "test")
+                assert isinstance(job, LiveJob)
+                async with asyncio.timeout(5):
+                    while not job.progress:  # it has its place in the queue
+                        await asyncio.sleep(0.01)
+                core.probes.devices[CARD.id] = replace(
+                    CARD, state="broken", reason="It fell off the bus.", remedy="Look."
+                )
+            await job.ended.wait()
+            assert job.status == "done" and job.receipt and job.receipt.used == "cpu"
+            assert [attempt.error for attempt in job.receipt.attempts] == ["device_not_ready", None]
+            assert job.receipt.reason and "fell off the bus" in job.receipt.reason
+        finally:
+            await core.stop()
+
+    asyncio.run(play())
