@@ -19,16 +19,13 @@ class Bar:
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream, clock
         self._moves = stream.isatty()
-        self._phase, self._since_s, self._first = "", 0.0, 0.0
         self._said_s = clock()
         self._open = False
 
     def show(self, progress: Progress) -> None:
         """Draws the newest state."""
         now_s = self._clock()
-        if progress.phase != self._phase:
-            self._phase, self._since_s, self._first = progress.phase, now_s, progress.done
-        text = self._text(progress, now_s)
+        text = _text(progress)
         if self._moves:
             width = shutil.get_terminal_size().columns - 1
             self._stream.write("\r" + text[:width].ljust(width))
@@ -45,20 +42,20 @@ class Bar:
             self._stream.flush()
             self._open = False
 
-    def _text(self, progress: Progress, now_s: float) -> str:
-        if progress.phase == "wait":
-            return "waiting for another program that fetches the same model"
-        if progress.phase == "retry":
-            return f"the line broke at {progress.done / 1e6:.1f} MB, trying again"
-        done = f"{progress.done / 1e6:.1f}"
-        if not progress.total:
-            return f"{progress.phase} {done} MB"
-        filled = round(_BAR_WIDTH * progress.done / progress.total)
-        bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
-        text = f"{progress.phase:<8} [{bar}] {done} of {progress.total / 1e6:.1f} MB"
-        elapsed_s = now_s - self._since_s
-        if elapsed_s > 0 and progress.done > self._first:
-            text += f"  {(progress.done - self._first) / 1e6 / elapsed_s:.1f} MB/s"
-        if progress.eta_s is not None and progress.done < progress.total:
-            text += f"  {progress.eta_s:.0f} s left"
-        return text
+
+def _text(progress: Progress) -> str:
+    if progress.phase == "wait":
+        return "waiting for another program that fetches the same model"
+    if progress.phase == "retry":
+        return f"the line broke at {progress.done / 1e6:.1f} MB, trying again"
+    done = f"{progress.done / 1e6:.1f}"
+    if not progress.total:
+        return f"{progress.phase} {done} MB"
+    filled = round(_BAR_WIDTH * progress.done / progress.total)
+    bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
+    text = f"{progress.phase:<8} [{bar}] {done} of {progress.total / 1e6:.1f} MB"
+    if progress.per_s:
+        text += f"  {progress.per_s / 1e6:.1f} MB/s"
+    if progress.eta_s is not None and progress.done < progress.total:
+        text += f"  {progress.eta_s:.0f} s left"
+    return text

@@ -9,12 +9,13 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import httpx
 
 from backend.book import PAGE
 from backend.datafolder import DataFolder
-from backend.errors import from_code
+from backend.errors import Interrupted, TouchstoneError, from_code
 from backend.manager import ModelManager
 from backend.reports import device_list
 from backend.requests import parse_request
@@ -23,6 +24,8 @@ from backend.token_file import token_for_calls
 from backend.types import Event
 
 CALLER = "command line"
+SILENCE_S = 180.0  # streams have a comment each 15 s, and the longest wait is that for devices
+DEVICES_S = 120
 
 
 class Client(Protocol):
@@ -38,14 +41,10 @@ class Client(Protocol):
 @contextlib.asynccontextmanager
 async def connect(settings: Settings) -> AsyncIterator[Client]:
     """A client for the data folder of the settings. Raises Configuration when a server holds it and does not answer."""
-    url = await running_server(settings)
-    if url:
-        headers = {"X-Client-Id": CALLER}
-        if token := token_for_calls(settings):
-            headers["Authorization"] = f"Bearer {token}"
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=None, trust_env=False) as http:
-            yield Remote(http)
-        return
+    async with remote(settings) as server:
+        if server:
+            yield server
+            return
     manager = ModelManager(settings)
     await manager.start()
     try:
@@ -54,7 +53,27 @@ async def connect(settings: Settings) -> AsyncIterator[Client]:
         await manager.stop()
 
 
-async def running_server(settings: Settings) -> str | None:
+@contextlib.asynccontextmanager
+async def remote(settings: Settings) -> AsyncIterator[Remote | None]:
+    """The running server of the data folder, or None. Raises Interrupted when it goes away meanwhile."""
+    url = await _running_server(settings)
+    if url is None:
+        yield None
+        return
+    headers = {"X-Client-Id": CALLER}
+    if token := token_for_calls(settings):
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=SILENCE_S, trust_env=False) as http:
+            yield Remote(http)
+    except httpx.TransportError as error:
+        raise Interrupted(
+            f"The server at {url} went away or fell silent ({str(error) or type(error).__name__}).",
+            "Look at its log, start it again if it is gone, then repeat the command.",
+        ) from error
+
+
+async def _running_server(settings: Settings) -> str | None:
     """The address of the server that holds the data folder, if one answers there."""
     url = (DataFolder(settings.data_dir).holder() or {}).get("url")
     if not url:
@@ -74,7 +93,7 @@ class Remote:
 
     async def devices(self) -> dict[str, Any]:
         """The device list, once nothing is being probed."""
-        return await self._ask("GET", "/api/devices", params={"wait_s": 120})
+        return await self._ask("GET", "/api/devices", params={"wait_s": DEVICES_S})
 
     async def jobs(self, **query: Any) -> dict[str, Any]:
         """A page of jobs."""
@@ -90,9 +109,29 @@ class Remote:
         """Asks a job to end."""
         await self._ask("POST", f"/api/jobs/{job_id}/cancel")
 
-    async def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]:
+    def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]:
         """Runs a job and yields its events; leaving cancels it."""
-        async with self._http.stream("POST", "/api/generate", json={**body, "stream": True}) as answer:
+        return self._stream("POST", "/api/generate", json={**body, "stream": True})
+
+    def follow(self, job_id: str) -> AsyncIterator[Event]:
+        """All events of a job; leaving changes nothing."""
+        return self._stream("GET", f"/api/jobs/{job_id}/events")
+
+    async def models(self) -> list[dict[str, Any]]:
+        """All models."""
+        found: list[dict[str, Any]] = (await self._ask("GET", "/api/models"))["models"]
+        return found
+
+    async def add_model(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Starts the download of a model, or joins it; gives the job."""
+        return await self._ask("POST", "/api/models", json=asked)
+
+    async def remove_model(self, model: str) -> None:
+        """Removes a model."""
+        await self._ask("DELETE", f"/api/models/{quote(model, safe='')}")
+
+    async def _stream(self, method: str, path: str, **options: Any) -> AsyncIterator[Event]:
+        async with self._http.stream(method, path, **options) as answer:
             if answer.status_code != 200:
                 await answer.aread()
                 raise _error(answer)
@@ -147,7 +186,7 @@ class Local:
             job.cancelling.set()
 
 
-def _error(answer: httpx.Response) -> Exception:
+def _error(answer: httpx.Response) -> TouchstoneError:
     problem = answer.json()
     return from_code(problem["code"], problem["detail"], problem["remedy"])
 

@@ -15,8 +15,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from backend.child.workspace import FileLock
 from backend.errors import Configuration
 
 BEAT_S = 5.0
@@ -29,23 +30,22 @@ class DataFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._note = path / "server.json"
-        self._lock: IO[bytes] | None = None
+        self._lock = FileLock(path / "lock")
         self._url: str | None = None
 
     def take(self) -> None:
         """Makes the folder and locks it. Raises Configuration in words that name the holder."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / "lock").open("ab")
+            free = self._lock.acquire()
         except OSError as error:
             raise Configuration(
                 f"The data folder {self.path} cannot be used: {error.strerror}.",
                 "Set TOUCHSTONE_DATA_DIR to a folder that you may write to.",
             ) from error
-        if not _locked(lock) or _foreign_and_fresh(self.holder()):
-            lock.close()
+        if not free or _foreign_and_fresh(self.holder()):
+            self._lock.release()
             raise self._held()
-        self._lock = lock
         self._sweep()
 
     def beat(self, url: str | None = None) -> None:
@@ -72,10 +72,9 @@ class DataFolder:
 
     def give_back(self) -> None:
         """Unlocks the folder."""
-        if self._lock:
+        if self._lock.held:
             self._note.unlink(missing_ok=True)
-            self._lock.close()
-            self._lock = None
+            self._lock.release()
 
     def _sweep(self) -> None:
         """Removes what a server left that was killed; while we hold the lock, none of it is in use."""
@@ -100,22 +99,6 @@ def scratch_prefix(data_dir: Path) -> str:
     They lie elsewhere, since a socket is made in them and the path of a socket has room for some 100 bytes.
     """
     return f"touchstone-{hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]}-"
-
-
-def _locked(lock: IO[bytes]) -> bool:
-    try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            lock.seek(0)
-            msvcrt.locking(lock.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _foreign_and_fresh(note: dict[str, Any] | None) -> bool:

@@ -135,8 +135,8 @@ class Clock:
 def test_progress_on_a_terminal_is_one_moving_line() -> None:
     stream, clock = Terminal(), Clock()
     bar = Bar(stream, clock)
-    for done, eta_s in ((0, None), (50_000_000, 10.0), (100_000_000, 0.0)):
-        bar.show(Progress("download", done, 100_000_000, "bytes", eta_s))
+    for done, eta_s, per_s in ((0, None, None), (50_000_000, 10.0, 5e6), (100_000_000, 0.0, 5e6)):
+        bar.show(Progress("download", done, 100_000_000, "bytes", eta_s, per_s))
         clock.now_s += 10
     bar.close()
     bar.close()

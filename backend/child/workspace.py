@@ -103,8 +103,13 @@ class FileLock:
         self._fd = fd
         return True
 
+    @property
+    def held(self) -> bool:
+        """Whether we have it."""
+        return self._fd is not None
+
     def release(self) -> None:
-        """Gives it back."""
+        """Gives it back, if we have it."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -7,18 +7,19 @@ import asyncio
 import contextlib
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict
-from typing import Any
-from urllib.parse import quote
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
 
 from backend.bar import Bar
 from backend.catalogue import Catalogue, Entry, changes
 from backend.catalogue.sources import parse
-from backend.errors import ModelBroken, ModelNotDownloaded, from_code
+from backend.errors import ModelBroken, ModelNotDownloaded, TouchstoneError, from_code
 from backend.settings import Settings, load_settings
-from backend.token_file import token_for_calls
-from backend.types import Progress
+from backend.types import TERMINAL, Event, Progress
+
+if TYPE_CHECKING:
+    from backend.client import Remote
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,14 +117,12 @@ def table(models: list[dict[str, Any]]) -> str:
 
 
 async def _models(settings: Settings) -> list[dict[str, Any]]:
-    from backend.client import running_server
+    from backend.client import remote
     from backend.requests import options_schema
 
-    if url := await running_server(settings):
-        async with _http(settings, url) as http:
-            answer = _checked(await http.get("/api/models"))
-        found: list[dict[str, Any]] = answer["models"]
-        return found
+    async with remote(settings) as server:
+        if server:
+            return await server.models()
     catalogue = Catalogue(settings, lambda task: options_schema(task, settings.text.max_tokens))
     return [asdict(model) for model in catalogue.models()]
 
@@ -138,89 +137,63 @@ def _fetch(settings: Settings, entry: Entry) -> None:
 
 async def _fetch_here_or_there(settings: Settings, entry: Entry, bar: Bar) -> None:
     from backend import downloads
-    from backend.client import running_server
+    from backend.client import remote
 
-    async def show(progress: Progress) -> None:
-        bar.show(progress)
-
-    if url := await running_server(settings):
-        await _fetch_through(settings, url, {"source": entry.id}, show)
-    else:
-        await downloads.fetch(entry, show)
+    async with remote(settings) as server:
+        if server:
+            await _fetch_through(server, {"source": entry.id}, bar)
+            return
+    await downloads.fetch(entry, _shown_on(bar))
 
 
 async def _add_here_or_there(settings: Settings, catalogue: Catalogue, args: argparse.Namespace, bar: Bar) -> str:
     from backend import downloads
-    from backend.client import running_server
+    from backend.client import remote
 
-    async def show(progress: Progress) -> None:
-        bar.show(progress)
-
-    if url := await running_server(settings):
-        asked = {"source": args.source, "id": args.id, "task": args.task}
-        return await _fetch_through(settings, url, {key: value for key, value in asked.items() if value}, show)
+    async with remote(settings) as server:
+        if server:
+            asked = {"source": args.source, "id": args.id, "task": args.task}
+            return await _fetch_through(server, {key: value for key, value in asked.items() if value}, bar)
     addition = changes.add(catalogue, args.source, args.id, args.task)
     try:
-        await downloads.fetch(addition.entry, show)
+        await downloads.fetch(addition.entry, _shown_on(bar))
     finally:
         changes.forget_if_nothing_came(catalogue, addition)
     return addition.entry.id
 
 
 async def _remove_here_or_there(settings: Settings, model: str) -> None:
-    from backend.client import running_server
+    from backend.client import remote
 
-    if url := await running_server(settings):
-        async with _http(settings, url) as http:
-            _checked(await http.delete(f"/api/models/{quote(model, safe='')}"))
-    else:
-        changes.remove(Catalogue(settings), model)
+    async with remote(settings) as server:
+        if server:
+            await server.remove_model(model)
+            return
+    changes.remove(Catalogue(settings), model)
 
 
-async def _fetch_through(
-    settings: Settings, url: str, asked: dict[str, Any], show: Callable[[Progress], Awaitable[None]]
-) -> str:
+def _shown_on(bar: Bar) -> Callable[[Progress], Awaitable[None]]:
+    async def show(progress: Progress) -> None:
+        bar.show(progress)
+
+    return show
+
+
+async def _fetch_through(server: Remote, asked: dict[str, Any], bar: Bar) -> str:
     """Lets the server download and follows its job; leaving early cancels it. Returns the model's id."""
-    async with _http(settings, url) as http:
-        accepted = _checked(await http.post("/api/models", json=asked))
-        job, model = accepted["id"], str(accepted["model"])
-        ended = False
-        try:
-            async with http.stream("GET", f"/api/jobs/{job}/events") as answer:
-                async for event, data in _events(answer.aiter_lines()):
-                    if event == "progress":
-                        await show(Progress(*(data[key] for key in ("phase", "done", "total", "unit", "eta_s"))))
-                    ended = event in ("done", "error", "cancelled", "interrupted")
-            if event in ("error", "interrupted"):
-                raise from_code(data["code"], data["detail"], data["remedy"])
-            if event != "done":
-                raise ModelNotDownloaded(f"The download of {model} was cancelled.", "Start it again.")
-        finally:
-            if not ended:
-                await http.post(f"/api/jobs/{job}/cancel")
-    return model
-
-
-async def _events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    event = ""
-    async for line in lines:
-        name, _, value = line.partition(": ")
-        if name == "event":
-            event = value
-        elif name == "data":
-            yield event, json.loads(value)
-
-
-def _http(settings: Settings, url: str) -> Any:
-    import httpx
-
-    token = token_for_calls(settings)
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False)
-
-
-def _checked(answer: Any) -> dict[str, Any]:
-    body: dict[str, Any] = answer.json() if answer.content else {}
-    if answer.status_code >= 400:
-        raise from_code(body["code"], body["detail"], body["remedy"])
-    return body
+    job = await server.add_model(asked)
+    last: Event | None = None
+    try:
+        async for last in server.follow(job["id"]):
+            if last.event == "progress":
+                bar.show(Progress(**{field.name: last.data[field.name] for field in fields(Progress)}))
+    finally:
+        if last is None or last.event not in TERMINAL:
+            with contextlib.suppress(TouchstoneError):  # it may have ended just now
+                await server.cancel(job["id"])
+    assert last is not None, "a job's events end with a terminal one"
+    if last.event in ("error", "interrupted"):
+        raise from_code(last.data["code"], last.data["detail"], last.data["remedy"])
+    if last.event != "done":
+        raise ModelNotDownloaded(f"The download of {job['model']} was cancelled.", "Start it again.")
+    return str(job["model"])
