@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -10,7 +11,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -228,32 +229,49 @@ def test_a_refusal_as_json_keeps_stdout_empty(server: Server) -> None:
     told(run("generate", "x", "--json", "--device", "warp", data_dir=server.data_dir), 1, "warp")
 
 
-def test_a_reader_that_leaves_is_no_failure_in_a_traceback(server: Server) -> None:
+@contextlib.contextmanager
+def generating(server: Server) -> Iterator[subprocess.Popen[bytes]]:
+    """`generate` through the server, with its first bytes written and far from its end."""
     variables = {**os.environ, "TOUCHSTONE_DATA_DIR": str(server.data_dir)}
     words = [sys.executable, "-m", "backend", "generate", "Write a very long story.", "--max-tokens", "3000"]
     process = subprocess.Popen(words, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout and process.stderr
     with process.stdout, process.stderr:
         assert process.stdout.read(3)
-        newest = server.http.get("/api/jobs?limit=1").json()["jobs"][0]["id"]
+        yield process
+
+
+def newest_job(server: Server) -> str:
+    return str(server.http.get("/api/jobs?limit=1").json()["jobs"][0]["id"])
+
+
+def test_a_reader_that_leaves_is_no_failure_in_a_traceback(server: Server) -> None:
+    with generating(server) as process:
+        newest = newest_job(server)
+        assert process.stdout
         process.stdout.close()
         assert process.wait(30) in (0, 1)
-        assert b"Traceback" not in process.stderr.read()
+        assert process.stderr and b"Traceback" not in process.stderr.read()
     assert server.until(newest, *TERMINAL)["status"] == "cancelled"
 
 
 def test_ctrl_c_cancels_the_job(server: Server) -> None:
-    variables = {**os.environ, "TOUCHSTONE_DATA_DIR": str(server.data_dir)}
-    words = [sys.executable, "-m", "backend", "generate", "Write a very long story.", "--max-tokens", "3000"]
-    process = subprocess.Popen(words, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout and process.stderr
-    with process.stdout, process.stderr:
-        assert process.stdout.read(3)
-        newest = server.http.get("/api/jobs?limit=1").json()["jobs"][0]["id"]
+    with generating(server) as process:
+        newest = newest_job(server)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
-        assert b"Traceback" not in process.stderr.read()
+        assert process.stderr and b"Traceback" not in process.stderr.read()
     assert server.until(newest, *TERMINAL)["status"] == "cancelled"
+
+
+def test_a_server_that_dies_meanwhile_is_told_in_words(launch: Callable[..., Server]) -> None:
+    server = launch()
+    with generating(server) as process:
+        server.process.kill()
+        assert process.wait(30) == 1
+        assert process.stderr
+        said = process.stderr.read().decode()
+    assert f"The server at {server.url} went away" in said and "Traceback" not in said
 
 
 def test_on_a_terminal_nothing_that_the_model_writes_can_steer_it(server: Server) -> None:
