@@ -55,6 +55,10 @@ class Disk:
         """Whether it was filled and not freed."""
         return bool(self.full_spans) and self.full_spans[-1][1] is None
 
+    def was_full(self, since: float) -> bool:
+        """Whether it was full at some time since then."""
+        return any(ended is None or ended >= since for _, ended in self.full_spans)
+
     @property
     def _history(self) -> Path:
         return self.folder / "jobs.sqlite3"

@@ -172,10 +172,12 @@ class Faults:
         return False
 
     def _cancel(self, dice: random.Random) -> bool:
+        end = time.monotonic() + SEARCH_S
         done = False
-        for job in self._some_jobs(dice, status=",".join(ACTIVE)):
-            self._ledger.cancelled.setdefault(job["id"], time.time())  # before, as the answer may get lost
-            done |= self._ask("POST", f"/api/jobs/{job['id']}/cancel", allowed=(202, 404, 409))
+        while not done and time.monotonic() < end:
+            for job in self._some_jobs(dice, status=",".join(ACTIVE)):
+                self._ledger.cancelled.setdefault(job["id"], time.time())  # before, as the answer may get lost
+                done |= self._ask("POST", f"/api/jobs/{job['id']}/cancel", allowed=(202, 404, 409))
         return done
 
     def _rerun(self, dice: random.Random) -> bool:
