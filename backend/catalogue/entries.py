@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ class Entry:
     sha256: str | None = None
     licence: str | None = None
     source: Source | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
     refusal: ModelBroken | None = None  # set where the file must not be used, whatever is in it
 
     @property
@@ -42,6 +40,7 @@ class Entry:
 
 
 def shipped(models_dir: Path) -> dict[str, Entry]:
+    """The models of models.yaml."""
     data: dict[str, dict[str, Any]] = yaml.safe_load(DATA.read_text(encoding="utf-8"))
     entries = {}
     for id_, facts in data.items():
@@ -69,6 +68,7 @@ def own(settings: Settings) -> dict[str, Entry]:
 
 
 def entry_for(id_: str, path: Path, task: str | None, engine: str | None) -> Entry:
+    """The entry of a file; what is not named is taken from the first engine that reads such files."""
     fitting = [fact for fact in engines().values() if path.suffix.lower() in fact.suffixes]
     chosen = [engines()[engine]] if engine else fitting
     task = task or (chosen[0].tasks[0] if chosen else "text")
@@ -76,8 +76,10 @@ def entry_for(id_: str, path: Path, task: str | None, engine: str | None) -> Ent
 
 
 def slug(path: Path) -> str:
+    """An id made from a file's name."""
     return re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-.") or "model"
 
 
 def suffixes() -> set[str]:
+    """The endings of the files that the engines of this version read."""
     return {suffix for fact in engines().values() for suffix in fact.suffixes}

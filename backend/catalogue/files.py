@@ -15,6 +15,7 @@ FETCHABLE = ("pypi-wheel", "https", "hf")
 
 
 def absent(entry: Entry, error: Exception) -> TouchstoneError:
+    """What it means that a model's file cannot be looked at, and what brings it."""
     if not isinstance(error, FileNotFoundError):
         reason = getattr(error, "strerror", None) or str(error)
         return ModelBroken(f"{entry.target} cannot be read: {reason}.", "Correct the path or its permissions.")

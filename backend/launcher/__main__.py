@@ -7,6 +7,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run() -> int:
+    """Hands over to `program.main`, or says which Python is needed."""
     if sys.version_info < (3, 11):  # noqa: UP036 (whoever starts this by hand may have an older one)
         sys.stderr.write(f"touchstone: Python 3.11 or newer is needed; this one is {sys.version.split()[0]}.\n")
         return 1

@@ -12,14 +12,17 @@ class SetupFailed(TouchstoneError):
 
 
 def say(text: str) -> None:
+    """One line."""
     sys.stderr.write(f"touchstone: {text}\n")
     sys.stderr.flush()
 
 
 def explain(error: TouchstoneError) -> None:
+    """What is wrong, and what to do."""
     say(error.detail)
     say(error.remedy)
 
 
 def interactive() -> bool:
+    """Whether a person watches."""
     return sys.stderr.isatty()

@@ -21,11 +21,14 @@ MAKING = {"state": "making"}
 
 @dataclass(frozen=True)
 class Environment:
+    """A folder, and the requirement files that it stands for."""
+
     folder: Path
     requirements: tuple[Path, ...]
 
     @property
     def python(self) -> Path:
+        """Its interpreter."""
         return self.folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 
     def ensure(self) -> Path:

@@ -8,6 +8,8 @@ from backend.errors import Configuration
 
 @dataclass(frozen=True)
 class Options:
+    """The launcher's own, and `rest`, the server's."""
+
     browser: bool
     gpu: str
     rest: tuple[str, ...]

@@ -18,6 +18,7 @@ class InstallFailed(SetupFailed):
 
 
 def install(python: Path, requirements: Sequence[Path]) -> None:
+    """Lets the environment's pip install what the files name. Raises InstallFailed."""
     # Wheels only: a missing one is told in a sentence, where a compiler's complaint would fill the screen.
     command = [str(python), "-I", "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     command += ["--only-binary", ":all:"]

@@ -28,6 +28,7 @@ NOT_A_START = ("--list-devices", "--version")  # options that stand for a verb o
 
 
 def main(root: Path, arguments: Sequence[str]) -> int:
+    """Runs the launcher in the repository at `root`; returns the exit code."""
     signal.signal(signal.SIGTERM, _on_terminate)
     try:
         return _run(root, list(arguments))

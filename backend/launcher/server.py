@@ -27,6 +27,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        """Starts it; from now on signals to the launcher stop it."""
         names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
         for name in names:
             if hasattr(signal, name):
@@ -48,12 +49,14 @@ class Server:
         return code if code is None or code >= 0 else 128 - code
 
     def wait(self) -> int:
+        """Waits for its end; returns the exit code, 0 if it was never started."""
         if self._process is None:
             return 0
         self._process.wait()
         return self.exit_code() or 0
 
     def stop(self) -> None:
+        """Asks it to end, and kills it if it does not. May be called again."""
         self.stopping = True
         if self._process is None or self._process.poll() is not None:
             return

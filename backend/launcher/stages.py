@@ -24,6 +24,7 @@ class Stage:
 
 
 def stages(root: Path) -> tuple[Stage, ...]:
+    """All stages of the repository at `root`, in their order."""
     python = (sys.executable, "-m")
     foreign = sorted(str(file.relative_to(root)) for file in foreign_files(root / "backend"))
     bash_files = ("launch_wsl.sh", ".ci/run", "tests/launcher/launch_wsl.bats", "tests/slow/docker.sh")

@@ -20,6 +20,7 @@ def backend(python: Path, *words: str) -> list[str]:
 
 
 def start(python: Path, arguments: Sequence[str], ready_limit_s: float = READY_LIMIT_S) -> int:
+    """Serves until the end, with the page opened; returns the exit code. Raises SetupFailed."""
     own = options.parse(arguments)
     if own.gpu not in ("auto", "none"):
         say(f"This version installs no GPU runtime, so --gpu {own.gpu} changes nothing: the CPU serves.")

@@ -27,6 +27,7 @@ class Tool:
     packages: Mapping[str, str]
 
     def find(self) -> Path | None:
+        """The program, None if it is not here."""
         beside = str(Path(sys.executable).parent)  # pip puts programs there
         path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
         found = next((found for name in self.names if (found := shutil.which(name, path=path))), None)
