@@ -16,7 +16,7 @@ def create_app(manager: ModelManager) -> FastAPI:
     app = FastAPI(
         title="Touchstone",
         version=__version__,
-        description="Text and music on the devices of this machine, each proved by a computation.",
+        description="Text generation on the devices of this machine, each proved by a computation.",
         docs_url=None,
         redoc_url=None,
     )

@@ -69,7 +69,7 @@ def environment(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 class Child:
-    """One running child. `frames` yields what it sends; None once it has ended."""
+    """One running child. A thread each reads its frames, writes to it, and keeps its last lines of stderr."""
 
     def __init__(self, process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop) -> None:
         assert process.stdin and process.stdout and process.stderr

@@ -22,7 +22,7 @@ class Refresh(Strict):
 
 
 class Release(Strict):
-    """Which model's quarantine to lift; without one, the device's."""
+    """Which model's quarantine on the device to lift; without one, those of all models."""
 
     model: Name | None = None
 

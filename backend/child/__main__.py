@@ -1,4 +1,4 @@
-"""`python -I backend/child probe RUNTIME | run | fetch …`: a folder program, since `-m` does not work under `-I`."""
+"""`python -I backend/child probe … | run | fetch …`: a folder program, since `-m` does not work under `-I`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The probe program: `probe list RUNTIME` enumerates devices, `probe prove BACKEND INDEX RUNTIME` computes on one.
 
 Child → parent: `step {what}` before each risky thing, so that a crash can be named; then `listed {devices}`, or
-`proved {proof, engines, memory}` or `wrong {detail}`; `missing {layer, detail}` for an import or a library that fails.
+`proved {proof}` and `engines {engines}`, with `no_engine {engine, detail}` for each that does not load; or
+`wrong {detail}`; or `missing {detail}` for an import or a library that fails.
 """
 
 from __future__ import annotations

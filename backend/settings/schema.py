@@ -50,7 +50,7 @@ def _anchor(path: Path, info: ValidationInfo) -> Path:
 
 
 Count = Annotated[int, BeforeValidator(_no_bool), Field(ge=1)]
-Seconds = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, BeforeValidator(_no_bool), Field(gt=0, allow_inf_nan=False)]
 Size = Annotated[int, BeforeValidator(parse_size), BeforeValidator(_no_bool), Field(ge=1)]
 Location = Annotated[Path, AfterValidator(_anchor)]
 ModelId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9._-]+$")]
@@ -109,7 +109,7 @@ class Storage:
     """Where everything lies that the service writes."""
 
     data_dir: Location = Path("data")
-    keep_days: Seconds = 90
+    keep_days: Positive = 90
     keep_bytes: Size = 1_000_000_000
 
 
@@ -124,11 +124,11 @@ class Queue:
 class Supervision:
     """Limits after which a child process counts as hung."""
 
-    silence_s: Seconds = 10
-    load_s: Seconds = 120
-    step_s: Seconds = 60
-    probe_s: Seconds = 30
-    cancel_s: Seconds = 1.5
+    silence_s: Positive = 10
+    load_s: Positive = 120
+    step_s: Positive = 60
+    probe_s: Positive = 30
+    cancel_s: Positive = 1.5
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
