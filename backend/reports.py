@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 def health(manager: Core) -> dict[str, Any]:
     """The answer of `GET /api/health`."""
     devices = manager.known_devices()
-    dead: list[dict[str, str | None]] = [
-        {"subject": device, "code": error.code, "detail": error.detail, "remedy": error.remedy}
-        for (device, _), error in manager.quarantine.last.items()
-    ]
-    problems = [
+    problems: list[dict[str, str | None]] = [
         {"subject": device.id, "code": device.state, "detail": device.reason, "remedy": device.remedy}
         for device in devices
         if device.state in ("broken", "quarantined")
@@ -31,7 +27,11 @@ def health(manager: Core) -> dict[str, Any]:
             {"subject": "storage", "code": trouble.code, "detail": trouble.detail, "remedy": trouble.remedy}
         )
     degraded = bool(problems)
-    problems += dead
+    # A worker's death is worth a line, but the device works: only its own state degrades the service.
+    problems += [
+        {"subject": device, "code": error.code, "detail": error.detail, "remedy": error.remedy}
+        for (device, _), error in manager.quarantine.last.items()
+    ]
     return {
         "status": "starting" if not manager.probes.started else "degraded" if degraded else "ok",
         "version": __version__,

@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from backend.engines import engines
 from backend.errors import TouchstoneError, Validation
+from backend.types import Fallback
 
 NAME_LIMIT = 200
 STOP_LIMIT = 16
@@ -90,7 +91,7 @@ class GenerateRequest(Strict):
     model: Name | None = Field(None, description="Default: the task's default model")
     device: Name = Field("auto", description="A device id, an alias, or auto")
     backend: Name | None = Field(None, description="Another name for device")
-    fallback: Literal["cpu", "any", "never"] = Field("cpu", description="Where to run if the device cannot")
+    fallback: Fallback = Field("cpu", description="Where to run if the device cannot")
     engine: Name | None = None
     prompt: NonEmpty | None = Field(None, description="One message of a user; or use messages")
     messages: Annotated[list[Message], Field(min_length=1)] | None = None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from backend.errors import Configuration, DiskFull, Internal, Interrupted, TouchstoneError
-from backend.types import Event
+from backend.types import ACTIVE, Event
 
 Result = TypeVar("Result")
 Row = dict[str, Any]
@@ -40,7 +40,7 @@ _COLUMNS = (
     "id task model status created_at started_at ended_at caller request output error receipt reserved "
     "idempotency_key request_hash"
 ).split()
-_ENDED = "status NOT IN ('queued', 'loading', 'running')"
+_ENDED = f"status NOT IN {ACTIVE}"
 SWEEP_AT_ONCE = 100
 _JSON = ("request", "output", "error", "receipt")
 

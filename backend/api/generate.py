@@ -49,7 +49,7 @@ async def generate(
     if isinstance(job, str):
         return await _known(manager, job, streams if body.stream else None, respond_async)
     if respond_async:
-        return accepted(job)
+        return accepted(job.view())
     if body.stream:
         return EventStream(streams, job.follow(), _headers(job.id), job.cancelling.set)
     if not await _ended(job, request):
@@ -61,9 +61,7 @@ async def generate(
 async def _known(manager: ModelManager, job_id: str, streams: Streams | None, respond_async: bool) -> Response:
     """The answer to a repeated Idempotency-Key: the same job, which the repeat does not own and so never cancels."""
     if respond_async:
-        return JSONResponse(
-            await manager.book.view(job_id), 202, headers=_headers(job_id) | {"Location": f"/api/jobs/{job_id}"}
-        )
+        return accepted(await manager.book.view(job_id))
     events = await manager.follow(job_id)
     assert events is not None, "after nothing there is always an event to come"
     if streams:

@@ -10,7 +10,6 @@ from fastapi.responses import JSONResponse
 from backend.api.deps import After, Caller, Manager, OpenStreams, events_or, problems
 from backend.api.sse import EventStream
 from backend.book import PAGE, PAGE_LIMIT
-from backend.jobs import LiveJob
 from backend.requests import Name, Strict
 from backend.types import Job
 
@@ -23,9 +22,9 @@ class Rerun(Strict):
     device: Name | None = None
 
 
-def accepted(job: LiveJob) -> JSONResponse:
+def accepted(job: dict[str, Any]) -> JSONResponse:
     """202 with the job and where to find it."""
-    return JSONResponse(job.view(), 202, headers={"Location": f"/api/jobs/{job.id}", "X-Job-Id": job.id})
+    return JSONResponse(job, 202, headers={"Location": f"/api/jobs/{job['id']}", "X-Job-Id": job["id"]})
 
 
 @router.get("", responses=problems())
@@ -70,7 +69,8 @@ async def cancel_job(job_id: str, manager: Manager) -> JSONResponse:
 @router.post("/{job_id}/rerun", status_code=202, response_model=Job, responses=problems(409, 429))
 async def rerun_job(job_id: str, manager: Manager, caller: Caller, body: Rerun | None = None) -> JSONResponse:
     """A new job with the same request."""
-    return accepted(await manager.rerun(job_id, body.device if body else None, caller))
+    job = await manager.rerun(job_id, body.device if body else None, caller)
+    return accepted(job.view())
 
 
 @router.delete("/{job_id}", status_code=204, responses=problems(409))

@@ -48,7 +48,8 @@ async def list_models(manager: Manager) -> dict[str, Any]:
 @router.post("", status_code=202, responses=problems())
 async def add_model(body: Add, manager: Manager, caller: Caller) -> JSONResponse:
     """Fetches a model of the catalogue, or adds one for good, as a job. Asked again, it goes on where it broke off."""
-    return accepted(await maintenance.add(manager, body.source, body.id, body.task, caller))
+    job = await maintenance.add(manager, body.source, body.id, body.task, caller)
+    return accepted(job.view())
 
 
 @router.delete("/{model_id}", status_code=204, responses=problems(409))
@@ -62,10 +63,12 @@ async def remove_model(model_id: str, manager: Manager) -> Response:
 async def load_model(model_id: str, manager: Manager, caller: Caller, body: Load | None = None) -> JSONResponse:
     """Loads a model as a job."""
     asked = body or Load()
-    return accepted(await maintenance.load(manager, model_id, asked.device or "auto", asked.engine, caller))
+    job = await maintenance.load(manager, model_id, asked.device or "auto", asked.engine, caller)
+    return accepted(job.view())
 
 
 @router.post("/{model_id}/unload", status_code=202, responses=problems())
 async def unload_model(model_id: str, manager: Manager, caller: Caller, body: Unload | None = None) -> JSONResponse:
     """Unloads a model as a job; its receipt has the memory before and after."""
-    return accepted(await maintenance.unload(manager, model_id, caller))
+    job = await maintenance.unload(manager, model_id, caller)
+    return accepted(job.view())

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from backend.bench import direct
-from backend.bench.rows import Row, row
+from backend.bench.rows import Row, resident_bytes, row
 from backend.catalogue import Catalogue
 from backend.children import environment
 from backend.engines.llama_cpp import PROMPT_CHUNK_TOKENS
@@ -35,10 +35,7 @@ def measure(settings: Settings, runs: int, pairs: int) -> list[Row]:
     entry = Catalogue(settings).default_for("text")
     model = Catalogue(settings).path_of(entry)
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "data"
-        (data / "models").mkdir(parents=True)
-        (data / "models" / model.name).symlink_to(model)
-        with _server(data, entry.id, model) as (http, pid, healthy_s, idle_bytes), _direct(model, settings) as alone:
+        with _server(Path(folder), model) as (http, pid, healthy_s, idle_bytes), _direct(model, settings) as alone:
             for warm_up in (alone, http):
                 warm_up.timed(TOKENS)
             rates: list[tuple[float, float]] = []
@@ -47,7 +44,7 @@ def measure(settings: Settings, runs: int, pairs: int) -> list[Row]:
                 rates.append((_rate(a), _rate(b)))
             firsts = [(alone.timed(2)["first_s"], http.timed(2)["first_s"]) for _ in range(pairs)]
             health = _health_while(http)
-            peak = _resident(pid)
+            peak = resident_bytes(pid)
     ratios = [b / a for a, b in rates]
     added = [(b - a) * 1000 for a, b in firsts]
     on = {"device": "cpu", "engine": "llama.cpp", "model": entry.id}
@@ -104,9 +101,10 @@ class _Alone:
 
 
 @contextmanager
-def _server(data: Path, model: str, file: Path) -> Iterator[tuple[_Service, int, float, int]]:
-    config = data.parent / "config.yaml"
-    config.write_text(json.dumps({"models": {"bench": {"path": str(file)}}, "storage": {"data_dir": str(data)}}))
+def _server(folder: Path, model: Path) -> Iterator[tuple[_Service, int, float, int]]:
+    config = folder / "config.yaml"
+    settings = {"models": {"bench": {"path": str(model)}}, "storage": {"data_dir": str(folder / "data")}}
+    config.write_text(json.dumps(settings))
     command = [sys.executable, "-m", "backend", "serve", "--port", "0", "--config", str(config)]
     start = time.perf_counter()
     process = subprocess.Popen(
@@ -121,7 +119,7 @@ def _server(data: Path, model: str, file: Path) -> Iterator[tuple[_Service, int,
         healthy_s = time.perf_counter() - start
         http.request("GET", "/api/devices?wait_s=60")
         http.getresponse().read()
-        yield _Service(url, "bench"), process.pid, healthy_s, _resident(process.pid)
+        yield _Service(url, "bench"), process.pid, healthy_s, resident_bytes(process.pid)
     finally:
         process.terminate()
         process.wait()
@@ -169,11 +167,3 @@ def _health_while(service: _Service) -> list[float]:
 
 def _rate(timed: dict[str, Any]) -> float:
     return float((timed["tokens"] - 1) / (timed["run_s"] - timed["first_s"]))
-
-
-def _resident(pid: int) -> int:
-    """Resident bytes of another process (Linux)."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    return 0

@@ -22,7 +22,7 @@ from typing import Any
 from backend.child.fetch_errors import Refused
 
 _PUBLIC, _PRIVATE, _LOOPBACK = 0, 1, 2
-_FALLBACK_CA_FILE = "/etc/ssl/certs/ca-certificates.crt"
+DEBIAN_CA_FILE = "/etc/ssl/certs/ca-certificates.crt"
 _SAME_ON_EVERY_HOP = ("Range", "If-range", "User-agent")  # as urllib writes them
 
 
@@ -112,8 +112,8 @@ def trusted() -> ssl.SSLContext:
     paths = ssl.get_default_verify_paths()
     if context.cert_store_stats()["x509_ca"] or paths.cafile or paths.capath:
         return context
-    if Path(_FALLBACK_CA_FILE).is_file():
-        context.load_verify_locations(_FALLBACK_CA_FILE)
+    if Path(DEBIAN_CA_FILE).is_file():
+        context.load_verify_locations(DEBIAN_CA_FILE)
         return context
     try:
         import certifi

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from backend.child.fetch_errors import CERTIFICATE, Refused, explain_os, explain_pip
+from backend.child.fetch_net import DEBIAN_CA_FILE
 from backend.child.report import REPORT_S, Report
 from backend.child.workspace import NAME, sweep, sync_folder, temporary_for, turn
 
 _CHUNK_BYTES = 1 << 20
-_DEBIAN_CA_FILE = "/etc/ssl/certs/ca-certificates.crt"
 
 
 def fetch_wheel(asked: argparse.Namespace, report: Report) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _run_pip_trusting(arguments: list[str], temporary: Path) -> tuple[int, str]:
     code, said = _run_pip(arguments, temporary)
     if any(os.environ.get(name) for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")):
         return code, said
-    for file in (ssl.get_default_verify_paths().cafile, _DEBIAN_CA_FILE):  # the first is SSL_CERT_FILE if that is set
+    for file in (ssl.get_default_verify_paths().cafile, DEBIAN_CA_FILE):  # the first is SSL_CERT_FILE if that is set
         if code and CERTIFICATE.search(said) and file and Path(file).is_file():
             os.environ["REQUESTS_CA_BUNDLE"] = file
             code, said = _run_pip(arguments, temporary)

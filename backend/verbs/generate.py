@@ -6,11 +6,12 @@ import argparse
 import asyncio
 import json
 import sys
-from typing import Any
+from typing import Any, get_args
 
 from backend.errors import from_code
 from backend.logs import escaped
 from backend.settings import load_settings
+from backend.types import Fallback
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="model id (default: the task's default model)")
     parser.add_argument("--engine", help="engine name (default: the model's first that fits the device)")
     parser.add_argument(
-        "--fallback", choices=("cpu", "any", "never"), default="cpu", help="where to run if the device cannot"
+        "--fallback", choices=get_args(Fallback), default="cpu", help="where to run if the device cannot"
     )
     parser.add_argument("--max-tokens", type=int)
     parser.add_argument("--temperature", type=float)
