@@ -3,7 +3,7 @@
 
 import { byId, copy } from "./dom.js";
 import { plural } from "./format.js";
-import { endWords, fallbackWords, progressWords, promptOf, stateWords } from "./job-words.js";
+import { endWords, fallbackWords, progressWords, promptOf, queueWords, stateWords } from "./job-words.js";
 import { hide, showBanner, showProblem } from "./notice.js";
 import { warning } from "./receipt-words.js";
 import { showReceipt } from "./receipt-view.js";
@@ -65,13 +65,18 @@ export class JobView {
 
   /** @param {string} name @param {any} data an event that does not end the job */
   event(name, data) {
-    progress.hidden = name !== "progress" || !data.total;
+    const waits = name === "progress" && data.phase === "queue"; // its total is the place in line, not a whole
+    progress.hidden = name !== "progress" || waits || !data.total;
     switch (name) {
       case "token":
         this.#count += data.count;
         this.#text.append(data.text);
         break;
       case "progress":
+        if (waits) {
+          this.say(queueWords(data.total, data.eta_s));
+          break;
+        }
         progress.max = data.total ?? 1;
         progress.value = data.done;
         figures.textContent = progressWords(data);

@@ -4,6 +4,11 @@
 import { capital, plural, rateWords, seconds, sentence, timeLeft } from "./format.js";
 import { deviceWords } from "./receipt-words.js";
 
+/** @param {number} position @param {number|null} [eta_s] until its turn */
+export function queueWords(position, eta_s) {
+  return `Queued: ${position > 1 ? `number ${position}` : "next"} in line${timeLeft(eta_s)}.`;
+}
+
 /**
  * @param {string} name @param {any} data @param {import("./types.js").Device[]} devices
  * @returns {string} empty for events that the status line passes over
@@ -11,7 +16,7 @@ import { deviceWords } from "./receipt-words.js";
 export function stateWords(name, data, devices) {
   const on = data.device ? ` on ${deviceWords(data.device, devices)}` : "";
   switch (name) {
-    case "queued": return data.position > 1 ? `Queued: number ${data.position} in line.` : "Queued: next in line.";
+    case "queued": return queueWords(data.position);
     case "loading": return `Loading the model${on}…`;
     case "running": return `Generating${on}…`;
     default: return "";

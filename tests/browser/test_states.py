@@ -122,6 +122,28 @@ def test_a_server_that_is_away_is_said_and_comes_back(touchstone: TouchstonePage
     expect(touchstone.page.locator("#health")).to_contain_text("Version")
 
 
+def test_a_waiting_job_tells_its_place_as_it_changes(touchstone: TouchstonePage) -> None:
+    moved = {"phase": "queue", "done": 0, "total": 3, "unit": "jobs", "eta_s": 12.0}
+    waiting: list[tuple[str, dict[str, Any]]] = [("queued", {"position": 5}), ("progress", moved)]
+    page, job, seen = touchstone.page, played_jobs.job(output={"text": "a", "artifacts": []}), threading.Event()
+
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        first, whole = stream(waiting).encode(), stream([*waiting, *played_jobs.tokens(["a"]), ("done", job)]).encode()
+        begin(handler)
+        handler.wfile.write(first)
+        handler.wfile.flush()
+        seen.wait(30)
+        handler.wfile.write(whole[len(first) :])
+
+    play(page, job, [])
+    with between(page, "played1", send):
+        touchstone.open().ask("played")
+        expect(touchstone.status).to_have_text("Queued: number 3 in line, about 12 s left.")
+        expect(page.locator("#progress")).to_be_hidden()
+        seen.set()
+        touchstone.expect_end()
+
+
 def test_without_evidence_nothing_is_claimed(touchstone: TouchstonePage) -> None:
     placement: dict[str, Any] = {"on_device": None, "parts": [], "evidence": "The engine printed no buffer sizes."}
     receipt = played_jobs.receipt(used=None, fell_back=None, placement=placement)
