@@ -204,15 +204,14 @@ class JobBook:
 
     async def _flush(self) -> None:
         for job in list(self.live.values()):
-            if not job.dirty:
-                continue
-            try:
-                await job.flush()
-                self.trouble = None
-            except TouchstoneError as error:
-                self.trouble = error
-                continue
-            if not job.active and not job.dirty:
+            if job.dirty:
+                try:
+                    await job.flush()
+                    self.trouble = None
+                except TouchstoneError as error:
+                    self.trouble = error
+                    continue
+            if job.ended.is_set() and not job.dirty:
                 self.live.pop(job.id, None)
 
 

@@ -177,8 +177,8 @@ class LiveJob:
 
     @property
     def dirty(self) -> bool:
-        """Whether something waits to be written."""
-        return self._written < len(self.events) or bool(self._owed)
+        """Whether something waits to be written, or is being written and may fail."""
+        return self._written < len(self.events) or bool(self._owed) or self._writing.locked()
 
     def abandon(self) -> None:
         """Ends all followers without an ending of the job: the server stops, the job stays queued."""

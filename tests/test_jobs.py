@@ -307,3 +307,75 @@ def test_what_comes_while_the_server_stops_is_kept_for_the_next_start_or_refused
         await again.close()
 
     asyncio.run(play())
+
+
+def test_an_ended_job_is_kept_until_its_ending_is_stored_even_while_a_write_is_under_way(tmp_path: Path) -> None:
+    async def play(book: JobBook, store: Store) -> None:
+        job = await book.add(new_row("text", "m", {}, "c"))
+        update, hold, calls = store.update, asyncio.Event(), 0
+
+        async def refuse_twice(*arguments: Any, **more: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 2:
+                await hold.wait()
+            if calls <= 2:
+                raise DiskFull("Full.", "Free some.")
+            await update(*arguments, **more)
+
+        async def flush_at_once() -> None:
+            await job.ended.wait()
+            await book._flush()
+
+        async def work() -> None:
+            raise WorkerCrashed("It died.", "Again.")
+
+        assert book._flusher
+        book._flusher.cancel()  # the test flushes itself
+        flushing = asyncio.create_task(flush_at_once())
+        store.update = refuse_twice  # type: ignore[method-assign]
+        book.conduct(job, work())
+        while job.id in book._tasks:
+            await asyncio.sleep(0)
+        hold.set()
+        await flushing
+        assert calls == 2 and job.id in book.live
+        assert (await book.view(job.id))["status"] == "error"
+        await book._flush()
+        row = await store.job(job.id)
+        assert row and row["status"] == "error" and job.id not in book.live
+        assert (await store.events(job.id))[-1].event == "error"
+
+    use(tmp_path, play)
+
+
+def test_a_job_that_is_ending_is_kept_between_the_write_of_its_events_and_that_of_its_ending(tmp_path: Path) -> None:
+    async def play(book: JobBook, store: Store) -> None:
+        job = await book.add(new_row("text", "m", {}, "c"))
+        await token(job, "x")
+        update, hold, calls = store.update, asyncio.Event(), 0
+
+        async def refuse_the_second(*arguments: Any, **more: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 1:
+                await hold.wait()
+            if calls == 2:
+                raise DiskFull("Full.", "Free some.")
+            await update(*arguments, **more)
+
+        assert book._flusher
+        book._flusher.cancel()
+        store.update = refuse_the_second  # type: ignore[method-assign]
+        flushing = asyncio.create_task(book._flush())
+        await asyncio.sleep(0)
+        ending = asyncio.create_task(job.end("done"))
+        await asyncio.sleep(0)
+        hold.set()
+        await asyncio.gather(flushing, ending)
+        assert calls == 2 and job.id in book.live
+        await book._flush()
+        row = await store.job(job.id)
+        assert row and row["status"] == "error" and job.id not in book.live
+
+    use(tmp_path, play)
