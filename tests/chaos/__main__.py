@@ -22,7 +22,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 30), help="repeats the choice of faults")
     parser.add_argument("--model", type=Path, default=None, help="the larger GGUF (default: the one the tests use)")
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that a run that is ended leaves no server behind
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     record = (folder / "rounds.log").open("w", buffering=1)
 
@@ -32,7 +31,10 @@ def main() -> int:
 
     say(f"seed {args.seed}, folder {folder}")
     with record:
-        result = Run(folder, args.model or model_file(), args.seed, say).run(args.rounds)
+        run = Run(folder, args.model or model_file(), args.seed, say)
+        for number in (signal.SIGTERM, signal.SIGINT):  # ends after this round, with the table and no server left
+            signal.signal(number, lambda *_: run.enough.set())
+        result = run.run(args.rounds)
         say(table(result))
     if result.violations:
         print(f"The logs stay in {folder}; repeat with --seed {args.seed}.")

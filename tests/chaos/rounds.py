@@ -58,6 +58,7 @@ class Run:
     """One run from an empty data folder to its last check."""
 
     def __init__(self, folder: Path, model_file: Path, seed: int, say: Any) -> None:
+        self.enough = threading.Event()  # no other round begins
         self._ledger = Ledger()
         self._service = Service(folder, self._ledger, model_file)
         self._dice = random.Random(seed)
@@ -85,7 +86,8 @@ class Run:
             for thread in (*self._clients, pulse):
                 thread.start()
             for number in range(1, rounds + 1):
-                self._round(number)
+                if not self.enough.is_set():
+                    self._round(number)
             pulse.ending.set()
             self._end()
         finally:
