@@ -219,6 +219,9 @@ class Core:
     def _allowed(self, device: Device) -> Device:
         if banned := self.quarantine.models(device.id):
             device = replace(device, quarantined_models=banned)
+            if device.state == "broken":  # not the model's fault alone: the proof failed as well
+                reason = f"Workers kept dying on it, and its check failed: {device.reason}"
+                device = replace(device, state="quarantined", reason=reason)
         if self._enabled(device.id):
             return device
         reason, remedy = f"devices.{device.id}.enabled is false in the settings.", "Set it to true in config.yaml."

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backend.errors import ModelBroken
-from backend.gguf import Header, is_split_by_hand, read_header
+from backend.gguf import Header, is_split_by_hand, parts, read_header
 
 TEXT, LIST, U32, U16, BOOL, F32 = 8, 9, 4, 2, 7, 6
 FACTS: list[tuple[str, int, Any]] = [
@@ -213,3 +213,11 @@ def test_the_cache_of_a_token_follows_from_the_shape(
     }
     facts = [*FACTS, *((key, U32, number) for key, number in shape.items() if number is not None)]
     assert read_header(write(tmp_path, gguf(facts))).cache_bytes_per_token == bytes_per_token
+
+
+def test_a_model_split_by_its_tool_counts_whole(tmp_path: Path) -> None:
+    names = [f"big [1]-{number:05}-of-00003.gguf" for number in (1, 2, 3)]
+    for name in [*names, "big [1]-00001-of-00002.gguf", "big 1-00002-of-00003.gguf"]:
+        write(tmp_path, b"x", name)
+    assert [part.name for part in parts(tmp_path / names[0])] == names
+    assert parts(tmp_path / "one.gguf") == [tmp_path / "one.gguf"]

@@ -299,3 +299,32 @@ def test_a_device_that_breaks_while_a_job_waits_for_it_is_not_used(tmp_path: Pat
             await core.stop()
 
     asyncio.run(play())
+
+
+def test_a_device_whose_proof_fails_after_three_deaths_is_quarantined_itself(tmp_path: Path) -> None:
+    probes = ["ok", "ok"]  # listing and proving at the start; afterwards every probe dies
+
+    def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        if arguments[0] == "run":
+            return faulty("dies_running")(python, arguments)
+        return faulty(probes.pop(0) if probes else "dies_proving")(python, arguments)
+
+    async def play() -> None:
+        core = Core(load_settings({"config": _config(tmp_path)}, {}), spawn)
+        await core.start()
+        try:
+            await core.probes.settled()
+            for _ in range(3):
+                job = await core.submit(parse_request({"prompt": "Hi", "device": "cpu"}), "test")
+                assert isinstance(job, LiveJob)
+                await job.ended.wait()
+            await core.probes.settled()
+            device = core.device("cpu")
+            assert device.state == "quarantined" and device.reason and "SIGSEGV" in device.reason
+            assert health(core)["status"] == "degraded" and health(core)["devices"]["quarantined"] == 1
+            with pytest.raises(errors.Quarantined):
+                await core.submit(parse_request({"prompt": "Hi", "device": "cpu", "fallback": "never"}), "test")
+        finally:
+            await core.stop()
+
+    asyncio.run(play())

@@ -20,7 +20,7 @@ from backend import faults
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
 from backend.engines._stops import Stops
 from backend.errors import ContextLengthExceeded, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
-from backend.gguf import read_header
+from backend.gguf import parts, read_header
 from backend.types import Placement, PlacementPart
 
 ENGINE = Engine(
@@ -46,7 +46,8 @@ def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | No
     if header.cache_bytes_per_token is None:
         return None
     context = min(context_tokens, header.context_length or context_tokens)
-    return header.file_bytes + header.cache_bytes_per_token * context * slots + _LIBRARY_BYTES
+    file_bytes = sum(part.stat().st_size for part in parts(Path(model_path))) or header.file_bytes
+    return file_bytes + header.cache_bytes_per_token * context * slots + _LIBRARY_BYTES
 
 
 def check() -> dict[str, str]:

@@ -6,6 +6,8 @@ left before anything is read, so that a damaged file costs neither memory nor ti
 
 from __future__ import annotations
 
+import glob
+import re
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +16,7 @@ from backend.errors import ModelBroken
 from backend.gguf.kinds import check_kind, how_to_join, is_split_by_hand
 from backend.gguf.reader import Header, Reader
 
-__all__ = ["Header", "how_to_join", "is_split_by_hand", "read_header"]
+__all__ = ["Header", "how_to_join", "is_split_by_hand", "parts", "read_header"]
 
 
 def read_header(path: Path, byteorder: str = sys.byteorder) -> Header:
@@ -32,6 +34,12 @@ def read_header(path: Path, byteorder: str = sys.byteorder) -> Header:
         ) from None
     except ValueError:  # a null byte in the path
         raise ModelBroken("The path of the model file is not a path.", "Correct the path.") from None
+
+
+def parts(path: Path) -> list[Path]:
+    """The files of a model that llama.cpp's own tool split (`x-00001-of-00003.gguf`), or the one file."""
+    match = re.fullmatch(r"(.+-)\d{5}(-of-\d{5}\.gguf)", path.name)
+    return sorted(path.parent.glob(f"{glob.escape(match[1])}[0-9]????{match[2]}")) if match else [path]
 
 
 @lru_cache(maxsize=64)
