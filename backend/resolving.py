@@ -75,7 +75,7 @@ def unreachable(device: str, backend: Backend) -> Device:
         state="unavailable",
         runtimes=list(backend.runtimes),
         reason=f"No {backend.label} device was found through any runtime that this version can use.",
-        remedy="Use the CPU, or ask for `auto`; the README's table says which devices this version can reach.",
+        remedy="Use the CPU, or ask for auto; the README's table says which devices this version can reach.",
         aliases=list(backend.aliases),
     )
 
