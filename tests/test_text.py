@@ -136,6 +136,15 @@ def test_a_prompt_beyond_the_context_is_refused_with_both_counts(server: Server)
     assert server.generate(prompt="Hi.", options={"max_tokens": 1})["status"] == "done"
 
 
+@pytest.mark.parametrize("word", ["word ", "ж"], ids=["plain", "each letter a JSON escape"])
+def test_the_longest_prompt_that_a_body_holds_does_not_end_the_worker(server: Server, word: str) -> None:
+    pid = server.generate(prompt="Hi.", options={"max_tokens": 1})["receipt"]["worker_pid"]
+    body = json.dumps({"prompt": word * (5_000_000 // len(word.encode()))}, ensure_ascii=False).encode()
+    answer = server.http.post("/api/generate", content=body, headers={"Content-Type": "application/json"})
+    refused(answer, 400, "context_length_exceeded")
+    assert server.generate(prompt="Hi.", options={"max_tokens": 1})["receipt"]["worker_pid"] == pid
+
+
 def test_a_text_that_reaches_the_end_of_the_context_ends_there(launch: Callable[..., Server]) -> None:
     server = launch(environ={"TOUCHSTONE_TEXT__CONTEXT_TOKENS": "256"})
     earlier = [{"role": "user", "content": "word " * 150}, {"role": "assistant", "content": "Fine."}]

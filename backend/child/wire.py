@@ -1,6 +1,7 @@
 """Frames over pipes: u32 header length, u32 body length, a JSON header, raw bytes. Both sides use this file.
 
-A frame's header is an object with the key `op`. Limits keep a child that writes nonsense from filling the parent.
+A frame's header is an object with the key `op`. Limits keep a child that writes nonsense from filling the parent; the
+child trusts its parent, whose orders hold whole prompts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, BinaryIO
 WIRE_VERSION = 1
 HEADER_LIMIT_BYTES = 4 * 1024 * 1024
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
+ORDER_LIMIT_BYTES = 2**32 - 1  # what the length can say; how much a caller may send is the guard's business
 _LENGTHS = struct.Struct("!II")
 
 Header = dict[str, Any]
@@ -27,7 +29,8 @@ class WireError(Exception):
 class Channel:
     """One end of the wire. `send` may be called from any thread, `receive` from one."""
 
-    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+    def __init__(self, reader: BinaryIO, writer: BinaryIO, header_limit_bytes: int = HEADER_LIMIT_BYTES) -> None:
+        self._header_limit_bytes = header_limit_bytes
         self._reader = reader
         self._writer = writer
         self._sending = threading.Lock()
@@ -47,7 +50,7 @@ class Channel:
         if len(lengths) < _LENGTHS.size:
             raise WireError("the stream ended inside a frame")
         header_size, body_size = _LENGTHS.unpack(lengths)
-        if header_size > HEADER_LIMIT_BYTES or body_size > BODY_LIMIT_BYTES:
+        if header_size > self._header_limit_bytes or body_size > BODY_LIMIT_BYTES:
             raise WireError(f"a frame claims {header_size} + {body_size} bytes: this is not our wire")
         text, body = self._reader.read(header_size), self._reader.read(body_size)
         if len(text) < header_size or len(body) < body_size:
@@ -76,4 +79,4 @@ def claim_stdio() -> Channel:
 
         msvcrt.setmode(incoming, os.O_BINARY)
         msvcrt.setmode(outgoing, os.O_BINARY)
-    return Channel(os.fdopen(incoming, "rb"), os.fdopen(outgoing, "wb"))
+    return Channel(os.fdopen(incoming, "rb"), os.fdopen(outgoing, "wb"), ORDER_LIMIT_BYTES)
