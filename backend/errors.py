@@ -15,6 +15,11 @@ from __future__ import annotations
 from typing import Any
 
 
+def unicode(text: str) -> str:
+    """The text as every answer can carry it: a file's name on Linux may be bytes that are no UTF-8."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
 class TouchstoneError(Exception):
     """Base of the tree: a code, a sentence that says what is wrong, and one that says what to do."""
 
@@ -23,8 +28,8 @@ class TouchstoneError(Exception):
 
     def __init__(self, detail: str, remedy: str, **extra: Any) -> None:
         super().__init__(detail)
-        self.detail = detail
-        self.remedy = remedy
+        self.detail = unicode(detail)
+        self.remedy = unicode(remedy)
         self.extra = extra  # members that the problem document carries beside the fixed ones
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from backend.catalogue import Catalogue
+from backend.catalogue.changes import add
 from backend.catalogue.entries import shipped
 from backend.engines import engines
 from backend.errors import Configuration, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
@@ -156,6 +160,20 @@ def test_files_in_model_folders_are_offered(build: Callable[..., Catalogue], tmp
     assert {model.id: model.state for model in catalogue.models()}["big-00001-of-00002"] == "ready"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has names that are no text")
+def test_a_file_whose_name_is_not_utf_8_is_told_and_spoils_no_answer(
+    build: Callable[..., Catalogue], tmp_path: Path
+) -> None:
+    put(Path(os.fsdecode(os.fsencode(tmp_path / "data/models") + b"/caf\xe9.gguf")))
+    catalogue = build()
+    model = catalogue.models()[1]
+    assert (model.name, model.state) == ("caf\ufffd\ufffd\ufffd", "broken")
+    assert json.dumps(asdict(model), ensure_ascii=False).encode()
+    with pytest.raises(ModelBroken, match="not UTF-8") as caught:
+        catalogue.path_of(catalogue.resolve(model.id))
+    assert caught.value.detail.encode()
+
+
 def test_pieces_cut_by_hand_are_told_with_how_to_join_them(build: Callable[..., Catalogue], tmp_path: Path) -> None:
     put(tmp_path / "data/models/tiny.gguf.part1of2")
     ((file, detail, remedy),) = build().notices()
@@ -207,6 +225,14 @@ def test_paths_within_the_folders(build: Callable[..., Catalogue], tmp_path: Pat
     assert catalogue.path_of(catalogue.resolve(str(snapshot))) == snapshot
     with pytest.raises(UnknownModel, match="no model file"):
         catalogue.resolve("sub/absent.gguf")
+
+
+@pytest.mark.parametrize("name", ["a" * 300 + ".gguf", "😀" * 190 + ".gguf", "a/" * 900 + "b.gguf"])
+def test_a_name_that_no_file_can_have_is_unknown(build: Callable[..., Catalogue], name: str) -> None:
+    with pytest.raises(UnknownModel):
+        build().resolve(name)
+    with pytest.raises(UnknownModel):
+        add(build(), name)
 
 
 def test_the_command_line_may_name_any_path(build: Callable[..., Catalogue], tmp_path: Path) -> None:

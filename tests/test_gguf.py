@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
+import sys
+import threading
 import time
 import tracemalloc
 from pathlib import Path
@@ -124,6 +127,15 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
     assert "There is no file" in refusal(tmp_path / "absent.gguf")
     assert "cannot be read" in refusal(tmp_path)
     assert "not a path" in refusal(tmp_path / "a\0b.gguf")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    other_end = os.open(tmp_path / "pipe.gguf", os.O_RDWR)
+    threading.Timer(2.0, os.close, [other_end]).start()  # whoever waits has failed, but not for ever
+    assert "a pipe" in refusal(tmp_path / "pipe.gguf")
+    assert "a device" in refusal(Path("/dev/zero"))
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,18 @@ from typing import Any
 
 from backend.catalogue.added import Added
 from backend.catalogue.entries import Entry, entry_for, own, shipped, slug, suffixes
-from backend.catalogue.files import absent, check, file_bytes
+from backend.catalogue.files import absent, check, file_bytes, is_there
 from backend.catalogue.folders import Folders
 from backend.catalogue.sources import Source
-from backend.errors import Configuration, ModelBroken, ModelNotDownloaded, TouchstoneError, UnknownModel, Validation
+from backend.errors import (
+    Configuration,
+    ModelBroken,
+    ModelNotDownloaded,
+    TouchstoneError,
+    UnknownModel,
+    Validation,
+    unicode,
+)
 from backend.gguf import how_to_join, is_split_by_hand
 from backend.settings import Settings
 from backend.settings.schema import with_home
@@ -78,7 +86,7 @@ class Catalogue:
             state=state,
             bytes=file_bytes(entry.target) or entry.size_bytes,
             licence=entry.licence,
-            source=str(entry.source) if entry.source else str(entry.target),
+            source=unicode(str(entry.source or entry.target)),
             reason=problem.detail if problem else None,
             remedy=problem.remedy if problem else None,
             default=self.is_default(entry.id),
@@ -189,7 +197,7 @@ class Catalogue:
         for entry in self.entries().values():
             if entry.target == path:
                 return entry
-        if not path.exists():
+        if not is_there(path):
             raise self.no_file(name)
         entry = _entry_for_path(path, self.entries())
         self._known[entry.id] = entry  # from now on its id names it as well

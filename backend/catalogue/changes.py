@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from backend.catalogue.entries import Entry, entry_for, slug
-from backend.catalogue.files import FETCHABLE, check
+from backend.catalogue.files import FETCHABLE, check, is_there
 from backend.catalogue.sources import Source, parse
 from backend.child.workspace import NAME, lock_for, part_for
 from backend.engines import engines
@@ -104,7 +104,7 @@ def forget_if_nothing_came(catalogue: Catalogue, addition: Addition) -> None:
 def _local(catalogue: Catalogue, text: str, anywhere: bool) -> Source:
     """A file that is here already, and is a model."""
     path = catalogue.path_named(text, anywhere)
-    if not path.exists():
+    if not is_there(path):
         raise catalogue.no_file(text)
     if broken := check(entry_for("new", path, None, None), path.stat().st_size):
         raise broken

@@ -12,7 +12,7 @@ import yaml
 
 from backend.catalogue.sources import Source
 from backend.engines import engines
-from backend.errors import Configuration, ModelBroken
+from backend.errors import Configuration, ModelBroken, unicode
 from backend.settings import Settings
 
 DATA = Path(__file__).with_name("models.yaml")
@@ -72,7 +72,7 @@ def entry_for(id_: str, path: Path, task: str | None, engine: str | None) -> Ent
     fitting = [fact for fact in engines().values() if path.suffix.lower() in fact.suffixes]
     chosen = [engines()[engine]] if engine else fitting
     task = task or (chosen[0].tasks[0] if chosen else "text")
-    return Entry(id_, path.stem or id_, task, tuple(fact.name for fact in chosen), path)
+    return Entry(id_, unicode(path.stem) or id_, task, tuple(fact.name for fact in chosen), path)
 
 
 def slug(path: Path) -> str:

@@ -8,10 +8,19 @@ from pathlib import Path
 from backend.catalogue.entries import Entry, suffixes
 from backend.catalogue.names import PICKLES, SPLIT
 from backend.engines import engines
-from backend.errors import ModelBroken, ModelNotDownloaded, TouchstoneError
+from backend.errors import ModelBroken, ModelNotDownloaded, TouchstoneError, unicode
 from backend.gguf import how_to_join, is_split_by_hand, read_header
 
 FETCHABLE = ("pypi-wheel", "https", "hf")
+
+
+def is_there(path: Path) -> bool:
+    """Whether something is at a path; at one that no file can have (too long, say) there is nothing."""
+    try:
+        path.stat()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def absent(entry: Entry, error: Exception) -> TouchstoneError:
@@ -38,6 +47,8 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
 def check(entry: Entry, size_bytes: int) -> ModelBroken | None:
     """Looks into a file or folder that is there."""
     suffix = entry.target.suffix.lower()
+    if entry.target.name != unicode(entry.target.name):  # neither the engine nor a receipt could name it
+        return ModelBroken(f"The name of the file {entry.target.name} is not UTF-8.", "Give the file another name.")
     if suffix in PICKLES:
         return ModelBroken(
             f"{entry.target.name} is a pickle file, which can carry programs and is never loaded.",

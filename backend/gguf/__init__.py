@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import glob
 import re
+import stat
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,8 @@ def read_header(path: Path, byteorder: str = sys.byteorder) -> Header:
         raise ModelBroken(f"{path.name} is one piece of a file that was cut by hand.", how_to_join(path.name))
     try:
         facts = path.stat()
+        if stat.S_ISFIFO(facts.st_mode) or stat.S_ISCHR(facts.st_mode):  # opening it could wait for ever
+            raise ModelBroken(f"{path} is a pipe or a device, not a file.", "Name the model's own file.")
         return _read(path, facts.st_size, facts.st_mtime_ns, byteorder)
     except FileNotFoundError:
         raise ModelBroken(f"There is no file {path}.", "Correct the path, or fetch the model again.") from None
