@@ -243,6 +243,9 @@ def test_half_an_emoji_anywhere_is_refused_and_named(server: Server, place: str,
         (b'{"prompt": "caf\xe9"}', 400, "bad_json"),
         (Path(__file__).with_name("cases").joinpath("prompts/not_utf8.txt").read_bytes(), 400, "bad_json"),
         (b'{"prompt": "x"} trailing', 400, "bad_json"),
+        (json.dumps(asked()).encode("utf-16"), 400, "bad_json"),
+        (json.dumps(asked()).encode("utf-16-le"), 400, "bad_json"),
+        (json.dumps(asked()).encode("utf-32"), 400, "bad_json"),
         (b"[" * 100_000, 400, "bad_json"),
         (b'{"prompt":"x","options":{"seed":' + b"9" * 5000 + b"}}", 400, "bad_json"),
         (b"[]", 422, "validation_error"),
@@ -253,7 +256,7 @@ def test_half_an_emoji_anywhere_is_refused_and_named(server: Server, place: str,
         (b'{"prompt":"x","options":' + b'{"a":' * 900 + b"1" + b"}" * 901, 422, "validation_error"),
         (b'{"prompt":"x","inputs":' + b'{"a":' * 900 + b"1" + b"}" * 901, 422, "validation_error"),
     ],
-    ids=range(15),
+    ids=range(18),
 )
 def test_a_body_that_is_no_request_is_refused_and_never_a_failure(
     server: Server, body: bytes, status: int, code: str

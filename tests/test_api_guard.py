@@ -17,6 +17,7 @@ from backend.api.guard import ANSWER_HEADERS, COOKIE
 from backend.app import create_app
 from backend.manager import ModelManager
 from backend.settings import load_settings
+from tests.conftest import MODEL
 from tests.refusals import refused
 from tests.service import ROOT, Server, furnished, start_server
 
@@ -92,6 +93,20 @@ def test_two_hosts_are_refused(server: Server) -> None:
 def test_what_is_no_http_harms_nobody(server: Server, request_: bytes) -> None:
     raw(server, request_)
     assert server.http.get("/api/health").status_code == 200
+
+
+@pytest.mark.parametrize("body", [b"", b'{"device": "cpu"}'], ids=["nothing", "what could be all"])
+@pytest.mark.parametrize("length", ["Content-Length: 100", "Transfer-Encoding: chunked"])
+def test_a_request_whose_body_never_came_whole_is_not_carried_out(server: Server, length: str, body: bytes) -> None:
+    before = server.http.get("/api/jobs?limit=1").json()
+    chunk = b"%x\r\n%s\r\n" % (len(body), body) if body and "chunked" in length else body
+    head = f"POST /api/models/{MODEL}/load HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{length}"
+    host, _, port = server.url.removeprefix("http://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        connection.sendall(head.encode() + b"\r\n\r\n" + chunk)
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1)  # the server has seen the end
+    assert server.http.get("/api/jobs?limit=1").json() == before
 
 
 def raw(server: Server, request_: bytes) -> bytes:

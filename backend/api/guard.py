@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backend import errors
-from backend.api.problems import respond
+from backend.api.problems import bad_json, respond
 from backend.errors import TouchstoneError
 from backend.settings import Settings
 
@@ -121,8 +121,8 @@ class Guard:
         body = bytearray()
         while True:
             message = await receive()
-            if message["type"] != "http.request":
-                break
+            if message["type"] != "http.request":  # the caller left: what came is not what was meant
+                raise bad_json()
             body += message.get("body", b"")
             if len(body) > self._limit:
                 raise self._too_large()
@@ -133,6 +133,8 @@ class Guard:
             raise errors.UnsupportedMediaType(
                 f"A body of type {kind[:100] or 'unknown'!r} is not accepted.", "Send Content-Type: application/json."
             )
+        if b"\0" in body:  # never in JSON as UTF-8, always in UTF-16 and UTF-32, which the parser would take
+            raise bad_json()
         handed_on = False
 
         async def receive_again() -> Message:
