@@ -136,7 +136,8 @@ class JobBook:
     async def follow(self, job_id: str, after: int = 0) -> AsyncIterator[Event] | None:
         """Events above `after`; None if the terminal event is at or below it. Raises UnknownJob."""
         if job := self.live.get(job_id):
-            over = not job.active and job.events[-1].id <= after
+            last = job.events[-1]  # the status changes before the ending may be seen
+            over = last.event in TERMINAL and last.id <= after
             return None if over else job.follow(after)
         await self._row(job_id)
         events = await self._store.events(job_id)

@@ -137,6 +137,21 @@ def test_an_ending_is_stored_before_it_is_seen_and_happens_once(tmp_path: Path) 
     use(tmp_path, play)
 
 
+def test_who_comes_back_while_the_ending_is_stored_still_gets_it(tmp_path: Path) -> None:
+    async def play(book: JobBook, store: Store) -> None:
+        job = await book.add(new_row("text", "m", {}, "c"))
+        ending = asyncio.create_task(job.end("done"))
+        await asyncio.sleep(0)
+        assert job.status == "done" and job.events[-1].event == "queued"
+        events = await book.follow(job.id, job.events[-1].id)
+        assert events is not None, "204 would tell that the end was seen"
+        assert [event.event async for event in events] == ["done"]
+        await ending
+        assert await book.follow(job.id, job.events[-1].id) is None
+
+    use(tmp_path, play)
+
+
 def test_a_full_disk_at_the_end_is_told_and_made_up_for(tmp_path: Path) -> None:
     async def play(book: JobBook, store: Store) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
