@@ -119,6 +119,10 @@ class Core:
         """The lane of a hardware id."""
         return self._lanes.setdefault(hardware_id, Lane(hardware_id))
 
+    def lanes(self) -> list[str]:
+        """The hardware ids of all lanes."""
+        return list(self._lanes)
+
     def loading(self, hardware_id: str) -> asyncio.Lock:
         """The lock under which models are loaded on a hardware."""
         return self._loading.setdefault(hardware_id, asyncio.Lock())

@@ -98,23 +98,34 @@ async def _download(manager: Core, job: LiveJob, addition: changes.Addition) -> 
 
 async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:
     await job.advance("running", {"model": entry.id})
-    for held in manager.pool.holding(entry.id):
-        turn = manager.lane(held.lane).turn(job.caller)
+    for lane in await _lanes_with(manager, job, entry):
+        turn = manager.lane(lane).turn(job.caller)
         await unless(job.cancelling, turn.__aenter__(), cancelled)
         try:
-            worker, key = held.worker, held.worker.key
-            before_bytes = worker.resident_bytes
-            await manager.pool.unload(held)
-            job.receipt = Receipt(
-                asked=key.device,
-                resolved=key.device,
-                resolved_reason="The model was loaded there.",
-                engine=key.engine,
-                runtime=key.runtime,
-                attempts=[Attempt(key.device, key.runtime, key.engine, job.started_at, job.started_at)],
-                # The process is gone, and its resident memory with it.
-                memory=Memory(before_bytes=before_bytes, after_bytes=0),
-                worker_pid=worker.pid,
-            )
+            for held in [held for held in manager.pool.holding(entry.id) if held.lane == lane]:
+                worker, key = held.worker, held.worker.key
+                before_bytes = worker.resident_bytes
+                await manager.pool.unload(held)
+                job.receipt = Receipt(
+                    asked=key.device,
+                    resolved=key.device,
+                    resolved_reason="The model was loaded there.",
+                    engine=key.engine,
+                    runtime=key.runtime,
+                    attempts=[Attempt(key.device, key.runtime, key.engine, job.started_at, job.started_at)],
+                    # The process is gone, and its resident memory with it.
+                    memory=Memory(before_bytes=before_bytes, after_bytes=0),
+                    worker_pid=worker.pid,
+                )
         finally:
             await turn.__aexit__(None, None, None)
+
+
+async def _lanes_with(manager: Core, job: LiveJob, entry: Entry) -> list[str]:
+    """The lanes where the model is loaded; all of them while jobs live that may be about to load it somewhere."""
+    others = [other for other in manager.book.live.values() if other.model == entry.id and other is not job]
+    if not any(other.active and other.task not in ("download", "unload") for other in others):
+        return list(dict.fromkeys(held.lane for held in manager.pool.holding(entry.id)))
+    if manager.probes.probing:  # as those jobs may do, so that they come first
+        await unless(job.cancelling, manager.probes.settled(), cancelled)
+    return manager.lanes()

@@ -72,6 +72,15 @@ def test_unload_ends_the_process_and_reports_the_memory(server: Server) -> None:
     assert not Path(f"/proc/{pid}").exists()
 
 
+def test_an_unload_right_behind_a_load_unloads_what_that_loads(launch: Callable[..., Server]) -> None:
+    server = launch()  # its first proofs still run: even those do not turn the order round
+    asked = [server.http.post(f"/api/models/{MODEL}/{what}", json={}).json()["id"] for what in ("load", "unload")]
+    loaded, unloaded = (server.until(job, *TERMINAL) for job in asked)
+    assert loaded["status"] == unloaded["status"] == "done"
+    assert unloaded["receipt"]["worker_pid"] == loaded["receipt"]["worker_pid"]
+    assert not Path(f"/proc/{loaded['receipt']['worker_pid']}").exists()
+
+
 def test_load_makes_the_next_job_start_without_loading(server: Server) -> None:
     finished(server, f"/api/models/{MODEL}/unload")
     loaded = finished(server, f"/api/models/{MODEL}/load", {"device": "cpu"})
