@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -48,6 +48,8 @@ class Probes:
         self._wanted = wanted
         self._places = asyncio.Semaphore(AT_ONCE)
         self._running = 0
+        self._turns: dict[str | None, asyncio.Lock] = {}
+        self._next: set[str | None] = set()  # the rounds that wait for one of their own kind to end
         self._idle = asyncio.Event()  # not before the first round
         self.started = False
         self.hardware: dict[str, Hardware] = {}
@@ -68,11 +70,17 @@ class Probes:
         await self._idle.wait()
 
     async def round(self, only: str | None = None) -> None:
-        """Lists and proves the devices of all runtimes, or one device alone."""
+        """Lists and proves the devices of all runtimes, or one device alone.
+
+        While such a round runs, at most one more waits for its end: whoever asks meanwhile is served by that one.
+        """
+        if only in self._next:
+            await self.settled()
+            return
         self._running += 1
         self._idle.clear()
         try:
-            async with asyncio.TaskGroup() as group:
+            async with self._turn(only), asyncio.TaskGroup() as group:
                 for runtime in self._pythons:
                     group.create_task(self._runtime(runtime, only))
         finally:
@@ -80,6 +88,19 @@ class Probes:
             self.started = True
             if not self._running:
                 self._idle.set()
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, only: str | None) -> AsyncIterator[None]:
+        self._next.add(only)
+        turn = self._turns.setdefault(only, asyncio.Lock())
+        try:
+            await turn.acquire()
+        finally:
+            self._next.discard(only)
+        try:
+            yield
+        finally:
+            turn.release()
 
     async def _runtime(self, runtime: str, only: str | None) -> None:
         async with self._places:

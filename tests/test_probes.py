@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 
 import pytest
@@ -68,6 +69,27 @@ def test_an_end_without_an_answer_is_broken() -> None:
 
 def test_chatter_on_stdout_does_no_harm() -> None:
     assert probed("chatty").state == "ready"
+
+
+def test_many_who_ask_at_once_are_served_by_two_rounds() -> None:
+    started = 0
+
+    def counting(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        nonlocal started
+        started += arguments[1] == "prove"
+        return faulty("ok")(python, arguments)
+
+    async def ask() -> None:
+        probes = Probes({"base": "python"}, 5, counting, Lane)
+        first = asyncio.create_task(probes.round())
+        await asyncio.sleep(0.01)
+        await asyncio.gather(*(probes.round() for _ in range(20)))
+        assert first.done() and not probes.probing and probes.devices["cpu"].state == "ready"
+        assert started == 2, "the one that ran, and one that began after all had asked"
+        await probes.round()
+        assert started == 3
+
+    asyncio.run(ask())
 
 
 def test_the_real_cpu_is_proved_by_the_real_child() -> None:
