@@ -54,6 +54,7 @@ class Core:
         self._store = Store(self.settings.data_dir / "jobs.sqlite3")
         self.book = JobBook(self._store, self.feed)
         self._sleep = sleep or SleepWatch()
+        self._check_device()
         own = {name: str(rules.python) for name, rules in self.settings.runtimes.items() if rules.python}
         self._pythons = {"base": sys.executable, **own}
         self._spawn = spawn
@@ -215,6 +216,16 @@ class Core:
             self.book.conduct(job, _fail(error))
             return
         self.book.conduct(job, run.drive(), run.note_receipt)
+
+    def _check_device(self) -> None:
+        """What `auto` means must be the name of a device, if only of one that is not here."""
+        try:
+            resolve(self.settings.device, {}, [], task="text", engine=None)
+        except errors.UnknownDevice as error:
+            raise errors.Configuration(
+                f"`device` is {self.settings.device[:100]!r}, which names no device.",
+                "Use auto, an id such as cpu or cuda:0, or an alias such as gpu.",
+            ) from error
 
     def _enabled(self, id_: str) -> bool:
         rules = self.settings.devices.get(id_)

@@ -66,14 +66,15 @@ class DataFolder:
     def holder(self) -> dict[str, Any] | None:
         """What the server that holds the folder, or held it last, wrote about itself."""
         with contextlib.suppress(OSError, ValueError):
-            note: dict[str, Any] = json.loads(self._note.read_text())
-            return note
+            note = json.loads(self._note.read_text())
+            return note if isinstance(note, dict) else None
         return None
 
     def give_back(self) -> None:
         """Unlocks the folder."""
         if self._lock.held:
-            self._note.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._note.unlink(missing_ok=True)
             self._lock.release()
 
     def _sweep(self) -> None:

@@ -127,8 +127,8 @@ def url_of(listening: socket.socket) -> str:
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[object, ...]]:
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except socket.gaierror as error:
-        raise Configuration(f"server.host {host!r} is no address of this machine.", "Use 127.0.0.1.") from error
+    except (socket.gaierror, UnicodeError) as error:  # the second for what can be no host name at all
+        raise Configuration(f"server.host {host[:100]!r} is no address of this machine.", "Use 127.0.0.1.") from error
 
 
 def _refused(host: str, port: int, error: OSError) -> Configuration:

@@ -11,6 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
+from backend.errors import Configuration
+from backend.manager import ModelManager
+from backend.settings import load_settings
 from backend.types import TERMINAL
 from tests.refusals import refused
 from tests.service import Server, start_server, stream_events, wait_for
@@ -179,6 +182,12 @@ def test_auto_is_what_the_settings_say(launch: Callable[..., Server]) -> None:
     for word in ("auto", "AUTO", " Auto"):
         receipt = server.generate(**SHORT, device=word)["receipt"]
         assert (receipt["asked"], receipt["resolved"], receipt["used"]) == (word, "cuda:1", "cpu")
+
+
+def test_a_device_of_the_settings_that_names_none_is_refused_at_the_start(tmp_path: Path) -> None:
+    for word in ("nope", "cuda:99", "cpu:one"):
+        with pytest.raises(Configuration, match=f"`device` is '{word}'"):
+            ModelManager(load_settings({"storage.data_dir": str(tmp_path), "device": word}, {}))
 
 
 def test_health_answers_while_everything_else_works(server: Server) -> None:

@@ -45,8 +45,11 @@ def test_an_old_or_senseless_beat_does_not(tmp_path: Path, beat: str | None) -> 
     folder.give_back()
 
 
-def test_a_damaged_note_does_not_stop_anyone(tmp_path: Path) -> None:
-    (tmp_path / "server.json").write_text("{half")
+@pytest.mark.parametrize("said", ["{half", "[1]", "null", "5", None])
+def test_a_damaged_note_does_not_stop_anyone(tmp_path: Path, said: str | None) -> None:
+    note = tmp_path / "server.json"
+    note.mkdir() if said is None else note.write_text(said)
+    assert DataFolder(tmp_path).holder() is None
     folder = DataFolder(tmp_path)
     folder.take()
     folder.give_back()

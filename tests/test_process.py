@@ -22,6 +22,8 @@ from typing import Any
 import httpx
 import pytest
 
+from backend.errors import Configuration
+from backend.serving import bind
 from backend.types import TERMINAL, Event
 from tests.refusals import refused
 from tests.service import ROOT, Server, follow, furnished, read_events, start_server, stream_events, text_of, wait_for
@@ -327,6 +329,12 @@ def test_a_taken_port_is_refused_with_the_next_free_one(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", free))
     assert not (tmp_path / "data" / "lock").exists(), "the data folder was not touched"
+
+
+@pytest.mark.parametrize("host", ["☃" * 70, "a" * 300, "..", "localhost:80"])
+def test_a_host_that_is_none_is_refused_in_words(host: str) -> None:
+    with pytest.raises(Configuration, match="no address of this machine"):
+        bind(host, 0)
 
 
 def test_a_data_folder_that_cannot_be_is_refused_in_words(tmp_path: Path) -> None:

@@ -151,6 +151,7 @@ def test_unknown_variables(tmp_path: Path, variable: str, right: str) -> None:
         ("server: [1]", "`server`"),
         ("queue: {limit: 0}", "greater than or equal to 1"),
         ("supervision: {load_s: .inf}", "`supervision.load_s`"),
+        ("storage: {keep_days: 1e300}", "36500"),
         ("log: {level: loud}", "'debug'"),
         ("models: {a: {}}", "`models.a.path` is missing"),
         ("models: {'A b': {path: x}}", "`models.A b`"),

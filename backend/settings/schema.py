@@ -109,7 +109,7 @@ class Storage:
     """Where everything lies that the service writes."""
 
     data_dir: Location = Path("data")
-    keep_days: Positive = 90
+    keep_days: Annotated[Positive, Field(le=36_500)] = 90
     keep_bytes: Size = 1_000_000_000
 
 
