@@ -22,11 +22,12 @@ class Service:
     """A server on a data folder of its own; `running` starts and ends it."""
 
     def __init__(self, folder: Path, models: dict[str, Path]) -> None:
+        self._folder = folder
+        self._starts = 0
         self._config = folder / "config.yaml"
         content = {
             "models": {name: {"path": str(path)} for name, path in models.items()},
             "default_models": {"text": "large"},
-            "storage": {"data_dir": str(folder / "data")},
             "queue": {"limit": QUEUE_LIMIT},
             "server": {"follower_limit": FOLLOWER_LIMIT},
         }
@@ -34,8 +35,11 @@ class Service:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """A server whose devices are proved and whose model is loaded."""
+        """A server with an empty history, whose devices are proved."""
+        self._starts += 1
+        data = str(self._folder / f"data-{self._starts}")
         words = [sys.executable, "-m", "backend", "serve", "--port", "0", "--config", str(self._config)]
+        words += ["--data-dir", data]
         root = Path(__file__).parents[2]
         out, none = subprocess.PIPE, subprocess.DEVNULL
         self.process = subprocess.Popen(words, cwd=root, stdout=out, stderr=none, text=True)
