@@ -61,6 +61,9 @@ class JobBook:
     async def close(self) -> None:
         """Ends what runs as `interrupted`; what is queued stays queued for the next start."""
         self._closing = True
+        for job in self.live.values():
+            if job.status == "queued":
+                job.abandon()  # before it is told of the places that the others give up
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

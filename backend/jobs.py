@@ -124,6 +124,8 @@ class LiveJob:
 
     def moved(self, position: int, expected_s: float | None) -> None:
         """Notes the place in the queue; a waiting job has few events, so their ids are always reserved."""
+        if self.ended.is_set():
+            return
         self.progress = Progress("queue", 0, position, "jobs", expected_s)
         self._show(self._made("progress", asdict(self.progress)))
 

@@ -328,3 +328,30 @@ def test_a_device_whose_proof_fails_after_three_deaths_is_quarantined_itself(tmp
             await core.stop()
 
     asyncio.run(play())
+
+
+def test_a_stop_tells_those_who_wait_nothing_of_places_that_none_will_get(tmp_path: Path) -> None:
+    def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        return faulty("deaf" if arguments[0] == "run" else "ok")(python, arguments)
+
+    async def play() -> None:
+        settings = {"config": _config(tmp_path), "storage.data_dir": str(tmp_path / "data")}
+        core = Core(load_settings(settings, {}), spawn)
+        await core.start()
+        try:
+            await core.probes.settled()
+            core.probes.devices[CARD.id] = CARD
+            request = parse_request({"prompt": "Hi", "device": "vulkan:0"})
+            jobs = [await core.submit(request, "test") for _ in range(10)]
+            first, *waiting = [job for job in jobs if isinstance(job, LiveJob)]
+            async for event in first.follow():
+                if event.event == "token":
+                    break
+            before = [len(job.events) for job in waiting]
+            assert len(waiting) == 9 and min(before) > 1
+        finally:
+            await core.stop()
+        assert [len(job.events) for job in waiting] == before
+        assert {job.status for job in waiting} == {"queued"} and first.status == "interrupted"
+
+    asyncio.run(play())
