@@ -15,7 +15,7 @@ from backend.moments import utc_now
 from backend.types import Event
 
 SEED = 4
-ROUNDS = 10  # in seven every kind of fault strikes
+ROUNDS = 8  # in seven every kind of fault strikes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and sends signals")
 
