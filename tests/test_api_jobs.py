@@ -252,7 +252,8 @@ def test_cancel_while_loading_frees_the_lane(server: Server) -> None:
     assert server.generate(**SHORT)["status"] == "done"
 
 
-def test_cancel_in_the_middle_of_the_prompt_ends_within_a_chunk(server: Server) -> None:
+def test_cancel_in_the_middle_of_the_prompt_ends_within_a_chunk(launch: Callable[..., Server]) -> None:
+    server = launch(environ={"TOUCHSTONE_SUPERVISION__CANCEL_S": "60"})  # never by force, however slow the machine
     body = {"prompt": "word " * 3000, "options": {"max_tokens": 4}}
     names: list[str] = []
     for event in stream_events(server, body):

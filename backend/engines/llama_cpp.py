@@ -35,7 +35,7 @@ ENGINE = Engine(
 _LIBRARY_BYTES = 100_000_000  # SmolLM2-135M: 63 MB beyond weights and cache, on x86-64
 _READY = re.compile(r"listening on ")  # the last line of loading
 _LOG_S = 1.0
-PROMPT_CHUNK_TOKENS = 128  # a cancel is seen between chunks of the prompt
+PROMPT_CHUNK_TOKENS = 64  # a cancel is seen between chunks of the prompt
 _BUFFER = re.compile(r"(\S+) model buffer size =\s+([\d.]+) MiB")
 _TELLING = re.compile(r"error loading model: (.*)|failed to (?:load|open|allocate)[^\n]*")
 
