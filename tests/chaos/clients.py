@@ -152,8 +152,8 @@ class Client(threading.Thread):
         body: dict[str, Any] = {"model": "tiny", "prompt": told.mark + " Hi.", "stream": stream}
         tokens = dice.choice((1, 8, 32, 90))
         if told.large:
-            body |= {"model": "large", "prompt": told.mark + " Tell me more." * dice.choice((1, 1, 40))}
-            tokens = dice.randint(1, 40)
+            body |= {"model": "large", "prompt": told.mark + " Tell me more." * dice.choice((1, 1, 15))}
+            tokens = dice.randint(1, 25)
         body["options"] = {"max_tokens": tokens, "temperature": 1.5}
         return self._request("POST", "/api/generate", json.dumps(body), headers or {})
 
