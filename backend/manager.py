@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
@@ -28,11 +29,13 @@ from backend.types import Device, Job
 
 Result = TypeVar("Result")
 CALLER = "python"
+CLOSING_S = 1.0
 
 
 class ModelManager(Core):
     """Owns everything. The synchronous methods are not for a manager that an event loop has started."""
 
+    _starting = threading.Lock()  # for the first calls of several threads
     _loop: asyncio.AbstractEventLoop | None = None
     _thread: threading.Thread
     _chosen: tuple[str, str] | None = None
@@ -48,12 +51,12 @@ class ModelManager(Core):
         self._call(lambda: self.probes.settled())
         return self.known_devices()
 
-    def load_model(self, id_or_path: str, device: str = "auto") -> Job:
+    def load_model(self, id_or_path: str | Path, device: str = "auto") -> Job:
         """Loads a model (id, or path of a file) and makes it and the device the ones that `generate` uses.
 
         Raises the TouchstoneError that the load ended with.
         """
-        model = self.catalogue.resolve(id_or_path, anywhere=True).id
+        model = self.catalogue.resolve(str(id_or_path), anywhere=True).id
         job = self._call(lambda: _finished(self, maintenance.load(self, model, device, None, CALLER)))
         self._chosen = (model, device)
         return job
@@ -83,12 +86,15 @@ class ModelManager(Core):
 
     def close(self) -> None:
         """Ends all children and gives the data folder back."""
-        if self._loop:
-            self._call(lambda: self.stop())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-            self._loop = None
+        with self._starting:
+            loop, self._loop = self._loop, None
+        if loop:
+            try:
+                asyncio.run_coroutine_threadsafe(self._end(), loop).result()
+            finally:
+                loop.call_soon_threadsafe(loop.stop)
+                self._thread.join()
+                loop.close()
 
     def __enter__(self) -> ModelManager:
         return self
@@ -98,23 +104,36 @@ class ModelManager(Core):
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         """Runs `work()` on the manager's own loop, which the first call starts."""
-        if self._loop is None:
-            loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=loop.run_forever, name="manager", daemon=True)
-            self._thread.start()
-            try:
-                asyncio.run_coroutine_threadsafe(self.start(), loop).result()
-            except BaseException:
-                loop.call_soon_threadsafe(loop.stop)
-                self._thread.join()
-                loop.close()
-                raise
-            self._loop = loop
+        with self._starting:
+            loop = self._loop = self._loop or self._started()
 
         async def called() -> Result:
             return await work()
 
-        return asyncio.run_coroutine_threadsafe(called(), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(called(), loop).result()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=loop.run_forever, name="manager", daemon=True)
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self.start(), loop).result()
+        except BaseException:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+            loop.close()
+            raise
+        return loop
+
+    async def _end(self) -> None:
+        """Stops, and lets the calls of other threads see it: whoever waits on a loop that has ended waits for ever."""
+        await self.stop()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            _, waiting = await asyncio.wait(others, timeout=CLOSING_S)
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
 
 
 async def _finished(manager: ModelManager, accepting: Coroutine[Any, Any, LiveJob | str]) -> Job:
@@ -124,4 +143,6 @@ async def _finished(manager: ModelManager, accepting: Coroutine[Any, Any, LiveJo
     await job.ended.wait()
     if job.error:
         raise errors.from_code(job.error.code, job.error.detail, job.error.remedy)
+    if job.active:
+        raise errors.Interrupted("The manager was closed while the job was waiting.", "The next one runs it.")
     return TypeAdapter(Job).validate_python(job.view())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from backend import errors
 from backend.manager import ModelManager
 from backend.settings import load_settings
-from tests.service import ROOT
+from tests.service import ROOT, wait_for
 
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
 
@@ -50,7 +52,7 @@ def test_one_owner_from_detecting_to_unloading(data_dir: Path) -> None:
 
 def test_a_file_by_its_path(data_dir: Path) -> None:
     with ModelManager(load_settings({"storage.data_dir": str(data_dir)}, {})) as manager:
-        manager.load_model(str(TINY), "cpu")
+        manager.load_model(TINY, "cpu")
         job = manager.generate("abc", {"max_tokens": 4})
         assert job.receipt and job.receipt.model_file == TINY.name and job.receipt.chat_template is None
 
@@ -66,6 +68,25 @@ def test_refusals_are_exceptions_with_a_remedy(data_dir: Path) -> None:
             with pytest.raises(kind) as caught:
                 manager.generate("Hi", settings)
             assert caught.value.remedy
+
+
+def test_several_threads_share_a_manager_from_their_first_call_to_its_end(data_dir: Path) -> None:
+    manager = ModelManager(load_settings({"storage.data_dir": str(data_dir)}, {}))
+    together = threading.Barrier(4)
+
+    def first(_: int) -> list[str]:
+        together.wait()
+        return [device.id for device in manager.devices()]
+
+    with ThreadPoolExecutor(4) as pool:
+        try:
+            assert list(pool.map(first, range(4))) == [["cpu"]] * 4
+            jobs = [pool.submit(manager.generate, "Tell a story.", {"max_tokens": 2000}) for _ in range(3)]
+            wait_for(lambda: manager.book.count("running") == 1 and manager.book.count("queued") == 2)
+        finally:
+            manager.close()
+        for job in jobs:
+            assert isinstance(job.exception(10), errors.Interrupted)
 
 
 def test_a_held_folder_is_refused(data_dir: Path) -> None:
