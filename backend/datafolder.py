@@ -22,6 +22,7 @@ from backend.errors import Configuration
 
 BEAT_S = 5.0
 STALE_S = 20.0
+SCRATCH_HOME_LIMIT = 63  # bytes: 40 more for our own names make 103, the longest path of a socket on macOS (Linux: 107)
 
 
 class DataFolder:
@@ -81,8 +82,9 @@ class DataFolder:
         """Removes what a server left that was killed; while we hold the lock, none of it is in use."""
         for note in self.path.glob("server.[0-9]*"):
             note.unlink(missing_ok=True)
-        for folder in Path(tempfile.gettempdir()).glob(scratch_prefix(self.path) + "*"):
-            shutil.rmtree(folder, ignore_errors=True)
+        for home in {tempfile.gettempdir(), scratch_home()}:
+            for folder in Path(home).glob(scratch_prefix(self.path) + "*"):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _held(self) -> Configuration:
         holder = self.holder() or {}
@@ -92,6 +94,12 @@ class DataFolder:
             f"The data folder {self.path} is held by {who}{where}.",
             "Use that server, stop it, or set TOUCHSTONE_DATA_DIR to another folder.",
         )
+
+
+def scratch_home() -> str:
+    """Where the temporary folders lie: where the system wants them, or in /tmp if no socket can be made that deep."""
+    usual = tempfile.gettempdir()
+    return usual if sys.platform == "win32" or len(os.fsencode(usual)) <= SCRATCH_HOME_LIMIT else "/tmp"
 
 
 def scratch_prefix(data_dir: Path) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from backend import oomkills
 from backend.child.wire import WIRE_VERSION, Header
 from backend.children import Child, Spawn
+from backend.datafolder import scratch_home
 from backend.deaths import death_of
 from backend.engines import LoadRequest, RunRequest
 from backend.errors import DeviceLost, OutOfMemory, TouchstoneError, WorkerCrashed, WorkerHung, from_code
@@ -99,7 +100,7 @@ class Worker:
 
         Raises WorkerCrashed, WorkerHung, or what the engine said (ModelLoadFailed, ModelBroken, OutOfMemory …).
         """
-        scratch = tempfile.mkdtemp(prefix=self._scratch_prefix)
+        scratch = tempfile.mkdtemp(prefix=self._scratch_prefix, dir=scratch_home())
         try:
             async with asyncio.timeout(self._limits.load_s):
                 frame = await self._start(engine, replace(request, scratch=scratch))

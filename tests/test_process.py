@@ -12,9 +12,10 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,13 @@ LONG = {"prompt": "Write a very long story about a dog.", "options": {"max_token
 ENGINES = ("onnxruntime", "xllamacpp", "libllama", "ggml", "torch", "openvino")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A temporary folder for servers; pytest's own lies too deep for the sockets that are made in it."""
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        yield Path(folder)
 
 
 def begin(server: Server, body: dict[str, Any]) -> str:
@@ -421,9 +429,7 @@ def test_workers_run_below_the_servers_priority(server: Server) -> None:
     assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, server.process.pid) + 5
 
 
-def test_nothing_is_left_in_the_temporary_folder(launch: Callable[..., Server], tmp_path: Path) -> None:
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
+def test_nothing_is_left_in_the_temporary_folder(launch: Callable[..., Server], scratch: Path) -> None:
     server = launch(environ={"TMPDIR": str(scratch)})
     assert server.generate(**SHORT)["status"] == "done"
     assert server.stop() == 0
@@ -432,6 +438,12 @@ def test_nothing_is_left_in_the_temporary_folder(launch: Callable[..., Server], 
 
 
 # Starting
+
+
+def test_a_temporary_folder_too_deep_for_a_socket_is_no_trouble(launch: Callable[..., Server], tmp_path: Path) -> None:
+    deep = tmp_path / ("deep" * 30)
+    deep.mkdir()
+    assert launch(environ={"TMPDIR": str(deep)}).generate(**SHORT)["status"] == "done"
 
 
 def test_the_first_line_of_stdout_tells_the_address_and_the_last_nothing_more(data_dir: Path) -> None:
@@ -512,10 +524,8 @@ def test_a_folder_with_a_strange_name_serves(tmp_path: Path, model_file: Path) -
 
 
 def test_a_server_killed_while_a_model_loads_leaves_nothing_that_the_next_one_does_not_remove(
-    launch: Callable[..., Server], tmp_path: Path
+    launch: Callable[..., Server], scratch: Path
 ) -> None:
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
     server = launch(environ={"TMPDIR": str(scratch)})
     server.http.get("/api/devices", params={"wait_s": 60})
     begin(server, SHORT)
