@@ -75,12 +75,16 @@ async def remote(settings: Settings) -> AsyncIterator[Remote | None]:
 
 async def _running_server(settings: Settings) -> str | None:
     """The address of the server that holds the data folder, if one answers there."""
-    url = (DataFolder(settings.data_dir).holder() or {}).get("url")
+    note = DataFolder(settings.data_dir).holder() or {}
+    url = note.get("url")
     if not url:
         return None
-    with contextlib.suppress(httpx.HTTPError):
+    with contextlib.suppress(httpx.HTTPError, ValueError):
         async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
-            if (await http.get(f"{url}/api/health")).status_code == 200:
+            answer = await http.get(f"{url}/api/health")
+            said = answer.json()
+            # The note of a killed server can lead to one that now has its port, but another folder.
+            if answer.status_code == 200 and isinstance(said, dict) and said.get("id") == note.get("id"):
                 return str(url)
     return None
 
@@ -111,6 +115,7 @@ class Remote:
 
     def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]:
         """Runs a job and yields its events; leaving cancels it."""
+        parse_request(body)  # what is no JSON is refused in words before it is sent
         return self._stream("POST", "/api/generate", json={**body, "stream": True})
 
     def follow(self, job_id: str) -> AsyncIterator[Event]:

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import socket
 import sys
@@ -33,6 +34,7 @@ class DataFolder:
         self._note = path / "server.json"
         self._lock = FileLock(path / "lock")
         self._url: str | None = None
+        self.id = secrets.token_hex(8)  # tells this server from another that later answers at the same address
 
     def take(self) -> None:
         """Makes the folder and locks it. Raises Configuration in words that name the holder."""
@@ -53,6 +55,7 @@ class DataFolder:
         """Says that this server is alive, and where. Called every BEAT_S."""
         self._url = url or self._url
         note = {
+            "id": self.id,
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "system": sys.platform,

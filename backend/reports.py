@@ -35,6 +35,7 @@ def health(manager: Core) -> dict[str, Any]:
     return {
         "status": "starting" if not manager.probes.started else "degraded" if degraded else "ok",
         "version": __version__,
+        "id": manager.folder.id,
         "uptime_s": manager.uptime_s,
         "devices": {state: sum(device.state == state for device in devices) for state in get_args(DeviceState)},
         "jobs": {"queued": manager.book.count("queued"), "running": manager.book.count("loading", "running")},

@@ -115,7 +115,7 @@ def test_release_lets_the_proof_decide(server: Server) -> None:
 def test_health_has_the_shape_of_the_contract(server: Server) -> None:
     devices(server)
     health = server.http.get("/api/health").json()
-    assert health["status"] == "ok" and health["version"] and health["uptime_s"] > 0
+    assert health["status"] == "ok" and health["version"] and health["id"] and health["uptime_s"] > 0
     assert set(health["devices"]) == {"ready", "probing", "installable", "unavailable", "broken", "quarantined"}
     assert health["devices"]["ready"] == 1
     assert set(health["jobs"]) == {"queued", "running"}

@@ -217,12 +217,44 @@ def test_a_stated_failure_ends_with_1(
     told(run("generate", "Say hello.", *flags, data_dir=folder), 1, "touchstone: ", *words)
 
 
-def test_a_prompt_of_bytes_that_are_no_text_is_refused_in_words(data_dir: Path) -> None:
+@pytest.mark.parametrize("through", [False, True], ids=["without a server", "through the server"])
+def test_a_prompt_of_bytes_that_are_no_text_is_refused_in_words(server: Server, data_dir: Path, through: bool) -> None:
     words = [sys.executable.encode(), b"-m", b"backend", b"generate", b"caf\xe9"]
-    variables = {**os.environ, "TOUCHSTONE_DATA_DIR": str(data_dir)}
+    variables = {**os.environ, "TOUCHSTONE_DATA_DIR": str(server.data_dir if through else data_dir)}
     ended = subprocess.run(words, cwd=ROOT, env=variables, capture_output=True, timeout=60)
     assert ended.returncode == 1
     assert b"Unicode" in ended.stderr and b"Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "utf-8:surrogateescape"])
+def test_standard_input_that_is_no_text_is_refused_in_words(server: Server, encoding: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "backend", "generate", "-"],
+        cwd=ROOT,
+        env={**os.environ, "TOUCHSTONE_DATA_DIR": str(server.data_dir), "PYTHONIOENCODING": encoding},
+        input=b"caf\xe9",
+        capture_output=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert b"touchstone: " in ended.stderr and b"Traceback" not in ended.stderr
+
+
+def test_standard_input_that_is_closed_is_an_empty_prompt(server: Server) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", '"$0" -m backend generate - <&-', sys.executable],
+        cwd=ROOT,
+        env={**os.environ, "TOUCHSTONE_DATA_DIR": str(server.data_dir)},
+        capture_output=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert b"prompt" in ended.stderr and b"Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "1e999", "many"])
+def test_what_is_no_number_is_wrong_usage(server: Server, number: str) -> None:
+    told(run("generate", "x", "--temperature", number, data_dir=server.data_dir), 2, "--temperature")
 
 
 def test_a_refusal_as_json_keeps_stdout_empty(server: Server) -> None:
@@ -374,6 +406,17 @@ def test_the_command_line_signs_in_with_the_token(launch: Callable[..., Server])
     server = launch(environ={"TOUCHSTONE_TOKEN": "a-token"})
     assert run("jobs", data_dir=server.data_dir, TOUCHSTONE_TOKEN="a-token").returncode == 0
     told(run("jobs", data_dir=server.data_dir), 1, "token")
+
+
+def test_the_note_of_a_killed_server_does_not_lead_to_the_server_of_another_folder(
+    server: Server, data_dir: Path
+) -> None:
+    server.generate(prompt="x", options={"max_tokens": 1})
+    note = json.loads((server.data_dir / "server.json").read_text())
+    (data_dir / "server.json").write_text(json.dumps({**note, "id": "another"}))
+    ended = run("jobs", data_dir=data_dir)
+    assert ended.returncode == 0
+    assert "text" not in ended.stdout, "those are the jobs of somebody else"
 
 
 def test_a_held_folder_whose_server_does_not_answer_is_refused(launch: Callable[..., Server]) -> None:

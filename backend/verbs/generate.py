@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import sys
 from typing import Any, get_args
 
-from backend.errors import from_code
+from backend.errors import Validation, from_code
 from backend.logs import escaped
 from backend.settings import load_settings
 from backend.types import Fallback
@@ -24,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fallback", choices=get_args(Fallback), default="cpu", help="where to run if the device cannot"
     )
     parser.add_argument("--max-tokens", type=int)
-    parser.add_argument("--temperature", type=float)
-    parser.add_argument("--top-p", type=float)
+    parser.add_argument("--temperature", type=_number)
+    parser.add_argument("--top-p", type=_number)
     parser.add_argument("--top-k", type=int)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--stop", action="append", help="text at which to end; may be given again")
-    parser.add_argument("--repetition-penalty", type=float)
+    parser.add_argument("--repetition-penalty", type=_number)
     parser.add_argument("--json", action="store_true", help="print the finished job instead")
 
 
@@ -37,13 +38,30 @@ def run(args: argparse.Namespace) -> int:
     """Streams; 0 also after a stated fallback, 1 after a stated failure."""
     names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty")
     body = {
-        "prompt": sys.stdin.read() if args.prompt == "-" else args.prompt,
+        "prompt": _standard_input() if args.prompt == "-" else args.prompt,
         "device": args.device,
         "fallback": args.fallback,
         "options": {name: getattr(args, name) for name in names if getattr(args, name) is not None},
         **{name: getattr(args, name) for name in ("model", "engine") if getattr(args, name) is not None},
     }
     return asyncio.run(_generate(body, args.config, args.json))
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text} is no number to reckon with")
+    return number
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:  # closed
+        return ""
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        detail = f"Standard input is not text in {sys.stdin.encoding}."
+        raise Validation(detail, "Send text in that encoding.") from error
 
 
 async def _generate(body: dict[str, Any], config: str | None, as_json: bool) -> int:
