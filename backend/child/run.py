@@ -22,7 +22,7 @@ from backend.engines import LoadRequest, RunRequest, Session, load_engine
 from backend.errors import TouchstoneError
 
 BEAT_S = 1.0
-TOKEN_GAP_S = 0.03
+TOKEN_GAP_S = 0.05
 
 
 def main(channel: Channel) -> int:
