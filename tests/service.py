@@ -69,21 +69,26 @@ def wait_for(look: Callable[[], Any], limit_s: float = 30) -> Any:
 def start_server(data_dir: Path, *flags: str, environ: dict[str, str] | None = None) -> Server:
     """Starts a server and waits for its first line."""
     log = data_dir.parent / f"{data_dir.name}.log"
+    process, line = first_line(log, ["--data-dir", str(data_dir), *flags], environ or {})
+    assert " listening on " in line, f"no first line: {line!r}; log: {log.read_text()}"
+    return Server(process, line.split()[-1], data_dir, log)
+
+
+def first_line(log: Path, flags: list[str], environ: dict[str, str]) -> tuple[subprocess.Popen[str], str]:
+    """Starts `serve` on a free port and returns it with the first line it says, empty if it ends without one."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TOUCHSTONE_")}
     with log.open("a") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "backend", "serve", "--port", "0", "--data-dir", str(data_dir), *flags],
+            [sys.executable, "-m", "backend", "serve", "--port", "0", *flags],
             cwd=ROOT,
-            env={**variables, **(environ or {})},
+            env={**variables, **environ},
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
         )
     assert process.stdout
     with process.stdout:
-        line = process.stdout.readline()
-    assert " listening on " in line, f"no first line: {line!r}; log: {log.read_text()}"
-    return Server(process, line.split()[-1], data_dir, log)
+        return process, process.stdout.readline()
 
 
 def furnished(folder: Path, model_file: Path) -> Path:

@@ -7,7 +7,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 from tests.chaos.disk import Disk
 from tests.chaos.ledger import Ledger
 from tests.chaos.processes import MARK, bytes_of, gone
-from tests.service import ROOT, Server
+from tests.service import ROOT, Server, first_line
 
 TINY = ROOT / "tests" / "cases" / "gguf" / "tiny_no_template.gguf"
 SILENCE_S = 2.5  # a worker says each second that it lives
@@ -113,20 +112,8 @@ class Service:
         self.resident.append((self.life, bytes_of(self.server.process.pid, "VmRSS")))
 
     def _listens(self) -> bool:
-        words = [sys.executable, "-m", "backend", "serve", "--port", "0", "--config", str(self._config)]
-        variables = {name: value for name, value in os.environ.items() if not name.startswith("TOUCHSTONE_")}
-        with self.log.open("a") as stderr:
-            process = subprocess.Popen(
-                [*words, "--data-dir", str(self.disk.folder)],
-                cwd=ROOT,
-                env={**variables, MARK: self.run, "TMPDIR": str(self.scratch)},
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            )
-        assert process.stdout
-        with process.stdout:
-            line = process.stdout.readline()
+        flags = ["--config", str(self._config), "--data-dir", str(self.disk.folder)]
+        process, line = first_line(self.log, flags, {MARK: self.run, "TMPDIR": str(self.scratch)})
         if " listening on " not in line:
             process.wait(20)
             return False
