@@ -42,8 +42,8 @@ class ModelManager(Core):
 
     def detect(self) -> list[Device]:
         """Probes all devices and returns them when all are known."""
-        self._call(lambda: self.probes.settled())
-        self._call(lambda: self.probes.round())
+        if self._loop is not None:  # the start, which the first call brings about, probes by itself
+            self._call(lambda: self.probes.round())
         return self.devices()
 
     def devices(self) -> list[Device]:

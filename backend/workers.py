@@ -52,8 +52,6 @@ class Loaded:
     placement: Placement
     threads: int | None
     versions: dict[str, str]
-    before_bytes: int | None
-    resident_bytes: int | None
 
 
 @dataclass
@@ -114,8 +112,7 @@ class Worker:
             shutil.rmtree(scratch, ignore_errors=True)  # its socket and log serve the loading alone
         parts = [PlacementPart(**part) for part in frame["placement"]["parts"]]
         placement = Placement(None, parts, frame["placement"]["evidence"])
-        sizes = frame["before_bytes"], frame["resident_bytes"]
-        self.loaded = Loaded(placement, frame["threads"], frame["versions"], *sizes)
+        self.loaded = Loaded(placement, frame["threads"], frame["versions"])
         self._note_memory(frame["resident_bytes"])
         self._pump = asyncio.create_task(self._read_all())
         return self.loaded

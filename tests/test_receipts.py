@@ -27,7 +27,7 @@ DONE: dict[str, Any] = {
 def written(parts: dict[str, float | None], resolved: str | None = "cuda:0") -> Receipt:
     worker = Worker(WorkerKey("cuda:0", "base", "e", "m"), "python", Limits(1, 1, 1, 1), faulty("ok"))
     placement = Placement(None, [PlacementPart(where, share) for where, share in parts.items()], "its own log")
-    worker.loaded = Loaded(placement, 2, {"lib": "1"}, None, None)
+    worker.loaded = Loaded(placement, 2, {"lib": "1"})
     ledger = Ledger("gpu", Resolution(resolved, "Because."), 100.0)
     ledger.begin(DEVICE, "base", "e")
     share = ledger.place(worker, DEVICE)
@@ -76,7 +76,7 @@ def test_a_job_that_no_worker_got_has_no_receipt() -> None:
 def test_a_second_attempt_forgets_what_the_first_one_measured() -> None:
     ledger = Ledger("cuda:0", Resolution("cuda:0", "Because."), 0.0)
     worker = Worker(WorkerKey("cuda:0", "base", "e", "m"), "python", Limits(1, 1, 1, 1), faulty("ok"))
-    worker.loaded = Loaded(Placement(None, [PlacementPart("cuda:0", 1.0)], "log"), 2, {}, None, None)
+    worker.loaded = Loaded(Placement(None, [PlacementPart("cuda:0", 1.0)], "log"), 2, {})
     ledger.begin(DEVICE, "base", "e")
     ledger.place(worker, DEVICE)
     ledger.finish("out_of_memory")

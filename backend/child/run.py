@@ -88,7 +88,6 @@ class _Program:
             self._fail(job, code, text, remedy, {})
 
     def _load(self, order: Header) -> None:
-        before = process.resident_bytes()
         self._session = load_engine(order["engine"]).load(LoadRequest(**order["request"]))
         self._channel.send(
             {
@@ -96,7 +95,6 @@ class _Program:
                 "placement": asdict(self._session.placement),
                 "threads": self._session.threads,
                 "versions": {**self._session.versions, "python": sys.version.split()[0]},
-                "before_bytes": before,
                 "resident_bytes": process.resident_bytes(),
             }
         )

@@ -82,7 +82,6 @@ def load(fault: str, channel: Channel, device: str) -> None:
             "placement": {"on_device": None, "parts": parts, "evidence": "the child's own word"},
             "threads": 1,
             "versions": {},
-            "before_bytes": 1,
             "resident_bytes": 2,
         }
     )
