@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from backend import errors
 from backend.engines import engines
-from backend.requests import GenerateRequest, parse_options, served_tasks
+from backend.options import parse_options
+from backend.requests import GenerateRequest, served_tasks
 from backend.running import refusal_of
 
 if TYPE_CHECKING:

@@ -26,10 +26,11 @@ from backend.feed import Feed
 from backend.jobs import LiveJob, new_row
 from backend.lanes import Lane
 from backend.moments import moment
+from backend.options import options_schema
 from backend.pool import Pool
 from backend.probes import Probes
 from backend.quarantine import Quarantine
-from backend.requests import GenerateRequest, options_schema, served_tasks
+from backend.requests import GenerateRequest, served_tasks
 from backend.resolving import Resolution, resolve, unreachable
 from backend.running import Run
 from backend.settings import Settings, load_settings

@@ -32,10 +32,11 @@ FOREIGN = (
 LAYERS = (
     ("types errors moments faults launcher"),
     ("cgroups"),
-    ("gguf machine problems settings"),
+    ("gguf machine music problems settings"),
     ("devices engines"),
     ("child"),
-    ("children oomkills resolving requests catalogue datafolder token_file store lanes logs schema feed sleepwatch"),
+    ("strict options children oomkills resolving catalogue datafolder token_file store lanes logs schema feed sleepwatch"),
+    ("requests"),
     ("deaths quarantine probes downloads jobs bench"),
     ("workers"),
     ("pool receipts"),
@@ -97,7 +98,12 @@ def test_what_runs_in_foreign_environments_imports_the_standard_library_alone(fi
     ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 10))
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if not place(file).startswith(FOREIGN)], ids=place)
+@pytest.mark.parametrize("file", [file for file in FILES if place(file).startswith("music/")], ids=place)
+def test_music_can_be_read_by_the_oldest_python_of_a_runtime(file: Path) -> None:
+    ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 10))
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if not place(f).startswith((*FOREIGN, "music/"))], ids=place)
 def test_no_engine_is_imported_outside_children(file: Path) -> None:
     if place(file) == "bench/direct.py":  # a program of its own, started like a child
         return

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 
 from backend.api.deps import Manager, problems
 from backend.reports import device_list
-from backend.requests import Name, Strict
+from backend.strict import Name, Strict
 
 router = APIRouter(prefix="/api/devices", tags=["devices"])
 

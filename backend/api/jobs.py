@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from backend.api.deps import After, Caller, Manager, OpenStreams, events_or, problems
 from backend.api.sse import EventStream
 from backend.book import PAGE, PAGE_LIMIT
-from backend.requests import Name, Strict
+from backend.strict import Name, Strict
 from backend.types import Job
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])

@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 from backend import maintenance
 from backend.api.deps import Caller, Manager, problems
 from backend.api.jobs import accepted
-from backend.requests import Name, Strict
+from backend.strict import Name, Strict
 
 router = APIRouter(prefix="/api/models", tags=["models"])
 

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from backend import errors
 from backend.errors import TouchstoneError
 from backend.problems import problem_of
-from backend.requests import explained
+from backend.strict import explained
 from backend.types import Problem
 
 MEDIA_TYPE = "application/problem+json"

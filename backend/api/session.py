@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from backend import errors
 from backend.api.deps import Manager, problems
 from backend.api.guard import COOKIE, same, session_of
-from backend.requests import Strict
+from backend.strict import Strict
 
 router = APIRouter(prefix="/api", tags=["session"])
 

@@ -118,7 +118,7 @@ def table(models: list[dict[str, Any]]) -> str:
 
 async def _models(settings: Settings) -> list[dict[str, Any]]:
     from backend.client import remote
-    from backend.requests import options_schema
+    from backend.options import options_schema
 
     async with remote(settings) as server:
         if server:

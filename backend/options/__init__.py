@@ -1,0 +1,34 @@
+"""The options of each task: one file a task, checked strictly, with the schema that forms are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from backend.options.text import TextOptions
+from backend.strict import Strict, explained
+
+OPTIONS: dict[str, type[Strict]] = {"text": TextOptions}
+
+
+def parse_options(task: str, options: Mapping[str, Any], default_max_tokens: int) -> dict[str, Any]:
+    """The options of a task with all defaults filled in. Raises Validation."""
+    kind = OPTIONS[task]
+    try:
+        parsed = kind.model_validate({"max_tokens": default_max_tokens, **options})
+    except ValidationError as error:
+        errors = [{**item, "loc": ("options", *item["loc"])} for item in error.errors()]
+        raise explained(errors, kind.model_fields) from error
+    return parsed.model_dump()
+
+
+def options_schema(task: str, default_max_tokens: int) -> dict[str, Any]:
+    """The JSON Schema of a task's options, for `Model.options_schema`; empty for tasks that take none."""
+    if task not in OPTIONS:
+        return {}
+    schema = OPTIONS[task].model_json_schema()
+    if "max_tokens" in schema["properties"]:
+        schema["properties"]["max_tokens"]["default"] = default_max_tokens
+    return schema
