@@ -74,7 +74,11 @@ class Device:
 
 @dataclass(frozen=True)
 class Hardware:
-    """A physical thing the system reports; it owns one lane."""
+    """A physical thing the system reports; it owns one lane.
+
+    `reason` and `remedy` stand where nothing can use it as things are: no driver, no permission, an emulated adapter.
+    `driver` is name and version. `memory_bytes` is its own memory, `memory_shared_bytes` what it borrows of the machine's.
+    """
 
     id: str
     name: str
@@ -83,6 +87,19 @@ class Hardware:
     memory_bytes: int | None = None
     driver: str | None = None
     devices: list[str] = field(default_factory=list)
+    reason: str | None = None
+    remedy: str | None = None
+    memory_shared_bytes: int | None = None
+    driver_date: str | None = None  # YYYY-MM-DD
+    pci_ids: str | None = None  # "1002:744c"
+    architecture: str | None = None  # "gfx1100" of AMD, "sm_90" of NVIDIA
+    uuid: str | None = None
+    luid: str | None = None
+    render_node: str | None = None  # "/dev/dri/renderD128"
+    hidden_by: list[str] = field(default_factory=list)  # which variable hides it from which libraries, in sentences
+    cores: int | None = None  # of a processor
+    threads: int | None = None
+    instructions: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
