@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, get_args
@@ -36,6 +37,8 @@ class JobBook:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._flusher: asyncio.Task[None] | None = None
         self._adding = 0
+        self._stages: dict[str, str] = {}  # of the jobs that have not ended, as their events told
+        self._tally: Counter[str] = Counter()
         self._closing = False
         self.live: dict[str, LiveJob] = {}
         self.trouble: TouchstoneError | None = None  # why the history could not be written last time
@@ -50,6 +53,7 @@ class JobBook:
             job = LiveJob(self._store, row, await self._store.events(row["id"]), self._tell)
             if row["status"] == "queued":
                 self.live[job.id] = job
+                self._enter(job.id, "queued")
                 queued.append(job)
             else:
                 await job.end("interrupted", problem_of(interrupted()))
@@ -102,7 +106,7 @@ class JobBook:
 
     def count(self, *statuses: str) -> int:
         """How many live jobs are in one of these states."""
-        return sum(job.status in statuses for job in self.live.values())
+        return sum(self._tally[status] for status in statuses)
 
     async def view(self, job_id: str) -> dict[str, Any]:
         """The Job. Raises UnknownJob."""
@@ -168,7 +172,16 @@ class JobBook:
         await self._store.delete(job_id)
         self.live.pop(job_id, None)
 
+    def _enter(self, job_id: str, stage: str) -> None:
+        if before := self._stages.pop(job_id, None):
+            self._tally[before] -= 1
+        if stage in ACTIVE:
+            self._stages[job_id] = stage
+            self._tally[stage] += 1
+
     def _tell(self, event: Event) -> None:
+        if event.event in ACTIVE or event.event in TERMINAL:
+            self._enter(event.data["job_id"], event.event)
         self.feed.publish(event.event, event.data)
 
     async def _row(self, job_id: str) -> Row:

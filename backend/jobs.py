@@ -50,7 +50,7 @@ class LiveJob:
         self._ids = itertools.count(1 if past is None else reserved + 1)
         self._reserved = reserved if past is None else reserved + ID_BLOCK
         self.events: list[Event] = past or []
-        self._written = len(self.events)
+        self._written = self._due = len(self.events)
         self._writing = asyncio.Lock()
         self._owed: Row = {}  # changes of the job that the history has not taken yet
         self._text = _text_of(self.events)
@@ -123,11 +123,16 @@ class LiveJob:
         await self._append(self._made(event, data))
 
     def moved(self, position: int, expected_s: float | None) -> None:
-        """Notes the place in the queue; a waiting job has few events, so their ids are always reserved."""
+        """Notes the place in the queue; a waiting job has few events, so their ids are always reserved.
+
+        Written with the job's next step: after a crash the place is another one anyway.
+        """
         if self.ended.is_set():
             return
         self.progress = Progress("queue", 0, position, "jobs", expected_s)
+        due = self._due
         self._show(self._made("progress", asdict(self.progress)))
+        self._due = due
 
     async def advance(self, status: JobStatus, data: dict[str, Any]) -> None:
         """Enters `queued`, `loading` or `running`, durably."""
@@ -180,7 +185,7 @@ class LiveJob:
     @property
     def dirty(self) -> bool:
         """Whether something waits to be written, or is being written and may fail."""
-        return self._written < len(self.events) or bool(self._owed) or self._writing.locked()
+        return self._written < self._due or bool(self._owed) or self._writing.locked()
 
     def abandon(self) -> None:
         """Ends all followers without an ending of the job: the server stops, the job stays queued."""
@@ -222,6 +227,7 @@ class LiveJob:
 
     def _show(self, event: Event) -> None:
         self.events.append(event)
+        self._due = len(self.events)
         self._wake()
         self._tell(event)
 

@@ -60,7 +60,7 @@ class Lane:
         self._waiting.setdefault(caller, deque()).append(ticket)
         self._admit()
         if ticket not in self._holders:
-            self._tell(ticket, self._order().index(ticket) + 1)
+            self._tell(ticket, self._place_of_last(caller))
             try:
                 await ticket.turn
             except asyncio.CancelledError:
@@ -115,6 +115,15 @@ class Lane:
     def _measure(self, seconds: float) -> None:
         mean = self._mean_turn_s
         self._mean_turn_s = seconds if mean is None else mean + _SMOOTHING * (seconds - mean)
+
+    def _place_of_last(self, caller: str) -> int:
+        """The position of the last one in a caller's queue, without putting all in order."""
+        round_, ahead = len(self._waiting[caller]) - 1, True
+        place = 0
+        for other, queue in self._waiting.items():
+            ahead = ahead and other != caller
+            place += round_ + 1 if other == caller else min(len(queue), round_ + ahead)
+        return place
 
     def _order(self) -> list[_Ticket]:
         """Those who wait, in the order in which turns will be given: callers in rounds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import socket
 import subprocess
 import sys
@@ -12,9 +13,11 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 
 from backend.api.guard import ANSWER_HEADERS, COOKIE
-from backend.app import create_app
+from backend.app import ROUTERS, create_app
 from backend.manager import ModelManager
 from backend.settings import load_settings
 from tests.conftest import MODEL
@@ -368,3 +371,18 @@ def test_a_bind_for_others_with_a_token_serves(data_dir: Path) -> None:
         refused(server.http.get("/api/health", headers={"Host": "evil.com"}), 421, "forbidden_host")
     finally:
         assert server.stop() == 0
+
+
+def test_no_route_takes_a_thread_of_a_pool() -> None:
+    """Health must not wait for a pool whose threads are taken, and a hop between threads costs more than the route."""
+
+    def calls(dependant: Dependant) -> Iterator[Any]:
+        yield dependant.call
+        for inner in dependant.dependencies:
+            yield from calls(inner)
+
+    routes = [route for module in ROUTERS for route in module.router.routes if isinstance(route, APIRoute)]
+    assert len(routes) > 10
+    for route in routes:
+        for call in calls(route.dependant):
+            assert inspect.iscoroutinefunction(call), f"{route.path}: {call}"

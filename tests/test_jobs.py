@@ -196,6 +196,18 @@ def test_jobs_added_at_once_have_places_of_their_own(tmp_path: Path) -> None:
     use(tmp_path, play)
 
 
+def test_a_place_in_the_queue_is_written_with_the_next_step_alone(tmp_path: Path) -> None:
+    async def play(book: JobBook, store: Store) -> None:
+        job = await book.add(new_row("text", "m", {}, "c"))
+        job.moved(2, None)
+        job.moved(1, None)
+        assert not job.dirty
+        await job.advance("loading", {})
+        assert [event.event for event in await store.events(job.id)] == ["queued", "progress", "progress", "loading"]
+
+    use(tmp_path, play)
+
+
 def test_a_job_that_waits_over_several_restarts_uses_no_id_twice(tmp_path: Path) -> None:
     row = new_row("text", "m", {}, "c")
     shown: list[Event] = []
@@ -208,8 +220,8 @@ def test_a_job_that_waits_over_several_restarts_uses_no_id_twice(tmp_path: Path)
         book = JobBook(Store(tmp_path / "jobs.sqlite3"))
         (job,) = await book.open()
         before = len(job.events)
-        job.moved(3, None)
-        job.moved(2, None)
+        await job.emit("progress", {"done": 1})
+        await job.emit("progress", {"done": 2})
         shown.extend(job.events[before:])
         if not write:
             book.live.clear()

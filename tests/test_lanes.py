@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 
 from backend.lanes import Lane
 
@@ -159,3 +160,25 @@ def test_who_waits_is_told_when_it_moves_and_how_long_it_may_take() -> None:
     told = asyncio.run(play())
     assert [position for position, _ in told] == [3, 2, 1]
     assert told[0][1] is None and all(expected and expected > 0 for _, expected in told[1:])
+
+
+def test_the_place_told_on_arrival_is_the_place_in_the_order_of_turns() -> None:
+    async def play(callers: str) -> tuple[int, int]:
+        lane, order, told = Lane("x"), list[str](), list[int]()
+
+        async def arrive_last(caller: str) -> None:
+            async with lane.turn(caller, lambda position, _: told.append(position)):
+                order.append("last")
+
+        async with lane.turn("holder"):
+            tasks = await _queue(lane, callers[:-1], order)
+            tasks.append(asyncio.create_task(arrive_last(callers[-1])))
+            await asyncio.sleep(0)
+            place = told[0]
+        await asyncio.gather(*tasks)
+        return place, order.index("last") + 1
+
+    dice = random.Random(5)
+    for count in range(1, 40):
+        place, served = asyncio.run(play("".join(dice.choices("abcd", k=count))))
+        assert place == served

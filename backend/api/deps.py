@@ -1,4 +1,7 @@
-"""What routes ask for, as annotated names, so that their signatures read as sentences."""
+"""What routes ask for, as annotated names, so that their signatures read as sentences.
+
+All are coroutines: FastAPI would run plain functions in a pool of threads, which costs more than the rest of a request.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,23 @@ from backend.manager import ModelManager
 CALLER_LIMIT = 200
 
 
-def _manager(request: Request) -> ModelManager:
+async def _manager(request: Request) -> ModelManager:
     manager: ModelManager = request.app.state.manager
     return manager
 
 
-def _caller(request: Request) -> str:
+async def _caller(request: Request) -> str:
     """Who asks, for fairness: the header X-Client-Id, else the peer's address."""
     named = request.headers.get("x-client-id")
     return named[:CALLER_LIMIT] if named else request.client.host if request.client else "unknown"
 
 
-def _respond_async(request: Request) -> bool:
+async def _respond_async(request: Request) -> bool:
     wishes = ",".join(request.headers.getlist("prefer"))
     return "respond-async" in [wish.split(";")[0].strip().lower() for wish in wishes.split(",")]
 
 
-def _after(request: Request) -> int:
+async def _after(request: Request) -> int:
     """The id of the last event that the client has: Last-Event-ID, else `?after=`."""
     text = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
     if not (text.isascii() and text.isdigit() and len(text) < 16):
@@ -40,7 +43,7 @@ def _after(request: Request) -> int:
     return int(text)
 
 
-def _streams(request: Request) -> Streams:
+async def _streams(request: Request) -> Streams:
     streams: Streams = request.app.state.streams
     return streams
 
