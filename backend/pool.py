@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from backend.children import Spawn
@@ -29,6 +29,7 @@ class Held:
     users: int = 0
     used_at: float = 0.0
     timer: asyncio.TimerHandle | None = None
+    unused: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def bytes(self) -> int:
@@ -70,6 +71,7 @@ class Pool:
         """
         held = self._held.get(key)
         if held and not held.worker.alive:
+            await held.unused.wait()  # what it still does is not cut short
             await self._drop(held)
             held = None
         seconds = 0.0
@@ -79,6 +81,7 @@ class Pool:
             seconds = asyncio.get_running_loop().time() - start
             log.info("model loaded", extra={"model": key.model, "device": key.device, "seconds": round(seconds, 3)})
         held.users += 1
+        held.unused.clear()
         if held.timer:
             held.timer.cancel()
         return held, seconds
@@ -90,6 +93,7 @@ class Pool:
         if peak := held.worker.peak_bytes:
             self._measured[held.worker.key] = max(peak, self._measured.get(held.worker.key, 0))
         if not held.users:
+            held.unused.set()
             keep_s = self._settings.text.keep_alive_s
             held.timer = asyncio.get_running_loop().call_later(keep_s, self._unload_soon, held)
 

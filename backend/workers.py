@@ -1,7 +1,8 @@
 """A worker: one child that holds one loaded model and runs up to `slots` jobs at once. Unloading ends the process.
 
-Silence, a load or a step beyond its limit counts as hung: the child is killed and its jobs are told so. A failure of
-one job is that job's alone; the death of the child is the end of all jobs in it.
+Silence, a load or a step beyond its limit counts as hung. A failure of one job is that job's alone, also when it does
+not stop or step: the child then gets no more jobs, and is killed when the last of those it has ends. Silence and death
+are the end of all jobs in it.
 """
 
 from __future__ import annotations
@@ -56,10 +57,14 @@ class Loaded:
 
 @dataclass
 class _Run:
-    """A job in the child: its frames, None at the child's end, and whether it shared the child with another."""
+    """A job in the child: its frames, then None at its end without an answer; `deaf` if it did not stop when told.
+
+    `shared` says whether it ever had the child together with another job.
+    """
 
     frames: asyncio.Queue[Header | None] = field(default_factory=asyncio.Queue)
     shared: bool = False
+    deaf: bool = False
 
 
 class Worker:
@@ -142,14 +147,15 @@ class Worker:
             watcher.cancel()
             del self._runs[job_id]
             if not ended:
-                await self.close()  # dead, hung, or left in the middle: its state is not known any more
+                self.loaded = None  # dead, hung, or left in the middle: its state is not known any more
+            if not self._runs and not self.alive:
+                self._end = self._end or self._given_up()
+                await self.close()
 
     def ended(self) -> TouchstoneError:
         """What ended the child, for one of its jobs."""
-        if self._end is None:
-            detail = f"The worker for {self._name} was given up when another of its jobs failed."
-            return WorkerCrashed(detail, "Run the job again; it gets a new worker.")
-        return from_code(self._end.code, self._end.detail, self._end.remedy, **self._end.extra)
+        end = self._end or self._given_up()
+        return from_code(end.code, end.detail, end.remedy, **end.extra)
 
     async def close(self) -> None:
         """Ends the child and waits until it is gone. May be called again."""
@@ -208,15 +214,14 @@ class Worker:
                 if clock() > min(silent_by, late_by) + OVERSLEPT_S:
                     began = self._heard_at = clock()  # we were stopped ourselves: what it sent meanwhile comes now
                     continue
-                if clock() >= late_by:
-                    self._end = self._hung(f"no step was finished for {self._limits.step_s:g} s")
-                elif clock() >= self._heard_at + self._limits.silence_s:
+                if clock() >= self._heard_at + self._limits.silence_s:
                     self._end = self._hung(f"it gave no sign of life for {self._limits.silence_s:g} s")
-                else:
-                    continue
-                raise self._end from None
+                    raise self._end from None
+                if clock() >= late_by:
+                    raise self._hung(f"no step was finished for {self._limits.step_s:g} s") from None
+                continue
             if frame is None:
-                raise self.ended()
+                raise self._hung("it did not end a job that was cancelled") if run.deaf else self.ended()
             return frame
 
     def _reported(self, frame: Header) -> TouchstoneError:
@@ -237,11 +242,17 @@ class Worker:
         assert self._child
         self._child.send({"op": "cancel", "job": job_id})
         await asyncio.sleep(self._limits.cancel_s)
-        self._child.kill()
+        run = self._runs[job_id]
+        run.deaf = True
+        run.frames.put_nowait(None)
 
     def _death(self) -> TouchstoneError:
         assert self._child
         return death_of(self._child, self._name, self._kills, self.peak_bytes)
+
+    def _given_up(self) -> TouchstoneError:
+        detail = f"The worker for {self._name} was given up when another of its jobs failed."
+        return WorkerCrashed(detail, "Run the job again; it gets a new worker.")
 
     def _hung(self, why: str) -> TouchstoneError:
         return WorkerHung(

@@ -174,3 +174,22 @@ def _lives(pid: int | None) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_worker_in_doubt_that_is_still_used_is_replaced_only_then(tmp_path: Path) -> None:
+    async def act(stage: Play) -> None:
+        key = WorkerKey("cpu", "base", "llama.cpp", "a")
+        first, _ = await stage.pool.use("cpu:0", CPU, key, TINY)
+        neighbour, _ = await stage.pool.use("cpu:0", CPU, key, TINY)
+        assert neighbour is first
+        stage.pool.released(first)
+        first.worker.loaded = None  # one of its jobs cast doubt on it
+        asked = asyncio.create_task(stage.pool.use("cpu:0", CPU, key, TINY))
+        await asyncio.sleep(0)
+        assert not asked.done() and first.worker.pid and Path(f"/proc/{first.worker.pid}").exists()
+        stage.pool.released(neighbour)
+        second, _ = await asked
+        assert second is not first and second.worker.alive
+        stage.pool.released(second)
+
+    play(act)

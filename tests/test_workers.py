@@ -107,8 +107,37 @@ def test_a_flood_is_taken_whole_without_growing_the_server() -> None:
 
 
 def test_a_child_that_does_not_stop_is_killed() -> None:
-    with pytest.raises(errors.WorkerCrashed, match="SIGKILL"):
+    with pytest.raises(errors.WorkerHung, match="did not end a job that was cancelled"):
         asyncio.run(play("deaf", cancel=True))
+
+
+def test_a_job_that_does_not_stop_leaves_its_neighbour_whole() -> None:
+    subject = worker("first_deaf")
+
+    async def play() -> None:
+        await subject.load("llama.cpp", LoadRequest(KEY.device, "model.gguf", 64, 1, slots=2))
+        began, stop_first, stop_second = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def first() -> None:
+            async for _ in subject.run("first", REQUEST, stop_first):
+                began.set()
+
+        ending = asyncio.create_task(first())
+        await began.wait()
+        left: int | None = None  # tokens that the neighbour still takes after the first was given up
+        async for frame in subject.run("second", REQUEST, stop_second):
+            if frame["op"] == "token":
+                stop_first.set()
+                if ending.done():
+                    assert not subject.alive  # no third job joins them
+                    left = 20 if left is None else left - 1
+                    if left == 0:
+                        stop_second.set()
+        assert frame["op"] == "done" and frame["cancelled"] and left is not None and left <= 0
+        assert isinstance(ending.exception(), errors.WorkerHung)
+        assert gone(subject.pid)
+
+    asyncio.run(play())
 
 
 def test_a_child_that_stops_when_told_ends_with_done() -> None:

@@ -1,7 +1,8 @@
 """A child that plays one fault: `python child.py FAULT run|probe …`. It knows the wire and nothing of the tests.
 
 Faults of a worker: ok, dies_at_start, dies_loading, dies_running, silent_start, silent_loading, silent_running, stuck
-(beats but makes no step), deaf (does not stop when told), nonsense, half_frame, old_wire, floods, noisy, no_memory,
+(beats but makes no step), deaf (does not stop when told), first_deaf (its first job alone does not), nonsense,
+half_frame, old_wire, floods, noisy, no_memory,
 elsewhere (its evidence names another device), no_evidence, device_lost.
 Faults of a probe: dies_listing, dies_proving, hangs_listing, hangs_proving, wrong, no_engine, exits_silently, chatty.
 """
@@ -43,13 +44,15 @@ def worker(fault: str, channel: Channel) -> None:
     if not fault.startswith("silent"):
         threading.Thread(target=beat, args=(channel,), daemon=True).start()
     cancelled: set[str] = set()
+    first: str | None = None
     while received := channel.receive():
         order = received[0]
         if order["op"] == "load":
             load(fault, channel, order["request"]["device"])
         elif order["op"] == "run":
+            first = first or order["job"]
             threading.Thread(target=run, args=(fault, channel, order["job"], cancelled), daemon=True).start()
-        elif order["op"] == "cancel" and fault != "deaf":
+        elif order["op"] == "cancel" and fault != "deaf" and not (fault == "first_deaf" and order["job"] == first):
             cancelled.add(order["job"])
 
 
@@ -90,14 +93,14 @@ def load(fault: str, channel: Channel, device: str) -> None:
 def run(fault: str, channel: Channel, job: str, cancelled: set[str]) -> None:
     """Sends tokens until the fault strikes or the job is cancelled."""
     channel.send({"op": "started", "job": job})
-    count = 100_000 if fault == "floods" else 1_000_000 if fault == "deaf" else 5
+    count = 100_000 if fault == "floods" else 1_000_000 if fault.endswith("deaf") else 5
     for number in range(count):
         if job in cancelled:
             break
         channel.send({"op": "token", "job": job, "text": "x", "count": 1})
         if number == 2:
             strike(fault, channel, job)
-        if fault == "deaf":
+        if fault.endswith("deaf"):
             time.sleep(0.01)
     channel.send(
         {
