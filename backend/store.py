@@ -1,4 +1,4 @@
-"""Job history in SQLite: jobs, their events and receipts, whole after any crash of the process.
+"""Job history in SQLite: jobs, their events and receipts, whole after any crash of the process, and the jobs' files.
 
 One thread owns the one connection, so callers never wait for a lock and the event loop never for the disk. Token events
 are written in packs, but expand to exactly the numbered events that followers saw.
@@ -7,6 +7,7 @@ are written in packs, but expand to exactly the numbered events that followers s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterable
@@ -14,7 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from backend.artifacts import Artifacts
 from backend.errors import Configuration, DiskFull, Internal, Interrupted, TouchstoneError
+from backend.reserve import Reserve
 from backend.types import ACTIVE, Event
 
 Result = TypeVar("Result")
@@ -50,6 +53,8 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._reserve = Reserve(path.with_name("reserve"))
+        self.artifacts = Artifacts(path.parent / "artifacts")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._db: sqlite3.Connection
         self._closed = False
@@ -65,25 +70,33 @@ class Store:
         self._thread.shutdown()
 
     async def add(self, job: Row, events: Iterable[Event] = ()) -> None:
-        """Stores a new job durably, with its first events."""
+        """Stores a new job durably, with its first events; refuses it where the room for its ending is missing."""
         names = ", ".join(_COLUMNS)
         marks = ", ".join("?" * len(_COLUMNS))
         values = _encode(job)
         insert = (f"INSERT INTO jobs ({names}) VALUES ({marks})", [values.get(name) for name in _COLUMNS])
-        await self._write([insert, *_packed(job["id"], events)])
+        await self._write([insert, *_packed(job["id"], events)], self._keep_reserve)
 
     async def reserve(self, ids: int) -> None:
         """Gives every job that has not ended that many event ids more."""
         await self._write([(f"UPDATE jobs SET reserved = reserved + ? WHERE NOT ({_ENDED})", [ids])])
 
     async def update(self, job_id: str, fields: Row, events: Iterable[Event] = ()) -> None:
-        """Changes a job and appends events in one transaction; the same events again, and more, replace the first."""
+        """Changes a job and appends events in one transaction; the same events again, and more, replace the first.
+
+        On a full disk it takes the room that was kept for this.
+        """
         statements = _packed(job_id, events)
         if fields:
             encoded = _encode(fields)
             changes = ", ".join(f"{name} = ?" for name in encoded)
             statements.append((f"UPDATE jobs SET {changes} WHERE id = ?", [*encoded.values(), job_id]))
-        await self._write(statements)
+        try:
+            await self._write(statements)
+        except DiskFull:
+            if not await self._do(self._reserve.give_up):
+                raise
+            await self._write(statements)
 
     async def job(self, job_id: str) -> Row | None:
         """One job, or None."""
@@ -122,28 +135,45 @@ class Store:
         return [Event(*item) for (pack,) in packs for item in json.loads(pack)]
 
     async def delete(self, job_id: str) -> None:
-        """Forgets a job and its events."""
+        """Forgets a job, its events and its files."""
         await self._write([("DELETE FROM jobs WHERE id = ?", [job_id])])
+        await self._do(lambda: self.artifacts.remove([job_id]))
 
     async def sweep(self, before: str, keep_bytes: int) -> int:
-        """Forgets ended jobs that ended before that moment, and the oldest ones beyond the size; returns how many."""
+        """Forgets ended jobs that ended before that moment, and the oldest ones beyond the size, files included.
+
+        Returns how many.
+        """
 
         def work() -> int:
-            with self._db:
-                gone = self._db.execute(f"DELETE FROM jobs WHERE {_ENDED} AND ended_at < ?", [before]).rowcount
-            while self._bytes() > keep_bytes:
-                with self._db:
-                    oldest = f"SELECT seq FROM jobs WHERE {_ENDED} ORDER BY seq LIMIT {SWEEP_AT_ONCE}"
-                    swept = self._db.execute(f"DELETE FROM jobs WHERE seq IN ({oldest})").rowcount
-                gone += swept
+            old = self._ids(f"{_ENDED} AND ended_at < ?", before)
+            self._forget(old)
+            gone = len(old)
+            sizes = self.artifacts.sizes()
+            while (excess := self._bytes() + sum(sizes.values()) - keep_bytes) > 0:
+                swept = []
+                for job_id in self._ids(f"{_ENDED} ORDER BY seq LIMIT {SWEEP_AT_ONCE}"):
+                    if excess > 0:  # what a row takes is not known beforehand, what its files take is
+                        swept.append(job_id)
+                        excess -= sizes.pop(job_id, 0)
                 if not swept:
                     break
+                self._forget(swept)
+                gone += len(swept)
             if gone:
                 self._db.executescript("PRAGMA incremental_vacuum")  # `execute` would take one step, which is one page
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             return gone
 
         return await self._do(work)
+
+    def _ids(self, where: str, *values: str) -> list[str]:
+        return [job_id for (job_id,) in self._db.execute(f"SELECT id FROM jobs WHERE {where}", values)]
+
+    def _forget(self, job_ids: list[str]) -> None:
+        with self._db:
+            self._db.executemany("DELETE FROM jobs WHERE id = ?", [[job_id] for job_id in job_ids])
+        self.artifacts.remove(job_ids)
 
     def _bytes(self) -> int:
         """What the rows take, without the pages that are free for new ones."""
@@ -160,8 +190,9 @@ class Store:
 
         return await self._do(read)
 
-    async def _write(self, statements: list[tuple[str, list[Any]]]) -> None:
+    async def _write(self, statements: list[tuple[str, list[Any]]], before: Callable[[], None] = lambda: None) -> None:
         def write() -> None:
+            before()
             with self._db:
                 for sql, values in statements:
                     self._db.execute(sql, values)
@@ -178,6 +209,15 @@ class Store:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
             raise _translated(error, self.path) from error
+
+    def _keep_reserve(self) -> None:
+        try:
+            self._reserve.keep()
+        except OSError as error:
+            raise DiskFull(
+                f"The disk that holds {self.path.parent} has no room for a job's ending: {error.strerror}.",
+                "Free some space there.",
+            ) from error
 
     def _open(self) -> None:
         self._db = sqlite3.connect(self.path, check_same_thread=True)
@@ -198,6 +238,9 @@ class Store:
             )
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             self._db.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+        with contextlib.suppress(OSError):  # said when a job is to be added
+            self._reserve.keep()
+        self.artifacts.sweep(self._ids("TRUE"))  # what a killed server has left
 
 
 def _packed(job_id: str, events: Iterable[Event]) -> list[tuple[str, list[Any]]]:

@@ -11,8 +11,10 @@ import pytest
 
 from backend.errors import Configuration, DiskFull, Internal
 from backend.jobs import new_row
+from backend.reserve import RESERVE_BYTES
 from backend.store import Store
 from backend.types import Event
+from tests.chaos.disk import Disk
 
 
 def use(path: Path, play: Callable[[Store], Awaitable[None]]) -> None:
@@ -108,6 +110,36 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
         assert await store.job(later["id"]) is None
 
     use(tmp_path, play)
+
+
+def test_a_full_disk_takes_the_endings_of_accepted_jobs_and_no_new_job(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "disk")
+    disk.mount()
+    if not disk.small:
+        pytest.skip("only an administrator may mount the small disk that this fills")
+    accepted = [new_row("text", "m", {}, "c") for _ in range(20)]
+    text = {"output": {"text": "x" * 20_000}}
+
+    async def play(store: Store) -> None:
+        for row in accepted:
+            await store.add(row)
+        disk.fill()
+        refused = new_row("text", "m", {"prompt": "x" * 20_000}, "c")
+        with pytest.raises(DiskFull):
+            await store.add(refused)
+        for row in accepted:
+            await store.update(row["id"], {"status": "done", **text})
+        with pytest.raises(DiskFull, match="no room for a job's ending"):
+            await store.add(refused)
+        disk.free()
+        await store.add(refused)
+        assert (disk.folder / "reserve").stat().st_size == RESERVE_BYTES
+        assert len(await store.jobs(statuses=["done"])) == len(accepted)
+
+    try:
+        use(disk.folder, play)
+    finally:
+        disk.unmount()
 
 
 def test_the_sweep_forgets_by_age_and_by_size_but_never_what_lives(tmp_path: Path) -> None:
