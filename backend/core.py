@@ -53,6 +53,7 @@ class Core:
         self.folder = DataFolder(self.settings.data_dir)
         self.feed = Feed()
         self._store = Store(self.settings.data_dir / "jobs.sqlite3")
+        self.artifacts = self._store.artifacts
         self.book = JobBook(self._store, self.feed)
         self._sleep = sleep or SleepWatch()
         self._check_device()

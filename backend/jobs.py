@@ -55,7 +55,7 @@ class LiveJob:
         self._owed: Row = {}  # changes of the job that the history has not taken yet
         self._text = _text_of(self.events)
         self._followers: set[asyncio.Event] = set()
-        self.artifacts: list[Artifact] = []
+        self.artifacts = _artifacts_of(self.events)
         self.finish_reason: str | None = None
         self.progress: Progress | None = None
         self.receipt: Receipt | None = None
@@ -118,8 +118,11 @@ class LiveJob:
         """Appends an event and wakes the followers; writing it is left to `flush`."""
         if event == "token":
             self._text.append(data["text"])
+        elif event == "artifact":
+            self.artifacts.append(Artifact(**data))
         elif event == "fallback":
             self._text.clear()
+            self.artifacts.clear()
         await self._append(self._made(event, data))
 
     def moved(self, position: int, expected_s: float | None) -> None:
@@ -244,6 +247,16 @@ def _text_of(events: list[Event]) -> list[str]:
         elif event.event == "fallback":
             text.clear()
     return text
+
+
+def _artifacts_of(events: list[Event]) -> list[Artifact]:
+    made: list[Artifact] = []
+    for event in events:
+        if event.event == "artifact":
+            made.append(Artifact(**{name: event.data[name] for name in ("name", "media_type", "bytes", "url")}))
+        elif event.event == "fallback":
+            made.clear()
+    return made
 
 
 def new_row(task: str, model: str | None, request: dict[str, Any], caller: str) -> Row:

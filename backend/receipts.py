@@ -60,10 +60,12 @@ class Ledger:
 
     def count(self, done: Header) -> None:
         """Takes down what the worker measured while it ran."""
-        run_s, first_s = done["run_s"], done["first_token_s"]
+        run_s, first_s, audio_s = done["run_s"], done["first_token_s"], done.get("audio_s")
         tokens = done["counts"].get("tokens", 0)
         rate = None
-        if first_s is not None and tokens > 1 and run_s > first_s:
+        if audio_s:
+            rate = Rate(audio_s / run_s, "× real time")
+        elif first_s is not None and tokens > 1 and run_s > first_s:
             rate = Rate((tokens - 1) / (run_s - first_s), "tokens/s")
         self._fields.update(
             counts=done["counts"],
@@ -71,6 +73,8 @@ class Ledger:
             chat_template=done["chat_template"],
             batched=done["batched"],
             rate=rate,
+            audio_s=audio_s,
+            phases=done.get("phases", {}),
             times=Times(first_token_s=first_s, run_s=run_s),
         )
 

@@ -8,10 +8,11 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict
-from typing import Any, Protocol, TypeVar
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from backend import errors
+from backend.artifacts import Artifacts
 from backend.catalogue import Entry
 from backend.engines import RunRequest, engines
 from backend.errors import TouchstoneError
@@ -22,7 +23,8 @@ from backend.probes import Probes
 from backend.quarantine import DEATHS, Quarantine
 from backend.receipts import PLACEMENT_FLOOR, Ledger
 from backend.resolving import Resolution, by_preference
-from backend.types import Device, Progress
+from backend.taking import Frames, room_for_files
+from backend.types import Device
 from backend.workers import Worker, WorkerKey
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ FALLS_BACK = (
 class Surroundings(Protocol):
     """What a run needs of the manager."""
 
+    artifacts: Artifacts
     pool: Pool
     probes: Probes
     quarantine: Quarantine
@@ -65,7 +68,6 @@ class Run:
         self._job = job
         self._entry = entry
         self._request = _request_of(job)
-        self._started = 0.0
         self._ledger = Ledger(job.request["device"], self._resolved(), job.accepted_at)
 
     async def drive(self) -> None:
@@ -198,12 +200,12 @@ class Run:
     async def _generate(self, worker: Worker, device: Device, request: RunRequest) -> None:
         job = self._job
         await job.advance("running", {"device": device.id, "engine": worker.key.engine})
-        self._started = time.perf_counter()
-        frames = worker.run(job.id, request, job.cancelling)
         try:
-            async with contextlib.aclosing(frames):
-                async for frame in frames:
-                    await self._take(frame)
+            if engines()[worker.key.engine].makes_files:
+                async with room_for_files(self._around.artifacts, job.id) as folder:
+                    await self._follow(worker, replace(request, folder=folder))
+            else:
+                await self._follow(worker, request)
         except (errors.WorkerCrashed, errors.WorkerHung) as error:
             if job.cancelling.is_set():  # it was killed since it did not stop by itself
                 raise cancelled() from error
@@ -211,19 +213,11 @@ class Run:
         if job.cancelling.is_set():
             raise cancelled()
 
-    async def _take(self, frame: dict[str, Any]) -> None:
-        job = self._job
-        if frame["op"] == "token":
-            await job.emit("token", {"text": frame["text"], "count": frame["count"]})
-        elif frame["op"] == "progress":
-            done, total = frame["done"], frame["total"]
-            spent_s = time.perf_counter() - self._started
-            eta_s = spent_s / done * (total - done) if done and total else None
-            job.progress = Progress(frame["phase"], done, total, frame["unit"], eta_s)
-            await job.emit("progress", asdict(job.progress))
-        elif frame["op"] == "done":
-            job.finish_reason = frame["finish_reason"]
-            self._ledger.count(frame)
+    async def _follow(self, worker: Worker, request: RunRequest) -> None:
+        frames, taking = worker.run(self._job.id, request, self._job.cancelling), Frames(self._job, self._ledger)
+        async with contextlib.aclosing(frames):
+            async for frame in frames:
+                await taking.take(frame)
 
     def _next_target(self, tried: list[str]) -> str | None:
         policy = self._job.request["fallback"]

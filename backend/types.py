@@ -215,7 +215,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Rate:
-    """Tokens or audio seconds a second."""
+    """Tokens a second, or seconds of audio a second."""
 
     value: float
     unit: str
@@ -246,6 +246,8 @@ class Receipt:
     model_file: str | None = None
     chat_template: Literal["model", "default"] | None = None
     rate: Rate | None = None
+    audio_s: float | None = None  # of all variations together
+    phases: dict[str, float] = field(default_factory=dict)  # seconds of the run, by the name of its phase
     worker_pid: int | None = None
 
 

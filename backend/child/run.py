@@ -1,7 +1,7 @@
 """The worker program: holds one loaded model and runs jobs on it.
 
 Parent → child: `load {engine, request}`, `run {job, request}`, `cancel {job}`. Child → parent: `hello`, `beat`,
-`loaded`, `started`, `progress`, `token`, `done`, `failed {job?, code, detail, remedy, extra}`. EOF ends it.
+`loaded`, `started`, `progress`, `token`, `artifact`, `done`, `failed {job?, code, detail, remedy, extra}`. EOF ends it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from backend import faults
-from backend.child import process
+from backend.child import outbox, process
 from backend.child.wire import WIRE_VERSION, Channel, Header, WireError
 from backend.engines import LoadRequest, RunRequest, Session, load_engine
 from backend.errors import TouchstoneError
@@ -81,11 +81,13 @@ class _Program:
         except MemoryError as error:
             remedy = "Close other programs or choose a smaller model."
             self._fail(job, "out_of_memory", f"The worker ran out of memory: {error}", remedy, {})
+        except OSError as error:
+            if disk_full := outbox.full(error):
+                self._fail(job, disk_full.code, disk_full.detail, disk_full.remedy, {})
+            else:
+                self._fail_unforeseen(job, error)
         except Exception as error:  # noqa: BLE001 (the border of the process: the parent decides what it means)
-            text = f"{type(error).__name__}: {error}"
-            code = faults.code_of(text) or ("model_load_failed" if job is None else "worker_crashed")
-            remedy = "Try again; if it repeats, run `doctor` and report its output."
-            self._fail(job, code, text, remedy, {})
+            self._fail_unforeseen(job, error)
 
     def _load(self, order: Header) -> None:
         self._session = load_engine(order["engine"]).load(LoadRequest(**order["request"]))
@@ -108,20 +110,26 @@ class _Program:
         first_token_s: float | None = None
         self._channel.send({"op": "started", "job": job})
 
+        request = RunRequest(**order["request"])
+        box = outbox.Outbox(request.folder)
         tokens = _Tokens(lambda data: self._channel.send({"op": "token", "job": job, **data}))
 
         def emit(event: str, data: dict[str, Any]) -> bool:
             nonlocal first_token_s
             if event == "token":
-                first_token_s = first_token_s or time.perf_counter() - start
+                if data["count"]:
+                    first_token_s = first_token_s or time.perf_counter() - start
                 tokens.add(data["text"], data["count"])
+            elif event == "artifact":
+                tokens.flush()
+                self._channel.send({"op": event, "job": job, **data, "bytes": box.hand_over(data["name"])})
             else:
                 self._channel.send({"op": event, "job": job, **data})
             return job in self._cancelled
 
         cancelled_early = job in self._cancelled
         try:
-            result = None if cancelled_early else self._session.run(RunRequest(**order["request"]), emit)
+            result = None if cancelled_early else self._session.run(replace(request, folder=box.open()), emit)
         finally:
             tokens.flush()
         self._channel.send(
@@ -132,6 +140,8 @@ class _Program:
                 "counts": result.counts if result else {},
                 "finish_reason": result.finish_reason if result else "cancelled",
                 "chat_template": result.chat_template if result else None,
+                "audio_s": result.audio_s if result else None,
+                "phases": result.phases if result else {},
                 "run_s": time.perf_counter() - start,
                 "first_token_s": first_token_s,
                 "memory": {
@@ -142,6 +152,11 @@ class _Program:
             }
         )
         self._cancelled.discard(job)
+
+    def _fail_unforeseen(self, job: str | None, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        code = faults.code_of(text) or ("model_load_failed" if job is None else "worker_crashed")
+        self._fail(job, code, text, "Try again; if it repeats, run `doctor` and report its output.", {})
 
     def _fail(self, job: str | None, code: str, detail: str, remedy: str, extra: dict[str, Any]) -> None:
         self._cancelled.discard(job or "")

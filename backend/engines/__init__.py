@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, Protocol
 
@@ -27,6 +27,7 @@ class Engine:
     tasks: tuple[str, ...]
     suffixes: tuple[str, ...]
     batches: bool = False  # whether one loaded model can run several jobs at once
+    makes_files: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,22 +44,28 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One job for a loaded model: either `messages` or `prompt`; `options` are validated and complete."""
+    """One job for a loaded model: `messages` or `prompt`, or for music neither; `options` are validated and complete.
+
+    Files are made in `folder` and handed over by emitting `artifact {name, media_type}` once each is complete.
+    """
 
     messages: list[dict[str, str]] | None
     prompt: str | None
     options: dict[str, Any]
     seed: int
     reuse_cache: bool
+    folder: str = ""
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What the engine counted. Text went out through `emit`."""
+    """What the engine counted. Text and files went out through `emit`. `phases` are seconds, by the phase's name."""
 
     counts: dict[str, int]
     finish_reason: str
     chat_template: Literal["model", "default"] | None = None
+    audio_s: float | None = None
+    phases: dict[str, float] = field(default_factory=dict)
 
 
 # Called with an event's name and data; True means: stop now.
@@ -73,7 +80,10 @@ class Session(Protocol):
     versions: dict[str, str]
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Generates, emitting `progress {phase, done, total, unit}` and `token {text, count}`."""
+        """Generates, emitting `progress {phase, done, total, unit}`, `token {text, count}` and `artifact`.
+
+        A token whose count is 0 is text that the model did not generate.
+        """
         ...
 
 

@@ -1,0 +1,62 @@
+"""What a worker sends while it runs a job becomes the job's events, its progress, its files, its receipt."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import quote
+
+from backend.artifacts import Artifacts
+from backend.jobs import LiveJob
+from backend.receipts import Ledger
+from backend.types import Artifact, Progress
+
+
+class Frames:
+    """Takes the frames of one attempt, in order."""
+
+    def __init__(self, job: LiveJob, ledger: Ledger) -> None:
+        self._job = job
+        self._ledger = ledger
+        self._phase = ""
+        self._began = time.perf_counter()
+
+    async def take(self, frame: dict[str, Any]) -> None:
+        """One frame of the worker."""
+        job = self._job
+        if frame["op"] == "token":
+            await job.emit("token", {"text": frame["text"], "count": frame["count"]})
+        elif frame["op"] == "progress":
+            job.progress = self._progress(frame)
+            await job.emit("progress", asdict(job.progress))
+        elif frame["op"] == "artifact":
+            url = f"/api/jobs/{job.id}/artifacts/{quote(frame['name'])}"
+            made = Artifact(frame["name"], frame["media_type"], frame["bytes"], url)
+            await job.emit("artifact", asdict(made))
+        elif frame["op"] == "done":
+            job.finish_reason = frame["finish_reason"]
+            self._ledger.count(frame)
+
+    def _progress(self, frame: dict[str, Any]) -> Progress:
+        """How far, and how long still at the pace of this phase."""
+        phase, done, total = frame["phase"], frame["done"], frame["total"]
+        if self._phase and phase != self._phase:
+            self._began = time.perf_counter()
+        self._phase = phase
+        spent_s = time.perf_counter() - self._began
+        eta_s = spent_s / done * (total - done) if done and total else None
+        return Progress(phase, done, total, frame["unit"], eta_s)
+
+
+@contextlib.asynccontextmanager
+async def room_for_files(artifacts: Artifacts, job_id: str) -> AsyncIterator[str]:
+    """A job's folder, empty at first; in the end only what the worker handed over stays in it."""
+    await asyncio.to_thread(artifacts.begin, job_id)
+    try:
+        yield str(artifacts.folder(job_id))
+    finally:
+        await asyncio.to_thread(artifacts.finish, job_id)
