@@ -18,6 +18,7 @@ from backend.types import Device
 from backend.workers import Limits, Worker, WorkerKey
 
 log = logging.getLogger(__name__)
+HANDOVER_S = 0.2  # within which the next job of the queue takes the model over, also where none is kept
 
 
 @dataclass(eq=False)
@@ -94,7 +95,7 @@ class Pool:
             self._measured[held.worker.key] = max(peak, self._measured.get(held.worker.key, 0))
         if not held.users:
             held.unused.set()
-            keep_s = self._settings.text.keep_alive_s
+            keep_s = max(self._settings.text.keep_alive_s, HANDOVER_S)
             held.timer = asyncio.get_running_loop().call_later(keep_s, self._unload_soon, held)
 
     async def unload(self, held: Held) -> None:

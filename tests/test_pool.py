@@ -193,3 +193,15 @@ def test_a_worker_in_doubt_that_is_still_used_is_replaced_only_then(tmp_path: Pa
         stage.pool.released(second)
 
     play(act)
+
+
+def test_a_model_that_is_not_kept_is_still_handed_to_the_next_in_the_queue(tmp_path: Path) -> None:
+    async def act(stage: Play) -> None:
+        first = await stage.load("a")
+        await asyncio.sleep(0)  # the next job's turn comes a moment later
+        await asyncio.sleep(0)
+        assert await stage.load("a") is first
+        while stage.models:
+            await asyncio.sleep(0.01)
+
+    play(act, text__keep_alive_s=0)
