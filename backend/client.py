@@ -31,7 +31,6 @@ DEVICES_S = 120
 class Client(Protocol):
     """What the verbs ask for, wherever the manager is."""
 
-    async def devices(self) -> dict[str, Any]: ...
     async def jobs(self, **query: Any) -> dict[str, Any]: ...
     async def job(self, job_id: str) -> dict[str, Any]: ...
     async def cancel(self, job_id: str) -> None: ...
@@ -51,6 +50,21 @@ async def connect(settings: Settings) -> AsyncIterator[Client]:
         yield Local(manager)
     finally:
         await manager.stop()
+
+
+async def devices(settings: Settings) -> dict[str, Any]:
+    """The device list: the running server's, or what probes of our own find while no server runs."""
+    async with remote(settings) as server:
+        if server:
+            return await server.devices()
+    return await probed(settings)
+
+
+async def probed(settings: Settings) -> dict[str, Any]:
+    """The device list by probes of our own. Takes no data folder, and goes on with no job that waits in one."""
+    manager = ModelManager(settings)
+    await manager.look()
+    return device_list(manager)
 
 
 @contextlib.asynccontextmanager
@@ -94,6 +108,7 @@ class Remote:
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
+        self.url = str(http.base_url)
 
     async def devices(self) -> dict[str, Any]:
         """The device list, once nothing is being probed."""
@@ -156,11 +171,6 @@ class Local:
 
     def __init__(self, manager: ModelManager) -> None:
         self._manager = manager
-
-    async def devices(self) -> dict[str, Any]:
-        """The device list, once nothing is being probed."""
-        await self._manager.probes.settled()
-        return device_list(self._manager)
 
     async def jobs(self, **query: Any) -> dict[str, Any]:
         """A page of jobs."""

@@ -58,7 +58,7 @@ class Core:
         self._sleep = sleep or SleepWatch()
         self._check_device()
         own = {name: str(rules.python) for name, rules in self.settings.runtimes.items() if rules.python}
-        self._pythons = {"base": sys.executable, **own}
+        self.pythons = {"base": sys.executable, **own}
         self._spawn = spawn
         self._lanes: dict[str, Lane] = {}
         self._loading: dict[str, asyncio.Lock] = {}
@@ -73,11 +73,8 @@ class Core:
         Raises Configuration when the folder is held or unusable.
         """
         self.folder.take()
-        supervision = self.settings.supervision
-        self.probes = Probes(
-            self._pythons, supervision.probe_s, self._spawn, self.lane, self._tell_device, self._enabled
-        )
-        self.pool = Pool(self.settings, self._pythons, self._spawn)
+        self.probes = self._prober()
+        self.pool = Pool(self.settings, self.pythons, self._spawn)
         try:
             for job in await self.book.open():
                 self._resume(job)
@@ -88,6 +85,11 @@ class Core:
         self._in_background(self._beat())
         self._in_background(self._sweep())
         self._in_background(self._preload())
+
+    async def look(self) -> None:
+        """Probes all devices and does nothing else: no data folder is taken, no job goes on. Instead of `start`."""
+        self.probes = self._prober()
+        await self.probes.round()
 
     async def stop(self) -> None:
         """Interrupts running jobs, ends all children and gives the folder back; takes a few seconds at most."""
@@ -228,6 +230,10 @@ class Core:
                 f"`device` is {self.settings.device[:100]!r}, which names no device.",
                 "Use auto, an id such as cpu or cuda:0, or an alias such as gpu.",
             ) from error
+
+    def _prober(self) -> Probes:
+        limit_s = self.settings.supervision.probe_s
+        return Probes(self.pythons, limit_s, self._spawn, self.lane, self._tell_device, self._enabled)
 
     def _enabled(self, id_: str) -> bool:
         rules = self.settings.devices.get(id_)

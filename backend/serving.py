@@ -132,7 +132,7 @@ def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, socket.Socket
 
 
 def _refused(host: str, port: int, error: OSError) -> Configuration:
-    free = _free_port(host, port + 1)
+    free = free_port(host, port + 1)
     offer = (
         f"Start with --port {free}, or stop the other program." if free else "Start with --port 0 for any free port."
     )
@@ -143,7 +143,8 @@ def _refused(host: str, port: int, error: OSError) -> Configuration:
     return Configuration(f"The server cannot listen on {host} port {port}: {error.strerror}.", offer)
 
 
-def _free_port(host: str, first: int) -> int | None:
+def free_port(host: str, first: int) -> int | None:
+    """The first port from `first` on that can be had, None if the next 50 are all taken."""
     for port in range(first, min(first + _PORTS_TRIED, 65536)):
         family, _, _, _, address = _resolved(host, port)
         with socket.socket(family, socket.SOCK_STREAM) as probe:

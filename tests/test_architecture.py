@@ -30,7 +30,7 @@ FOREIGN = (
 )
 # From the lowest layer to the highest; a file may import its own layer and those before it.
 LAYERS = (
-    ("types errors moments faults launcher"),
+    ("types errors moments faults redact launcher"),
     ("cgroups"),
     ("gguf machine music problems settings"),
     ("devices engines"),
@@ -49,6 +49,7 @@ LAYERS = (
     ("api client bar"),
     ("app"),
     ("serving"),
+    ("doctor"),
     ("verbs"),
     ("cli __main__"),
 )

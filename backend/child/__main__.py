@@ -1,4 +1,4 @@
-"""`python -I backend/child probe … | run | fetch …`: a folder program, since `-m` does not work under `-I`."""
+"""`python -I backend/child probe … | run | packages | fetch …`: a folder program, for `-m` does not work under `-I`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ def main(arguments: list[str]) -> int:
         from backend.child import probe
 
         return probe.main(channel, rest)
+    if program == "packages":
+        from backend.child import packages
+
+        return packages.main(channel)
     from backend.child import run
 
     return run.main(channel)

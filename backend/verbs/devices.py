@@ -17,7 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Waits for the proofs and prints."""
-    found = asyncio.run(_ask(args.config))
+    from backend.client import devices
+
+    found = asyncio.run(devices(load_settings({"config": args.config})))
     print(json.dumps(found, indent=2) if args.json else table(found))
     return 0
 
@@ -34,10 +36,3 @@ def table(found: dict[str, Any]) -> str:
         for device in rest:
             lines += [f"  {device['id']}: {device['state']}: {device['reason']}", f"      {device['remedy']}"]
     return "\n".join(lines)
-
-
-async def _ask(config: str | None) -> dict[str, Any]:
-    from backend.client import connect
-
-    async with connect(load_settings({"config": config})) as client:
-        return await client.devices()
