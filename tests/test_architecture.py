@@ -30,7 +30,7 @@ FOREIGN = (
 )
 # From the lowest layer to the highest; a file may import its own layer and those before it.
 LAYERS = (
-    ("types errors moments faults redact launcher"),
+    ("types errors moments faults redact libraries launcher"),
     ("cgroups"),
     ("gguf machine music problems settings"),
     ("devices engines"),

@@ -20,6 +20,7 @@ from backend.doctor.facts import Facts, Platform, PortState, ServerFacts
 from backend.doctor.places import storage_facts
 from backend.doctor.runtimes import runtime_facts
 from backend.errors import Configuration, TouchstoneError
+from backend.libraries import distribution_words
 from backend.serving import bind, free_port
 from backend.settings import Settings
 from backend.types import Device, Hardware, Model
@@ -110,14 +111,7 @@ def _models(settings: Settings) -> tuple[list[Model], list[tuple[str, str, str]]
 
 
 def _platform() -> Platform:
-    return Platform(sys.platform, platform.release(), _had(_distribution, ()))
-
-
-def _distribution() -> tuple[str, ...]:
-    if sys.platform != "linux":
-        return ()
-    found = platform.freedesktop_os_release()
-    return (found["ID"], *found.get("ID_LIKE", "").split())
+    return Platform(sys.platform, platform.release(), distribution_words())
 
 
 def _had(fact: Callable[[], Fact], otherwise: Fact) -> Fact:

@@ -1,0 +1,89 @@
+"""The system's shared libraries: which one a loader misses, and the command that brings it on this distribution.
+
+Standard library only. Names of packages: the distributions' own package lists.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from collections.abc import Sequence
+from functools import cache
+
+_MISSING = (
+    re.compile(r"(lib[\w+.-]+?\.so(?:\.\d+)*): cannot open shared object file"),
+    re.compile(r"(?:Error loading shared library|Library not loaded:) (?:\S*/)?(lib[\w+.-]+?\.(?:so|dylib)(?:\.\d+)*)"),
+    re.compile(r"Could not find (?:module|library) '?(?:\S*[\\/])?([\w+.-]+\.(?:dll|so(?:\.\d+)*))", re.IGNORECASE),
+)
+_GLIBC = re.compile(r"version [`'\"]?GLIBC_(\d+\.\d+)['\"]? not found")
+_MANAGERS = {
+    "debian": "sudo apt-get install -y",
+    "fedora": "sudo dnf install -y",
+    "suse": "sudo zypper install -y",
+    "arch": "sudo pacman -S --needed",
+    "alpine": "sudo apk add",
+}
+_FAMILIES = {"ubuntu": "debian", "rhel": "fedora", "centos": "fedora", "opensuse": "suse", "sles": "suse"}
+_ORDER = ("debian", "fedora", "suse", "arch", "alpine")
+_PACKAGES: dict[str, tuple[str, ...]] = {  # in the order above; an empty name: that distribution has none
+    "libgomp.so.1": ("libgomp1", "libgomp", "libgomp1", "gcc-libs", "libgomp"),
+    "libstdc++.so.6": ("libstdc++6", "libstdc++", "libstdc++6", "gcc-libs", "libstdc++"),
+    "libvulkan.so.1": ("libvulkan1", "vulkan-loader", "libvulkan1", "vulkan-icd-loader", "vulkan-loader"),
+    "libOpenCL.so.1": ("ocl-icd-libopencl1", "ocl-icd", "libOpenCL1", "ocl-icd", "ocl-icd"),
+    "libze_loader.so.1": ("libze1", "oneapi-level-zero", "libze_loader1", "level-zero-loader", ""),
+    "libnuma.so.1": ("libnuma1", "numactl-libs", "libnuma1", "numactl", "numactl"),
+    "libelf.so.1": ("libelf1", "elfutils-libelf", "libelf1", "libelf", "libelf"),
+    "libdrm.so.2": ("libdrm2", "libdrm", "libdrm2", "libdrm", "libdrm"),
+    "libdrm_amdgpu.so.1": ("libdrm-amdgpu1", "libdrm", "libdrm_amdgpu1", "libdrm", "libdrm"),
+    "libGL.so.1": ("libgl1", "libglvnd-glx", "libGL1", "libglvnd", "mesa-gl"),
+    "libsndfile.so.1": ("libsndfile1", "libsndfile", "libsndfile1", "libsndfile", "libsndfile"),
+    "libtbb.so.12": ("libtbb12", "tbb", "libtbb12", "onetbb", "onetbb"),
+}
+# These come with a driver, or from Windows into WSL, and from no package manager of the distribution's own.
+_DRIVERS = {
+    r"libcuda\.so|libnvidia-ml\.so|nvcuda\.dll|nvml\.dll": "NVIDIA's driver",
+    r"libd3d12|libdxcore|libdirectml\.so": "the GPU driver of Windows",
+    r"libamdhip64|libhsa-runtime64|amdhip64": "AMD's ROCm",
+    r"vulkan-1\.dll": "the graphics driver",
+    r"(?i)vcruntime140|msvcp140|concrt140": "Microsoft's Visual C++ runtime",
+}
+
+
+def missing_library(text: str) -> str | None:
+    """`libgomp.so.1` of a loader's complaint, or None if the text is none."""
+    return next((found[1] for pattern in _MISSING if (found := pattern.search(text))), None)
+
+
+def missing_glibc(text: str) -> str | None:
+    """`2.35` if the text says that the C library is older than what a package was built for."""
+    found = _GLIBC.search(text)
+    return found[1] if found else None
+
+
+def command_for(library: str, distribution: Sequence[str] | None = None) -> str | None:
+    """The command that installs a library, or None if none is known. `distribution` is ID and ID_LIKE of os-release."""
+    known = _PACKAGES.get(library)
+    for name in distribution_words() if distribution is None else distribution:
+        family = _FAMILIES.get(name, name.partition("-")[0])
+        family = _FAMILIES.get(family, family)
+        if known and family in _ORDER and (package := known[_ORDER.index(family)]):
+            return f"{_MANAGERS[family]} {package}"
+    return None
+
+
+def bringer_of(library: str) -> str | None:
+    """What brings a library that no package of the distribution has."""
+    return next((who for pattern, who in _DRIVERS.items() if re.search(pattern, library)), None)
+
+
+@cache
+def distribution_words() -> tuple[str, ...]:
+    """ID and ID_LIKE of this Linux, `("ubuntu", "debian")`; empty elsewhere and where nothing says."""
+    if sys.platform != "linux":
+        return ()
+    try:
+        found = platform.freedesktop_os_release()
+    except OSError:
+        return ()
+    return (found["ID"], *found.get("ID_LIKE", "").split())
