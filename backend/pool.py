@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,12 @@ from backend.types import Device
 from backend.workers import Limits, Worker, WorkerKey
 
 log = logging.getLogger(__name__)
+OnLoad = Callable[[int, int | None], Awaitable[None]]
 HANDOVER_S = 0.2  # within which the next job of the queue takes the model over, also where none is kept
+
+
+async def _unheard(held_bytes: int, needed_bytes: int | None) -> None:
+    """What nobody asked to be told."""
 
 
 @dataclass(eq=False)
@@ -65,9 +70,12 @@ class Pool:
         held = self._held.get(key)
         return held is not None and held.worker.alive
 
-    async def use(self, lane: str, device: Device, key: WorkerKey, model_path: Path) -> tuple[Held, float]:
+    async def use(
+        self, lane: str, device: Device, key: WorkerKey, model_path: Path, on_load: OnLoad = _unheard
+    ) -> tuple[Held, float]:
         """The worker for `key`, loaded and kept until `released`, and the seconds that loading took.
 
+        `on_load` is called while it loads with the bytes it holds and those it will need, where they are known.
         Raises OutOfMemory, with nothing unloaded, where it cannot fit; and what `Worker.load` raises.
         """
         held = self._held.get(key)
@@ -78,7 +86,7 @@ class Pool:
         seconds = 0.0
         if held is None:
             start = asyncio.get_running_loop().time()
-            held = self._held[key] = Held(await self._load(lane, device, key, model_path), lane)
+            held = self._held[key] = Held(await self._load(lane, device, key, model_path, on_load), lane)
             seconds = asyncio.get_running_loop().time() - start
             log.info("model loaded", extra={"model": key.model, "device": key.device, "seconds": round(seconds, 3)})
         held.users += 1
@@ -108,7 +116,7 @@ class Pool:
         await asyncio.gather(*(self._drop(held) for held in list(self._held.values())))
         await asyncio.gather(*self._closing)
 
-    async def _load(self, lane: str, device: Device, key: WorkerKey, model_path: Path) -> Worker:
+    async def _load(self, lane: str, device: Device, key: WorkerKey, model_path: Path, on_load: OnLoad) -> Worker:
         text, supervision = self._settings.text, self._settings.supervision
         request = LoadRequest(
             device=key.device,
@@ -125,7 +133,7 @@ class Pool:
         limits = Limits(supervision.silence_s, supervision.load_s, supervision.step_s, supervision.cancel_s)
         prefix = scratch_prefix(self._settings.data_dir)
         worker = Worker(key, self._pythons[key.runtime], limits, self._spawn, prefix)
-        await worker.load(key.engine, request)
+        await worker.load(key.engine, request, lambda held_bytes: on_load(held_bytes, needed))
         return worker
 
     def _victims(self, lane: str, device: Device, key: WorkerKey, needed: int | None) -> list[Held]:

@@ -177,7 +177,8 @@ class Run:
         try:
             if not pool.loaded(key):
                 await self._job.advance("loading", {"model": key.model, "device": key.device, "engine": key.engine})
-            held, load_s = await self._unless_cancelled(pool.use(lane, device, key, self._entry.target))
+            told = Frames(self._job, self._ledger).loading
+            held, load_s = await self._unless_cancelled(pool.use(lane, device, key, self._entry.target, told))
         finally:
             loading.release()
         self._ledger.load_s += load_s

@@ -25,6 +25,11 @@ class Frames:
         self._phase = ""
         self._began = time.perf_counter()
 
+    async def loading(self, held_bytes: int, needed_bytes: int | None) -> None:
+        """How much of the memory that the model will need, where that is known, its worker holds."""
+        done = min(held_bytes, needed_bytes) if needed_bytes else held_bytes
+        await self.take({"op": "progress", "phase": "load", "done": done, "total": needed_bytes, "unit": "bytes"})
+
     async def take(self, frame: dict[str, Any]) -> None:
         """One frame of the worker."""
         job = self._job

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -23,7 +23,12 @@ from backend.engines import LoadRequest, RunRequest
 from backend.errors import DeviceLost, OutOfMemory, TouchstoneError, WorkerCrashed, WorkerHung, from_code
 from backend.types import Placement, PlacementPart
 
+OnMemory = Callable[[int], Awaitable[None]]
 OVERSLEPT_S = 0.5  # a timer that comes later than this tells of the server, not of the child
+
+
+async def _unheard(resident_bytes: int) -> None:
+    """What nobody asked to be told."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +103,16 @@ class Worker:
         """Whether a model is loaded and nothing has cast doubt on the child."""
         return self.loaded is not None
 
-    async def load(self, engine: str, request: LoadRequest) -> Loaded:
+    async def load(self, engine: str, request: LoadRequest, on_memory: OnMemory = _unheard) -> Loaded:
         """Starts the child and loads the model; `request.scratch` is filled in here.
 
+        `on_memory` is called with the child's resident bytes as they grow.
         Raises WorkerCrashed, WorkerHung, or what the engine said (ModelLoadFailed, ModelBroken, OutOfMemory …).
         """
         scratch = tempfile.mkdtemp(prefix=self._scratch_prefix, dir=scratch_home())
         try:
             async with asyncio.timeout(self._limits.load_s):
-                frame = await self._start(engine, replace(request, scratch=scratch))
+                frame = await self._start(engine, replace(request, scratch=scratch), on_memory)
         except TimeoutError:
             await self.close()
             raise self._hung(f"loading took longer than {self._limits.load_s:g} s") from None
@@ -165,19 +171,19 @@ class Worker:
             ending: asyncio.Future[Any] = self._pump or asyncio.ensure_future(self._child.ended())
             await asyncio.wait({ending}, timeout=2.0)
 
-    async def _start(self, engine: str, request: LoadRequest) -> Header:
+    async def _start(self, engine: str, request: LoadRequest, on_memory: OnMemory) -> Header:
         self._child = Child(self._spawn(self._python, ["run"]), asyncio.get_running_loop())
         self._kills = oomkills.watch(self._child.pid)
-        hello = await self._first("hello")
+        hello = await self._first("hello", _unheard)
         if hello.get("wire") != WIRE_VERSION:
             raise WorkerCrashed(
                 f"The child speaks wire version {hello.get('wire')}, the server {WIRE_VERSION}.",
                 "Restart the server, so that both come from the same files.",
             )
         self._child.send({"op": "load", "engine": engine, "request": asdict(request)})
-        return await self._first("loaded")
+        return await self._first("loaded", on_memory)
 
-    async def _first(self, op: str) -> Header:
+    async def _first(self, op: str, on_memory: OnMemory) -> Header:
         """Reads up to the first frame of that kind."""
         assert self._child
         while frame := await self._child.receive():
@@ -185,6 +191,8 @@ class Worker:
                 raise self._reported(frame)
             if frame["op"] == op:
                 return frame
+            if frame["op"] == "beat" and (bytes_ := frame.get("resident_bytes")):
+                await on_memory(bytes_)
         raise self._death()
 
     async def _read_all(self) -> None:

@@ -70,6 +70,13 @@ def test_a_sound_device_runs_the_job(tmp_path: Path) -> None:
     assert kinds(job) == ["queued", "loading", "running", "done"]
 
 
+def test_a_load_that_takes_time_shows_how_far_it_is(tmp_path: Path) -> None:
+    job = run(tmp_path, ["slow_loading"])
+    steps = [event.data for event in job.events if event.event == "progress" and event.data["phase"] == "load"]
+    assert steps and all(0 < step["done"] <= step["total"] and step["unit"] == "bytes" for step in steps)
+    assert kinds(job) == ["queued", "loading", "running", "done"]
+
+
 @pytest.mark.parametrize(
     ("fault", "code"),
     [("no_memory", "out_of_memory"), ("device_lost", "device_lost"), ("elsewhere", "placement_too_low")],

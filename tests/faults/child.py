@@ -2,7 +2,7 @@
 
 Faults of a worker: ok, dies_at_start, dies_loading, dies_running, silent_start, silent_loading, silent_running, stuck
 (beats but makes no step), deaf (does not stop when told), first_deaf (its first job alone does not), nonsense,
-half_frame, old_wire, floods, noisy, no_memory,
+half_frame, slow_loading, old_wire, floods, noisy, no_memory,
 elsewhere (its evidence names another device), no_evidence, device_lost.
 Faults of a probe: dies_listing, dies_proving, hangs_listing, hangs_proving, wrong, no_engine, exits_silently, chatty.
 """
@@ -74,6 +74,8 @@ def load(fault: str, channel: Channel, device: str) -> None:
         die()
     if fault == "silent_loading":
         time.sleep(FOREVER_S)
+    if fault == "slow_loading":
+        time.sleep(0.3)
     if fault == "no_memory":
         fail(channel, None, "out_of_memory", "The model needs 9 GB and 1 GB is free.")
         return
