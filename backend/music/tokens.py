@@ -1,0 +1,59 @@
+"""The model's vocabulary: what each token stands for. Standard library only.
+
+A tune is `BOS FORM METER MODE SECTIONS`, then for each section `BARS PICKUP` and its events: a pitch, a tie or a rest,
+followed by a duration. Barlines are no tokens: the side ids (grid.py) say where in its bar an event stands. Pitches
+count from the tonic, so that a key is exact by transposition.
+"""
+
+from __future__ import annotations
+
+PITCHES = range(-16, 25)  # semitones above the tonic
+FORMS = ("any", "jig", "reel", "hornpipe", "slip jig", "strathspey", "march", "air")
+METERS = ((4, 4), (2, 4), (3, 4), (6, 8), (9, 8))
+MODES = ("any", "major", "minor", "dorian", "mixolydian")
+SECTIONS_MAX = 8
+BARS_MAX = 16
+PICKUPS = (0, 6, 12, 18, 24, 30, 36, 48, 72)  # in ticks, 96 to a whole note
+DURATIONS = (3, 4, 6, 8, 9, 12, 16, 18, 21, 24, 36, 48, 72, 96)  # others are tied together
+
+PAD, BOS, HOLD = 0, 1, 2  # HOLD is met in side ids alone: what was played there had begun before
+FORM = 3
+METER = FORM + len(FORMS)
+MODE = METER + len(METERS)
+SECTIONS = MODE + len(MODES)
+BARS = SECTIONS + SECTIONS_MAX
+PICKUP = BARS + BARS_MAX
+PITCH = PICKUP + len(PICKUPS)
+TIE = PITCH + len(PITCHES)
+REST = TIE + 1
+DURATION = REST + 1
+VOCABULARY = DURATION + len(DURATIONS)
+
+
+def names() -> list[str]:
+    """A readable name of each token, in order: the tokeniser as it is written to data/tokeniser.json."""
+    return [
+        "<pad>",
+        "<bos>",
+        "<hold>",
+        *(f"form:{form}" for form in FORMS),
+        *(f"meter:{top}/{bottom}" for top, bottom in METERS),
+        *(f"mode:{mode}" for mode in MODES),
+        *(f"sections:{count + 1}" for count in range(SECTIONS_MAX)),
+        *(f"bars:{count + 1}" for count in range(BARS_MAX)),
+        *(f"pickup:{ticks}" for ticks in PICKUPS),
+        *(f"pitch:{pitch:+d}" for pitch in PITCHES),
+        "tie",
+        "rest",
+        *(f"ticks:{ticks}" for ticks in DURATIONS),
+    ]
+
+
+def pitch_token(pitch: int) -> int:
+    """Token of a pitch in semitones above the tonic. Raises ValueError out of range."""
+    return PITCH + PITCHES.index(pitch)
+
+
+def token_pitch(token: int) -> int | None:
+    """Semitones above the tonic, None for a tie or a rest."""
+    return PITCHES[token - PITCH] if PITCH <= token < TIE else None
