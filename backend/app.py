@@ -5,10 +5,24 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from backend import __version__
-from backend.api import devices, docs, events, generate, guard, health, jobs, models, page, problems, session, sse
+from backend.api import (
+    devices,
+    docs,
+    events,
+    generate,
+    guard,
+    health,
+    jobs,
+    metrics,
+    models,
+    page,
+    problems,
+    session,
+    sse,
+)
 from backend.manager import ModelManager
 
-ROUTERS = (health, devices, models, generate, jobs, events, session, docs)
+ROUTERS = (health, devices, models, generate, jobs, events, session, docs, metrics)
 
 
 def create_app(manager: ModelManager) -> FastAPI:

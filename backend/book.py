@@ -31,8 +31,12 @@ Work = Coroutine[Any, Any, None]
 class JobBook:
     """Keeps every accepted job until it ends, and finds the ended ones."""
 
-    def __init__(self, store: Store, feed: Feed | None = None) -> None:
+    def __init__(
+        self, store: Store, feed: Feed | None = None, on_end: Callable[[dict[str, Any]], None] = lambda _: None
+    ) -> None:
+        """`on_end` is called with each Job that has ended."""
         self._store = store
+        self._on_end = on_end
         self.feed = feed or Feed()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._flusher: asyncio.Task[None] | None = None
@@ -57,6 +61,7 @@ class JobBook:
                 queued.append(job)
             else:
                 await job.end("interrupted", problem_of(interrupted()))
+                self._on_end(job.view())
                 if job.dirty:
                     self.live[job.id] = job
         self._flusher = asyncio.create_task(self._flush_often())
@@ -210,6 +215,7 @@ class JobBook:
         before_end()
         status, failure = ending
         await asyncio.shield(asyncio.ensure_future(job.end(status, problem_of(failure) if failure else None)))
+        self._on_end(job.view())
         log.info("job ended", extra={"job": job.id, "status": status, "code": failure.code if failure else None})
         if not job.dirty:
             self.live.pop(job.id, None)

@@ -25,6 +25,7 @@ from backend.devices import backends
 from backend.feed import Feed
 from backend.jobs import LiveJob, new_row
 from backend.lanes import Lane
+from backend.metrics import Metrics
 from backend.moments import moment
 from backend.options import options_schema
 from backend.pool import Pool
@@ -52,9 +53,10 @@ class Core:
         self.catalogue = Catalogue(self.settings, lambda task: options_schema(task, self.settings.text.max_tokens))
         self.folder = DataFolder(self.settings.data_dir)
         self.feed = Feed()
+        self.metrics = Metrics(self)
         self._store = Store(self.settings.data_dir / "jobs.sqlite3")
         self.artifacts = self._store.artifacts
-        self.book = JobBook(self._store, self.feed)
+        self.book = JobBook(self._store, self.feed, self.metrics.ended)
         self._sleep = sleep or SleepWatch()
         self._check_device()
         own = {name: str(rules.python) for name, rules in self.settings.runtimes.items() if rules.python}

@@ -65,6 +65,10 @@ class Pool:
         """The workers that hold a model."""
         return [held for key, held in self._held.items() if key.model == model]
 
+    def workers(self) -> list[Worker]:
+        """All workers that hold a model."""
+        return [held.worker for held in self._held.values()]
+
     def loaded(self, key: WorkerKey) -> bool:
         """Whether that very model is loaded."""
         held = self._held.get(key)
