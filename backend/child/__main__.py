@@ -1,4 +1,4 @@
-"""`python -I backend/child probe … | run | packages | fetch …`: a folder program, for `-m` does not work under `-I`."""
+"""`python -I backend/child probe | survey | run | packages | fetch …`: a folder program, as `-m` fails under `-I`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ def main(arguments: list[str]) -> int:
         from backend.child import probe
 
         return probe.main(channel, rest)
+    if program == "survey":
+        from backend.child import survey
+
+        return survey.main(channel, rest)
     if program == "packages":
         from backend.child import packages
 

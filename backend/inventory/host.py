@@ -49,6 +49,19 @@ def run_command(command: Sequence[str], limit_s: float) -> Answer:
     return Answer(text)
 
 
+def remembered(run: Run) -> Run:
+    """The same, asking each command once only."""
+    answers: dict[tuple[str, ...], Answer] = {}
+
+    def asked(command: Sequence[str], limit_s: float) -> Answer:
+        key = tuple(command)
+        if key not in answers:
+            answers[key] = run(command, limit_s)
+        return answers[key]
+
+    return asked
+
+
 def _group_of(path: Path) -> str | None:
     """The group that owns a file, by name where it has one."""
     try:
