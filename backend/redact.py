@@ -7,6 +7,7 @@ Standard library only.
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import re
 import socket
@@ -79,11 +80,11 @@ class Redactor:
         return text
 
     def data(self, value: Any) -> Any:
-        """Plain data with every text in it, keys too, passed through `text`."""
+        """Plain data with every text in it passed through `text`. Keys are names of fields, packages and variables."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            return {self.text(str(key)): self.data(inner) for key, inner in value.items()}
+            return {key: self.data(inner) for key, inner in value.items()}
         if isinstance(value, (list, tuple)):
             return [self.data(inner) for inner in value]
         return value
@@ -119,5 +120,5 @@ def _word(name: str) -> re.Pattern[str]:
 def _path_forms(path: str) -> set[str]:
     """The path as it is, with the other slashes, and as JSON or repr would show it."""
     bare = path.rstrip("/\\")
-    forms = {bare, bare.replace("\\", "/"), bare.replace("\\", "\\\\")}
+    forms = {bare, bare.replace("\\", "/"), bare.replace("\\", "\\\\"), json.dumps(bare)[1:-1]}
     return {form for form in forms if len(form) > 1}

@@ -56,12 +56,15 @@ def main(channel: Channel) -> int:
 
 
 class _Distribution:
-    """One installed distribution; a damaged one has empty names."""
+    """One installed distribution; one whose metadata are damaged has an empty name."""
 
     def __init__(self, found: metadata.Distribution) -> None:
         self.found = found
-        self.name = str(found.metadata["Name"] or "")
-        self.version = str(found.metadata["Version"] or "")
+        try:
+            self.name = str(found.metadata["Name"] or "")
+            self.version = str(found.metadata["Version"] or "")
+        except (OSError, ValueError, LookupError, TypeError):
+            self.name = self.version = ""
         self.key = re.sub(r"[-_.]+", "-", self.name).lower()
 
     def brings(self) -> tuple[set[str], int]:
