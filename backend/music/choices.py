@@ -26,15 +26,18 @@ class Tempo:
 
 INSTRUMENTS: dict[str, Instrument] = {
     "flute": Instrument("Flute", 73, 58, 98),
-    "whistle": Instrument("Whistle", 78, 62, 98),
+    "piccolo": Instrument("Piccolo", 72, 70, 108),
+    "whistle": Instrument("Whistle", 78, 67, 103),
     "recorder": Instrument("Recorder", 74, 60, 98),
+    "clarinet": Instrument("Clarinet", 71, 50, 94),
+    "harmonica": Instrument("Harmonica", 22, 48, 96),
     "violin": Instrument("Violin", 40, 55, 98),
     "accordion": Instrument("Accordion", 21, 53, 96),
-    "concertina": Instrument("Concertina", 23, 52, 96),
     "banjo": Instrument("Banjo", 105, 48, 93),
+    "dulcimer": Instrument("Hammered dulcimer", 15, 48, 93),
     "steel-guitar": Instrument("Steel-string guitar", 25, 40, 88),
     "nylon-guitar": Instrument("Nylon-string guitar", 24, 40, 88),
-    "harp": Instrument("Harp", 46, 36, 96),
+    "harp": Instrument("Harp", 46, 36, 98),
     "piano": Instrument("Piano", 0, 33, 98),
     "church-organ": Instrument("Church organ", 19, 36, 96),
     "bass": Instrument("Acoustic bass", 32, 28, 67),
@@ -48,8 +51,6 @@ FORMATS: dict[str, tuple[str, str]] = {
     "wav": ("wav", "audio/wav"),
     "flac": ("flac", "audio/flac"),
     "midi": ("mid", "audio/midi"),
-    "abc": ("abc", "text/vnd.abc"),
-    "svg": ("svg", "image/svg+xml"),
 }
 """Kinds of files by name: the suffix and the media type."""
 

@@ -1,6 +1,6 @@
 """From a score to finished files: the one way in for jobs and the command line.
 
-A file is written beside its place and renamed when whole, so a folder never holds half a file under its name.
+A file is written under another name and renamed when whole, so a folder never holds half a file under its name.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from backend.music import midi
+from backend.music import audio, midi
 from backend.music.choices import FORMATS
 from backend.music.score import Score
 
-# Called with chunks done and in all; True means: stop now.
+# Called with audio blocks done and in all (1 and 1 when no audio was asked for); True means: stop now.
 OnProgress = Callable[[int, int], bool]
+RenderingStopped = audio.Stopped
 
-
-class RenderingStopped(Exception):
-    """The caller's `on_progress` said stop; files that were whole before stay."""
+_AUDIO = {"wav": "WAV", "flac": "FLAC"}
+_PARTIAL = ".partial"
 
 
 def render(
@@ -25,27 +25,31 @@ def render(
     folder: Path,
     formats: Sequence[str],
     seconds: float | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = lambda done, total: False,
     name: str = "tune",
 ) -> list[tuple[str, str]]:
     """Writes `name`.wav, .flac, .mid, .abc, .svg as asked; returns (file name, media type) in the order of `formats`.
 
     With `seconds` the audio lasts exactly that long (the ring-out fades inside it), else the music plus its ring-out.
-    Raises RenderingStopped, OSError, and ValueError for an unknown format or `seconds` shorter than the music.
+    Stopped, it leaves nothing behind. Raises RenderingStopped, OSError, and ValueError for an unknown format or for
+    `seconds` shorter than the music.
     """
-    made = []
-    for format_name in formats:
-        if format_name not in FORMATS:
-            raise ValueError(f"no such format: {format_name}")
-        suffix, media_type = FORMATS[format_name]
-        target = folder / f"{name}.{suffix}"
-        _WRITERS[format_name](score, target)
-        made.append((target.name, media_type))
-    return made
-
-
-def _write_midi(score: Score, target: Path) -> None:
-    target.write_bytes(midi.to_bytes(score))
-
-
-_WRITERS = {"midi": _write_midi}
+    unknown = set(formats) - set(FORMATS)
+    if unknown:
+        raise ValueError(f"no such format: {', '.join(sorted(unknown))}")
+    targets = {format_name: folder / f"{name}.{FORMATS[format_name][0]}" for format_name in formats}
+    partial = {format_name: target.with_name(target.name + _PARTIAL) for format_name, target in targets.items()}
+    try:
+        heard = [(partial[kind], _AUDIO[kind]) for kind in targets if kind in _AUDIO]
+        if heard:
+            audio.write(score, heard, seconds, on_progress)
+        elif on_progress(1, 1):
+            raise RenderingStopped
+        if "midi" in targets:
+            partial["midi"].write_bytes(midi.to_bytes(score))
+        for format_name, target in targets.items():
+            partial[format_name].replace(target)
+    finally:
+        for path in partial.values():
+            path.unlink(missing_ok=True)
+    return [(target.name, FORMATS[format_name][1]) for format_name, target in targets.items()]

@@ -10,6 +10,13 @@ from dataclasses import dataclass, field
 TICKS_PER_WHOLE = 96
 
 
+def beat_ticks_of(meter: tuple[int, int]) -> int:
+    """Ticks of the beat that a tempo counts: a dotted quarter in 6/8, 9/8 and 12/8, else a quarter."""
+    top, bottom = meter
+    compound = bottom == 8 and top % 3 == 0 and top > 3
+    return TICKS_PER_WHOLE * (3 if compound else 2) // 8
+
+
 @dataclass(frozen=True)
 class Note:
     """A sounding note as heard; `start` counts from the first downbeat or pickup of the piece."""
@@ -94,11 +101,14 @@ class Score:
     @property
     def beat_ticks(self) -> int:
         """Ticks of the beat that the tempo counts."""
-        top, bottom = self.melody.meter
-        compound = bottom == 8 and top % 3 == 0 and top > 3
-        return TICKS_PER_WHOLE * (3 if compound else 2) // 8
+        return beat_ticks_of(self.melody.meter)
 
     @property
     def seconds_per_tick(self) -> float:
         """Seconds that a tick lasts."""
         return 60.0 / (self.tempo_bpm * self.beat_ticks)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the first tick to the end of the last bar."""
+        return self.melody.end * self.seconds_per_tick
