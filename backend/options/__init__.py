@@ -7,17 +7,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from backend.options.music import MusicOptions
 from backend.options.text import TextOptions
 from backend.strict import Strict, explained
 
-OPTIONS: dict[str, type[Strict]] = {"text": TextOptions}
+OPTIONS: dict[str, type[Strict]] = {"text": TextOptions, "music": MusicOptions}
 
 
 def parse_options(task: str, options: Mapping[str, Any], default_max_tokens: int) -> dict[str, Any]:
     """The options of a task with all defaults filled in. Raises Validation."""
     kind = OPTIONS[task]
+    own = {"max_tokens": default_max_tokens} if "max_tokens" in kind.model_fields else {}
     try:
-        parsed = kind.model_validate({"max_tokens": default_max_tokens, **options})
+        parsed = kind.model_validate({**own, **options})
     except ValidationError as error:
         errors = [{**item, "loc": ("options", *item["loc"])} for item in error.errors()]
         raise explained(errors, kind.model_fields) from error

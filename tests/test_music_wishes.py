@@ -1,0 +1,87 @@
+"""Free text: what the words set, what is ignored and why, and that options win."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from backend.music.wishes import read
+from backend.options import parse_options
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    (
+        "a slow sad tune in D minor, 30 seconds",
+        {"seconds": 30, "key": "D", "mode": "minor", "form": "air", "tempo_bpm": 64.0},
+    ),
+    (
+        "A lively jig in G, 32 bars, for fiddle, solo",
+        {"bars": 32, "key": "G", "form": "jig", "tempo_bpm": 126, "instrument": "violin", "backing": "none"},
+    ),
+    (
+        "two variations of a hornpipe in B flat major at 140 bpm",
+        {"variations": 2, "form": "hornpipe", "key": "Bb", "mode": "major", "tempo_bpm": 140},
+    ),
+    ("slip jigs in E dorian with chords", {"form": "slip jig", "key": "E", "mode": "dorian", "backing": "chords"}),
+    ("a reel with bass", {"form": "reel", "backing": "bass"}),
+    ("a waltz on the harp", {"meter": "3/4", "instrument": "harp"}),
+    ("a minor tune", {"mode": "minor"}),
+    ("A minor", {"key": "A", "mode": "minor"}),
+    ("in a minor", {"key": "A", "mode": "minor"}),
+    ("in a minor key", {"mode": "minor"}),
+    ("something happy in F#m", {"key": "F#", "mode": "minor"}),
+    ("in the key of E♭", {"key": "Eb"}),
+    ("half a minute of 9/8", {"seconds": 30, "meter": "9/8"}),
+    ("1.5 minutes", {"seconds": 90}),
+    ("a minute and a half", {"seconds": 60}),
+    ("fast 6/8", {"meter": "6/8", "form": "jig", "tempo_bpm": 126}),
+    (
+        "thirty seconds of a march for tin whistle, seed 7",
+        {"seconds": 30, "form": "march", "instrument": "whistle", "seed": 7},
+    ),
+    ("a slow march, 16 bars", {"form": "march", "bars": 16, "tempo_bpm": 84}),
+    ("Write me a tune, please!", {}),
+]
+
+
+@pytest.mark.parametrize(("text", "options"), CASES, ids=[text for text, _ in CASES])
+def test_words_set_options(text: str, options: dict[str, Any]) -> None:
+    found = read(text, {})
+    assert found.options == options
+    parse_options("music", found.options, 1)  # whatever the words set is an option
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "words", "reason"),
+    [
+        ("a jig in D", {"key": "G"}, "in D", "the option key is set"),
+        ("30 seconds", {"bars": 16}, "30 seconds", "the option bars is set"),
+        ("16 bars", {"seconds": 30}, "16 bars", "the option seconds is set"),
+        ("a slow jig", {"tempo_bpm": 100.0}, "slow", "the option tempo_bpm is set"),
+        ("a slow tune at 100 bpm", {}, "slow", "“100 bpm” was taken before"),
+        ("a jig and a reel", {}, "reel", "“jig” was taken before"),
+        ("a sad tune in D major", {}, "sad", "“D major” was taken before"),
+        ("heavy metal in D", {}, "heavy metal", "not among the words that are known"),
+        ("a jig in 5/4", {}, "5/4", "not among the words that are known"),
+    ],
+)
+def test_what_sets_nothing_is_named_with_the_reason(text: str, given: dict[str, Any], words: str, reason: str) -> None:
+    assert {"words": words, "reason": reason} in read(text, given).ignored
+
+
+def test_no_word_is_passed_over_in_silence() -> None:
+    found = read("A purple jig in G for bagpipes, 20 bars, like rain; and dance!", {})
+    assert found.options == {"form": "jig", "key": "G", "bars": 20}
+    assert [each["words"] for each in found.ignored] == ["purple", "bagpipes", "rain", "dance"]
+
+
+def test_read_with_what_it_set_before_it_understands_the_same() -> None:
+    for text, options in CASES:
+        again = read(text, parse_options("music", options, 1))
+        assert again.options == options and again.ignored == read(text, {}).ignored
+
+
+def test_a_sentence_tells_both() -> None:
+    said = read("a purple jig in D minor", {}).sentence()
+    assert said == ("Understood: key D, mode minor, form jig. Ignored: “purple” (not among the words that are known).")
+    assert read("", {}).sentence() == ""
