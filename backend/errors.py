@@ -45,6 +45,10 @@ class ContextLengthExceeded(TouchstoneError):
     code, title = "context_length_exceeded", "The prompt is longer than the model's context"
 
 
+class BadRequest(TouchstoneError):
+    code, title = "bad_request", "The request is not HTTP as it should be"
+
+
 class BadJson(TouchstoneError):
     code, title = "bad_json", "The body is not JSON"
 

@@ -10,6 +10,7 @@ STATUS: dict[type[TouchstoneError], int] = {
     errors.Validation: 422,
     errors.UnsupportedParameter: 422,
     errors.ContextLengthExceeded: 400,
+    errors.BadRequest: 400,
     errors.BadJson: 400,
     errors.PayloadTooLarge: 413,
     errors.UnsupportedMediaType: 415,

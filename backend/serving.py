@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import signal
 import socket
 import sys
@@ -14,6 +15,7 @@ import uvicorn
 
 from backend import __version__
 from backend.app import create_app
+from backend.connections import Connection
 from backend.errors import Configuration
 from backend.manager import ModelManager
 from backend.settings import Settings, check_exposure, is_loopback
@@ -46,6 +48,7 @@ async def serve(settings: Settings, say: Callable[[str], None], container: bool 
         log_config=None,
         access_log=False,
         lifespan="off",
+        http=functools.partial(Connection, settings.server),  # type: ignore[arg-type]
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
         timeout_keep_alive=KEEP_ALIVE_S,

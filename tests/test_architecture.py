@@ -49,7 +49,7 @@ LAYERS = (
     ("core"),
     ("manager"),
     ("api client bar"),
-    ("app"),
+    ("app connections"),
     ("serving"),
     ("doctor"),
     ("verbs"),

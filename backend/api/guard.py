@@ -6,6 +6,7 @@ A local service is reachable by every page that the user's browser opens; withou
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import ipaddress
@@ -42,6 +43,7 @@ class Guard:
         self._app = app
         self._token = settings.server.token
         self._limit = settings.server.body_limit_bytes
+        self._request_s = settings.server.request_s
         self._static = static
         self._hosts = {"localhost", socket.gethostname().lower(), settings.server.host.lower()}
         self._hosts |= {host.lower() for host in settings.server.allowed_hosts}
@@ -68,9 +70,10 @@ class Guard:
             self._check_origin(scope["method"], headers)
             scope.setdefault("state", {})["known"] = self._check_token(scope["path"], headers)
             if scope["method"] in _WITH_BODY:
-                receive = await self._read(headers, receive)
+                receive = await self._read_in_time(headers, receive)
         except TouchstoneError as error:
-            await respond(error)(scope, receive, send_guarded)
+            unread = isinstance(error, errors.BadRequest | errors.PayloadTooLarge)
+            await respond(error, {"Connection": "close"} if unread else None)(scope, receive, send_guarded)
             return
         try:
             await self._app(scope, receive, send_guarded)
@@ -113,6 +116,13 @@ class Guard:
             "This server wants its token.", "Send Authorization: Bearer TOKEN, or sign in on the page."
         )
 
+    async def _read_in_time(self, headers: Headers, receive: Receive) -> Receive:
+        try:
+            async with asyncio.timeout(self._request_s):
+                return await self._read(headers, receive)
+        except TimeoutError:
+            raise late(self._request_s) from None
+
     async def _read(self, headers: Headers, receive: Receive) -> Receive:
         """Reads the whole body, and gives a `receive` that hands it on and then goes on as before."""
         declared = headers.get("content-length", "0")
@@ -150,6 +160,13 @@ class Guard:
         return errors.PayloadTooLarge(
             f"The body is larger than {self._limit} bytes.", "Send less, or raise server.body_limit_bytes."
         )
+
+
+def late(limit_s: float) -> errors.BadRequest:
+    """The refusal for a request that trickles in."""
+    return errors.BadRequest(
+        f"The request did not come whole within {limit_s:g} s.", "Send it at once, or raise server.request_s."
+    )
 
 
 def same(sent: str, wanted: str) -> bool:

@@ -102,6 +102,8 @@ class Server:
     allowed_hosts: list[str] = field(default_factory=list)
     body_limit_bytes: Size = 8_388_608
     follower_limit: Count = 100
+    connection_limit: Count = 500
+    request_s: Positive = 20
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
