@@ -40,7 +40,7 @@ from backend.store import Store
 from backend.types import Device, Event, Hardware, Model
 
 log = logging.getLogger(__name__)
-SWEEP_S = 3600.0
+SWEEP_S = 60.0
 
 
 class Core:

@@ -38,6 +38,7 @@ MIGRATIONS = (
         PRIMARY KEY (job, first)
     ) STRICT, WITHOUT ROWID;
     """,
+    "CREATE INDEX jobs_ended ON jobs (ended_at);",  # the sweep asks for it every minute
 )
 _COLUMNS = (
     "id task model status created_at started_at ended_at caller request output error receipt reserved "
