@@ -94,15 +94,15 @@ def _pattern(melody: Melody) -> _Pattern:
     if form == "air":
         unit = 12
         ticks = melody.bar_ticks if meter[0] == 3 else melody.bar_ticks // 2 if meter != (2, 4) else 48
-        starts = tuple((tick, ticks - tick) for tick in range(unit, ticks, unit))
+        starts = tuple((tick, unit) for tick in range(unit, ticks, unit))
         return _Pattern(ticks, ((0, ticks),), starts, broken=True)
     if meter[1] == 8 and meter[0] % 3 == 0:
-        return _Pattern(36, ((0, 22),), ((12, 10), (24, 10)))
+        return _Pattern(36, ((0, 24),), ((12, 12), (24, 12)))
     if meter == (2, 4):
-        return _Pattern(24, ((0, 12),), ((12, 10),))
+        return _Pattern(24, ((0, 12),), ((12, 12),))
     if meter[0] == 3:
-        return _Pattern(24 * 3, ((0, 24),), ((24, 20), (48, 20)))
-    return _Pattern(48, ((0, 24),), ((24, 20),))
+        return _Pattern(24 * 3, ((0, 24),), ((24, 24), (48, 24)))
+    return _Pattern(48, ((0, 24),), ((24, 24),))
 
 
 def _chord_instrument(melody: Melody, instrument: str) -> str:

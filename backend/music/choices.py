@@ -51,6 +51,7 @@ FORMATS: dict[str, tuple[str, str]] = {
     "wav": ("wav", "audio/wav"),
     "flac": ("flac", "audio/flac"),
     "midi": ("mid", "audio/midi"),
+    "abc": ("abc", "text/vnd.abc"),
 }
 """Kinds of files by name: the suffix and the media type."""
 

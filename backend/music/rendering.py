@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from backend.music import audio, midi
+from backend.music import abc_writer, audio, midi
 from backend.music.choices import FORMATS
 from backend.music.score import Score
 
@@ -47,6 +47,8 @@ def render(
             raise RenderingStopped
         if "midi" in targets:
             partial["midi"].write_bytes(midi.to_bytes(score))
+        if "abc" in targets:
+            partial["abc"].write_text(abc_writer.to_text(score), encoding="utf-8", newline="\n")
         for format_name, target in targets.items():
             partial[format_name].replace(target)
     finally:

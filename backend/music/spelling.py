@@ -38,6 +38,14 @@ class Key:
         """The alteration that the signature gives a letter."""
         return -((_LETTERS.index(letter) - self.fifths) // 7)
 
+    def name_of(self, pitch: int) -> str:
+        """The name of a pitch class, as "F#" or "Bb"."""
+        return _name(self._place_of(pitch))
+
+    def _place_of(self, pitch: int) -> int:
+        lowest = self.fifths + _WINDOW_START[self.mode]
+        return next(place for place in range(lowest, lowest + 12) if place * 7 % 12 == pitch % 12)
+
     @property
     def midi_name(self) -> str:
         """The signature as a major key's name, or a minor one's for modes with a minor third."""
@@ -47,8 +55,7 @@ class Key:
 
     def spell(self, pitch: int) -> Spelled:
         """The letter and accidental for a MIDI note number."""
-        lowest = self.fifths + _WINDOW_START[self.mode]
-        place = next(place for place in range(lowest, lowest + 12) if place * 7 % 12 == pitch % 12)
+        place = self._place_of(pitch)
         letter = _LETTERS[(place + 1) % 7]
         alteration = (place + 1) // 7
         return Spelled(letter, alteration, (pitch - alteration - _NATURAL[letter]) // 12 - 1)
