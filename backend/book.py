@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, get_args
 
 from backend import errors
@@ -17,7 +18,8 @@ from backend.jobs import ID_BLOCK, LiveJob, stored_view, without_text
 from backend.moments import moment
 from backend.problems import problem_of
 from backend.settings.schema import Task
-from backend.store import Row, Store
+from backend.store import Store
+from backend.tables import Row
 from backend.types import ACTIVE, MAINTENANCE, TERMINAL, Event, JobStatus
 
 log = logging.getLogger(__name__)
@@ -46,6 +48,11 @@ class JobBook:
         self._closing = False
         self.live: dict[str, LiveJob] = {}
         self.trouble: TouchstoneError | None = None  # why the history could not be written last time
+
+    @property
+    def set_aside(self) -> Path | None:
+        """Where a history lies that was found damaged at the start."""
+        return self._store.set_aside
 
     async def open(self) -> list[LiveJob]:
         """Opens the history; running jobs of a dead server become `interrupted`. Returns the queued ones, in order."""

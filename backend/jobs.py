@@ -17,7 +17,8 @@ from typing import Any
 from backend.errors import TouchstoneError
 from backend.moments import utc_now
 from backend.problems import problem_of
-from backend.store import Row, Store
+from backend.store import Store
+from backend.tables import Row
 from backend.types import ACTIVE, TERMINAL, Artifact, Event, Job, JobStatus, Output, Problem, Progress, Receipt
 
 ID_BLOCK = 1000

@@ -27,6 +27,10 @@ def health(manager: Core) -> dict[str, Any]:
             {"subject": "storage", "code": trouble.code, "detail": trouble.detail, "remedy": trouble.remedy}
         )
     degraded = bool(problems)
+    if folder := manager.book.set_aside:  # no failure: the service works with a new one
+        detail = f"The job history was damaged and lies, with the files of its jobs, in {folder}; a new one was begun."
+        remedy = "Keep or delete that folder; jobs that waited in it have to be sent again."
+        problems.append({"subject": "storage", "code": "history_damaged", "detail": detail, "remedy": remedy})
     # A worker's death is worth a line, but the device works: only its own state degrades the service.
     problems += [
         {"subject": device, "code": error.code, "detail": error.detail, "remedy": error.remedy}

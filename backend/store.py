@@ -9,44 +9,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import sqlite3
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
+from backend import damage
 from backend.artifacts import Artifacts
 from backend.errors import Configuration, DiskFull, Internal, Interrupted, TouchstoneError
 from backend.reserve import Reserve
+from backend.tables import MIGRATIONS, Row, Statement, decoded, encoded, insert, packed
 from backend.types import ACTIVE, Event
 
 Result = TypeVar("Result")
-Row = dict[str, Any]
+log = logging.getLogger(__name__)
 
-MIGRATIONS = (
-    """
-    CREATE TABLE jobs (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, task TEXT NOT NULL, model TEXT,
-        status TEXT NOT NULL, created_at TEXT NOT NULL, started_at TEXT, ended_at TEXT, caller TEXT NOT NULL,
-        request TEXT NOT NULL, output TEXT NOT NULL, error TEXT, receipt TEXT,
-        reserved INTEGER NOT NULL, idempotency_key TEXT, request_hash TEXT
-    ) STRICT;
-    CREATE INDEX jobs_status ON jobs (status);
-    CREATE INDEX jobs_key ON jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
-    CREATE TABLE events (
-        job TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE, first INTEGER NOT NULL, pack TEXT NOT NULL,
-        PRIMARY KEY (job, first)
-    ) STRICT, WITHOUT ROWID;
-    """,
-    "CREATE INDEX jobs_ended ON jobs (ended_at);",  # the sweep asks for it every minute
-)
-_COLUMNS = (
-    "id task model status created_at started_at ended_at caller request output error receipt reserved "
-    "idempotency_key request_hash"
-).split()
 _ENDED = f"status NOT IN {ACTIVE}"
 SWEEP_AT_ONCE = 100
-_JSON = ("request", "output", "error", "receipt")
 
 
 class Store:
@@ -59,6 +40,7 @@ class Store:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._db: sqlite3.Connection
         self._closed = False
+        self.set_aside: Path | None = None  # where a history lies that was found damaged at the start
 
     async def open(self) -> None:
         """Opens or makes the file and brings it to the newest version. Raises Configuration for an unusable folder."""
@@ -72,11 +54,7 @@ class Store:
 
     async def add(self, job: Row, events: Iterable[Event] = ()) -> None:
         """Stores a new job durably, with its first events; refuses it where the room for its ending is missing."""
-        names = ", ".join(_COLUMNS)
-        marks = ", ".join("?" * len(_COLUMNS))
-        values = _encode(job)
-        insert = (f"INSERT INTO jobs ({names}) VALUES ({marks})", [values.get(name) for name in _COLUMNS])
-        await self._write([insert, *_packed(job["id"], events)], self._keep_reserve)
+        await self._write([insert(job), *packed(job["id"], events)], self._keep_reserve)
 
     async def reserve(self, ids: int) -> None:
         """Gives every job that has not ended that many event ids more."""
@@ -87,11 +65,11 @@ class Store:
 
         On a full disk it takes the room that was kept for this.
         """
-        statements = _packed(job_id, events)
+        statements = packed(job_id, events)
         if fields:
-            encoded = _encode(fields)
-            changes = ", ".join(f"{name} = ?" for name in encoded)
-            statements.append((f"UPDATE jobs SET {changes} WHERE id = ?", [*encoded.values(), job_id]))
+            changed = encoded(fields)
+            changes = ", ".join(f"{name} = ?" for name in changed)
+            statements.append((f"UPDATE jobs SET {changes} WHERE id = ?", [*changed.values(), job_id]))
         try:
             await self._write(statements)
         except DiskFull:
@@ -187,11 +165,11 @@ class Store:
         def read() -> list[Row]:
             cursor = self._db.execute(sql, values)
             names = [column[0] for column in cursor.description]
-            return [_decode(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
+            return [decoded(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
 
         return await self._do(read)
 
-    async def _write(self, statements: list[tuple[str, list[Any]]], before: Callable[[], None] = lambda: None) -> None:
+    async def _write(self, statements: list[Statement], before: Callable[[], None] = lambda: None) -> None:
         def write() -> None:
             before()
             with self._db:
@@ -209,6 +187,8 @@ class Store:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
+            if damage.is_damage(error):
+                damage.remember(self.path)
             raise _translated(error, self.path) from error
 
     def _keep_reserve(self) -> None:
@@ -221,6 +201,17 @@ class Store:
             ) from error
 
     def _open(self) -> None:
+        try:
+            self._open_file()
+        except sqlite3.Error as error:
+            if not damage.is_damage(error):
+                raise
+            self._db.close()
+            self.set_aside = damage.set_aside(self.path, self.artifacts.root)
+            log.error("the job history was damaged and is set aside", extra={"folder": self.set_aside, "why": error})
+            self._open_file()
+
+    def _open_file(self) -> None:
         self._db = sqlite3.connect(self.path, check_same_thread=True)
         self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # takes effect while the file is new
         mode = self._db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
@@ -239,18 +230,10 @@ class Store:
             )
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             self._db.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+        damage.check(self.path, self._db)
         with contextlib.suppress(OSError):  # said when a job is to be added
             self._reserve.keep()
         self.artifacts.sweep(self._ids("TRUE"))  # what a killed server has left
-
-
-def _packed(job_id: str, events: Iterable[Event]) -> list[tuple[str, list[Any]]]:
-    pack = [[event.id, event.event, event.data] for event in events]
-    if not pack:
-        return []
-    # A job deleted meanwhile takes its late events with it.
-    insert = "REPLACE INTO events (job, first, pack) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM jobs WHERE id = ?)"
-    return [(insert, [job_id, pack[0][0], json.dumps(pack, separators=(",", ":")), job_id])]
 
 
 def _translated(error: sqlite3.Error, path: Path) -> TouchstoneError:
@@ -258,12 +241,10 @@ def _translated(error: sqlite3.Error, path: Path) -> TouchstoneError:
         return DiskFull(
             f"The job history {path} cannot grow: {error}.", f"Free space on the disk that holds {path.parent}."
         )
-    return Internal(f"The job history {path} failed: {error}.", "Check the disk and the folder's permissions.")
-
-
-def _encode(row: Row) -> Row:
-    return {k: json.dumps(v, separators=(",", ":")) if k in _JSON and v is not None else v for k, v in row.items()}
-
-
-def _decode(row: Row) -> Row:
-    return {k: json.loads(v) if k in _JSON and v is not None else v for k, v in row.items()}
+    if damage.is_damage(error):
+        remedy = "Restart the server: it sets the damaged history aside and begins a new one."
+    elif "locked" in str(error):
+        remedy = "Close the other program that has the file open."
+    else:
+        remedy = "Check the disk and the folder's permissions."
+    return Internal(f"The job history {path} failed: {error}.", remedy)

@@ -39,7 +39,7 @@ LAYERS = (
     ("child"),
     ("strict options children oomkills resolving catalogue datafolder token_file"),
     ("artifacts"),
-    ("requests reserve store lanes logs schema feed sleepwatch"),
+    ("requests damage reserve tables store lanes logs schema feed sleepwatch"),
     ("deaths quarantine hardware probes downloads jobs bench"),
     ("workers"),
     ("pool receipts"),

@@ -91,10 +91,63 @@ def test_a_newer_file_is_refused(tmp_path: Path) -> None:
         use(tmp_path, lambda store: asyncio.sleep(0))
 
 
-def test_what_is_no_database_is_told(tmp_path: Path) -> None:
-    (tmp_path / "jobs.sqlite3").write_text("not a database, but long enough to be looked at " * 50)
-    with pytest.raises(Internal, match="not a database"):
-        use(tmp_path, lambda store: asyncio.sleep(0))
+@pytest.mark.parametrize("harm", ["no database", "a page of noise", "damage met in the last run"])
+def test_a_damaged_history_is_set_aside_with_its_files_and_a_new_one_begun(tmp_path: Path, harm: str) -> None:
+    history = tmp_path / "jobs.sqlite3"
+    rows = [new_row("text", "m", {"prompt": "x" * 3000}, "c") for _ in range(50)]
+    file = tmp_path / "artifacts" / rows[0]["id"] / "tune.wav"
+
+    async def fill(store: Store) -> None:
+        for row in rows:
+            await store.add(row)
+        file.parent.mkdir(parents=True)
+        file.write_text("a tune")
+
+    use(tmp_path, fill)
+    content = bytearray(history.read_bytes())
+    if harm == "no database":
+        history.write_text("not a database, but long enough to be looked at " * 50)
+    elif harm == "a page of noise":
+        content[8192:12288] = b"\xa5" * 4096
+        history.write_bytes(content)
+    else:
+        (tmp_path / "damaged-history").touch()
+
+    async def look(store: Store) -> None:
+        assert store.set_aside and store.set_aside.parent == tmp_path
+        assert (store.set_aside / history.name).exists()
+        assert (store.set_aside / "artifacts" / file.parent.name / file.name).read_text() == "a tune"
+        assert await store.jobs() == []
+        await store.add(rows[0])
+
+    use(tmp_path, look)
+
+    async def again(store: Store) -> None:
+        assert store.set_aside is None
+        assert [row["id"] for row in await store.jobs()] == [rows[0]["id"]]
+
+    use(tmp_path, again)
+
+
+def test_damage_met_in_use_is_told_and_remembered_for_the_next_start(tmp_path: Path) -> None:
+    async def play(store: Store) -> None:
+        for _ in range(50):
+            await store.add(new_row("text", "m", {"prompt": "x" * 3000}, "c"))
+        await store._do(lambda: store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+        with store.path.open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xa5" * 100_000)
+        with pytest.raises(Internal, match="malformed") as caught:
+            await store._do(lambda: store._db.execute("PRAGMA shrink_memory").fetchall())
+            await store.jobs(limit=1000)
+        assert "Restart the server" in caught.value.remedy
+
+    use(tmp_path, play)
+
+    async def look(store: Store) -> None:
+        assert store.set_aside
+
+    use(tmp_path, look)
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
