@@ -52,6 +52,7 @@ FORMATS: dict[str, tuple[str, str]] = {
     "flac": ("flac", "audio/flac"),
     "midi": ("mid", "audio/midi"),
     "abc": ("abc", "text/vnd.abc"),
+    "svg": ("svg", "image/svg+xml"),
 }
 """Kinds of files by name: the suffix and the media type."""
 

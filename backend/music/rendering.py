@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from backend.music import abc_writer, audio, midi
+from backend.music import abc_writer, audio, midi, sheet
 from backend.music.choices import FORMATS
 from backend.music.score import Score
 
@@ -18,6 +18,11 @@ RenderingStopped = audio.Stopped
 
 _AUDIO = {"wav": "WAV", "flac": "FLAC"}
 _PARTIAL = ".partial"
+
+
+def possible_formats() -> tuple[str, ...]:
+    """The formats that can be written here: all of `FORMATS`, but for the sheet where its library is missing."""
+    return tuple(name for name in FORMATS if name != "svg" or sheet.available())
 
 
 def render(
@@ -31,12 +36,12 @@ def render(
     """Writes `name`.wav, .flac, .mid, .abc, .svg as asked; returns (file name, media type) in the order of `formats`.
 
     With `seconds` the audio lasts exactly that long (the ring-out fades inside it), else the music plus its ring-out.
-    Stopped, it leaves nothing behind. Raises RenderingStopped, OSError, and ValueError for an unknown format or for
-    `seconds` shorter than the music.
+    Stopped, it leaves nothing behind. Raises RenderingStopped, OSError, and ValueError for a format that is not in
+    `possible_formats` or for `seconds` shorter than the music.
     """
-    unknown = set(formats) - set(FORMATS)
+    unknown = set(formats) - set(possible_formats())
     if unknown:
-        raise ValueError(f"no such format: {', '.join(sorted(unknown))}")
+        raise ValueError(f"no such format here: {', '.join(sorted(unknown))}")
     targets = {format_name: folder / f"{name}.{FORMATS[format_name][0]}" for format_name in formats}
     partial = {format_name: target.with_name(target.name + _PARTIAL) for format_name, target in targets.items()}
     try:
@@ -49,6 +54,8 @@ def render(
             partial["midi"].write_bytes(midi.to_bytes(score))
         if "abc" in targets:
             partial["abc"].write_text(abc_writer.to_text(score), encoding="utf-8", newline="\n")
+        if "svg" in targets:
+            partial["svg"].write_text(sheet.to_svg(score), encoding="utf-8", newline="\n")
         for format_name, target in targets.items():
             partial[format_name].replace(target)
     finally:
