@@ -16,6 +16,7 @@ FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 ).split()
+FOREIGN_NAME = "a-foreign-site.example"  # resolved to this machine, as an attacker's name server would
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -23,7 +24,8 @@ NAMES = ("chromium", "chromium-browser", "google-chrome")
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
     path = next((found for name in NAMES if (found := shutil.which(name))), None)
     assert path, "No Chromium found: sudo apt-get install --no-install-recommends chromium"
-    return {**browser_type_launch_args, "executable_path": path, "args": FLAGS}
+    rebound = f"--host-resolver-rules=MAP {FOREIGN_NAME} 127.0.0.1"
+    return {**browser_type_launch_args, "executable_path": path, "args": [*FLAGS, rebound]}
 
 
 @pytest.fixture(scope="session")
