@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from backend import errors
 from backend.engines import engines
 from backend.options import parse_options
+from backend.options.wished import wished
 from backend.requests import GenerateRequest, served_tasks
 from backend.running import refusal_of
 
@@ -33,11 +34,7 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
             f"Leave task out, or choose a model for it; tasks of this version: {', '.join(served_tasks())}.",
         )
     check_engine(asked.engine)
-    if asked.inputs:
-        raise errors.Validation(f"inputs: a {task} job takes no files.", "Leave inputs out.")
-    if asked.prompt is None and asked.messages is None:
-        raise errors.Validation("The request has neither prompt nor messages.", "Send one of the two.")
-    options = parse_options(task, asked.options, manager.settings.text.max_tokens)
+    taken = _taken(task, asked, manager.settings.text.max_tokens)
     catalogue.path_of(entry)
     resolution = manager.resolve(asked.asked_device, task, asked.engine)
     if asked.fallback == "never" and not manager.probes.probing:
@@ -47,8 +44,28 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
         "task": task,
         "model": entry.id,
         "device": asked.asked_device,
-        "options": options,
+        **taken,
     }
+
+
+def _taken(task: str, asked: GenerateRequest, max_tokens: int) -> dict[str, Any]:
+    """What the task makes of prompt, messages, inputs and options. Raises Validation for what it does not take."""
+    if asked.inputs:
+        raise errors.Validation(f"inputs: a {task} job takes no files.", "Leave inputs out.")
+    if task == "music":
+        if asked.messages is not None:
+            raise errors.Validation(
+                "messages: a tune is not made from a conversation.", "Say what it shall be in options, or in prompt."
+            )
+        options, said = wished(asked.prompt, asked.options)
+        return {
+            "options": options,
+            "understood": said.options if said else {},
+            "ignored": said.ignored if said else [],
+        }
+    if asked.prompt is None and asked.messages is None:
+        raise errors.Validation("The request has neither prompt nor messages.", "Send one of the two.")
+    return {"options": parse_options(task, asked.options, max_tokens)}
 
 
 def check_engine(name: str | None) -> None:

@@ -75,6 +75,7 @@ class Ledger:
             rate=rate,
             audio_s=audio_s,
             phases=done.get("phases", {}),
+            chosen=done.get("chosen", {}),
             times=Times(first_token_s=first_s, run_s=run_s),
         )
 

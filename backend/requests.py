@@ -30,9 +30,9 @@ class GenerateRequest(Strict):
     backend: Name | None = Field(None, description="Another name for device")
     fallback: Fallback = Field("cpu", description="Where to run if the device cannot")
     engine: Name | None = None
-    prompt: NonEmpty | None = Field(None, description="One message of a user; or use messages")
+    prompt: NonEmpty | None = Field(None, description="One message of a user; or use messages. For music: its wishes")
     messages: Annotated[list[Message], Field(min_length=1)] | None = None
-    inputs: dict[str, str] | None = Field(None, description="Files by name; no text model takes any")
+    inputs: dict[str, str] | None = Field(None, description="Files by name; no model of this version takes any")
     options: dict[str, Any] = Field(default_factory=dict, description="See the model's options_schema")
     stream: bool = Field(False, description="Answer with the job's events as they come")
 

@@ -18,6 +18,7 @@ from backend.engines import RunRequest, engines
 from backend.errors import TouchstoneError
 from backend.jobs import LiveJob
 from backend.lanes import Lane
+from backend.music.wishes import Understood
 from backend.pool import Pool
 from backend.probes import Probes
 from backend.quarantine import DEATHS, Quarantine
@@ -264,6 +265,7 @@ def _request_of(job: LiveJob) -> RunRequest | None:
         options=options,
         seed=secrets.randbelow(2**32 - 1) if chosen is None else chosen,
         reuse_cache=chosen is None,  # with a seed the caller wants the same text again
+        preface=Understood(job.request.get("understood", {}), job.request.get("ignored", [])).sentence(),
     )
 
 

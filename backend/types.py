@@ -248,6 +248,7 @@ class Receipt:
     rate: Rate | None = None
     audio_s: float | None = None  # of all variations together
     phases: dict[str, float] = field(default_factory=dict)  # seconds of the run, by the name of its phase
+    chosen: dict[str, Any] = field(default_factory=dict)  # what a tune was made from, also where the request left it open
     worker_pid: int | None = None
 
 

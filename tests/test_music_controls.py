@@ -216,6 +216,7 @@ def test_an_opening_phrase_fixes_metre_and_key(abc: str, asked: dict[str, Any], 
         ("K:G\n", {}, "no note"),
         ("T:x\nK:H\nG2 B|", {}, "line 2"),
         ("K:C\n" + "C D E F|" * 12, {"bars": 4}, "longer than the 4 bars"),
+        ("K:C\nC, c'' C2|", {"instrument": "whistle"}, "whistle reaches the phrase in no octave"),
     ],
 )
 def test_a_phrase_that_cannot_begin_the_tune_is_refused(abc: str, asked: dict[str, Any], told: str) -> None:

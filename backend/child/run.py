@@ -123,7 +123,7 @@ class _Program:
             elif event == "artifact":
                 tokens.flush()
                 self._channel.send({"op": event, "job": job, **data, "bytes": box.hand_over(data["name"])})
-            else:
+            elif event != "poll":
                 self._channel.send({"op": event, "job": job, **data})
             return job in self._cancelled
 
@@ -142,6 +142,7 @@ class _Program:
                 "chat_template": result.chat_template if result else None,
                 "audio_s": result.audio_s if result else None,
                 "phases": result.phases if result else {},
+                "chosen": result.chosen if result else {},
                 "run_s": time.perf_counter() - start,
                 "first_token_s": first_token_s,
                 "memory": {

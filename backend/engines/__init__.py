@@ -55,6 +55,7 @@ class RunRequest:
     seed: int
     reuse_cache: bool
     folder: str = ""
+    preface: str = ""  # text that the output begins with
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class RunResult:
     chat_template: Literal["model", "default"] | None = None
     audio_s: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
+    chosen: dict[str, Any] = field(default_factory=dict)  # what the request left open, and all that it did not
 
 
 # Called with an event's name and data; True means: stop now.
@@ -82,7 +84,7 @@ class Session(Protocol):
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Generates, emitting `progress {phase, done, total, unit}`, `token {text, count}` and `artifact`.
 
-        A token whose count is 0 is text that the model did not generate.
+        A token whose count is 0 is text that the model did not generate. `poll {}` only asks whether to stop.
         """
         ...
 

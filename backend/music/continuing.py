@@ -15,6 +15,7 @@ from backend.music.abc_fields import AbcError
 from backend.music.length import parsed, written
 from backend.music.opening import opening_tokens, read_opening
 from backend.music.plan import FORMS, Opening, Plan
+from backend.music.reach import reaching
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,14 @@ def continued(options: Mapping[str, Any]) -> Continued | None:
     return Continued(phrase.opening, fixed, phrase.left_out)
 
 
-def check_fit(plan: Plan) -> None:
-    """Refuses an opening that the tune cannot begin with. Raises Validation."""
+def check_fit(plan: Plan, instrument: str) -> None:
+    """Refuses an opening that the tune cannot begin with, or the instrument not play. Raises Validation."""
     if plan.opening is None:
         return
+    possible = reaching(note.pitch for note in plan.opening.notes)
+    if instrument not in possible:
+        others = f"Instruments that do: {', '.join(possible)}." if possible else "Keep the phrase within two octaves."
+        raise _refused(f"the instrument {instrument} reaches the phrase in no octave", others)
     try:
         opening_tokens(plan)
     except ValueError as error:

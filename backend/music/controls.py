@@ -70,10 +70,15 @@ def complete(options: Mapping[str, Any], seed: int) -> Chosen:
         tempo_bpm=tempo_bpm,
         follows=options["seconds"] is not None and options["tempo_bpm"] is None,
         seconds=options["seconds"],
-        instrument=default_instrument(form) if options["instrument"] == ANY else options["instrument"],
+        instrument=_instrument(options, form),
         backing="full" if options["backing"] == ANY else options["backing"],
         left_out=phrase.left_out if phrase else (),
     )
+
+
+def _instrument(options: Mapping[str, Any], form: str) -> str:
+    named: str = options["instrument"]
+    return default_instrument(form) if named == ANY else named
 
 
 def seeds_of(seed: int, variations: int) -> list[int]:
@@ -100,7 +105,7 @@ def _planned(
         top_p=options["top_p"],
         opening=opening,
     )
-    check_fit(plan)
+    check_fit(plan, _instrument(options, form))
     return plan, tempo_bpm
 
 

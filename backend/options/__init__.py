@@ -14,7 +14,7 @@ from backend.strict import Strict, explained
 OPTIONS: dict[str, type[Strict]] = {"text": TextOptions, "music": MusicOptions}
 
 
-def parse_options(task: str, options: Mapping[str, Any], default_max_tokens: int) -> dict[str, Any]:
+def parse_options(task: str, options: Mapping[str, Any], default_max_tokens: int = 256) -> dict[str, Any]:
     """The options of a task with all defaults filled in. Raises Validation."""
     kind = OPTIONS[task]
     own = {"max_tokens": default_max_tokens} if "max_tokens" in kind.model_fields else {}

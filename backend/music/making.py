@@ -1,0 +1,207 @@
+"""One music job on a loaded model: completes the controls, composes, arranges, renders. The same for every engine."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from backend.music import tokens
+from backend.music.audio import length_frames
+from backend.music.backing import arrange
+from backend.music.choices import FORMATS
+from backend.music.controls import Chosen, complete, seeds_of
+from backend.music.decoder import Decoder, Floats, Ints
+from backend.music.length import written
+from backend.music.originality import CopyGuard
+from backend.music.reach import within_reach
+from backend.music.rendering import RenderingStopped, render
+from backend.music.sampler import RATE
+from backend.music.sampling import Stopped, compose
+from backend.music.score import Melody, Score
+
+# Called with an event's name and data; True means: stop now.
+Emit = Callable[[str, dict[str, Any]], bool]
+HEARD = ("wav", "flac")
+WRITTEN = tuple(name for name in FORMATS if name not in HEARD)
+REPORT_S = 0.05
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a job asks of the model. Files are made in `folder`; the text of the output begins with `preface`."""
+
+    options: Mapping[str, Any]
+    seed: int
+    folder: Path
+    preface: str = ""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What came of it; `complete` is False where `emit` said stop. `phases` are seconds."""
+
+    counts: dict[str, int]
+    complete: bool
+    audio_s: float | None
+    phases: dict[str, float]
+    chosen: dict[str, Any]
+
+
+def make(decoder: Decoder, guard: CopyGuard | None, order: Order, emit: Emit) -> Made:
+    """Makes the tunes and their files, emitting as engines do; a stop is heard at each token and block of audio."""
+    return _Job(_Counting(decoder), guard, order, emit).run()
+
+
+class _Counting:
+    """A decoder that counts the tokens it was given, padding left out."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self.tokens = 0
+
+    def start(self, batch: int, tokens: int) -> None:
+        self._decoder.start(batch, tokens)
+
+    def step(self, ids: Ints, sides: Ints) -> Floats:
+        self.tokens += int((ids != tokens.PAD).sum())
+        return self._decoder.step(ids, sides)
+
+
+@dataclass
+class _Job:
+    decoder: _Counting
+    guard: CopyGuard | None
+    order: Order
+    emit: Emit
+    phases: dict[str, float] = field(default_factory=dict)
+    audio_s: float = 0.0
+    told_at: float = 0.0
+
+    def run(self) -> Made:
+        order = self.order
+        chosen = complete(order.options, order.seed)
+        seeds = seeds_of(order.seed, order.options["variations"])
+        self.emit("token", {"text": described(chosen, seeds, order.preface), "count": 0})
+        melodies: list[Melody] = []
+        whole = False
+        with contextlib.suppress(Stopped, RenderingStopped):
+            with self._phase("composing"):
+                melodies = self._compose(chosen, seeds)
+            with self._phase("rendering"):
+                self._render(chosen, seeds, melodies)
+            whole = True
+        counts = {
+            "tokens": self.decoder.tokens,
+            "notes": sum(len(melody.notes) for melody in melodies),
+            "bars": sum(melody.bars for melody in melodies),
+            "variations": len(seeds),
+        }
+        return Made(counts, whole, round(self.audio_s, 6) or None, self.phases, told(chosen, seeds))
+
+    def _compose(self, chosen: Chosen, seeds: list[int]) -> list[Melody]:
+        self._progress("composing", 0, chosen.plan.bars * len(seeds), "bars")
+        return compose(
+            self.decoder,
+            chosen.plan,
+            seeds,
+            on_bar=lambda done, total: self._progress("composing", done, total, "bars"),
+            stop=lambda: self.emit("poll", {}),
+            guard=self.guard,
+        )
+
+    def _render(self, chosen: Chosen, seeds: list[int], melodies: list[Melody]) -> None:
+        """What is written comes first for all, since it takes no time."""
+        scores = [scored(chosen, melody, seed) for melody, seed in zip(melodies, seeds, strict=True)]
+        names = ["tune"] if len(scores) == 1 else [f"tune-{number}" for number in range(1, len(scores) + 1)]
+        lengths_s = [length_frames(score, chosen.seconds) / RATE for score in scores]
+        total_s = sum(lengths_s)
+        self._progress("rendering", 0, round(total_s, 2), "seconds")
+        for score, name in zip(scores, names, strict=True):
+            self._write(score, name, WRITTEN, chosen.seconds, lambda done, total: self.emit("poll", {}))
+        for score, name, length_s in zip(scores, names, lengths_s, strict=True):
+            before_s = self.audio_s
+
+            def on_block(done: int, total: int, before_s: float = before_s, length_s: float = length_s) -> bool:
+                heard_s = min(total_s, before_s + length_s * done / total)
+                return self._progress("rendering", round(heard_s, 2), round(total_s, 2), "seconds")
+
+            self._write(score, name, HEARD, chosen.seconds, on_block)
+            self.audio_s += length_s
+
+    def _write(
+        self,
+        score: Score,
+        name: str,
+        formats: tuple[str, ...],
+        seconds: float | None,
+        on_progress: Callable[[int, int], bool],
+    ) -> None:
+        for file, media_type in render(score, self.order.folder, formats, seconds, on_progress, name):
+            self.emit("artifact", {"name": file, "media_type": media_type})
+
+    def _progress(self, phase: str, done: float, total: float, unit: str) -> bool:
+        """Tells how far, a few times a second; whether to stop."""
+        now = time.perf_counter()
+        if 0 < done < total and now - self.told_at < REPORT_S:
+            return self.emit("poll", {})
+        self.told_at = now
+        return self.emit("progress", {"phase": phase, "done": done, "total": total, "unit": unit})
+
+    @contextlib.contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        """Notes how long a phase took, also one that was left early."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phases[name] = time.perf_counter() - began
+
+
+def described(chosen: Chosen, seeds: list[int], preface: str = "") -> str:
+    """What is going to be made, in sentences for people."""
+    plan, facts = chosen.plan, told(chosen, seeds)
+    lasting = f", {chosen.seconds:g} seconds" if chosen.seconds else ""
+    bars = f"{plan.bars} bar{'s' if plan.bars > 1 else ''}{lasting}"
+    tempo = f"about {chosen.tempo_bpm:.0f}" if chosen.follows else f"{chosen.tempo_bpm:g}"
+    what = f"{_titled(plan.form)} in {plan.tonic} {plan.mode}, {facts['meter']}, {bars} at {tempo} beats a minute"
+    played = f"{chosen.instrument}, {_BACKINGS[chosen.backing]}"
+    seeded = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} variations from seed {seeds[0]} on"
+    left_out = "".join(f" Of the phrase, {sentence}." for sentence in chosen.left_out)
+    return f"{preface + ' ' if preface else ''}{what}; {played}; {seeded}.{left_out}"
+
+
+_BACKINGS = {"none": "alone", "chords": "with chords", "bass": "with a bass", "full": "with chords and bass"}
+
+
+def told(chosen: Chosen, seeds: list[int]) -> dict[str, Any]:
+    """What was chosen, as receipts show it, under the names of the options."""
+    plan = chosen.plan
+    return {
+        "form": plan.form,
+        "meter": written(plan.meter),
+        "key": plan.tonic,
+        "mode": plan.mode,
+        "bars": plan.bars,
+        "seconds": chosen.seconds,
+        "tempo_bpm": chosen.tempo_bpm,
+        "instrument": chosen.instrument,
+        "backing": chosen.backing,
+        "seeds": seeds,
+    }
+
+
+def scored(chosen: Chosen, melody: Melody, seed: int) -> Score:
+    """Where the tempo follows the seconds, it fills them together with the tune's own pickup."""
+    title = f"{_titled(melody.form)} in {melody.tonic} {melody.mode}"
+    score = arrange(within_reach(melody, chosen.instrument), chosen.instrument, chosen.backing, chosen.tempo_bpm, title)
+    tempo_bpm = score.tempo_bpm * score.seconds / chosen.seconds if chosen.follows and chosen.seconds else None
+    credits = {"Seed": str(seed)}
+    return replace(score, tempo_bpm=tempo_bpm or score.tempo_bpm, credits=credits)
+
+
+def _titled(form: str) -> str:
+    return form[0].upper() + form[1:]

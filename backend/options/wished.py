@@ -1,0 +1,19 @@
+"""The options of music from both: what the caller set, and what the words of the prompt say where that is left open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from backend.music.controls import check
+from backend.music.wishes import Understood, read
+from backend.options import parse_options
+
+
+def wished(prompt: str | None, options: Mapping[str, Any]) -> tuple[dict[str, Any], Understood | None]:
+    """All options, and what was made of the words, if there were any. Raises Validation."""
+    given = parse_options("music", options)
+    said = read(prompt, given) if prompt else None
+    whole = parse_options("music", {**given, **(said.options if said else {})})
+    check(whole)
+    return whole, said
