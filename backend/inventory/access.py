@@ -6,6 +6,7 @@ from pathlib import Path
 
 from backend.inventory.container import container
 from backend.inventory.host import Host
+from backend.inventory.wsl import wsl
 
 _RENDER = "render"  # what udev's rules give render and accelerator nodes to
 
@@ -42,4 +43,5 @@ def _remedy(host: Host, name: str, group: str | None) -> str:
             f"Give the node to the group {_RENDER}: `sudo chgrp {_RENDER} {name} && sudo chmod g+rw {name}` (a udev "
             f"rule keeps it so), then `sudo usermod -aG {_RENDER} $USER`, log out and in again."
         )
-    return f"`sudo usermod -aG {group} $USER`, then log out and in again (under WSL: `wsl --shutdown`)."
+    again = "`wsl --shutdown` on Windows and open WSL again" if wsl(host) else "log out and in again"
+    return f"`sudo usermod -aG {group} $USER`, then {again}."

@@ -98,7 +98,7 @@ def is_npu(vendor: str, device: str, device_class: int) -> bool:
     name = chip_name(vendor, device) or ""
     if (ending := _NPUS.get(vendor)) and name.endswith(ending):
         return True
-    return device_class >> 8 == 0x12 and vendor not in (AMD, NVIDIA) and not _intel_card(name)
+    return device_class >> 16 == 0x12 and vendor not in (AMD, NVIDIA) and not _intel_card(name)
 
 
 def kind_of(

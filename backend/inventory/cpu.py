@@ -58,12 +58,13 @@ def linux_cpu(host: Host) -> Hardware:
         if colon:
             facts.setdefault(key, value)
     vendor = _MAKERS.get(facts.get("vendor_id") or facts.get("CPU implementer", ""))
-    model = facts.get("model name") or host.read("sys/firmware/devicetree/base/model") or facts.get("Model")
-    flags = set((facts.get("flags") or facts.get("Features", "")).split())
-    name = model or " ".join(filter(None, (vendor, "processor")))
-    return processor(
-        host, name, vendor, _cores(host), count or None, [_INSTRUCTIONS[f] for f in _INSTRUCTIONS if f in flags]
+    board = host.read("sys/firmware/devicetree/base/model") or facts.get("Model")
+    model = facts.get("model name") or " ".join(
+        filter(None, (vendor and f"{vendor} processor", board and f"({board})"))
     )
+    flags = set((facts.get("flags") or facts.get("Features", "")).split())
+    instructions = [name for flag, name in _INSTRUCTIONS.items() if flag in flags]
+    return processor(host, model, vendor, _cores(host), count or None, instructions)
 
 
 def processor(

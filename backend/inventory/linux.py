@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from backend.inventory import amd, nvidia
-from backend.inventory.chips import NVIDIA, amd_target, kind_of, played_by
+from backend.inventory.chips import NVIDIA, amd_target, cannot_compute, kind_of, played_by
 from backend.inventory.host import Host
 from backend.inventory.ids import pci_id_of
 from backend.inventory.names import product_name, vendor_name
@@ -29,14 +29,15 @@ def cards_of(host: Host, told: nvidia.Driver) -> list[Hardware]:
 
 def _hardware(host: Host, id_: str, card: Card, node: amd.Node | None, told: nvidia.Told) -> Hardware:
     target = node.target if node and node.target else amd_target(card.vendor, card.device)
+    kind = _kind(card, target if node else None)
     reason, remedy = obstacle(host, card, told.minor) or (None, None)
     name = told.name or product_name(card.vendor, card.device, card.revision)
     return Hardware(
         id=id_,
-        name=name or f"{vendor_name(card.vendor) or 'Unknown'} {card.vendor}:{card.device}",
+        name=name or f"{vendor_name(card.vendor) or 'Display adapter'} {card.vendor}:{card.device}",
         vendor=vendor_name(card.vendor),
-        kind=_kind(card, target if node else None),
-        memory_bytes=told.memory_bytes or card.memory_bytes or (node.memory_bytes if node else None),
+        kind=kind,
+        memory_bytes=told.memory_bytes or card.memory_bytes or (node.memory_bytes if node and kind == "gpu" else None),
         memory_shared_bytes=card.memory_shared_bytes,
         driver=_driver(host, card, told),
         reason=reason,
@@ -57,7 +58,7 @@ def _silent(item: Hardware, trouble: str | None) -> Hardware:
 
 
 def _kind(card: Card, target: str | None) -> DeviceKind:
-    if played_by(card.vendor, card.device):
+    if played_by(card.vendor, card.device) or cannot_compute(card.vendor):
         return "emulated"
     if card.is_npu:
         return "npu"

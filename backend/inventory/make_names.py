@@ -26,7 +26,7 @@ _TELLING = re.compile(
     re.IGNORECASE,
 )
 _OTHER = re.compile(
-    r"audio|usb|bridge|\bi2c\b|smbus|\bide\b|sata|raid|ethernet|network|host controller|memory control|pci express|"
+    r"audio|usb|\bbridge|\bi2c\b|smbus|\bide\b|sata|raid|ethernet|network|host controller|memory control|pci express|"
     r"\bucsi\b|bluetooth|wireless|root port|switch|lpc|thermal|management engine|gaussian|\bgna\b|southbridge|modem|"
     r"cryptographic|nvme|serial|storage|firewire|cardbus|\bdma\b|dummy|hda\b|ac'97|nic\b|quickassist|qat\b|streaming "
     r"accelerator|analytics accelerator|\bioat\b|tuner|tv wonder|theater|controller hub",
@@ -34,7 +34,7 @@ _OTHER = re.compile(
 )
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], target: Path = TARGET) -> int:
     """Reads the two lists and writes the extract."""
     pci = Path(arguments[0]).read_text(encoding="utf-8")
     amd = Path(arguments[1]).read_text(encoding="utf-8")
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         f"# Made by make_names.py from pci.ids {release} and libdrm's amdgpu.ids; licences in {NOTICE.name}.",
         "# VENDOR name; then a tab, DEVICE name; for AMD's products a tab, DEVICE:REVISION name.",
     ]
-    TARGET.write_text("\n".join([*head, *lines, "1002", *products]) + "\n", encoding="utf-8")
+    target.write_text("\n".join([*head, *lines, "1002", *products]) + "\n", encoding="utf-8")
     return 0
 
 

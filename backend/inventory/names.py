@@ -42,7 +42,7 @@ def product_name(vendor: str, device: str, revision: str | None) -> str | None:
     if not exact and (sold_as := _BRACKETS.search(name)):
         name = sold_as[1]
     maker = vendor_name(vendor)
-    return name if not maker or name.lower().startswith(maker.lower()) else f"{maker} {name}"
+    return name if not maker or name.lower().startswith(maker.split()[0].lower()) else f"{maker} {name}"
 
 
 @cache

@@ -14,7 +14,14 @@ from backend.inventory.ids import pci_id_of
 MODULE = "nvidia"
 PROC = "proc/driver/nvidia"
 QUERY = ("pci.bus_id", "uuid", "name", "memory.total", "driver_version", "compute_cap")
-_PLACES = ("usr/lib/wsl/lib/nvidia-smi", "usr/bin/nvidia-smi", "usr/local/bin/nvidia-smi", "opt/bin/nvidia-smi")
+_PLACES = (
+    "usr/lib/wsl/lib/nvidia-smi",
+    "usr/bin/nvidia-smi",
+    "usr/local/bin/nvidia-smi",
+    "usr/local/nvidia/bin/nvidia-smi",
+    "opt/bin/nvidia-smi",
+    "run/current-system/sw/bin/nvidia-smi",
+)
 _VERSION = re.compile(r"\b(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
 
 

@@ -63,9 +63,8 @@ def _by_ids(value: str, cards: list[Hardware]) -> set[str] | None:
 
 
 def _container_list(value: str, cards: list[Hardware]) -> set[str] | None:
-    if value in ("all", ""):
-        return {card.id for card in cards}
-    return set() if value in ("none", "void") else _by_list(value, cards)
+    """Numbers here count the machine's cards, of which a container sees its own alone: they tell it nothing."""
+    return set() if value in ("none", "void") else {card.id for card in cards}
 
 
 VARIABLES = (

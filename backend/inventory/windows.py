@@ -19,6 +19,7 @@ from backend.types import DeviceKind, Hardware
 _LUID_KEY = "60b193cb-5276-4d0f-96fc-f173abad3ec6"
 _PCI = re.compile(r"PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})(?:.*&REV_([0-9A-F]{2}))?", re.IGNORECASE)
 _CHIP_CLASS = re.compile(r"CC_(03|12)", re.IGNORECASE)
+_GENERIC = ("NPU Compute Accelerator Device",)  # names that drivers give to whole families
 _BASIC = ("basicdisplay", "basicrender")  # Windows' own drivers, by their service
 # By the beginning of the instance's name.
 _PLAYED = {
@@ -89,8 +90,12 @@ def windows_cpu(host: Host, windows: Windows) -> Hardware:
 def adapters(windows: Windows, told: dict[str, Told]) -> list[Hardware]:
     """The display adapters and neural processors, with what NVIDIA's tool told of its own."""
     by_luid = {_int(row.get("AdapterLuid")): row for row in windows.rows("directx")}
-    found = [_adapter(row, by_luid) for row in windows.rows("devices")]
-    return [_completed(item, told.get(item.id, Told())) for item in found if item]
+    found: dict[str, Hardware] = {}
+    for item in filter(None, (_adapter(row, by_luid) for row in windows.rows("devices"))):
+        others = sum(id_.partition("#")[0] == item.id for id_ in found)
+        id_ = f"{item.id}#{others + 1}" if others else item.id
+        found[id_] = _completed(replace(item, id=id_), told.get(id_, Told()))
+    return list(found.values())
 
 
 def _completed(item: Hardware, told: Told) -> Hardware:
@@ -113,14 +118,14 @@ def _adapter(row: dict[str, Any], by_luid: dict[int | None, dict[str, Any]]) -> 
     luid = _int(next((value for key, value in properties.items() if _LUID_KEY in key.lower()), None))
     memory = by_luid.get(luid, {}) if luid else {}
     bus, address = (_int(properties.get(f"DEVPKEY_Device_{key}")) for key in ("BusNumber", "Address"))
-    id_ = _id(bus, address, luid, instance) if chip else luid_id(luid) if luid else f"platform:{instance.lower()}"
     reason, remedy = _obstacle(row, instance, vendor, device)
     basic = str(row.get("service") or "").lower() in _BASIC
     known = product_name(vendor, device, revision or None)
+    tells_nothing = basic or not name or name in _GENERIC or row.get("error") == 28
     version = properties.get("DEVPKEY_Device_DriverVersion")
     return Hardware(
-        id=id_,
-        name=(known or name if basic or not name or row.get("error") == 28 else name) or "Display adapter",
+        id=_pci(bus, address) if chip and bus is not None and address is not None else _other_id(luid, instance),
+        name=(known or name if tells_nothing else name) or "Display adapter",
         vendor=vendor_name(vendor) or maker_of(f"{row.get('maker')} {name}"),
         kind=_kind(row, instance, vendor, device, bus),
         memory_bytes=_int(memory.get("DedicatedVideoMemory")) or _int(row.get("memory")),
@@ -142,10 +147,14 @@ def _is_chip(row: dict[str, Any], instance: str) -> bool:
     return instance.upper().startswith("PCI\\") and any(_CHIP_CLASS.search(str(name)) for name in names)
 
 
-def _id(bus: int | None, address: int | None, luid: int | None, instance: str) -> str:
-    if bus is not None and address is not None and bus < 256:
-        return pci_id(0, bus, address >> 16 & 0x1F, address & 7)
-    return luid_id(luid) if luid else f"platform:{instance.lower()}"
+def _pci(bus: int, address: int) -> str:
+    """The address holds device and function in 16 bits each."""
+    return pci_id(bus >> 8, bus & 0xFF, address >> 16 & 0x1F, address & 7)
+
+
+def _other_id(luid: int | None, instance: str) -> str:
+    """Where there is no address: what Windows calls the adapter, without the part that may be a serial number."""
+    return luid_id(luid) if luid else "platform:" + "\\".join(instance.lower().split("\\")[:2])
 
 
 def _kind(row: dict[str, Any], instance: str, vendor: str, device: str, bus: int | None) -> DeviceKind:

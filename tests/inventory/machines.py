@@ -1,0 +1,101 @@
+"""Machines as samples: files, links and commands' answers in one YAML file each, laid out as a Host.
+
+`windows` is the answer to `windows_query` before PowerShell writes it as JSON. `pci` is short for what sysfs has of a
+card: `ADDRESS CLASS VENDOR:DEVICE REVISION [KEY=VALUE …]`, where the keys are driver, render, accel, and names of files
+below the device. Every sample says at its top where its values come from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from backend.inventory import hardware
+from backend.inventory.host import Answer, Host
+from backend.types import Hardware
+
+SAMPLES = Path(__file__).parents[1] / "samples" / "inventory"
+NAMES = sorted(path.stem for path in SAMPLES.glob("*.yaml"))
+MEMORY = 16 << 30
+
+
+def sample(name: str) -> dict[str, Any]:
+    """One machine's file."""
+    loaded: dict[str, Any] = yaml.safe_load((SAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def host(machine: dict[str, Any], root: Path) -> Host:
+    """The machine, with its files below `root`."""
+    for line in machine.get("pci", []):
+        _card(root, line.split())
+    for name, text in machine.get("files", {}).items():
+        _file(root / name, text)
+    for name, target in machine.get("links", {}).items():
+        _link(root / name, target)
+    groups: dict[str, str] = machine.get("groups", {})
+    refused = {root / name for name in machine.get("refused", [])}
+    commands: dict[str, str] = dict(machine.get("commands", {}))
+    if "windows" in machine:
+        commands["powershell"] = json.dumps(machine["windows"])
+
+    def run(command: Sequence[str], limit_s: float) -> Answer:
+        name = command[0].replace("\\", "/").rpartition("/")[2].removesuffix(".exe")
+        if "load_libcuda.py" in command[-1]:
+            name = "load_libcuda"
+        known = commands.get(name)
+        return Answer(known) if known is not None else Answer(trouble=f"{command[0]} cannot be run (not found)")
+
+    return Host(
+        root=root,
+        platform=machine.get("platform", "linux"),
+        environment=machine.get("environment", {}),
+        run=run,
+        may_use=lambda path: path not in refused,
+        group_of=lambda path: groups.get(path.relative_to(root).as_posix()),
+        memory_bytes=lambda: MEMORY,
+        usable_threads=lambda: machine.get("usable_threads", 64),
+    )
+
+
+def steps(machine: dict[str, Any], root: Path) -> list[list[Hardware]]:
+    """What the inventory finds there, step by step."""
+    return list(hardware(host(machine, root)))
+
+
+def found(machine: dict[str, Any], root: Path) -> dict[str, Hardware]:
+    """The fullest list, by id."""
+    return {item.id: item for item in steps(machine, root)[-1]}
+
+
+def _card(root: Path, words: list[str]) -> None:
+    address, device_class, ids, revision, *rest = words
+    path = root / "sys/bus/pci/devices" / address
+    vendor, device = ids.split(":")
+    for name, value in (("class", device_class), ("vendor", vendor), ("device", device), ("revision", revision)):
+        _file(path / name, f"0x{value}\n")
+    for key, value in (word.split("=") for word in rest):
+        if key == "driver":
+            _link(path / "driver", f"../../../../bus/pci/drivers/{value}")
+        elif key == "physfn":
+            _link(path / "physfn", f"../{value}")
+        elif key in ("render", "accel"):
+            folder = {"render": "drm", "accel": "accel"}[key]
+            (path / folder / value).mkdir(parents=True)
+            _file(root / "dev" / {"render": "dri", "accel": "accel"}[key] / value, "")
+        else:
+            _file(path / key, f"{value}\n")
+
+
+def _file(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def _link(path: Path, target: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
