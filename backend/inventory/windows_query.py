@@ -28,10 +28,10 @@ _STATEMENTS = (
     "memory = $k.'HardwareInformation.qwMemorySize' } })",
     "$directx = @(Get-ChildItem 'HKLM:\\SOFTWARE\\Microsoft\\DirectX' | "
     "ForEach-Object { Get-ItemProperty $_.PSPath } | Where-Object { $null -ne $_.AdapterLuid } | "
-    "Select-Object Description, VendorId, DeviceId, AdapterLuid, DedicatedVideoMemory, SharedSystemMemory)",
-    "$cpu = Get-CimInstance Win32_Processor | Select-Object -First 1 Name, Manufacturer, NumberOfCores, "
-    "NumberOfLogicalProcessors",
-    "$os = Get-CimInstance Win32_OperatingSystem | Select-Object Caption, Version",
+    "Select-Object 'Description', 'AdapterLuid', 'DedicatedVideoMemory', 'SharedSystemMemory')",
+    "$cpu = Get-CimInstance Win32_Processor | "
+    "Select-Object -First 1 'Name', 'Manufacturer', 'NumberOfCores', 'NumberOfLogicalProcessors'",
+    "$os = Get-CimInstance Win32_OperatingSystem | Select-Object 'Caption', 'Version'",
     "$vc = Get-ChildItem 'HKLM:\\SOFTWARE\\Microsoft\\VisualStudio\\14.0\\VC\\Runtimes' | ForEach-Object { "
     "(Get-ItemProperty $_.PSPath).Version } | Select-Object -First 1",
     "$fs = Get-ItemProperty 'HKLM:\\SYSTEM\\CurrentControlSet\\Control\\FileSystem'",
