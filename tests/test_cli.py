@@ -140,15 +140,7 @@ def test_doctor_says_that_only_the_cpu_works_and_names_nobody(data_dir: Path, tm
     assert "ada" not in ended.stdout
     assert "~/models" in ended.stdout
     assert "cpu: ready" in ended.stdout and MODEL in ended.stdout and "MatMul" in ended.stdout
-
-
-def test_doctor_as_json_has_the_same(server: Server) -> None:
-    ended = run("doctor", "--json", data_dir=server.data_dir)
-    assert ended.returncode == 3
-    report = json.loads(ended.stdout)
-    assert [device["id"] for device in report["devices"]] == ["cpu"]
-    assert report["models"][0]["id"] == MODEL and report["models"][0]["state"] == "ready"
-    assert str(Path.home()) not in ended.stdout or Path.home() == Path("/")
+    assert ended.stdout.splitlines()[-1] == "Verdict: Only the CPU works."
 
 
 # Generate

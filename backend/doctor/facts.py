@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from backend.inventory.checks import Check
 from backend.types import Device, Hardware, Model
 
 PortState = Literal["free", "ours", "taken", "forbidden"]
@@ -109,6 +110,11 @@ class Platform:
     distribution: tuple[str, ...] = ()  # ID and ID_LIKE of os-release
     wsl: int | None = None
     container: str | None = None
+    name: str = ""  # "Debian GNU/Linux 12 (bookworm)"
+    machine: str = ""  # "x86_64"
+    libc: str | None = None  # "glibc 2.36"
+    groups: tuple[str, ...] = ()  # that this session has
+    joined: tuple[str, ...] = ()  # that the user is in by the system's own lists
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,7 @@ class Facts:
     """All of it."""
 
     platform: Platform
+    checks: list[Check] = field(default_factory=list)
     hardware: list[Hardware] = field(default_factory=list)
     devices: list[Device] = field(default_factory=list)
     runtimes: list[RuntimeFacts] = field(default_factory=list)

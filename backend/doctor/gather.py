@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import platform
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from backend.catalogue import Catalogue
+from backend.children import spawn
 from backend.client import probed, remote
 from backend.doctor.facts import Facts, Platform, PortState, ServerFacts
 from backend.doctor.places import storage_facts
 from backend.doctor.runtimes import runtime_facts
 from backend.errors import Configuration, TouchstoneError
+from backend.hardware import take_system
+from backend.inventory.checks import System
 from backend.libraries import distribution_words
 from backend.serving import bind, free_port
 from backend.settings import Settings
@@ -46,14 +50,17 @@ async def gather(settings: Settings, pythons: Mapping[str, str]) -> tuple[Facts,
     Takes as long as the slowest probe, or as the server's own. Raises nothing: what cannot be had is told as such.
     """
     asked = asyncio.create_task(_devices(settings))
-    runtimes, storage, system = await asyncio.gather(
-        runtime_facts(pythons), asyncio.to_thread(storage_facts, settings.data_dir), asyncio.to_thread(_platform)
+    system, runtimes, storage = await asyncio.gather(
+        take_system(spawn, settings.supervision.probe_s),
+        runtime_facts(pythons),
+        asyncio.to_thread(storage_facts, settings.data_dir),
     )
     answer, url, trouble = await asked
     nothing: tuple[list[Model], list[tuple[str, str, str]]] = ([], [])
     models, notices = _had(lambda: _models(settings), nothing)
     facts = Facts(
-        platform=system,
+        platform=_platform(system),
+        checks=system.checks if system else [],
         hardware=answer.hardware,
         devices=answer.devices,
         runtimes=runtimes,
@@ -110,8 +117,31 @@ def _models(settings: Settings) -> tuple[list[Model], list[tuple[str, str, str]]
     return catalogue.models(), catalogue.notices()
 
 
-def _platform() -> Platform:
-    return Platform(sys.platform, platform.release(), distribution_words())
+def _platform(system: System | None) -> Platform:
+    known = Platform(sys.platform, platform.release(), distribution_words(), name=platform.platform())
+    if system is None:
+        return replace(known, machine=platform.machine(), joined=_had(_joined, ()))
+    return replace(
+        known,
+        wsl=system.wsl,
+        container=system.container,
+        name=system.name,
+        machine=system.machine,
+        libc=system.libc,
+        groups=tuple(system.groups),
+        joined=_had(_joined, ()),
+    )
+
+
+def _joined() -> tuple[str, ...]:
+    """The groups that the system's lists give this user: a new one counts from the next session on."""
+    if sys.platform == "win32":
+        return ()
+    import grp
+    import pwd
+
+    user = pwd.getpwuid(os.getuid())
+    return tuple(grp.getgrgid(number).gr_name for number in os.getgrouplist(user.pw_name, user.pw_gid))
 
 
 def _had(fact: Callable[[], Fact], otherwise: Fact) -> Fact:

@@ -12,7 +12,7 @@ Document = dict[str, Any]
 
 def page(document: Document) -> str:
     """The page; its last line is the verdict."""
-    sections = (_head, _findings, _devices, _hardware, _runtimes, _models, _to_do)
+    sections = (_head, _findings, _devices, _hardware, _checks, _runtimes, _models, _to_do)
     lines = [line for section in sections for line in section(document)]
     lines += ["", f"Verdict: {document['verdict']['sentence']}"]
     return "\n".join(escaped(line) for line in lines)
@@ -24,6 +24,8 @@ def _head(document: Document) -> Iterator[str]:
     container = f", in a container ({system['container']})" if system["container"] else ""
     yield f"Touchstone {document['touchstone']}, {document['at']}"
     yield f"System     {system['name']}, {system['machine']}, kernel {system['release']}, {wsl}{container}"
+    if system["groups"]:
+        yield f"Groups     {', '.join(system['groups'])}"
     yield f"Python     {python['version']}, {python['bits']}-bit, {_venv(python)}, at {python['path']}"
     yield f"Machine    {document['threads']} threads; memory {_size(document['memory_bytes'])}, " + (
         f"{_size(document['memory_free_bytes'])} free"
@@ -77,6 +79,15 @@ def _hardware(document: Document) -> Iterator[str]:
         yield f"  {item['id']}: {item['name']} ({', '.join(facts)})"
         yield f"      ways in: {', '.join(item['devices']) or 'none'}"
         yield from (f"      {words}" for words in (*item["hidden_by"], item["reason"], item["remedy"]) if words)
+
+
+def _checks(document: Document) -> Iterator[str]:
+    """What was looked at and is well; the rest stands among the findings."""
+    well = [check for check in document["checks"] if check["verdict"] == "ok"]
+    if well:
+        yield ""
+        yield f"Looked at and well ({len(well)})"
+        yield from (f"  {check['layer']}: {check['detail']}" for check in well)
 
 
 def _runtimes(document: Document) -> Iterator[str]:

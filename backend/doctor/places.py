@@ -64,7 +64,9 @@ def filesystem(path: Path, mounts: str | None = None) -> str | None:
         point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), words[4])
         inside = real == point or real.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= length:  # of two mounts on one place the later one is seen
-            found, length = kind[0], len(point)
+            # WSL can lend Windows' drives through virtiofs too, under this name.
+            lent = kind[0] == "virtiofs" and kind[1:] and kind[1].startswith("drvfs")
+            found, length = "drvfs" if lent else kind[0], len(point)
     return found
 
 

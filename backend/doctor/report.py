@@ -42,7 +42,8 @@ def report(
     document: dict[str, Any] = {
         "touchstone": __version__,
         "at": utc_now(),
-        "system": asdict(facts.platform) | {"name": platform.platform(), "machine": platform.machine()},
+        "system": asdict(facts.platform),
+        "checks": [asdict(check) for check in facts.checks],
         "python": {
             "version": platform.python_version(),
             "bits": 64 if sys.maxsize > 2**32 else 32,

@@ -11,13 +11,12 @@ from backend.doctor.facts import (
     Interpreter,
     Platform,
     RuntimeFacts,
-    ServerFacts,
     StorageFacts,
     TorchBuild,
-    Unmet,
     Written,
 )
-from backend.types import Device, Hardware, Model, Proof
+from backend.inventory.checks import Check
+from backend.types import Device, Hardware, Proof
 
 LINUX = Platform("linux", "6.8.0-45-generic", ("ubuntu", "debian"))
 FEDORA = Platform("linux", "6.14.0", ("fedora",))
@@ -62,6 +61,12 @@ def flavours(*pairs: tuple[str, str], on_disk: tuple[str, str] | None = None, na
     )
 
 
+def kfd_refused(group: str = "render") -> Check:
+    """What the inventory says of a node that this user may not open."""
+    detail = f"This user may not open /dev/kfd (its group is {group})."
+    return Check("node-refused", "permission", "problem", detail, f"`sudo usermod -aG {group} $USER`, then log out.")
+
+
 def unavailable(id_: str, reason: str) -> Device:
     backend = id_.partition(":")[0]
     return Device(id_, id_, backend, "gpu", "unavailable", reason=reason, remedy="Install it.")
@@ -76,6 +81,3 @@ def machine(platform: Platform = LINUX, *cards: Hardware, **facts: Any) -> Facts
 def storage(**facts: Any) -> StorageFacts:
     healthy = StorageFacts("/srv/touchstone", True, True, "ext4", 80_000_000_000, False, None, None)
     return replace(healthy, **facts)
-
-
-__all__ = ["Model", "ServerFacts", "Unmet"]

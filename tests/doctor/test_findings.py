@@ -9,6 +9,7 @@ import pytest
 from backend.doctor.facts import Facts, Flavour, Interpreter, ServerFacts, Unmet
 from backend.doctor.finding import Finding
 from backend.doctor.findings import examine
+from backend.inventory.checks import Check
 from backend.types import Hardware, Model
 from tests.doctor.samples import (
     FEDORA,
@@ -20,6 +21,7 @@ from tests.doctor.samples import (
     amd,
     flavours,
     intel,
+    kfd_refused,
     machine,
     nvidia,
     runtime,
@@ -175,6 +177,76 @@ SICK = (
         "driver-too-old",
         "broken",
         ("528.33 or newer", "has 516.25"),
+    ),
+    Sick(
+        "a driver of unknown number whose libcuda serves CUDA 12.4",
+        machine(
+            LINUX,
+            nvidia(None),
+            checks=[Check("libcuda", "library load", "ok", "libcuda is /usr/lib/libcuda.so.550.54.14, for CUDA 12.4.")],
+            runtimes=[torch("2.13.0+cu130", cuda="13.0")],
+        ),
+        "driver-too-old",
+        "broken",
+        ("which serves CUDA 12.4", "580.00 or newer"),
+    ),
+    # What the inventory checked
+    Sick(
+        "ROCm/ROCm-docker#116",
+        machine(LINUX, amd(), checks=[kfd_refused()]),
+        "node-refused",
+        "broken",
+        ("/dev/kfd", "group is render", "usermod -aG render"),
+    ),
+    Sick(
+        "numba/numba#7104: the Linux driver inside WSL",
+        machine(
+            WSL2, checks=[Check("libcuda-shadowed", "library load", "problem", "libcuda is /usr/lib/x.so.1.", "Purge.")]
+        ),
+        "libcuda-shadowed",
+        "broken",
+        ("/usr/lib/x.so.1", "Purge."),
+    ),
+    Sick(
+        "long paths",
+        machine(
+            WINDOWS, checks=[Check("long-paths-off", "settings", "note", "Long paths are off.", "Set-ItemProperty …")]
+        ),
+        "long-paths-off",
+        "advice",
+        ("Set-ItemProperty",),
+    ),
+    Sick(
+        "a card without a driver",
+        machine(
+            LINUX, replace(nvidia(None), reason="No driver is in charge of it.", remedy="Install NVIDIA's driver.")
+        ),
+        "card-unusable",
+        "broken",
+        ("RTX 3050", "No driver is in charge", "Install NVIDIA's driver."),
+    ),
+    Sick(
+        "R0rschach02 in ROCm/legacy-rocm-build#2232: groups of a session that began before",
+        machine(
+            replace(LINUX, groups=("ada", "video"), joined=("ada", "video", "render")), amd(), checks=[kfd_refused()]
+        ),
+        "group-not-in-session",
+        "broken",
+        ("group render by now", "Log out and in again", "newgrp render"),
+    ),
+    Sick(
+        "NVIDIA's guide: the WSL kernel of early Windows 10",
+        machine(replace(WSL2, release="4.19.104-microsoft-standard")),
+        "wsl-kernel-old",
+        "broken",
+        ("4.19.104", "wsl --update"),
+    ),
+    Sick(
+        "NVIDIA's guide: a WSL kernel before 5.10.16",
+        machine(replace(WSL2, release="5.4.72-microsoft-standard-WSL2")),
+        "wsl-kernel-old",
+        "advice",
+        ("5.4.72",),
     ),
     # Libraries
     Sick(
@@ -398,6 +470,34 @@ WELL: dict[str, tuple[Facts, tuple[str, ...]]] = {
         machine(LINUX, amd(), nvidia("nvidia 580.95"), runtimes=[torch("2.13.0", cuda="13.0")]),
         ("torch-build",),
     ),
+    "a driver of a lower number whose libcuda serves more (forward compatibility)": (
+        machine(
+            LINUX,
+            nvidia("nvidia 535.183.01"),
+            checks=[Check("libcuda", "library load", "ok", "libcuda is /opt/compat/libcuda.so.1, for CUDA 13.0.")],
+            runtimes=[torch("2.13.0+cu130", cuda="13.0")],
+        ),
+        ("driver-too-old",),
+    ),
+    "checks that are well": (machine(checks=[Check("node", "permission", "ok", "/dev/kfd may be opened.")]), ("node",)),
+    "a card that a check has told of": (
+        machine(LINUX, replace(amd(), reason=kfd_refused().detail), checks=[kfd_refused()]),
+        ("card-unusable",),
+    ),
+    "a screen of a server's management": (
+        machine(LINUX, replace(amd(), kind="emulated", reason="It computes nothing.")),
+        ("card-unusable",),
+    ),
+    "a new group that no node asks for": (
+        machine(replace(LINUX, groups=("ada",), joined=("ada", "docker")), amd(), checks=[kfd_refused()]),
+        ("group-not-in-session",),
+    ),
+    "a user outside the group": (
+        machine(replace(LINUX, groups=("ada",), joined=("ada",)), amd(), checks=[kfd_refused()]),
+        ("group-not-in-session",),
+    ),
+    "a WSL kernel of today": (machine(WSL2), ("wsl-kernel-old",)),
+    "an old kernel that is not WSL's": (machine(replace(LINUX, release="4.19.0-16-amd64")), ("wsl-kernel-old",)),
     "CPU build without a card": (machine(runtimes=[torch("2.13.0+cpu")]), ("torch-build",)),
     "torch on a Mac names no build": (
         machine(MAC, Hardware("gpu:0", "Apple M3", "Apple", "integrated"), runtimes=[torch("2.13.0")]),
@@ -462,6 +562,12 @@ def test_under_wsl_a_newer_driver_is_a_step_for_windows() -> None:
     facts = machine(WSL2, nvidia("NVIDIA 470.86"), runtimes=[torch("2.1.0", cuda="12.1")])
     finding = next(one for one in examine(facts) if one.code == "driver-too-old")
     assert [(step.where, "driver" in step.do) for step in finding.steps] == [("windows", True)]
+
+
+def test_a_problem_of_several_cards_is_told_once_and_on_the_side_that_can_mend_it() -> None:
+    absent = Check("dxg-absent", "driver", "problem", "/dev/dxg is absent.", "wsl --update", "windows")
+    found = [one for one in examine(machine(WSL2, checks=[absent, absent])) if one.code == "dxg-absent"]
+    assert [[(step.where, step.do) for step in one.steps] for one in found] == [[("windows", "wsl --update")]]
 
 
 def test_a_function_that_cannot_judge_keeps_no_other_from_speaking() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from backend.doctor.facts import Facts
-from backend.doctor.finding import Finding, Level, Step
+from backend.doctor.finding import Finding, Step
 from backend.doctor.pip import BASE
 
 OLDEST = (3, 10)  # what the programs inside the children are written for
@@ -28,18 +28,17 @@ def unfit(facts: Facts) -> Iterator[Finding]:
     """A 32-bit Python, one that is too old, or the Store's, whose files lie where others do not see them."""
     for runtime in facts.runtimes:
         found = runtime.interpreter
-        if found is None:
+        if found is None or runtime.name == BASE:  # the server's own is the system's check
             continue
         subject = f"runtime:{runtime.name}"
-        level: Level = "stops" if runtime.name == BASE else "broken"
         if found.bits == 32:
             detail = f"Python {found.version} of this runtime is a 32-bit one: no engine has packages for it."
             step = Step("Install the 64-bit Python 3.12 and make the environment again.")
-            yield Finding("python-32-bit", level, "runtime package", subject, detail, (step,))
+            yield Finding("python-32-bit", "broken", "runtime package", subject, detail, (step,))
         if tuple(int(part) for part in found.version.split(".")[:2]) < OLDEST:
             detail = f"Python {found.version} of this runtime is too old: 3.10 is the oldest that can be used."
             step = Step("Make the environment again with a newer Python.")
-            yield Finding("python-too-old", level, "runtime package", subject, detail, (step,))
+            yield Finding("python-too-old", "broken", "runtime package", subject, detail, (step,))
         if _is_store(found.base):
             detail = (
                 f"Python {found.version} of this runtime comes from the Microsoft Store: Windows gives it a private "

@@ -21,10 +21,9 @@ def two_flavours(facts: Facts) -> Iterator[Finding]:
             if len(flavours) > 1:
                 detail = f"{_named(flavours)} are in one environment, and both bring the import package {package}: "
                 detail += f"the one installed last overwrote the other's files. {_who_is_there(runtime, package)}"
-                yield Finding(
-                    "two-flavours", "broken", "runtime package", f"runtime:{runtime.name}",
-                    detail + _beside(runtime), _repair(facts, runtime, package, flavours),
-                )  # fmt: skip
+                detail += _beside(runtime)
+                steps = _repair(facts, runtime, package, flavours)
+                yield Finding("two-flavours", "broken", "runtime package", f"runtime:{runtime.name}", detail, steps)
 
 
 def missing_files(facts: Facts) -> Iterator[Finding]:
@@ -40,10 +39,8 @@ def missing_files(facts: Facts) -> Iterator[Finding]:
                 detail += (
                     "after another package with the same files was uninstalled: an import fails or finds too little."
                 )
-                yield Finding(
-                    "missing-files", "broken", "runtime package", f"runtime:{runtime.name}",
-                    detail, _repair(facts, runtime, package, flavours),
-                )  # fmt: skip
+                steps = _repair(facts, runtime, package, flavours)
+                yield Finding("missing-files", "broken", "runtime package", f"runtime:{runtime.name}", detail, steps)
 
 
 def unmet_pins(facts: Facts) -> Iterator[Finding]:

@@ -32,10 +32,8 @@ def wrong_build(facts: Facts) -> Iterator[Finding]:
         for card in [] if fitting else cards[:1]:
             detail = f"{card.name} is here, and the torch of this environment ({build.version}) {_made_for(build)}: "
             detail += "it will never see that card."
-            yield Finding(
-                "torch-build", "broken", "runtime package", f"runtime:{runtime.name}", detail,
-                _other_build(facts, runtime, card),
-            )  # fmt: skip
+            steps = _other_build(facts, runtime, card)
+            yield Finding("torch-build", "broken", "runtime package", f"runtime:{runtime.name}", detail, steps)
 
 
 def driver_too_old(facts: Facts) -> Iterator[Finding]:
@@ -43,24 +41,32 @@ def driver_too_old(facts: Facts) -> Iterator[Finding]:
 
     It says "The NVIDIA driver on your system is too old (found version 11040)": lllyasviel/Fooocus#1313.
     """
+    served = served_cuda(facts)
     for card in (one for one in facts.hardware if vendor(one) == NVIDIA):
         have = driver_version(card.driver)
         for runtime in facts.runtimes:
-            wanted = _major(runtime.torch)
-            if have is None or wanted is None or wanted not in OLDEST_DRIVER:
+            build, wanted = runtime.torch, _major(runtime.torch)
+            if build is None or wanted not in OLDEST_DRIVER:
                 continue
-            windows = facts.platform.system == "win32" or facts.platform.wsl is not None
-            oldest = OLDEST_DRIVER[wanted][windows]
-            if have < oldest:
-                assert runtime.torch
-                detail = f"torch {runtime.torch.version} was built for CUDA {runtime.torch.cuda}, which needs NVIDIA's "
-                detail += f"driver {_dotted(oldest)} or newer; {card.name} has {_dotted(have)}."
-                words = f"Install NVIDIA's driver {oldest[0]} or newer and restart."
-                update = Step(words, where="windows" if facts.platform.wsl else "here")
-                yield Finding(
-                    "driver-too-old", "broken", "driver", f"runtime:{runtime.name}", detail,
-                    (update, *_older_wheel(facts, runtime, have, windows)),
-                )  # fmt: skip
+            oldest = OLDEST_DRIVER[wanted][_on_windows(facts)]
+            if wanted <= served[0] if served else have is None or have >= oldest:
+                continue
+            now = f"{card.name} has {_dotted(have) if have else 'an older one'}"
+            now += f", which serves CUDA {served[0]}.{served[1]}." if served else "."
+            detail = f"torch {build.version} was built for CUDA {build.cuda}, which needs NVIDIA's driver "
+            detail += f"{_dotted(oldest)} or newer; {now}"
+            words = f"Install NVIDIA's driver {oldest[0]} or newer and restart."
+            update = Step(words, where="windows" if facts.platform.wsl else "here")
+            steps = (update, *_older_wheel(facts, runtime, have))
+            yield Finding("driver-too-old", "broken", "driver", f"runtime:{runtime.name}", detail, steps)
+
+
+def served_cuda(facts: Facts) -> tuple[int, int] | None:
+    """The newest CUDA that the driver's library says it serves (cuDriverGetVersion), where it could be asked."""
+    for check in facts.checks:
+        if check.code.startswith("libcuda") and (found := re.search(r"for CUDA (\d+)\.(\d+)", check.detail)):
+            return int(found[1]), int(found[2])
+    return None
 
 
 def vendor(card: Hardware) -> str | None:
@@ -108,16 +114,21 @@ def _dotted(version: tuple[int, int]) -> str:
 def _other_build(facts: Facts, runtime: RuntimeFacts, card: Hardware) -> tuple[Step, ...]:
     """A build for the card: what the card's own device says it lacks, or for NVIDIA the index that fits its driver."""
     if vendor(card) == NVIDIA:
-        windows = facts.platform.system == "win32" or facts.platform.wsl is not None
         have = driver_version(card.driver)
-        return _older_wheel(facts, runtime, have, windows) if have else (_wheel(facts, runtime, max(_WHEELS)),)
+        return _older_wheel(facts, runtime, have) if have else (_wheel(facts, runtime, max(_WHEELS)),)
     said = next((one.remedy for one in facts.devices if one.hardware_id == card.id and one.remedy), None)
     return (Step(said or "Install a torch that was built for this card, in an environment of its own."),)
 
 
-def _older_wheel(facts: Facts, runtime: RuntimeFacts, have: tuple[int, int], windows: bool) -> tuple[Step, ...]:
-    fitting = [major for major in _WHEELS if have >= OLDEST_DRIVER[major][windows]]
+def _older_wheel(facts: Facts, runtime: RuntimeFacts, have: tuple[int, int] | None) -> tuple[Step, ...]:
+    """The newest build that the driver serves, if there is one."""
+    fitting = [major for major in _WHEELS if have and have >= OLDEST_DRIVER[major][_on_windows(facts)]]
     return (_wheel(facts, runtime, max(fitting)),) if fitting else ()
+
+
+def _on_windows(facts: Facts) -> bool:
+    """Whether the driver is Windows' one, as it is under WSL."""
+    return facts.platform.system == "win32" or facts.platform.wsl is not None
 
 
 def _wheel(facts: Facts, runtime: RuntimeFacts, major: int) -> Step:

@@ -1,0 +1,116 @@
+"""`doctor` as people run it: exit codes, with a server and without, on folders and environments that are broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.doctor.test_packages import environment as environment
+from tests.doctor.test_packages import flavour
+from tests.service import ROOT, Server
+
+
+def doctor(*words: str, data_dir: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """`python -m backend doctor …`."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TOUCHSTONE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "backend", "doctor", *words],
+        cwd=ROOT,
+        env={**variables, "TOUCHSTONE_DATA_DIR": str(data_dir), **environ},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def examined(*words: str, data_dir: Path, code: int = 3, **environ: str) -> Any:
+    """The document, after the exit code was seen to be the one told in it."""
+    ended = doctor("--json", *words, data_dir=data_dir, **environ)
+    assert (ended.returncode, ended.stderr) == (code, ""), ended.stdout + ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["verdict"]["exit_code"] == code
+    return found
+
+
+def codes(found: Any) -> dict[str, str]:
+    """Subjects of the findings by code."""
+    return {finding["code"]: finding["subject"] for finding in found["findings"]}
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port that somebody else has."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield listening.getsockname()[1]
+
+
+def test_without_a_server_it_probes_and_leaves_the_folder_as_it_is(tmp_path: Path, taken_port: int) -> None:
+    folder = tmp_path / "data"
+    found = examined(data_dir=folder, TOUCHSTONE_PORT=str(taken_port), CUDA_VISIBLE_DEVICES="7", HF_TOKEN="tooth-fairy")
+    assert found["devices"][0]["state"] == "ready" and found["server"]["url"] is None
+    assert {"model-missing", "port-taken"} <= set(codes(found)) and found["server"]["free_port"] != taken_port
+    assert found["variables"]["CUDA_VISIBLE_DEVICES"] == "7" and "tooth-fairy" not in json.dumps(found)
+    assert found["settings"]["server.port"] == taken_port
+    assert found["system"]["release"] == os.uname().release and found["system"]["groups"]
+    assert not folder.exists()
+
+
+def test_the_running_server_is_asked(server: Server) -> None:
+    found = examined(data_dir=server.data_dir)
+    proved = server.http.get("/api/devices").json()["devices"][0]["proof"]
+    assert found["devices"][0]["proof"] == proved, "the server's own proof, not a new one"
+    assert found["server"]["url"] == server.url
+    assert found["models"][0]["state"] == "ready"
+    assert not {"held", "port-taken", "devices-unknown"} & set(codes(found))
+
+
+def test_a_server_that_refuses_or_says_nothing_is_told_and_probes_are_made_from_here(
+    launch: Callable[..., Server],
+) -> None:
+    server = launch(environ={"TOUCHSTONE_TOKEN": "the-real-token"})
+    refused = examined(data_dir=server.data_dir, TOUCHSTONE_TOKEN="another-token")
+    assert "devices-unknown" in codes(refused) and refused["devices"][0]["state"] == "ready"
+    assert "another-token" not in json.dumps(refused)
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        silent = examined(data_dir=server.data_dir)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    held = next(finding for finding in silent["findings"] if finding["code"] == "held")
+    assert str(server.process.pid) in held["detail"] and server.url in held["detail"]
+    assert silent["devices"][0]["state"] == "ready"
+
+
+def test_whatever_is_broken_is_told_in_one_go(tmp_path: Path, environment: Path) -> None:
+    """A damaged history, a short model, and runtimes of the user's: one spoilt, one that is not there."""
+    folder = tmp_path / "data"
+    (folder / "models").mkdir(parents=True)
+    (folder / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"GGUF")
+    (folder / "jobs.sqlite3").write_bytes(b"not a database " * 500)
+    flavour(environment, "onnxruntime", "1.32.0")
+    flavour(environment, "onnxruntime-gpu", "1.31.1")
+    python = environment.parents[2] / "bin" / "python"
+    config = tmp_path / "config.yaml"
+    config.write_text(f"runtimes:\n  mine: {{python: {json.dumps(str(python))}}}\n  gone: {{python: none/python}}\n")
+    found = examined("--config", str(config), data_dir=folder, code=1)
+    told = codes(found)
+    assert (told["history"], told["model-broken"]) == ("storage", "model:smollm2-135m-instruct")
+    assert (told["two-flavours"], told["no-interpreter"]) == ("runtime:mine", "runtime:gone")
+    assert [runtime["name"] for runtime in found["runtimes"]] == ["base", "mine", "gone"]
+    assert found["findings"][0]["code"] == "history" and "keeps it from working" in found["verdict"]["sentence"]
+
+
+def test_a_configuration_that_cannot_be_ends_with_2(tmp_path: Path) -> None:
+    ended = doctor(data_dir=tmp_path, TOUCHSTONE_PROT="1")
+    assert (ended.returncode, ended.stdout) == (2, "") and "TOUCHSTONE_PORT" in ended.stderr
