@@ -352,13 +352,17 @@ def test_a_data_folder_that_cannot_be_is_refused_in_words(tmp_path: Path) -> Non
     assert str(tmp_path / "file") in refusal.stderr and "Traceback" not in refusal.stderr
 
 
-def test_a_history_that_is_no_database_is_refused_in_words_and_kept(data_dir: Path) -> None:
+def test_a_history_that_is_no_database_is_set_aside_and_said(launch: Callable[..., Server], data_dir: Path) -> None:
     history = data_dir / "jobs.sqlite3"
     history.write_bytes(b"not a database, but somebody's file " * 100)
-    refusal = serve(data_dir, "--port", "0")
-    assert refusal.returncode in (1, 2)
-    assert str(history) in refusal.stderr and "Traceback" not in refusal.stderr
-    assert history.read_bytes().startswith(b"not a database")
+    server = launch()
+    assert server.generate(prompt="Hi", options={"max_tokens": 2})["status"] == "done"
+    health = server.http.get("/api/health").json()
+    (problem,) = health["problems"]
+    assert (health["status"], problem["subject"], problem["code"]) == ("ok", "storage", "history_damaged")
+    (folder,) = data_dir.glob("damaged-*")
+    assert str(folder) in problem["detail"] and str(folder) in server.log.read_text()
+    assert (folder / history.name).read_bytes().startswith(b"not a database")
 
 
 # What a stranger can reach

@@ -320,6 +320,15 @@ def accept(server: Server, prompts: list[str]) -> None:
     assert server.stop() == 0
 
 
+def test_what_people_ask_is_in_no_log_unless_asked_for(launch: Callable[..., Server]) -> None:
+    server = launch(environ={"TOUCHSTONE_LOG__LEVEL": "debug"})
+    server.generate(prompt="a secret wish of mine", options={"max_tokens": 4})
+    refused = server.http.post("/api/generate", json={"prompt": "another secret wish", "optoins": {}})
+    assert refused.status_code == 422
+    assert server.stop() == 0
+    assert "job accepted" in server.log.read_text() and "secret wish" not in server.log.read_text()
+
+
 def test_the_json_log_keeps_strange_prompts_and_stays_one_object_a_line(
     launch: Callable[..., Server], hard_prompts: list[str]
 ) -> None:
