@@ -16,7 +16,7 @@ from typing import Any
 from backend import machine
 
 COMMAND_LIMIT_S = 10.0
-_TEXT_LIMIT = 1 << 20
+_TEXT_LIMIT = 8 << 20  # /proc/cpuinfo of a machine with a thousand threads
 _WINDOWLESS: dict[str, Any] = {"creationflags": 0x08000000} if sys.platform == "win32" else {}  # CREATE_NO_WINDOW
 
 

@@ -35,18 +35,41 @@ class Card:
     virtual_of: str | None  # the address of the card that this is a share of
 
     @property
+    def slot(self) -> str:
+        """The address without the function."""
+        return self.address.rpartition(".")[0]
+
+    @property
+    def first(self) -> bool:
+        """Whether this is its slot's first function."""
+        return self.address.endswith(".0")
+
+    @property
     def is_npu(self) -> bool:
         """Whether it is an accelerator for neural networks and no GPU."""
         return is_npu(self.vendor, self.device, self.device_class)
 
 
 def cards(host: Host) -> list[Card]:
-    """All of them, by address. What cannot be read is left out; nothing is raised."""
-    return list(_cards(host.path(DEVICES)))
+    """All of them, by address. What cannot be read is left out; nothing is raised.
+
+    Old cards show a second function for their second screen, which no driver takes: it is no card of its own.
+    """
+    found = list(_cards(host.path(DEVICES)))
+    driven = {card.slot for card in found if card.driver}
+    return [card for card in found if card.driver or card.virtual_of or card.first or card.slot not in driven]
+
+
+def on_pci(path: Path) -> bool:
+    """Whether a device's folder lies somewhere below a PCI device's."""
+    return any(_ADDRESS.fullmatch(part) for part in path.resolve().parts)
 
 
 def _cards(folder: Path) -> Iterator[Card]:
     addresses = [name for name in names_in(folder) if _ADDRESS.fullmatch(name)]
+    neighbours: dict[str, list[str]] = {}
+    for address in addresses:
+        neighbours.setdefault(address.rpartition(".")[0], []).append(address)
     for address in addresses:
         path = folder / address
         device_class = _hex(path / "class")
@@ -55,8 +78,6 @@ def _cards(folder: Path) -> Iterator[Card]:
         concerns = device_class >> 16 in (_DISPLAY, _ACCELERATOR)
         if not concerns and not (device_class >> 8 == _SIGNAL_PROCESSOR and is_npu(vendor, device, device_class)):
             continue
-        slot = address.rpartition(".")[0]
-        others = [other for other in addresses if other != address and other.rpartition(".")[0] == slot]
         yield Card(
             address=address,
             bus=int(address.split(":")[1], 16),
@@ -69,7 +90,8 @@ def _cards(folder: Path) -> Iterator[Card]:
             accel_node=_node(path / "accel", _ACCEL),
             memory_bytes=_own_memory(path),
             memory_shared_bytes=number(text_of(path / "mem_info_gtt_total")),
-            beside_cpu_parts=vendor == AMD and any(_id(folder / other / "vendor") == AMD_CPU for other in others),
+            beside_cpu_parts=vendor == AMD
+            and any(_id(folder / other / "vendor") == AMD_CPU for other in neighbours[address.rpartition(".")[0]]),
             virtual_of=link_name(path / "physfn"),
         )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from backend.inventory.access import refused
 from backend.inventory.host import Host, link_name, names_in, text_of
+from backend.inventory.pci import on_pci
 from backend.types import DeviceKind, Hardware
 
 # By the beginning of the device tree's `compatible`.
@@ -40,10 +41,31 @@ def devices_of(host: Host) -> list[Hardware]:
         folder = host.path("sys/class", group)
         for name in names_in(folder):
             path = folder / name / "device"
-            if _NODE.fullmatch(name) and path.exists() and link_name(path / "subsystem") != "pci":
+            if _NODE.fullmatch(name) and path.exists() and not on_pci(path):
                 if hardware := _hardware(host, path, "npu" if group == "accel" else "integrated", name):
                     found.append(hardware)
-    return found
+    return found + _signal_processors(host)
+
+
+def _signal_processors(host: Host) -> list[Hardware]:
+    """Qualcomm's neural processor on Linux: the compute DSP behind the driver fastrpc."""
+    names = [name for name in names_in(host.path("sys/class/misc")) if name.startswith("fastrpc-cdsp")]
+    usual = [name for name in names if not name.endswith("-secure")]
+    if not usual:
+        return []
+    file = host.path("dev", usual[0])
+    reason, remedy = refused(host, file) or (None, None)
+    return [
+        Hardware(
+            id=f"platform:{usual[0]}",
+            name="Qualcomm Hexagon NPU",
+            vendor="Qualcomm",
+            kind="npu",
+            driver=f"fastrpc {host.read('proc/sys/kernel/osrelease')}".strip(),
+            reason=reason,
+            remedy=remedy,
+        )
+    ]
 
 
 def _hardware(host: Host, path: Path, kind: DeviceKind, node: str) -> Hardware | None:

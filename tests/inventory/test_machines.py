@@ -17,7 +17,7 @@ KINDS = {
     "hyperv-vm": {"platform:5620e0c7-8062-4dce-aeb7-520c7ef76171": "emulated"},
     "intel-npu": {"pci:0000:00:02.0": "integrated", "pci:0000:00:0b.0": "npu"},
     "laptop-hybrid": {"pci:0000:00:02.0": "integrated", "pci:0000:01:00.0": "gpu"},
-    "snapdragon-linux": {"platform:ae01000.display-controller": "integrated"},
+    "snapdragon-linux": {"platform:ae01000.display-controller": "integrated", "platform:fastrpc-cdsp": "npu"},
     "three-vendors": {"pci:0000:00:02.0": "integrated", "pci:0000:01:00.0": "gpu", "pci:0000:04:00.0": "gpu"},
     "two-of-one-name": {"pci:0000:09:00.0": "gpu", "pci:0000:86:00.0": "gpu"},
     "virtio-vm": {
@@ -278,6 +278,17 @@ def test_cores_are_counted_once_for_all_their_threads(tmp_path: Path) -> None:
         for name, value in (("physical_package_id", cpu // 4), ("core_id", cpu % 2))
     }
     assert found({"files": files}, tmp_path)["cpu:0"].cores == 4
+
+
+def test_the_second_screen_of_an_old_card_is_no_card(tmp_path: Path) -> None:
+    """`00:02.1 Display controller [0380]: Intel Corporation Mobile GM965 [8086:2a03]`, as lspci shows such laptops."""
+    lines = ["0000:00:02.0 030000 8086:2a02 0c driver=i915 render=renderD128", "0000:00:02.1 038000 8086:2a03 0c"]
+    assert list(found({"pci": lines}, tmp_path)) == ["cpu:0", "pci:0000:00:02.0"]
+
+
+def test_a_dsp_s_group_is_named(tmp_path: Path) -> None:
+    npu = found(sample("snapdragon-linux"), tmp_path)["platform:fastrpc-cdsp"]
+    assert npu.reason == "This user may not open /dev/fastrpc-cdsp (its group is fastrpc)."
 
 
 def test_a_thousand_cards_and_none(tmp_path: Path) -> None:
