@@ -21,12 +21,14 @@ from backend.api import (
     sse,
 )
 from backend.manager import ModelManager
+from backend.token_file import Token
 
 ROUTERS = (health, devices, models, generate, jobs, events, session, docs, metrics)
 
 
-def create_app(manager: ModelManager) -> FastAPI:
-    """The application. Starting and stopping the manager is the caller's business."""
+def create_app(manager: ModelManager, token: Token | None = None) -> FastAPI:
+    """The application. Starting and stopping the manager is the caller's business; so is a token it is to share."""
+    token = token or Token(manager.settings)
     app = FastAPI(
         title="Touchstone",
         version=__version__,
@@ -35,10 +37,11 @@ def create_app(manager: ModelManager) -> FastAPI:
         redoc_url=None,
     )
     app.state.manager = manager
+    app.state.token = token
     app.state.streams = sse.Streams(manager.settings.server.follower_limit)
     for module in ROUTERS:
         app.include_router(module.router)
     page.install(app)
     problems.install(app)
-    app.add_middleware(guard.Guard, settings=manager.settings, static=frozenset(page.addresses()))
+    app.add_middleware(guard.Guard, settings=manager.settings.server, token=token, static=frozenset(page.addresses()))
     return app

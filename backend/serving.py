@@ -19,7 +19,7 @@ from backend.connections import Connection
 from backend.errors import Configuration
 from backend.manager import ModelManager
 from backend.settings import Settings, check_exposure, is_loopback
-from backend.token_file import with_own_token
+from backend.token_file import Token, make_token
 
 GRACE_S = 3
 KEEP_ALIVE_S = 75  # longer than clients keep a connection, so that they close it and not we under their next request
@@ -31,10 +31,11 @@ async def serve(settings: Settings, say: Callable[[str], None], container: bool 
 
     In a container, whose own loopback nobody outside can reach, a token is made where one is needed and missing.
     """
-    made = container and settings.server.token is None and not is_loopback(settings.server.host)
-    if made:
-        settings = with_own_token(settings)
-    check_exposure(settings)
+    token = Token(settings)
+    own = container and settings.server.token is None and not is_loopback(settings.server.host)
+    if own and token.value is None:
+        make_token(settings.data_dir)
+    check_exposure(settings.server.host, token.value)
     listening = bind(settings.server.host, settings.server.port)
     try:
         manager = ModelManager(settings)
@@ -44,7 +45,7 @@ async def serve(settings: Settings, say: Callable[[str], None], container: bool 
         raise
     url = url_of(listening)
     config = uvicorn.Config(
-        create_app(manager),
+        create_app(manager, token),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -58,9 +59,9 @@ async def serve(settings: Settings, say: Callable[[str], None], container: bool 
     def listens() -> None:
         manager.folder.beat(url)
         lines = [f"Touchstone {__version__} listening on {url}"]
-        if made:  # localhost: the browser of this machine, at the port that is published
+        if own:  # localhost: the browser of this machine, at the port that is published
             port = settings.server.port or url.rpartition(":")[2]
-            lines.append(f"Open http://localhost:{port}/#token={settings.server.token}")
+            lines.append(f"Open http://localhost:{port}/#token={token.value}")
         say("\n".join(lines))
 
     server.on_listening = listens

@@ -1,7 +1,8 @@
-"""The token that a container makes for itself: kept in the data folder, so that the address stays valid.
+"""The token in force: the one of the settings, or one that Touchstone made and keeps in the data folder.
 
-A flag says that it is a container, not the marks that some runtimes leave: a development container has them too, and
-there nobody has published a port on purpose.
+A container makes one by itself, so that its address stays valid; elsewhere `token rotate` does. A flag says that it
+is a container, not the marks that some runtimes leave: a development container has them too, and there nobody has
+published a port on purpose.
 """
 
 from __future__ import annotations
@@ -10,27 +11,37 @@ import contextlib
 import os
 import re
 import secrets
-from dataclasses import replace
 from pathlib import Path
 
 from backend.errors import Configuration
-from backend.settings import Settings
+from backend.settings import Settings, is_loopback
 
 _TOKEN = re.compile(r"[!-~]{16,}")
 
 
+class Token:
+    """What callers must know. A kept token that is changed in its file counts at once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._fixed = settings.server.token
+        self._file = None if self._fixed or is_loopback(settings.server.host) else _file(settings.data_dir)
+        self._stamp: int | None = None
+        self._kept: str | None = None
+
+    @property
+    def value(self) -> str | None:
+        """The token, None where none is wanted. A file that is gone or spoiled leaves the last good one in force."""
+        if self._file:
+            with contextlib.suppress(OSError):
+                stamp = self._file.stat().st_mtime_ns
+                if stamp != self._stamp:
+                    self._stamp, self._kept = stamp, _read(self._file) or self._kept
+        return self._fixed or self._kept
+
+
 def kept_token(data_dir: Path) -> str | None:
     """The token that was made earlier, None if there is none."""
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        found = (data_dir / "token").read_text(encoding="utf-8").strip()
-        return found if _TOKEN.fullmatch(found) else None
-    return None
-
-
-def with_own_token(settings: Settings) -> Settings:
-    """The settings with the kept token, or with a new one that only this user may read. Raises Configuration."""
-    token = kept_token(settings.data_dir) or _make(settings.data_dir)
-    return replace(settings, server=replace(settings.server, token=token))
+    return _read(_file(data_dir))
 
 
 def token_for_calls(settings: Settings) -> str | None:
@@ -38,7 +49,8 @@ def token_for_calls(settings: Settings) -> str | None:
     return settings.server.token or kept_token(settings.data_dir)
 
 
-def _make(data_dir: Path) -> str:
+def make_token(data_dir: Path) -> str:
+    """A new token, kept where only this user may read it. Raises Configuration."""
     token = secrets.token_urlsafe(24)
     fresh = data_dir / f"token.{os.getpid()}"
     try:
@@ -47,10 +59,21 @@ def _make(data_dir: Path) -> str:
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "w", encoding="utf-8") as out:
             out.write(token + "\n")
-        fresh.replace(data_dir / "token")
+        fresh.replace(_file(data_dir))
     except OSError as error:
         raise Configuration(
             f"The token cannot be stored in {data_dir}: {error.strerror}.",
-            "Make the data volume writable for this user, or set TOUCHSTONE_TOKEN.",
+            "Make the data folder writable for this user, or set TOUCHSTONE_TOKEN.",
         ) from error
     return token
+
+
+def _file(data_dir: Path) -> Path:
+    return data_dir / "token"
+
+
+def _read(file: Path) -> str | None:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        found = file.read_text(encoding="utf-8").strip()
+        return found if _TOKEN.fullmatch(found) else None
+    return None

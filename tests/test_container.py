@@ -15,7 +15,7 @@ from backend.errors import Configuration
 from backend.settings import Settings
 from backend.settings.schema import Server as ServerSettings
 from backend.settings.schema import Storage
-from backend.token_file import kept_token, token_for_calls, with_own_token
+from backend.token_file import Token, kept_token, make_token, token_for_calls
 from tests.service import ROOT
 
 
@@ -91,26 +91,69 @@ def test_on_loopback_no_token_is_needed(tmp_path: Path) -> None:
         assert stop(process) == ""
 
 
-def settings(data_dir: Path, token: str | None = None) -> Settings:
-    return Settings(server=ServerSettings(token=token), storage=Storage(data_dir=data_dir))
+def settings(data_dir: Path, token: str | None = None, host: str = "0.0.0.0") -> Settings:
+    return Settings(server=ServerSettings(token=token, host=host), storage=Storage(data_dir=data_dir))
 
 
-def test_a_spoiled_token_is_made_anew(tmp_path: Path) -> None:
+def test_a_spoiled_token_is_none_and_does_not_open_a_server_that_had_a_good_one(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("short\n")
-    assert kept_token(tmp_path) is None
-    made = with_own_token(settings(tmp_path)).server.token
-    assert made and kept_token(tmp_path) == made
-    assert with_own_token(settings(tmp_path)).server.token == made
+    assert kept_token(tmp_path) is None and Token(settings(tmp_path)).value is None
+    made = make_token(tmp_path)
+    running = Token(settings(tmp_path))
+    assert running.value == made == kept_token(tmp_path)
+    (tmp_path / "token").write_text("short\n")
+    assert running.value == made
+    (tmp_path / "token").unlink()
+    assert running.value == made
 
 
-def test_the_user_s_token_wins_in_calls(tmp_path: Path) -> None:
+def test_the_user_s_token_wins(tmp_path: Path) -> None:
     assert token_for_calls(settings(tmp_path)) is None
-    made = with_own_token(settings(tmp_path)).server.token
+    made = make_token(tmp_path)
     assert token_for_calls(settings(tmp_path)) == made
-    assert token_for_calls(settings(tmp_path, "mine")) == "mine"
+    assert token_for_calls(settings(tmp_path, "mine")) == Token(settings(tmp_path, "mine")).value == "mine"
+
+
+def test_on_loopback_a_kept_token_is_not_asked_for(tmp_path: Path) -> None:
+    make_token(tmp_path)
+    assert Token(settings(tmp_path, host="127.0.0.1")).value is None
 
 
 def test_a_data_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Configuration, match="token cannot be stored"):
-        with_own_token(settings(tmp_path / "file" / "data"))
+        make_token(tmp_path / "file" / "data")
+
+
+def token(data_dir: Path, action: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "TOUCHSTONE_DATA_DIR": str(data_dir), **environ}
+    words = [sys.executable, "-m", "backend", "token", action]
+    return subprocess.run(words, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+
+
+def test_a_rotated_token_counts_at_once_and_the_old_one_no_more(tmp_path: Path) -> None:
+    nothing = token(tmp_path / "data", "show")
+    assert nothing.returncode == 1 and "token rotate" in nothing.stderr
+    first = token(tmp_path / "data", "rotate").stdout.strip()
+    process = serve(tmp_path / "data", "--host", "0.0.0.0")  # no container: the kept token is enough
+    try:
+        url = first_lines(process, 1)[0].split()[-1]
+        with httpx.Client(base_url=url, trust_env=False) as http:
+
+            def status(word: str) -> int:
+                return http.get("/api/models", headers={"Authorization": f"Bearer {word}"}).status_code
+
+            assert (status(first), status("another-word-for-it")) == (200, 401)
+            assert http.post("/api/session", json={"token": first}).status_code == 204
+            second = token(tmp_path / "data", "rotate").stdout.strip()
+            assert second != first and token(tmp_path / "data", "show").stdout.strip() == second
+            assert http.get("/api/models").status_code == 401, "the cookie of the old one is void too"
+            assert (status(first), status(second)) == (401, 200)
+    finally:
+        stop(process)
+
+
+def test_a_token_of_the_configuration_is_changed_there(tmp_path: Path) -> None:
+    refusal = token(tmp_path / "data", "rotate", TOUCHSTONE_TOKEN="a-stone-and-a-streak")
+    assert refusal.returncode == 1 and "TOUCHSTONE_TOKEN" in refusal.stderr
+    assert not (tmp_path / "data" / "token").exists()

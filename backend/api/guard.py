@@ -20,7 +20,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from backend import errors
 from backend.api.problems import bad_json, respond
 from backend.errors import TouchstoneError
-from backend.settings import Settings
+from backend.settings.schema import Server
+from backend.token_file import Token
 
 log = logging.getLogger(__name__)
 COOKIE = "touchstone_session"
@@ -39,14 +40,14 @@ _WITH_BODY = ("POST", "PUT", "PATCH")
 class Guard:
     """ASGI middleware."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, static: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, settings: Server, token: Token, static: frozenset[str]) -> None:
         self._app = app
-        self._token = settings.server.token
-        self._limit = settings.server.body_limit_bytes
-        self._request_s = settings.server.request_s
+        self._token = token
+        self._limit = settings.body_limit_bytes
+        self._request_s = settings.request_s
         self._static = static
-        self._hosts = {"localhost", socket.gethostname().lower(), settings.server.host.lower()}
-        self._hosts |= {host.lower() for host in settings.server.allowed_hosts}
+        self._hosts = {"localhost", socket.gethostname().lower(), settings.host.lower()}
+        self._hosts |= {host.lower() for host in settings.allowed_hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuses the request, or passes it on with its body read."""
@@ -103,12 +104,13 @@ class Guard:
 
     def _check_token(self, path: str, headers: Headers) -> bool:
         """Whether the caller is known; raises Unauthorized where only known ones may go."""
-        if self._token is None:
+        token = self._token.value
+        if token is None:
             return True
         scheme, _, sent = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and same(sent.strip(), self._token):
+        if scheme.lower() == "bearer" and same(sent.strip(), token):
             return True
-        if same(_cookie(headers), session_of(self._token)):
+        if same(_cookie(headers), session_of(token)):
             return True
         if path in OPEN_API or path in self._static:
             return False

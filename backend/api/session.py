@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from backend import errors
-from backend.api.deps import Manager, problems
+from backend.api.deps import problems
 from backend.api.guard import COOKIE, same, session_of
 from backend.strict import Strict
 
@@ -14,17 +14,17 @@ router = APIRouter(prefix="/api", tags=["session"])
 
 
 class Session(Strict):
-    """The token as it was set at the start of the server."""
+    """The server's token."""
 
     token: str
 
 
 @router.post("/session", status_code=204, responses=problems(401))
-async def open_session(body: Session, manager: Manager) -> Response:
+async def open_session(body: Session, request: Request) -> Response:
     """Sets the cookie that stands for the token. Where no token is set, nothing needs one."""
-    token = manager.settings.server.token
+    token: str | None = request.app.state.token.value
     if token and not same(body.token, token):
-        raise errors.Unauthorized("That is not this server's token.", "Use the token that the server was started with.")
+        raise errors.Unauthorized("That is not this server's token.", "`token show` on its machine tells it.")
     answer = Response(status_code=204)
     if token:
         answer.set_cookie(COOKIE, session_of(token), httponly=True, samesite="strict")

@@ -41,15 +41,14 @@ def load_settings(
         raise _refusal(error, layer) from None
 
 
-def check_exposure(settings: Settings) -> None:
+def check_exposure(host: str, token: str | None) -> None:
     """Refuses an address that others can reach while there is no token. Raises Configuration."""
-    host = settings.server.host
-    if settings.server.token or is_loopback(host):
+    if token or is_loopback(host):
         return
     raise Configuration(
         f"`server.host` is {host}, which other machines can reach, and there is no token to keep strangers out.",
-        "Set TOUCHSTONE_TOKEN to a long random word, or leave the host at 127.0.0.1. In a container, "
-        "`serve --container` makes a token.",
+        "Make a token with `token rotate` or set TOUCHSTONE_TOKEN to a long random word, or leave the host at "
+        "127.0.0.1. In a container, `serve --container` makes a token.",
     )
 
 
