@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-SIZE_MIB = 32
+SIZE_MIB = 160  # 200 rounds leave a history of some 60 MB
 
 
 class Disk:

@@ -43,7 +43,6 @@ class Service:
             "models": {"tiny": {"path": str(TINY)}, "large": {"path": str(model_file)}},
             "default_models": {"text": "tiny"},
             "supervision": {"silence_s": SILENCE_S, "load_s": 20, "step_s": 10, "cancel_s": 1, "probe_s": 10},
-            "storage": {"keep_bytes": 8_000_000},  # the disk of these rounds is small
             "text": {"context_tokens": 1024, "slots": 2, "keep_alive_s": 20},
         }
 
