@@ -1,8 +1,8 @@
 // @ts-check
 /** The select "Backend / Device": Auto, the ready devices, and what was asked for on purpose although it is not ready. */
 
-import { byId, el, foreign } from "./dom.js";
-import { moment, sentence } from "./format.js";
+import { byId, el, foreign, prose } from "./dom.js";
+import { moment, sentence, small } from "./format.js";
 
 /**
  * @typedef {import("./types.js").Device} Device
@@ -11,8 +11,6 @@ import { moment, sentence } from "./format.js";
 
 const select = byId("device", HTMLSelectElement), hint = byId("device-hint", HTMLElement);
 const isReady = (/** @type {Device} */ device) => device.state === "ready";
-
-const small = (/** @type {number} */ value) => Number(value.toPrecision(2));
 
 /** @param {DeviceList} list @param {string} id @returns {Device|undefined} */
 function find(list, id) {
@@ -86,6 +84,6 @@ export function showDeviceHint(list, chosen, policy, model) {
   } else {
     hint.dataset.kind = "warn";
     const why = device ? [sentence(device.reason ?? ""), sentence(device.remedy ?? "")].join(" ") : "The server lists no such device.";
-    hint.replaceChildren(el("strong", {}, foreign(chosen), " is not ready. "), foreign(why), ` ${consequence(list, policy)}`);
+    hint.replaceChildren(el("strong", {}, foreign(chosen), " is not ready. "), prose(why), ` ${consequence(list, policy)}`);
   }
 }

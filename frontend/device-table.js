@@ -1,7 +1,7 @@
 // @ts-check
 /** Devices that cannot be chosen now: in which state they are, why, and what brings them. */
 
-import { byId, el } from "./dom.js";
+import { byId, el, prose } from "./dom.js";
 import { plural, sentence } from "./format.js";
 
 /**
@@ -28,6 +28,6 @@ function row(device, onAsk) {
   return el("tr", { role: "row" },
     el("th", { scope: "row", role: "rowheader", dir: "auto" }, device.id, el("span", { class: "quiet" }, ` ${device.name}`)),
     el("td", { role: "cell" }, el("span", { class: "state", "data-state": device.state }, device.state)),
-    el("td", { role: "cell", dir: "auto" }, sentence(device.reason ?? "")),
-    el("td", { role: "cell", dir: "auto" }, el("p", {}, sentence(device.remedy ?? "")), ask));
+    el("td", { role: "cell", dir: "auto" }, prose(sentence(device.reason ?? ""))),
+    el("td", { role: "cell", dir: "auto" }, el("p", {}, prose(sentence(device.remedy ?? ""))), ask));
 }

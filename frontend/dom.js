@@ -39,6 +39,14 @@ export function foreign(text) {
 }
 
 /**
+ * A sentence of the server's, whose commands stand between backticks.
+ * @param {string} text
+ */
+export function prose(text) {
+  return el("bdi", {}, ...text.split(/`([^`]+)`/).map((part, place) => place % 2 ? el("code", {}, part) : part));
+}
+
+/**
  * @param {string} text
  * @param {HTMLElement} button says for a moment how it went
  */

@@ -67,6 +67,9 @@ export function plain(value) {
   return String(value);
 }
 
+/** @param {number} value an error or a tolerance: two digits say enough */
+export const small = (value) => Number(value.toPrecision(2));
+
 /** @param {string} text ends as a sentence does */
 export function sentence(text) {
   const trimmed = text.trim();

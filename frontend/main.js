@@ -4,8 +4,8 @@
 import * as api from "./api.js";
 import { curlCommand } from "./curl.js";
 import { showDeviceHint, showDevices } from "./device-picker.js";
-import { showOthers } from "./device-table.js";
 import { byId, copy } from "./dom.js";
+import { showMachine } from "./hardware.js";
 import { watchHealth } from "./health.js";
 import { refreshHistory } from "./history.js";
 import { JobControl } from "./job-control.js";
@@ -66,7 +66,7 @@ function takeDevices(found) {
   view.devices = found.devices;
   if (same) return; // an open select must not close under the person's hand
   chooseDevice(settings.device);
-  showOthers(list, (id) => { chooseDevice(id); device.focus(); });
+  showMachine(list, (id) => { chooseDevice(id); device.focus(); });
 }
 
 /** @param {unknown} error */

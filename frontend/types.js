@@ -5,10 +5,13 @@
  * @typedef {{type: string, title: string, status: number, detail: string, code: string, remedy: string}} Problem
  * @typedef {{operation: string, dtype: string, max_abs_error: number, tolerance: number, seconds: number,
  *   at: string, pid: number}} Proof
- * @typedef {{id: string, name: string, backend: string, kind: string, state: string, reason: string|null,
+ * @typedef {{id: string, name: string, backend: string, kind: string, state: string, runtimes?: string[], reason: string|null,
  *   remedy: string|null, hardware_id: string|null, aliases: string[], tasks: string[], proof: Proof|null,
  *   quarantined_models: string[]}} Device
- * @typedef {{id: string, name: string, vendor: string|null, kind: string, devices: string[]}} Hardware
+ * @typedef {{id: string, name: string, vendor: string|null, kind: string, devices: string[], memory_bytes?: number|null,
+ *   memory_shared_bytes?: number|null, driver?: string|null, driver_date?: string|null, pci_ids?: string|null,
+ *   architecture?: string|null, cores?: number|null, threads?: number|null, reason?: string|null, remedy?: string|null,
+ *   hidden_by?: string[]}} Hardware
  * @typedef {{devices: Device[], hardware: Hardware[], default: string|null, default_reason: string|null,
  *   probing: boolean}} DeviceList
  * @typedef {{type?: string|string[], anyOf?: Schema[], enum?: unknown[], items?: Schema, properties?: Record<string, Schema>,

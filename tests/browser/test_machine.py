@@ -1,0 +1,105 @@
+"""The machine on the page: each piece of hardware, every way in, what hides or blocks it and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from backend.types import Device, Hardware, Proof
+from tests.browser.test_look import DESK, PHONE, fits, violations
+from tests.browser.touchstone_page import TouchstonePage
+
+pytestmark = pytest.mark.browser
+
+PROOF = Proof("MatMul 96×96", "float32", 1.25e-6, 1e-4, 0.01, {}, "2026-01-01T00:00:00.000Z", 7)
+CHIP = Hardware("cpu:0", "AMD Ryzen 7 5800X", "AMD", "cpu", 33_544_265_728, devices=["cpu"], cores=8, threads=16)
+CARD = Hardware(
+    "pci:0000:01:00.0",
+    "NVIDIA GeForce RTX 3050",
+    "NVIDIA",
+    "gpu",
+    4_294_967_296,
+    "nvidia 535.183.01",
+    ["cuda:0", "vulkan:0"],
+    hidden_by=["CUDA_VISIBLE_DEVICES=1 hides it from CUDA."],
+    pci_ids="10de:25a2",
+    architecture="sm_86",
+)
+CLOSED = Hardware(
+    "pci:0000:03:00.0",
+    "AMD Radeon RX 7900 XTX",
+    "AMD",
+    "gpu",
+    reason="This user may not open /dev/kfd (its group is render).",
+    remedy="`sudo usermod -aG render $USER`, then log out and in again.",
+)
+CPU = Device("cpu", CHIP.name, "cpu", "cpu", "ready", "runs", ["base"], hardware_id=CHIP.id, proof=PROOF)
+VULKAN = replace(CPU, id="vulkan:0", name=CARD.name, backend="vulkan", kind="gpu", hardware_id=CARD.id)
+CUDA = replace(
+    VULKAN, id="cuda:0", state="broken", proof=None, reason="Wrong result: off by 0.5.", remedy="Run `doctor`."
+)
+ABSENT = Device(
+    "rocm:0", "ROCm", "rocm", "gpu", "installable", reason="Its runtime is not installed.", remedy="Install it."
+)
+
+
+def show(page: Page, devices: list[Device], hardware: list[Hardware]) -> None:
+    """Lets the page see such a machine."""
+    found: dict[str, Any] = {
+        "devices": [asdict(device) for device in devices],
+        "hardware": [asdict(item) for item in hardware],
+        "default": "vulkan:0",
+        "default_reason": "It comes first.",
+        "probing": False,
+    }
+    page.route("**/api/devices*", lambda route: route.fulfill(json=found))
+
+
+def test_each_piece_of_hardware_has_its_facts_and_every_way_in(touchstone: TouchstonePage) -> None:
+    page = touchstone.page
+    show(page, [CPU, VULKAN, CUDA, ABSENT], [CHIP, CARD, CLOSED])
+    touchstone.open()
+    tiles = page.get_by_role("region", name="This machine").get_by_role("article")
+    expect(tiles).to_have_count(3)
+    for words in ("graphics card", "4.3 GB", "driver nvidia 535.183.01", "sm_86", CARD.id, "PCI 10de:25a2"):
+        expect(tiles.nth(1)).to_contain_text(words)
+    expect(tiles.nth(0)).to_contain_text("8 cores, 16 threads")
+    ways = tiles.nth(1).get_by_role("listitem")
+    expect(ways).to_have_count(2)
+    expect(ways.filter(has_text="vulkan:0")).to_contain_text("largest error 0.0000013 (allowed 0.0001)")
+    expect(ways.filter(has_text="cuda:0")).to_contain_text("Wrong result: off by 0.5.")
+    expect(tiles.nth(0)).not_to_contain_text("cuda:0")
+
+
+def test_what_hides_or_blocks_it_is_said_with_the_command(touchstone: TouchstonePage) -> None:
+    page = touchstone.page
+    show(page, [CPU, VULKAN], [CHIP, CARD, CLOSED])
+    touchstone.open()
+    tiles = page.get_by_role("region", name="This machine").get_by_role("article")
+    expect(tiles.nth(1).locator(".hint")).to_have_text("CUDA_VISIBLE_DEVICES=1 hides it from CUDA.")
+    expect(tiles.nth(2).locator(".hint")).to_contain_text("This user may not open /dev/kfd (its group is render).")
+    expect(tiles.nth(2).locator("code")).to_have_text("sudo usermod -aG render $USER")
+    expect(tiles.nth(2)).to_contain_text("No device here uses it.")
+    expect(tiles.nth(0).locator(".hint")).to_have_count(0)
+
+
+def test_what_is_not_known_is_left_out(touchstone: TouchstonePage) -> None:
+    show(touchstone.page, [CPU], [Hardware("pci:1", "Something", None, "npu")])
+    touchstone.open()
+    expect(touchstone.page.locator("#hardware-items .quiet").first).to_have_text("neural processor · pci:1")
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["390", "1280"])
+def test_it_is_accessible_and_fits(touchstone: TouchstonePage, size: Any, colours: Any) -> None:
+    page = touchstone.page
+    page.set_viewport_size(size)
+    page.emulate_media(color_scheme=colours, reduced_motion="reduce")
+    long = replace(CARD, id="pci:2", name="GPU" * 60, hidden_by=["x" * 200])
+    show(page, [CPU, VULKAN, CUDA, ABSENT], [CHIP, CARD, CLOSED, long])
+    touchstone.open()
+    expect(page.locator("#hardware-items article")).to_have_count(4)
+    assert violations(page) == [] and fits(page)
