@@ -13,20 +13,18 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, replace
-from datetime import timedelta
 from typing import Any
 
-from backend import children, errors, maintenance
+from backend import children, errors, housekeeping, maintenance
 from backend.admission import admitted
 from backend.book import JobBook
 from backend.catalogue import Catalogue
-from backend.datafolder import BEAT_S, DataFolder
+from backend.datafolder import DataFolder
 from backend.devices import backends
 from backend.feed import Feed
 from backend.jobs import LiveJob, new_row
 from backend.lanes import Lane
 from backend.metrics import Metrics
-from backend.moments import moment
 from backend.options import options_schema
 from backend.pool import Pool
 from backend.probes import Probes
@@ -40,7 +38,6 @@ from backend.store import Store
 from backend.types import Device, Event, Hardware, Model
 
 log = logging.getLogger(__name__)
-SWEEP_S = 60.0
 
 
 class Core:
@@ -84,9 +81,9 @@ class Core:
             self.folder.give_back()
             raise
         self._in_background(self.probes.round())
-        self._in_background(self._beat())
-        self._in_background(self._sweep())
-        self._in_background(self._preload())
+        self._in_background(housekeeping.beat(self, self._sleep))
+        self._in_background(housekeeping.sweep(self, self._store))
+        self._in_background(housekeeping.preload(self))
 
     async def look(self) -> None:
         """Probes all devices and does nothing else: no data folder is taken, no job goes on. Instead of `start`."""
@@ -256,38 +253,6 @@ class Core:
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-    async def _beat(self) -> None:
-        while True:
-            self.folder.beat()
-            if slept_s := self._sleep.slept_s():
-                log.warning("the machine slept; devices are proved again", extra={"seconds": round(slept_s)})
-                self.refresh()
-            await asyncio.sleep(BEAT_S)
-
-    async def _sweep(self) -> None:
-        """Forgets what is older or more than the settings keep."""
-        storage = self.settings.storage
-        while True:
-            try:
-                gone = await self._store.sweep(moment(timedelta(days=storage.keep_days)), storage.keep_bytes)
-            except errors.TouchstoneError as error:
-                self.book.trouble = error
-            else:
-                if gone:
-                    log.info("old jobs forgotten", extra={"jobs": gone})
-            await asyncio.sleep(SWEEP_S)
-
-    async def _preload(self) -> None:
-        """Loads what the settings want loaded from the start; a failure stands in the history like any other."""
-        await self.probes.settled()
-        for model in self.settings.preload:
-            try:
-                job = await maintenance.load(self, model, "auto", None, "preload")
-            except errors.TouchstoneError as error:
-                log.error("preload failed", extra={"model": model, "code": error.code, "detail": error.detail})
-            else:
-                await job.ended.wait()
 
     def _tell_device(self, device: Device) -> None:
         self.feed.publish("device", asdict(self._allowed(device)))

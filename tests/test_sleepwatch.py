@@ -31,7 +31,7 @@ def test_the_real_clocks_go_alike() -> None:
 
 def test_after_a_sleep_the_devices_are_proved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datafolder, "BEAT_S", 0.01)
-    monkeypatch.setattr("backend.core.BEAT_S", 0.01)
+    monkeypatch.setattr("backend.housekeeping.BEAT_S", 0.01)
     slept = [0.0]
 
     async def play() -> None:

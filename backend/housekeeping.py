@@ -1,0 +1,57 @@
+"""What the manager does by itself from time to time: tell that it lives, prove again after a sleep, forget, preload."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from backend import maintenance
+from backend.datafolder import BEAT_S
+from backend.errors import TouchstoneError
+from backend.moments import moment
+from backend.sleepwatch import SleepWatch
+from backend.store import Store
+
+if TYPE_CHECKING:
+    from backend.core import Core
+
+log = logging.getLogger(__name__)
+SWEEP_S = 60.0
+
+
+async def beat(manager: Core, sleep: SleepWatch) -> None:
+    """Says in the data folder that this server lives. After the machine has slept, the devices are proved again."""
+    while True:
+        manager.folder.beat()
+        if slept_s := sleep.slept_s():
+            log.warning("the machine slept; devices are proved again", extra={"seconds": round(slept_s)})
+            manager.refresh()
+        await asyncio.sleep(BEAT_S)
+
+
+async def sweep(manager: Core, store: Store) -> None:
+    """Forgets what is older or more than the settings keep."""
+    storage = manager.settings.storage
+    while True:
+        try:
+            gone = await store.sweep(moment(timedelta(days=storage.keep_days)), storage.keep_bytes)
+        except TouchstoneError as error:
+            manager.book.trouble = error
+        else:
+            if gone:
+                log.info("old jobs forgotten", extra={"jobs": gone})
+        await asyncio.sleep(SWEEP_S)
+
+
+async def preload(manager: Core) -> None:
+    """Loads what the settings want loaded from the start; a failure stands in the history like any other."""
+    await manager.probes.settled()
+    for model in manager.settings.preload:
+        try:
+            job = await maintenance.load(manager, model, "auto", None, "preload")
+        except TouchstoneError as error:
+            log.error("preload failed", extra={"model": model, "code": error.code, "detail": error.detail})
+        else:
+            await job.ended.wait()
