@@ -7,6 +7,7 @@ import asyncio
 import json
 from typing import Any
 
+from backend.logs import escaped
 from backend.settings import load_settings
 
 
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The devices in words."""
+    """The devices in words: the ready ones, what lacks the others, and the hardware behind them."""
     ready = [device for device in found["devices"] if device["state"] == "ready"]
     rest = [device for device in found["devices"] if device["state"] != "ready"]
     lines = [f"Available devices ({len(ready)}):", *(f"  {device['id']}: {device['name']}" for device in ready)]
@@ -34,5 +35,13 @@ def table(found: dict[str, Any]) -> str:
     if rest:
         lines += ["", f"Not available ({len(rest)}):"]
         for device in rest:
-            lines += [f"  {device['id']}: {device['state']}: {device['reason']}", f"      {device['remedy']}"]
-    return "\n".join(lines)
+            lines.append(f"  {device['id']}: {device['state']}: {device['reason'] or 'no reason was given'}")
+            lines += [f"      {device['remedy']}"] if device["remedy"] else []
+    if found["hardware"]:
+        lines += ["", f"Hardware ({len(found['hardware'])}):"]
+        for item in found["hardware"]:
+            lines.append(
+                f"  {item['id']}: {item['name']} ({item['kind']}): {', '.join(item['devices']) or 'no way in'}"
+            )
+            lines += [f"      {words}" for words in (*item["hidden_by"], item["reason"], item["remedy"]) if words]
+    return "\n".join(escaped(line) for line in lines)
