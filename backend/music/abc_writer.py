@@ -19,7 +19,8 @@ _BARS_A_LINE = 4
 _ACCIDENTALS = {-2: "__", -1: "_", 0: "=", 1: "^", 2: "^^"}
 _MODE_NAMES = {"major": "", "minor": "m", "dorian": "dor", "mixolydian": "mix"}
 _QUALITY_NAMES = {"maj": "", "min": "m", "dim": "dim"}
-_MOST_FINE = 16  # a tempo that is no whole number is written for a part of the beat, down to this one
+_MOST_FINE = 256  # a tempo that is no whole number is written for a part of the beat, down to this one
+_LATE_S = 0.002  # by how much the last note may then be off
 
 
 def to_text(score: Score) -> str:
@@ -49,12 +50,11 @@ def _text(text: str) -> str:
 
 
 def _tempo(score: Score) -> str:
-    """Beats a minute in whole numbers wherever a part of the beat has one, since few readers know decimals."""
-    beat = Fraction(score.beat_ticks, TICKS_PER_WHOLE)
+    """Beats a minute as a whole number, of a part of the beat if need be, since many readers know no decimals."""
     part = 1
-    while part < _MOST_FINE and abs(score.tempo_bpm * part - round(score.tempo_bpm * part)) > 1e-6:
+    while part < _MOST_FINE and abs(round(score.tempo_bpm * part) / part / score.tempo_bpm - 1) * score.seconds > _LATE_S:
         part *= 2
-    beat /= part
+    beat = Fraction(score.beat_ticks, TICKS_PER_WHOLE) / part
     return f"{beat.numerator}/{beat.denominator}={round(score.tempo_bpm * part)}"
 
 

@@ -22,7 +22,7 @@ OnBlock = Callable[[int, int], bool]
 
 BLOCK = 32_768
 RING_OUT_S = 2.0
-_SHORTEST_FADE_S, _LONGEST_FADE_S = 0.03, 1.0
+_SHORTEST_FADE_S, _LONGEST_FADE_S = 0.15, 1.0
 # For each part by name: its level, its place from left (-1) to right (1), and how much of it the room gets.
 _PLACES: dict[str, tuple[float, float, float]] = {
     "melody": (1.0, -0.12, 0.30),

@@ -78,7 +78,7 @@ class Melody:
     def measures(self) -> tuple[tuple[int, int], ...]:
         """Start and end of all that stands between two bar lines, without gaps: bars, pickups, a last bar cut short."""
         measures = [(0, self.bar_starts[0] if self.bar_starts else self.end)]
-        for start, following in zip(self.bar_starts, (*self.bar_starts[1:], self.end), strict=True):
+        for start, following in zip(self.bar_starts, (*self.bar_starts, self.end)[1:], strict=True):
             middle = min(start + self.bar_ticks, following)
             measures += [(start, middle), (middle, following)]
         return tuple(measure for measure in measures if measure[0] < measure[1])
