@@ -16,12 +16,14 @@ import uvicorn
 from backend import __version__
 from backend.app import create_app
 from backend.connections import Connection
+from backend.datafolder import DataFolder
 from backend.errors import Configuration
 from backend.manager import ModelManager
 from backend.settings import Settings, check_exposure, is_loopback
 from backend.token_file import Token, make_token
 
 GRACE_S = 3
+STOP_LOOK_S = 0.5
 KEEP_ALIVE_S = 75  # longer than clients keep a connection, so that they close it and not we under their next request
 _PORTS_TRIED = 50
 
@@ -31,6 +33,12 @@ async def serve(settings: Settings, say: Callable[[str], None], container: bool 
 
     In a container, whose own loopback nobody outside can reach, a token is made where one is needed and missing.
     """
+    stopping = asyncio.Event()
+    with _signals(stopping.set):  # from the first moment on: what has been started by then is ended in order
+        await _serve(settings, say, container, stopping)
+
+
+async def _serve(settings: Settings, say: Callable[[str], None], container: bool, stopping: asyncio.Event) -> None:
     token = Token(settings)
     own = container and settings.server.token is None and not is_loopback(settings.server.host)
     if own and token.value is None:
@@ -65,15 +73,21 @@ async def serve(settings: Settings, say: Callable[[str], None], container: bool 
         say("\n".join(lines))
 
     server.on_listening = listens
-    stopping = asyncio.Event()
-    with _signals(stopping.set):
-        serving = asyncio.create_task(server.serve(sockets=[listening]))
-        told = asyncio.create_task(stopping.wait())
-        await asyncio.wait({serving, told}, return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
-        server.should_exit = True
-        # Together: jobs that end let their streams end, and the server waits for those.
-        await asyncio.gather(manager.stop(), serving)
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    told = asyncio.create_task(stopping.wait())
+    asked = asyncio.create_task(_asked(manager.folder))
+    await asyncio.wait({serving, told, asked}, return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    asked.cancel()
+    server.should_exit = True
+    # Together: jobs that end let their streams end, and the server waits for those.
+    await asyncio.gather(manager.stop(), serving)
+
+
+async def _asked(folder: DataFolder) -> None:
+    """Ends when `stop` asks for the end: by a file, since signals do not cross Windows' consoles or into WSL."""
+    while not folder.stop_asked():
+        await asyncio.sleep(STOP_LOOK_S)
 
 
 class _Server(uvicorn.Server):

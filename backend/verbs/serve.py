@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-
-from backend import logs
-from backend.settings import load_settings
+import signal
+import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,12 +17,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--container", action="store_true", help="make a token where one is needed and missing, as the Dockerfile does"
     )
-    parser.add_argument("--json-log", action="store_true", default=None, help="one JSON object a line on stderr")
+    parser.add_argument("--log-file", metavar="FILE", help="log to this file instead of stderr")
+    parser.add_argument("--json-log", action="store_true", default=None, help="one JSON object a line in the log")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serves; 0 after SIGINT or SIGTERM."""
+    """Serves; 0 after SIGINT or SIGTERM, also before it serves."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(0))
+    from backend import logs
     from backend.serving import serve
+    from backend.settings import load_settings
 
     flags = {
         "config": args.config,
@@ -32,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
         "storage.data_dir": args.data_dir,
         "device": args.device,
         "log.json": args.json_log,
+        "log.file": args.log_file,
     }
     settings = load_settings(flags)
     logs.configure(settings)
