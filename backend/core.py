@@ -28,6 +28,7 @@ from backend.metrics import Metrics
 from backend.options import options_schema
 from backend.pool import Pool
 from backend.probes import Probes
+from backend.probes.proofbook import ProofBook
 from backend.quarantine import Quarantine
 from backend.requests import GenerateRequest, served_tasks
 from backend.resolving import Resolution, resolve, unreachable
@@ -72,8 +73,8 @@ class Core:
         Raises Configuration when the folder is held or unusable.
         """
         self.folder.take()
-        self.probes = self._prober()
-        self.pool = Pool(self.settings, self.pythons, self._spawn)
+        self.probes = self._prober(ProofBook(self.settings.data_dir / "proofs.json"))
+        self.pool = Pool(self.settings, self.pythons, self._spawn, found=self.probes.found)
         try:
             for job in await self.book.open():
                 self._resume(job)
@@ -87,7 +88,7 @@ class Core:
 
     async def look(self) -> None:
         """Probes all devices and does nothing else: no data folder is taken, no job goes on. Instead of `start`."""
-        self.probes = self._prober()
+        self.probes = self._prober(ProofBook())
         await self.probes.round()
 
     async def stop(self) -> None:
@@ -230,9 +231,10 @@ class Core:
                 "Use auto, an id such as cpu or cuda:0, or an alias such as gpu.",
             ) from error
 
-    def _prober(self) -> Probes:
-        limit_s = self.settings.supervision.probe_s
-        return Probes(self.pythons, limit_s, self._spawn, self.lane, self._tell_device, self._enabled)
+    def _prober(self, proofs: ProofBook) -> Probes:
+        limit_s, occupied = self.settings.supervision.probe_s, lambda device: self.pool.occupies(device)
+        about = (self.lane, self._tell_device, self._enabled, occupied, proofs)
+        return Probes(self.pythons, limit_s, self._spawn, *about)
 
     def _enabled(self, id_: str) -> bool:
         rules = self.settings.devices.get(id_)

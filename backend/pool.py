@@ -10,6 +10,7 @@ from pathlib import Path
 
 from backend.children import Spawn
 from backend.datafolder import scratch_prefix
+from backend.devices import Found
 from backend.engines import LoadRequest, load_engine
 from backend.errors import OutOfMemory
 from backend.machine import memory_free_bytes, usable_threads
@@ -52,11 +53,13 @@ class Pool:
         pythons: Mapping[str, str],
         spawn: Spawn,
         free_bytes: Callable[[], int | None] = memory_free_bytes,
+        found: Callable[[str, str], Found | None] = lambda device, runtime: None,
     ) -> None:
         self._settings = settings
         self._pythons = pythons
         self._spawn = spawn
         self._free_bytes = free_bytes
+        self._found = found  # a device as a runtime lists it
         self._held: dict[WorkerKey, Held] = {}
         self._measured: dict[WorkerKey, int] = {}  # highest resident bytes seen, which correct the estimate
         self._closing: set[asyncio.Task[None]] = set()
@@ -68,6 +71,10 @@ class Pool:
     def workers(self) -> list[Worker]:
         """All workers that hold a model."""
         return [held.worker for held in self._held.values()]
+
+    def occupies(self, device: str) -> bool:
+        """Whether a model is loaded on that device."""
+        return any(held.worker.alive and key.device == device for key, held in self._held.items())
 
     def loaded(self, key: WorkerKey) -> bool:
         """Whether that very model is loaded."""
@@ -128,6 +135,7 @@ class Pool:
             context_tokens=text.context_tokens,
             threads=text.threads or usable_threads(),
             slots=text.slots,
+            found=self._found(key.device, key.runtime),
         )
         estimate = load_engine(key.engine).estimate_bytes(request.model_path, request.context_tokens, request.slots)
         needed = max(estimate or 0, self._measured.get(key, 0)) or None

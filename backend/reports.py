@@ -31,6 +31,10 @@ def health(manager: Core) -> dict[str, Any]:
         detail = f"The job history was damaged and lies, with the files of its jobs, in {folder}; a new one was begun."
         remedy = "Keep or delete that folder; jobs that waited in it have to be sent again."
         problems.append({"subject": "storage", "code": "history_damaged", "detail": detail, "remedy": remedy})
+    problems += [
+        {"subject": f"runtime:{name}", "code": "runtime_broken", "detail": trouble.detail, "remedy": trouble.remedy}
+        for name, trouble in manager.probes.known.troubles.items()
+    ]
     # A worker's death is worth a line, but the device works: only its own state degrades the service.
     problems += [
         {"subject": device, "code": error.code, "detail": error.detail, "remedy": error.remedy}

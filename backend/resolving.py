@@ -102,7 +102,7 @@ def _general(word: str, devices: Mapping[str, Device], task: str) -> Resolution:
 def _of_backend(
     asked: str, backend: Backend, index: int | None, devices: Mapping[str, Device], hardware: Iterable[Hardware]
 ) -> Resolution:
-    vendors = {(item.vendor or "").upper() for item in hardware}
+    vendors = {(item.vendor or "").upper() for item in hardware if item.kind != "cpu"}
     if backend.name == "cuda" and "AMD" in vendors and "NVIDIA" not in vendors:
         backend = backends()["rocm"]
         note = f"{asked!r} means ROCm here, since the machine has AMD and no NVIDIA hardware"

@@ -110,7 +110,7 @@ class Run:
     async def _attempt(self, target: str | None) -> None:
         device = await self._usable(target)
         engine = self._engine_for(device)
-        runtime = next(name for name in device.runtimes if name in engines()[engine].runtimes)
+        runtime = next(name for name, offered in device.served_by.items() if engine in offered)
         key = WorkerKey(device.id, runtime, engine, self._entry.id)
         lane = self._around.lane(device.hardware_id or device.id)
         waiting_since = time.perf_counter()

@@ -24,7 +24,12 @@ EVENTS = ("queued", "loading", "running", "progress", "token", "fallback", "arti
 
 @dataclass(frozen=True)
 class Proof:
-    """What a child computed to show that a device is real, and how far it was from the reference."""
+    """What a child computed to show that a device is real, and how far it was from the reference.
+
+    The first figures are those of the operation's entry that was nearest to its tolerance. `checks` are all operations
+    `{operation, dtype, max_abs_error, tolerance}`, or `{operation, dtype, skipped}` with the library's reason;
+    `evidence` says how it is known where data lay; `gflops` is the rate of a float32 matrix product.
+    """
 
     operation: str
     dtype: str
@@ -34,6 +39,9 @@ class Proof:
     versions: dict[str, str]
     at: str
     pid: int
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    evidence: str | None = None
+    gflops: float | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,11 @@ class Speed:
 
 @dataclass(frozen=True)
 class Device:
-    """One usable target. `ready` exactly when `proof` stands and `reason` is None."""
+    """One usable target. `ready` exactly when `proof` stands and `reason` is None.
+
+    `layer` is what failed: hardware, driver, runtime package, library load, computation or permission. `note` is what
+    else should be known of a device that works. `served_by` tells which runtime brings which engines.
+    """
 
     id: str
     name: str
@@ -70,6 +82,9 @@ class Device:
     proof: Proof | None = None
     speed: list[Speed] = field(default_factory=list)
     quarantined_models: list[str] = field(default_factory=list)
+    layer: str | None = None
+    note: str | None = None
+    served_by: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

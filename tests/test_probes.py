@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from backend import children
-from backend.devices import WrongResult, cpu
+from backend.devices import WrongResult, mechanism, prove
 from backend.lanes import Lane
 from backend.probes import Probes
 from backend.types import Device
 from tests.faulty import faulty
+
+LIMIT_S = 2.5
 
 
 def probed(fault: str) -> Device:
     """The device after one round with a child that plays the fault."""
 
     async def once() -> Device:
-        probes = Probes({"base": "python"}, 0.8, faulty(fault), Lane)
+        probes = Probes({"base": "python"}, LIMIT_S, faulty(fault), Lane)
         assert probes.probing
         await probes.round()
         assert not probes.probing
@@ -48,7 +52,7 @@ def test_a_crash_is_broken_and_names_step_signal_and_last_line(fault: str, step:
 @pytest.mark.parametrize("fault", ["hangs_listing", "hangs_proving"])
 def test_a_hang_costs_its_limit_only(fault: str) -> None:
     device = probed(fault)
-    assert device.state == "broken" and device.reason and "no end after 0.8 s" in device.reason
+    assert device.state == "broken" and device.reason and f"no end after {LIMIT_S:g} s" in device.reason
 
 
 def test_wrong_numbers_are_broken_with_the_error_measured() -> None:
@@ -101,31 +105,30 @@ def test_the_real_cpu_is_proved_by_the_real_child() -> None:
 
     device = asyncio.run(once())
     assert device.state == "ready" and device.proof
-    assert device.proof.max_abs_error == 0 and device.proof.pid != 0
+    assert 0 < device.proof.max_abs_error < device.proof.tolerance < 1e-3 and device.proof.pid != 0
     assert {"onnxruntime", "xllamacpp"} <= set(device.versions)
+    done = {check["operation"] for check in device.proof.checks if "skipped" not in check}
+    assert {"MatMul", "Conv", "ReduceMean", "Softmax", "Gather"} <= done
+    assert {check["dtype"] for check in device.proof.checks} == {"float32", "float16"}
+    assert device.proof.evidence and "CPUExecutionProvider" in device.proof.evidence
+    assert device.proof.gflops and device.proof.gflops > 0.1 and device.stage == "measured"
 
 
-def test_the_proof_refuses_wrong_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def spoilt(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Any], Any]) -> None:
+    """Lets every result of ONNX Runtime go wrong in that way, and proves the processor."""
     import onnxruntime
 
     real = onnxruntime.InferenceSession.run
+    monkeypatch.setattr(onnxruntime.InferenceSession, "run", lambda *given: [spoil(real(*given)[0])])
+    prove("cpu", mechanism("cpu", "onnxruntime").enumerate_devices("cpu", "onnxruntime")[0])
 
-    def scaled(session: object, outputs: object, inputs: object) -> list[object]:
-        return [real(session, outputs, inputs)[0] * 1.001]
 
-    monkeypatch.setattr(onnxruntime.InferenceSession, "run", scaled)
-    with pytest.raises(WrongResult, match="off by up to"):
-        cpu.prove(0)
+def test_the_proof_refuses_wrong_numbers_and_says_by_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(WrongResult, match=r"MatMul float32 was off by up to .*; all are 1\.001 times what"):
+        spoilt(monkeypatch, lambda result: result * result.dtype.type(1.001))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_the_proof_refuses_what_is_no_number(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
-    import numpy
-    import onnxruntime
-
-    def spoilt(session: object, outputs: object, inputs: object) -> list[object]:
-        return [numpy.full((96, 96), value, numpy.float32)]
-
-    monkeypatch.setattr(onnxruntime.InferenceSession, "run", spoilt)
-    with pytest.raises(WrongResult):
-        cpu.prove(0)
+    with pytest.raises(WrongResult, match="not numbers"):
+        spoilt(monkeypatch, lambda result: result * 0 + value)

@@ -24,7 +24,7 @@ from tests.faulty import faulty
 
 CARD = Device(
     "vulkan:0", "A card", "vulkan", "gpu", "ready", "runs", ["base"], hardware_id="pci:0000:01:00.0",
-    tasks=["text"], engines=["llama.cpp"],
+    tasks=["text"], engines=["llama.cpp"], served_by={"base": ["llama.cpp"]},
 )  # fmt: skip
 GGUF = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
 
@@ -314,7 +314,8 @@ def test_a_device_whose_proof_fails_after_three_deaths_is_quarantined_itself(tmp
     def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         if arguments[0] == "run":
             return faulty("dies_running")(python, arguments)
-        return faulty(probes.pop(0) if probes else "dies_proving")(python, arguments)
+        fault = probes.pop(0) if probes and arguments[0] == "probe" else "dies_proving"
+        return faulty(fault)(python, arguments)
 
     async def play() -> None:
         core = Core(load_settings({"config": _config(tmp_path)}, {}), spawn)

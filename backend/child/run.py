@@ -18,6 +18,7 @@ from typing import Any
 from backend import faults
 from backend.child import outbox, process
 from backend.child.wire import WIRE_VERSION, Channel, Header, WireError
+from backend.devices import confine, found_from, split_id
 from backend.engines import LoadRequest, RunRequest, Session, load_engine
 from backend.errors import TouchstoneError
 
@@ -90,7 +91,11 @@ class _Program:
             self._fail_unforeseen(job, error)
 
     def _load(self, order: Header) -> None:
-        self._session = load_engine(order["engine"]).load(LoadRequest(**order["request"]))
+        request = LoadRequest(**order["request"])
+        if order["request"].get("found"):
+            request = replace(request, found=found_from(order["request"]["found"]))
+            confine(split_id(request.device)[0], request.found)
+        self._session = load_engine(order["engine"]).load(request)
         self._channel.send(
             {
                 "op": "loaded",

@@ -1,20 +1,45 @@
 """Backends: one file a way to reach hardware. A new backend is a new file here.
 
-A backend file has `BACKEND: Backend`; one that this version can reach also has `enumerate_devices` and `prove`, which
-run in a child. Third-party imports stand inside functions: the server reads the facts without the libraries.
+A backend file has `BACKEND: Backend` and `MECHANISMS`: by library, the module here that reaches its devices through it
+(`_torch`, `_onnx`, `_ggml`). It may have `HIDING`, the variables that hide or reorder its devices; `HIDDEN`, values of
+them that hide all; `LISTING`, variables for whoever lists or computes; and `environment(found)`, under which a process
+sees one device alone. Third-party imports stand inside functions: the server reads the facts without the libraries. An
+engine takes its place on a device by `torch_place` or `onnx_place` and knows no provider.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backend.types import DeviceKind, Proof
 
+if TYPE_CHECKING:
+    from backend.devices._onnx_place import OnnxPlace
+    from backend.devices._torch_place import TorchPlace
+
 INDEX_LIMIT = 64  # ids NAME:0 … NAME:63 are well formed
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A runtime that would make a backend usable on hardware it fits: how to get it today, and what that costs."""
+
+    runtime: str
+    install: str  # what pip is told, after `pip install`
+    download_bytes: int
+    vendors: tuple[str, ...] = ()  # the makers of the hardware it drives; empty: any
+    kinds: tuple[DeviceKind, ...] = ("gpu", "integrated")
+    systems: tuple[str, ...] = ("linux", "win32")
+    architectures: tuple[str, ...] = ()  # beginnings of the chip's name, such as gfx11; empty: any
+    python: str = ""  # where not every Python will do, in words
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -29,22 +54,46 @@ class Backend:
     aliases: tuple[str, ...] = ()
     engine_aliases: tuple[tuple[str, str, str], ...] = ()  # (alias, task or "*", engine): an alias that names an engine
     indexed: bool = True
+    systems: tuple[str, ...] = ("linux", "win32", "darwin")  # sys.platform where it can be at all
+    vendors: tuple[str, ...] = ()  # the makers of the hardware it drives, as the inventory writes them; empty: any
+    offers: tuple[Offer, ...] = ()
+    leads_unmeasured: bool = True  # whether `auto` may choose it before anything was measured
 
 
 @dataclass(frozen=True)
 class Found:
-    """One device as a backend's own library lists it, before anything was computed on it."""
+    """One device as a library lists it with nothing hidden, before anything was computed on it.
 
-    index: int
+    `identity` is what tells it from others, as far as the library says: `pci` (0000:01:00.0), `uuid`, `luid`. Without
+    it only `position` among the `count` listed ones is left.
+    """
+
     name: str
     kind: DeviceKind
     hardware_id: str | None
     memory_bytes: int | None
     memory_free_bytes: int | None
+    library: str = ""
+    position: int = 0
+    count: int = 1
+    identity: dict[str, str] = field(default_factory=dict)
+    architecture: str | None = None
+    provider: str | None = None
 
 
 class WrongResult(Exception):
-    """The device computed, and the numbers were wrong."""
+    """The device computed, and the numbers were wrong, or it was not the device that computed."""
+
+
+class Absent(Exception):
+    """The library works and has no such device, or the one that was listed is gone; the text says why.
+
+    `quiet` where nobody would expect one: another build of the library would be needed, and no hardware asks for it.
+    """
+
+    def __init__(self, why: str, quiet: bool = False) -> None:
+        super().__init__(why)
+        self.quiet = quiet
 
 
 @cache
@@ -54,26 +103,92 @@ def backends() -> dict[str, Backend]:
 
 
 @cache
-def reachable(runtime: str) -> tuple[str, ...]:
-    """Names of the backends that have code to enumerate and prove their devices in this runtime."""
-    return tuple(m.BACKEND.name for m in _modules() if hasattr(m, "prove") and runtime in m.BACKEND.runtimes)
+def libraries() -> tuple[str, ...]:
+    """Names of the libraries through which some backend reaches its devices, as they are imported."""
+    return tuple(dict.fromkeys(name for module in _modules() for name in module.MECHANISMS))
 
 
-def enumerate_devices(name: str) -> list[Found]:
-    """Devices that the backend's library lists. Runs in a child."""
-    found: list[Found] = _module(name).enumerate_devices()
-    return found
+def backends_of(library: str, system: str = sys.platform) -> tuple[str, ...]:
+    """Names of the backends that reach devices through a library on a system: the processor, then by rank."""
+    found = [m.BACKEND for m in _modules() if library in m.MECHANISMS and system in m.BACKEND.systems]
+    return tuple(backend.name for backend in sorted(found, key=lambda backend: (backend.kind != "cpu", backend.rank)))
 
 
-def prove(name: str, index: int) -> Proof:
-    """Computes on the device and compares with a reference. Runs in a child. Raises WrongResult."""
-    proof: Proof = _module(name).prove(index)
+def mechanism(backend: str, library: str) -> Any:
+    """The module that reaches this backend's devices through a library (the protocol is in `_torch.py`)."""
+    return importlib.import_module(f"{__name__}.{_module(backend).MECHANISMS[library]}")
+
+
+def facts(backend: str) -> Any:
+    """The backend's own file, for what its mechanism needs to know of it."""
+    return _module(backend)
+
+
+def reveal() -> None:
+    """Lets this process see all devices, in the order of their addresses. Must come before a library is imported."""
+    for name in hiding():
+        os.environ.pop(name, None)
+    for module in _modules():
+        os.environ.update(getattr(module, "LISTING", {}))
+
+
+def confine(backend: str, found: Found | None) -> None:
+    """Lets this process see that device alone. Must come before its library is imported."""
+    reveal()
+    for module in _modules():
+        os.environ.update(getattr(module, "HIDDEN", {}))
+    for name in hiding(backend):
+        os.environ.pop(name, None)
+    make = getattr(_module(backend), "environment", None)
+    os.environ.update(make(found) if make and found else {})
+
+
+def hiding(backend: str | None = None) -> tuple[str, ...]:
+    """Names of the variables that hide or reorder devices: those of one backend, or of all."""
+    modules = _modules() if backend is None else (_module(backend),)
+    return tuple(dict.fromkeys(name for module in modules for name in getattr(module, "HIDING", ())))
+
+
+def prove(backend: str, found: Found) -> Proof:
+    """Computes on the device and compares with references. Raises WrongResult, Absent, and what the library raises."""
+    proof: Proof = mechanism(backend, found.library).prove(backend, found)
     return proof
+
+
+def torch_place(device: str, found: Found | None = None) -> TorchPlace:
+    """Where an engine that uses torch puts its tensors. `found` is the device as listed (`LoadRequest.found`).
+
+    Raises Absent where the device is gone, DeviceNotReady where torch does not reach that backend.
+    """
+    from backend.devices._torch_place import open_place
+
+    return open_place(device, found)
+
+
+def onnx_place(device: str, found: Found | None = None) -> OnnxPlace:
+    """Where an engine that uses ONNX Runtime makes its sessions. `found` is the device as listed.
+
+    Raises Absent where the device is gone, DeviceNotReady where ONNX Runtime does not reach that backend.
+    """
+    from backend.devices._onnx_place import open_place
+
+    return open_place(device, found)
+
+
+def split_id(device: str) -> tuple[str, int]:
+    """Backend and index of a device id."""
+    backend, _, index = device.partition(":")
+    return backend, int(index or 0)
 
 
 def device_id(backend: Backend, index: int) -> str:
     """`cpu` for the one device of a backend that has but one, `cuda:0` for the others."""
     return f"{backend.name}:{index}" if backend.indexed or index else backend.name
+
+
+def found_from(fields: Mapping[str, Any]) -> Found:
+    """A Found as it came over the wire."""
+    return Found(**fields)
 
 
 def _module(name: str) -> Any:

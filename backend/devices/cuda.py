@@ -2,15 +2,55 @@
 
 from __future__ import annotations
 
-from backend.devices import Backend
+from typing import Any
+
+from backend.devices import Absent, Backend, Found, Offer
 
 BACKEND = Backend(
     name="cuda",
     label="CUDA",
     kind="gpu",
     rank=100,
-    runtimes=(
-        "cuda",
-        "torch",
+    runtimes=("cuda", "torch"),
+    systems=("linux", "win32"),
+    vendors=("NVIDIA",),
+    offers=(
+        Offer("cuda", "torch", 2_900_000_000, systems=("linux",)),
+        Offer("cuda", "torch --index-url https://download.pytorch.org/whl/cu130", 2_600_000_000, systems=("win32",)),
     ),
 )
+MECHANISMS = {"torch": "_torch"}
+HIDING = ("CUDA_VISIBLE_DEVICES",)
+HIDDEN = {"CUDA_VISIBLE_DEVICES": "-1"}
+LISTING = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # else the fastest card comes first
+
+
+def environment(found: Found) -> dict[str, str]:
+    """That card alone, by its UUID where torch tells it."""
+    return {"CUDA_VISIBLE_DEVICES": found.identity.get("uuid", str(found.position)), **LISTING}
+
+
+def list_devices(torch: Any) -> list[Found]:
+    """Cards of a torch that was built for CUDA. Raises Absent."""
+    from backend.devices._torch import build_name
+    from backend.devices._torch_cuda import list_cards
+
+    build = torch.version
+    if getattr(build, "hip", None) or getattr(build, "xpu", None):
+        raise Absent(f"This is {build_name(torch)}.", quiet=True)
+    if not getattr(build, "cuda", None):
+        raise Absent(f"This is {build_name(torch)}: no NVIDIA card can be reached with it.")
+    return list_cards(torch, _addresses())
+
+
+def take_place(torch: Any, found: Found) -> Any:
+    """A place on the card. Raises Absent."""
+    from backend.devices._torch_cuda import take_card
+
+    return take_card(torch, found, _addresses())
+
+
+def _addresses() -> Any:
+    from backend.devices._torch_cuda import driver_addresses
+
+    return driver_addresses(("libcuda.so.1", "nvcuda.dll"), "cuDeviceGetPCIBusId", by_ordinal=False)

@@ -1,8 +1,15 @@
-"""Any DirectX 12 card on Windows and WSL2 through torch-directml."""
+"""Any DirectX 12 card on Windows and WSL2 through torch-directml, whose calls were read in 0.2.5.dev240914.
+
+It numbers cards in DXCore's order and tells a name only: no address, no LUID, so a card is known by its place alone.
+`is_available` has been seen to end the process; `default_device` is always 0 and says nothing.
+"""
 
 from __future__ import annotations
 
-from backend.devices import Backend
+import importlib
+from typing import Any
+
+from backend.devices import Absent, Backend, Found, Offer
 
 BACKEND = Backend(
     name="directml",
@@ -11,4 +18,48 @@ BACKEND = Backend(
     rank=160,
     runtimes=("directml",),
     aliases=("dml",),
+    systems=("linux", "win32"),
+    offers=(
+        Offer(
+            "directml",
+            "torch-directml==0.2.5.dev240914 transformers==5.13.1",
+            220_000_000,
+            systems=("win32",),
+            python="Python 3.10 to 3.12",
+            note="The package reports to its maker which graphics card it runs on and what fell back to the processor.",
+        ),
+    ),
 )
+MECHANISMS = {"torch_directml": "_torch"}
+HIDING = ("DML_VISIBLE_DEVICES",)
+
+
+def environment(found: Found) -> dict[str, str]:
+    """That card alone, by its place."""
+    return {"DML_VISIBLE_DEVICES": str(found.position)}
+
+
+def list_devices(torch: Any) -> list[Found]:
+    """Cards that the package lists. Raises Absent."""
+    from backend.devices._identity import clean
+
+    torch_directml = importlib.import_module("torch_directml")
+    count = int(torch_directml.device_count())
+    if not count:
+        raise Absent("it lists no DirectX 12 adapter")
+    names = [clean(torch_directml.device_name(position)) for position in range(count)]
+    return [
+        Found(name, "gpu", None, None, None, "torch_directml", position, count) for position, name in enumerate(names)
+    ]
+
+
+def take_place(torch: Any, found: Found) -> Any:
+    """A place on the card. Raises Absent."""
+    from backend.devices._identity import chosen
+    from backend.devices._torch import Ground
+
+    torch_directml = importlib.import_module("torch_directml")
+    place = chosen(found, list_devices(torch)).position
+    device = torch_directml.device(place)
+    waiting = torch.zeros(1).to(device)  # the package has no call that waits; reading a value back does
+    return Ground(torch, device, "privateuseone", lambda: waiting.add(1).cpu(), None)

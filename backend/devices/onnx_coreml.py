@@ -12,4 +12,9 @@ BACKEND = Backend(
     runtimes=("base",),
     aliases=("coreml", "CoreMLExecutionProvider", "onnx_coreml"),
     indexed=False,
+    systems=("darwin",),
+    vendors=("Apple",),
 )
+MECHANISMS = {"onnxruntime": "_onnx"}
+PROVIDERS = ("coreml",)
+ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from backend.devices import Backend
+from typing import Any
+
+from backend.devices import Backend, Offer
 
 BACKEND = Backend(
     name="onnx-directml",
@@ -11,4 +13,13 @@ BACKEND = Backend(
     rank=165,
     runtimes=("onnx-directml",),
     aliases=("onnx_dml", "DmlExecutionProvider", "DMLExecutionProvider", "DirectMLExecutionProvider", "onnx_directml"),
+    systems=("win32",),
+    offers=(Offer("onnx-directml", "onnxruntime-windowsml", 27_400_000, systems=("win32",)),),
 )
+MECHANISMS = {"onnxruntime": "_onnx"}
+PROVIDERS = ("dml", "directml")
+
+
+def prepare_session(options: Any) -> None:
+    """DirectML plans its own memory, and its sessions run one node after the other."""
+    options.enable_mem_pattern = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.devices import Backend
+from backend.devices import Backend, Found, Offer
 
 BACKEND = Backend(
     name="onnx-migraphx",
@@ -11,4 +11,23 @@ BACKEND = Backend(
     rank=115,
     runtimes=("onnx-migraphx",),
     aliases=("migraphx", "MIGraphXExecutionProvider", "onnx_migraphx"),
+    systems=("linux", "win32"),
+    vendors=("AMD",),
+    offers=(
+        Offer(
+            "onnx-migraphx",
+            "onnxruntime-migraphx",
+            20_000_000,
+            systems=("linux",),
+            note="It needs AMD's ROCm and MIGraphX libraries on the system.",
+        ),
+    ),
 )
+MECHANISMS = {"onnxruntime": "_onnx"}
+PROVIDERS = ("migraphx",)
+HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+
+
+def environment(found: Found) -> dict[str, str]:
+    """That card alone, by its place."""
+    return {"HIP_VISIBLE_DEVICES": str(found.position)}

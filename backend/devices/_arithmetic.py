@@ -1,0 +1,148 @@
+"""What the proofs compute: fresh random inputs, and references made another way, in plain Python on the processor.
+
+Matrices are lists of rows. A reference comes with what each entry may be off by. Products of small integers are exact
+in every floating-point format whose mantissa holds their sums, so there nothing may be off; for others the bound is
+the classical one for inner products, a multiple of the sum of the products' magnitudes (N. J. Higham, Accuracy and
+Stability of Numerical Algorithms, 2nd edition, section 3.1).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from backend.devices import WrongResult
+
+Matrix = list[list[float]]
+# Of the products' magnitudes: float32 as it is (twice what 64 roundings can do), and with inputs rounded to 11 bits.
+PRECISE, COARSE = 8e-6, 4e-3
+LEFT_OUTLIER, RIGHT_OUTLIER = 400.0, 60.0  # their products stay within float16, to which some hardware rounds
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The right answer, flat, and what each entry of another one may be off by."""
+
+    values: list[float]
+    allowed: list[float]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The entry that comes nearest to what is allowed, or beyond it."""
+
+    error: float
+    allowed: float
+
+
+def fresh() -> random.Random:
+    """A source of numbers that no one can have prepared for."""
+    return random.Random(secrets.randbits(64))
+
+
+def real_matrix(source: random.Random, rows: int, columns: int, outliers: int, largest: float = LEFT_OUTLIER) -> Matrix:
+    """Values between -1 and 1 as float32 holds them, and some that are up to `largest`."""
+    values = array("f", (source.uniform(-1, 1) for _ in range(rows * columns)))
+    for place in source.sample(range(rows * columns), outliers):
+        values[place] = source.choice((-1, 1)) * source.uniform(largest / 2, largest)
+    return _rows(values.tolist(), columns)
+
+
+def whole_matrix(source: random.Random, rows: int, columns: int, largest: int, outliers: int = 0) -> Matrix:
+    """Whole numbers; an outlier is 64 times the largest other."""
+    values = [float(source.randint(-largest, largest)) for _ in range(rows * columns)]
+    for place in source.sample(range(rows * columns), outliers):
+        values[place] = source.choice((-64.0, 64.0)) * largest
+    return _rows(values, columns)
+
+
+def product(left: Matrix, right: Matrix, share: float) -> Reference:
+    """The matrix product; `share` of the products' magnitudes may be lost, 0 for whole numbers."""
+    columns = list(zip(*right, strict=True))
+    values, allowed = [], []
+    for row in left:
+        for column in columns:
+            products = [a * b for a, b in zip(row, column, strict=True)]
+            values.append(math.fsum(products))
+            allowed.append(share * math.fsum(map(abs, products)))
+    return Reference(values, allowed)
+
+
+def convolution(images: list[Matrix], filters: list[list[Matrix]], share: float) -> Reference:
+    """A two-dimensional cross-correlation of one image of several channels, without padding, stride 1."""
+    height, width, side = len(images[0]), len(images[0][0]), len(filters[0][0])
+    values, allowed = [], []
+    for kernels in filters:
+        for top in range(height - side + 1):
+            for left in range(width - side + 1):
+                products = [
+                    image[top + y][left + x] * kernel[y][x]
+                    for image, kernel in zip(images, kernels, strict=True)
+                    for y in range(side)
+                    for x in range(side)
+                ]
+                values.append(math.fsum(products))
+                allowed.append(share * math.fsum(map(abs, products)))
+    return Reference(values, allowed)
+
+
+def row_sums(matrix: Matrix) -> Reference:
+    """The sum of each row."""
+    return Reference([math.fsum(row) for row in matrix], [PRECISE * math.fsum(map(abs, row)) for row in matrix])
+
+
+def softmax(matrix: Matrix) -> Reference:
+    """The softmax of each row, with the largest entry taken off first."""
+    values: list[float] = []
+    for row in matrix:
+        powers = [math.exp(value - max(row)) for value in row]
+        values += [power / math.fsum(powers) for power in powers]
+    return Reference(values, [1e-5] * len(values))
+
+
+def rows_picked(matrix: Matrix, order: Sequence[int]) -> Reference:
+    """Rows in another order: nothing is computed, so nothing may differ."""
+    values = [value for place in order for value in matrix[place]]
+    return Reference(values, [0.0] * len(values))
+
+
+def compare(what: str, got: Sequence[float], reference: Reference) -> Difference:
+    """How far `got`, flat, is from the reference. Raises WrongResult with the error measured."""
+    if len(got) != len(reference.values):
+        raise WrongResult(f"{what} gave {len(got)} numbers instead of {len(reference.values)}")
+    if odd := sum(not math.isfinite(value) for value in got):
+        raise WrongResult(f"{what} gave {odd} of {len(got)} entries that are not numbers (NaN or infinite)")
+    errors = [abs(value - want) for value, want in zip(got, reference.values, strict=True)]
+    worst = max(range(len(errors)), key=lambda place: errors[place] - reference.allowed[place])
+    bad = sum(error > allowed for error, allowed in zip(errors, reference.allowed, strict=True))
+    if bad:
+        raise WrongResult(
+            f"{what} was off by up to {max(errors):.3g} in {bad} of {len(got)} entries (allowed there: "
+            f"{reference.allowed[worst]:.1g}){_factor(got, reference.values)}"
+        )
+    return Difference(errors[worst], reference.allowed[worst])
+
+
+def flat(values: object) -> list[float]:
+    """The numbers of nested lists, in order."""
+    if isinstance(values, (list, tuple)):
+        return [number for inner in values for number in flat(inner)]
+    return [float(values)]  # type: ignore[arg-type]
+
+
+def _factor(got: Sequence[float], want: Sequence[float]) -> str:
+    """In words, where all entries are wrong in the same way."""
+    if not any(got):
+        return "; every entry is 0"
+    power = math.fsum(value * value for value in want)
+    factor = math.fsum(value * right for value, right in zip(got, want, strict=True)) / power if power else 0.0
+    rest = math.fsum((value - factor * right) ** 2 for value, right in zip(got, want, strict=True))
+    return f"; all are {factor:.4g} times what they should be" if power and rest < 1e-6 * power else ""
+
+
+def _rows(values: list[float], columns: int) -> Matrix:
+    return [values[start : start + columns] for start in range(0, len(values), columns)]

@@ -1,0 +1,136 @@
+"""A place on a device for sessions of ONNX Runtime, with evidence of which provider got each node.
+
+Sessions are made for a listed device, never by a list of providers, which falls back to the processor without a word.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from backend.devices import Absent, Found, backends, backends_of, mechanism, split_id
+from backend.errors import DeviceNotReady
+from backend.machine import usable_threads
+from backend.types import Placement, PlacementPart
+
+_PROCESSOR = "cpuexecutionprovider"
+
+
+@dataclass
+class OnnxPlace:
+    """Makes sessions on one device. `provider` is the library's own name for what serves it."""
+
+    onnxruntime: Any
+    device: str
+    provider: str
+    ep_device: Any
+    file: Any
+
+    @property
+    def is_processor(self) -> bool:
+        """Whether the device is the processor itself, through ONNX Runtime's own kernels."""
+        return self.provider.lower() == _PROCESSOR
+
+    def session(
+        self,
+        model: bytes | str | os.PathLike[str],
+        threads: int | None = None,
+        strict: bool = False,
+        provider_options: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """An InferenceSession for a model's bytes or path on this device.
+
+        `strict` refuses a model of which one node would run elsewhere. Raises what ONNX Runtime raises.
+        """
+        options = self.onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads or usable_threads()  # 0 would set affinities that a core mask forbids
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        if prepare := getattr(self.file, "prepare_session", None):
+            prepare(options)
+        if strict and not self._keeps_record:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(Path(tempfile.gettempdir()) / f"touchstone-{os.getpid()}")
+        if (strict or self.ep_device is None) and not self.is_processor:
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        chosen = {str(name): str(value) for name, value in (provider_options or {}).items()}
+        providers = None
+        if self.ep_device is not None:
+            options.add_provider_for_devices([self.ep_device], chosen)
+        else:  # the processor, or an older provider that lists no devices: alone in its list, without fallback
+            providers = [(self.provider, chosen)]
+        source = model if isinstance(model, bytes) else os.fspath(model)
+        return self.onnxruntime.InferenceSession(source, sess_options=options, providers=providers)
+
+    def placement(self, sessions: Iterable[Any]) -> Placement:
+        """Where the nodes of these sessions run, by ONNX Runtime's own record of its decision."""
+        nodes: Counter[str] = Counter()
+        for session in sessions:
+            nodes += self.nodes(session)
+        total = sum(nodes.values())
+        if not total:
+            return Placement(None, [], "This ONNX Runtime does not record which provider gets which node.")
+        parts = [PlacementPart(where, count / total) for where, count in nodes.most_common()]
+        return Placement(
+            nodes[self.device] / total,
+            parts,
+            f"ONNX Runtime's record of the assignment: {nodes[self.device]} of {total} nodes on {self.provider}.",
+        )
+
+    def nodes(self, session: Any) -> Counter[str]:
+        """Number of nodes by device, from the record of a version that keeps one; else empty."""
+        found: Counter[str] = Counter()
+        if self._keeps_record:
+            for part in session.get_provider_graph_assignment_info():
+                found[self._where(part.ep_name)] += len(part.get_nodes())
+        return found
+
+    def nodes_run(self, session: Any) -> Counter[str]:
+        """Number of nodes by device after a run: the record, or for a `strict` session the profile, which this ends."""
+        if self._keeps_record:
+            return self.nodes(session)
+        path = Path(session.end_profiling())
+        with contextlib.suppress(OSError):
+            told = [event.get("args", {}).get("provider") for event in json.loads(path.read_text(encoding="utf-8"))]
+            path.unlink()
+            return Counter(self._where(name) for name in told if name)
+        return Counter()
+
+    @property
+    def _keeps_record(self) -> bool:
+        return hasattr(self.onnxruntime.InferenceSession, "get_provider_graph_assignment_info")
+
+    def _where(self, provider: str) -> str:
+        if provider == self.provider:
+            return self.device
+        return "cpu" if provider.lower() == _PROCESSOR else provider
+
+
+def open_place(device: str, found: Found | None) -> OnnxPlace:
+    """The place of a device id. Raises Absent, DeviceNotReady."""
+    name, _ = split_id(device)
+    for library in ("onnxruntime",):
+        if name in backends_of(library):
+            here = mechanism(name, library)
+            listed = replace(found, library=library) if found else _listed(here, name, library, device)
+            place: OnnxPlace = here.place(name, listed, device)
+            return place
+    raise DeviceNotReady(
+        f"ONNX Runtime does not reach {backends()[name].label}.", "Choose another device or another engine."
+    )
+
+
+def _listed(here: Any, name: str, library: str, device: str) -> Found:
+    found: list[Found] = here.enumerate_devices(name, library)
+    index = split_id(device)[1]
+    if index >= len(found):
+        raise Absent(f"{device} was asked for, and {len(found)} such devices are listed")
+    return found[index]

@@ -1,0 +1,211 @@
+"""The proof on a device that ONNX Runtime reaches: six operations, repeated, each a model of one node on that device.
+
+Sessions are made with fallback to the processor switched off, and the record says which provider got each node. What a
+provider does not support is not wrong, as long as the matrix product runs there: the proof names it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from backend import faults
+from backend.devices import WrongResult
+from backend.devices._arithmetic import (
+    COARSE,
+    PRECISE,
+    RIGHT_OUTLIER,
+    Difference,
+    Matrix,
+    Reference,
+    compare,
+    convolution,
+    fresh,
+    product,
+    real_matrix,
+    row_sums,
+    rows_picked,
+    softmax,
+    whole_matrix,
+)
+from backend.devices._onnx_models import Value, one_node
+from backend.devices._onnx_place import OnnxPlace
+from backend.moments import utc_now
+from backend.types import Proof
+
+Checks = list[dict[str, Any]]
+_SIDE, _LARGE = 256, 1024
+_TIMED_S = 0.05
+
+
+@dataclass
+class _Case:
+    """One operation, its inputs by name (dtype, shape, numbers) and the right answer."""
+
+    name: str
+    dtype: str
+    inputs: dict[str, tuple[str, list[int], Any]]
+    shape: list[int]
+    reference: Reference
+    attributes: dict[str, list[int]]
+
+    def model(self) -> bytes:
+        values = [Value(name, dtype, shape) for name, (dtype, shape, _) in self.inputs.items()]
+        return one_node(self.name, values, Value("y", self.dtype, self.shape), self.attributes)
+
+
+def prove_place(place: OnnxPlace, versions: dict[str, str]) -> Proof:
+    """Raises WrongResult where numbers or places are wrong, and whatever ONNX Runtime raises."""
+    start = time.perf_counter()
+    checks: Checks = []
+    nodes: dict[str, int] = {}
+    share = COARSE if getattr(place.file, "ROUNDS_INPUTS", False) else PRECISE
+    differences = _run(place, [_real_product(share) for _ in range(3)], checks, nodes)
+    for cases in ([_half_product() for _ in range(2)], [_conv()], [_mean()], [_softmax()], [_gather()]):
+        try:
+            _run(place, cases, checks, nodes)
+        except WrongResult:
+            raise
+        except Exception as error:
+            if faults.code_of(str(error)):
+                raise
+            detail = str(error).strip().splitlines() or [type(error).__name__]
+            checks.append({"operation": cases[0].name, "dtype": cases[0].dtype, "skipped": detail[0][:200]})
+    gflops = max(_timed(place, _SIDE, checks, nodes), _timed(place, _LARGE, checks, nodes, above=20.0))
+    worst = max(differences, key=lambda difference: difference.error / difference.allowed)
+    total = sum(nodes.values())
+    return Proof(
+        "MatMul 48×64×40, with convolution, means, softmax and gather",
+        "float32",
+        worst.error,
+        worst.allowed,
+        time.perf_counter() - start,
+        versions,
+        utc_now(),
+        os.getpid(),
+        checks=checks,
+        evidence=f"ONNX Runtime's record: {total} of {total} nodes on {place.provider}, with fallback switched off",
+        gflops=gflops,
+    )
+
+
+def _run(place: OnnxPlace, cases: list[_Case], checks: Checks, nodes: dict[str, int]) -> list[Difference]:
+    """Runs cases of one shape through one session, then the first again: what is stale or right but once shows."""
+    session = _session(place, cases[0].model())
+    found = []
+    for case in (*cases, cases[0]):
+        got = session.run(None, _fed(case))[0]
+        found.append(_checked(checks, case.name, case.dtype, got.reshape(-1).tolist(), case.reference))
+    _count(place, session, f"{cases[0].name} {cases[0].dtype}", nodes)
+    return found
+
+
+def _session(place: OnnxPlace, model: bytes) -> Any:
+    return place.session(model, strict=True, provider_options=getattr(place.file, "PROOF_OPTIONS", None))
+
+
+def _count(place: OnnxPlace, session: Any, what: str, nodes: dict[str, int]) -> None:
+    ran = place.nodes_run(session)
+    if set(ran) != {place.device}:
+        others = ", ".join(sorted(set(ran) - {place.device})) or "nobody knows where"
+        raise WrongResult(f"{what} was given to {place.provider}, but ran on {others}")
+    for where, count in ran.items():
+        nodes[where] = nodes.get(where, 0) + count
+
+
+def _timed(place: OnnxPlace, side: int, checks: Checks, nodes: dict[str, int], above: float = 0.0) -> float:
+    """GFLOP/s of a square product, whose numbers are checked too; 0 where the last figure was not above `above`."""
+    if above and checks[-1].get("gflops", 0.0) < above:
+        return 0.0
+    import numpy
+
+    source, times = fresh(), side // _SIDE
+    left, right = whole_matrix(source, _SIDE, _SIDE, 3, outliers=2), whole_matrix(source, _SIDE, _SIDE, 3)
+    square = {"a": ("float32", [side, side], None), "b": ("float32", [side, side], None)}
+    model = _Case("MatMul", "float32", square, [side, side], Reference([], []), {}).model()
+    session = _session(place, model)
+    fed = {
+        name: numpy.tile(numpy.array(matrix, numpy.float32), (times, times))
+        for name, matrix in zip("ab", (left, right), strict=True)
+    }
+    row = source.randrange(side)
+    small = product([left[row % _SIDE]], right, 0.0).values
+    want = Reference([times * value for value in small] * times, [0.0] * side)
+    difference = compare(f"MatMul {side}×{side}", session.run(None, fed)[0][row].tolist(), want)
+    gflops = 2e-9 * side**3 / _seconds(lambda: session.run(None, fed))
+    _count(place, session, f"MatMul {side}×{side}", nodes)
+    said = {"max_abs_error": difference.error, "tolerance": difference.allowed, "gflops": gflops}
+    checks.append({"operation": f"MatMul {side}×{side}", "dtype": "float32", **said})
+    return gflops
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    """Seconds of one run, the best of some, copies to the device and back among them."""
+    best, spent = float("inf"), 0.0
+    while spent < _TIMED_S:
+        start = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - start
+        best, spent = min(best, seconds), spent + seconds
+    return best
+
+
+def _real_product(share: float) -> _Case:
+    source = fresh()
+    left, right = real_matrix(source, 48, 64, 6), real_matrix(source, 64, 40, 6, RIGHT_OUTLIER)
+    return _matmul("float32", left, right, product(left, right, share))
+
+
+def _half_product() -> _Case:
+    source = fresh()
+    left, right = whole_matrix(source, 32, 48, 3, outliers=3), whole_matrix(source, 48, 24, 3)
+    return _matmul("float16", left, right, product(left, right, 0.0))  # float16 holds each of these sums exactly
+
+
+def _matmul(dtype: str, left: Matrix, right: Matrix, reference: Reference) -> _Case:
+    rows, inner, columns = len(left), len(right), len(right[0])
+    inputs = {"a": (dtype, [rows, inner], left), "b": (dtype, [inner, columns], right)}
+    return _Case("MatMul", dtype, inputs, [rows, columns], reference, {})
+
+
+def _conv() -> _Case:
+    source = fresh()
+    image = [whole_matrix(source, 10, 10, 4, outliers=1) for _ in range(3)]
+    filters = [[whole_matrix(source, 3, 3, 4) for _ in range(3)] for _ in range(4)]
+    inputs = {"a": ("float32", [1, 3, 10, 10], [image]), "b": ("float32", [4, 3, 3, 3], filters)}
+    return _Case("Conv", "float32", inputs, [1, 4, 8, 8], convolution(image, filters, COARSE), {"kernel_shape": [3, 3]})
+
+
+def _mean() -> _Case:
+    table = real_matrix(fresh(), 24, 64, outliers=4)
+    sums = row_sums(table)
+    reference = Reference([value / 64 for value in sums.values], [5 * allowed / 64 for allowed in sums.allowed])
+    return _Case("ReduceMean", "float32", {"a": ("float32", [24, 64], table)}, [24, 1], reference, {"axes": [1]})
+
+
+def _softmax() -> _Case:
+    steep = [[value * 9 for value in row] for row in whole_matrix(fresh(), 16, 33, 10)]
+    return _Case("Softmax", "float32", {"a": ("float32", [16, 33], steep)}, [16, 33], softmax(steep), {})
+
+
+def _gather() -> _Case:
+    source = fresh()
+    table, order = real_matrix(source, 24, 65, outliers=4), [source.randrange(24) for _ in range(40)]
+    inputs = {"a": ("float32", [24, 65], table), "b": ("int64", [40], order)}
+    return _Case("Gather", "float32", inputs, [40, 65], rows_picked(table, order), {})
+
+
+def _fed(case: _Case) -> dict[str, Any]:
+    import numpy
+
+    return {name: numpy.array(values, dtype) for name, (dtype, _, values) in case.inputs.items()}
+
+
+def _checked(checks: Checks, name: str, dtype: str, got: list[float], reference: Reference) -> Difference:
+    difference = compare(f"{name} {dtype}", got, reference)
+    said = {"max_abs_error": difference.error, "tolerance": difference.allowed}
+    checks.append({"operation": name, "dtype": dtype, **said})
+    return difference

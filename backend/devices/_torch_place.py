@@ -1,0 +1,72 @@
+"""A place on a device for an engine's tensors, with evidence of where they lie."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from backend.devices import Absent, Found, backends, backends_of, libraries, mechanism, split_id
+from backend.devices._torch import Ground
+from backend.errors import DeviceNotReady
+from backend.types import Placement, PlacementPart
+
+
+@dataclass(frozen=True)
+class TorchPlace:
+    """`device` is what `tensor.to(…)` takes, `torch` the imported module."""
+
+    id: str
+    ground: Ground
+
+    @property
+    def torch(self) -> Any:
+        """The imported module."""
+        return self.ground.torch
+
+    @property
+    def device(self) -> Any:
+        """The torch.device."""
+        return self.ground.device
+
+    def synchronize(self) -> None:
+        """Waits until the device has done what it was told."""
+        self.ground.synchronize()
+
+    def allocated_bytes(self) -> int | None:
+        """What torch's allocator has handed out there; None where nothing is counted."""
+        return self.ground.allocated_bytes() if self.ground.allocated_bytes else None
+
+    def placement(self, tensors: Iterable[Any]) -> Placement:
+        """Where these tensors lie, by bytes, checked against the allocator's count where there is one."""
+        sizes: Counter[str] = Counter()
+        for tensor in tensors:
+            lies = str(tensor.device.type)
+            sizes[self.id if lies == self.ground.type else lies] += tensor.numel() * tensor.element_size()
+        total, here = sum(sizes.values()), sizes[self.id]
+        if not total:
+            return Placement(None, [], "The model has no tensors.")
+        parts = [PlacementPart(where, size / total) for where, size in sizes.most_common()]
+        evidence = f"torch: {here} of {total} bytes of weights lie on {self.device}"
+        counted = self.allocated_bytes()
+        if counted is None:
+            return Placement(here / total, parts, f"{evidence}; its memory is not counted.")
+        if counted < here:  # they say so, but nothing was ever taken there
+            return Placement(None, [], f"{evidence}, but the allocator counts {counted} bytes there: not known.")
+        return Placement(here / total, parts, f"{evidence}; the allocator counts {counted} bytes there.")
+
+
+def open_place(device: str, found: Found | None) -> TorchPlace:
+    """The place of a device id. Raises Absent, DeviceNotReady."""
+    name, index = split_id(device)
+    for library in libraries():
+        if library.startswith("torch") and name in backends_of(library):
+            here = mechanism(name, library)
+            if found is None:
+                listed = here.enumerate_devices(name, library)
+                if index >= len(listed):
+                    raise Absent(f"{device} was asked for, and {len(listed)} such devices are listed")
+                found = listed[index]
+            return TorchPlace(device, here.ground(name, replace(found, library=library)))
+    raise DeviceNotReady(f"torch does not reach {backends()[name].label}.", "Choose another device or another engine.")

@@ -1,0 +1,263 @@
+"""Proofs: what each device is worth, found by children that may crash, hang or lie without harm.
+
+A child lists the devices of a runtime; then one child per device, which sees that device alone, computes there. At most
+two at once, one after the other on one hardware; who is silent holds nobody up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import asdict, replace
+
+from backend.children import Spawn
+from backend.devices import Backend, Found, backends, device_id, hiding
+from backend.hardware import take_inventory
+from backend.lanes import Lane
+from backend.probes.known import Known, Trouble
+from backend.probes.listing import Listed, Listing
+from backend.probes.offers import fitting
+from backend.probes.prober import Prober
+from backend.probes.proofbook import ProofBook
+from backend.probes.verdicts import REINSTALL, proved, refused, unproved
+from backend.types import Device, Hardware
+
+AT_ONCE = 2
+BASE = "base"
+SURVEY_S = 3.0  # a driver's tool that hangs holds up no proof
+_INTERPRETER = (
+    "See that `runtimes` in config.yaml names a Python with torch, onnxruntime or the like; then start again."
+)
+
+
+class Probes:
+    """Keeps the known devices. `lane_of` gives the lane of a hardware id, so that no probe meets a running job.
+
+    `occupied` tells whether a worker lives on a device, which is then not probed from outside.
+    """
+
+    def __init__(
+        self,
+        pythons: Mapping[str, str],
+        limit_s: float,
+        spawn: Spawn,
+        lane_of: Callable[[str], Lane],
+        on_change: Callable[[Device], None] = lambda _: None,
+        wanted: Callable[[str], bool] = lambda _: True,
+        occupied: Callable[[str], bool] = lambda _: False,
+        book: ProofBook | None = None,
+        inventory: Callable[[Spawn], Awaitable[list[Hardware]]] = take_inventory,
+    ) -> None:
+        self._pythons = pythons
+        self._spawn = spawn
+        self._lane_of = lane_of
+        self._occupied = occupied
+        self._book = book or ProofBook()
+        self._inventory = inventory
+        self._prober = Prober(spawn, limit_s, AT_ONCE)
+        self._running = 0
+        self._turns: dict[str | None, asyncio.Lock] = {}
+        self._next: set[str | None] = set()  # the rounds that wait for one of their own kind to end
+        self._idle = asyncio.Event()  # not before the first round
+        self.started = False
+        self.known = Known(on_change, wanted)
+        for backend in backends().values():
+            if backend.kind == "cpu":
+                self.known.say(BASE, unproved(device_id(backend, 0), backend, BASE))
+
+    @property
+    def devices(self) -> dict[str, Device]:
+        """All known devices by id."""
+        return self.known.devices
+
+    @property
+    def hardware(self) -> dict[str, Hardware]:
+        """All hardware by id, with the devices that reach it."""
+        return self.known.hardware
+
+    @property
+    def probing(self) -> bool:
+        """Whether anything is being probed, or the first round has not ended."""
+        return self._running > 0 or not self.started
+
+    def found(self, device: str, runtime: str) -> Found | None:
+        """A device as a runtime lists it."""
+        return self.known.found.get((device, runtime))
+
+    async def settled(self) -> None:
+        """Waits until nothing is being probed."""
+        await self._idle.wait()
+
+    async def round(self, only: str | None = None) -> None:
+        """Lists and proves the devices of all runtimes, or one device alone.
+
+        While such a round runs, at most one more waits for its end: whoever asks meanwhile is served by that one.
+        """
+        if only in self._next:
+            await self.settled()
+            return
+        self._running += 1
+        self._idle.clear()
+        try:
+            async with self._turn(only), asyncio.TaskGroup() as group:
+                survey = group.create_task(self._survey())
+                for runtime in self._pythons:
+                    group.create_task(self._runtime(runtime, only, group, survey))
+            self.known.offer()
+            self.known.compare()
+        finally:
+            self._running -= 1
+            self.started = True
+            if not self._running:
+                self._idle.set()
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, only: str | None) -> AsyncIterator[None]:
+        self._next.add(only)
+        turn = self._turns.setdefault(only, asyncio.Lock())
+        try:
+            await turn.acquire()
+        finally:
+            self._next.discard(only)
+        try:
+            yield
+        finally:
+            turn.release()
+
+    async def _survey(self) -> None:
+        self.known.surveyed = {item.id: item for item in await self._inventory(self._spawn)}
+
+    async def _runtime(
+        self, runtime: str, only: str | None, group: asyncio.TaskGroup, survey: asyncio.Task[None]
+    ) -> None:
+        backend = [only.partition(":")[0]] if only else []
+        visible = await self._visible(runtime, backend)
+        listing = Listing(self._prober, self._pythons[runtime], runtime)
+        running = group.create_task(listing.run(backend))
+        while (name := await listing.said.get()) is not None:
+            answer = listing.answers[name]
+            if answer.failed:
+                continue
+            hidden = _hidden(name, answer.devices, visible.get(name)) if visible else {}
+            for id_, found in self.known.numbered(name, runtime, answer.devices):
+                if only not in (None, id_):
+                    continue
+                if why := hidden.get(found.position):
+                    self.known.say(runtime, _hidden_device(self.known.listed(id_, runtime, found), why))
+                else:
+                    group.create_task(self._device(id_, runtime, found, answer.versions, survey))
+        await running
+        await survey  # whose cards decide which of those that are not there are worth a word
+        self._conclude(runtime, listing, only)
+
+    async def _visible(self, runtime: str, only: list[str]) -> dict[str, Listed]:
+        """What is listed under the variables that hide devices, where the user has set such."""
+        if not any(name in os.environ for name in hiding()):
+            return {}
+        listing = Listing(self._prober, self._pythons[runtime], runtime)
+        await listing.run(only, visible=True)
+        return listing.answers
+
+    async def _device(
+        self, id_: str, runtime: str, found: Found, versions: dict[str, str], survey: asyncio.Task[None]
+    ) -> None:
+        if found.identity:  # which card is it, and so whose lane does it take?
+            await asyncio.wait({survey}, timeout=SURVEY_S)
+        device = self.known.listed(id_, runtime, found)
+        before = self.known.by(runtime, id_)
+        if before and before.state == "ready" and device.kind not in ("cpu", "emulated") and self._occupied(id_):
+            return
+        hardware = self.known.surveyed.get(device.hardware_id or "")
+        key = self._book.key(device, runtime, self._pythons[runtime], versions, hardware.driver if hardware else None)
+        earlier = self._book.recall(key) if not self.started else None
+        if earlier:
+            self.known.say(runtime, earlier)
+        order = {"backend": device.backend, "found": asdict(found), "runtime": runtime, "device": id_}
+        outcome = await self._prober.run(
+            self._pythons[runtime],
+            ["prove", json.dumps(order)],
+            before=self._lane_of(device.hardware_id or id_).turn("probe"),
+            started=lambda: None if earlier else self.known.say(runtime, device),
+        )
+        judged = proved(device, runtime, outcome)
+        self._book.note(key, judged)
+        self.known.say(runtime, judged)
+
+    def _conclude(self, runtime: str, listing: Listing, only: str | None) -> None:
+        """Says what did not come of a runtime, of the devices that somebody would expect, and of itself."""
+        if listing.plan is None:  # no child ever got as far as to look which libraries there are
+            refusals = {facts.name: Listed(outcome=listing.outcome) for facts in _of_runtime(runtime)}
+        else:
+            refusals = {name: one for name, one in listing.answers.items() if not one.devices}
+        if only is None:
+            self._note_trouble(runtime, refusals, listing)
+        for name in self._expected(runtime, [name for name in refusals if not refusals[name].quiet]):
+            for id_ in self.known.ids(runtime, name):
+                if only in (None, id_):
+                    self.known.say(runtime, self._refused(id_, runtime, refusals[name]))
+
+    def _refused(self, id_: str, runtime: str, listed: Listed) -> Device:
+        backend = backends()[id_.partition(":")[0]]
+        judged = refused(unproved(id_, backend, runtime), listed.outcome, listed.refusal)
+        cards = [] if backend.kind == "cpu" else fitting(backend, self.known.surveyed.values())
+        if cards and judged.reason:
+            judged = replace(judged, reason=f"{cards[0].name} is here. {judged.reason}", hardware_id=cards[0].id)
+        return judged
+
+    def _note_trouble(self, runtime: str, refusals: Mapping[str, Listed], listing: Listing) -> None:
+        self.known.troubles.pop(runtime, None)
+        failed = next((name for name, one in refusals.items() if one.failed), None)
+        beyond = [f"{one.left_out} more {name} devices" for name, one in listing.answers.items() if one.left_out]
+        if failed:
+            judged = self._refused(device_id(backends()[failed], 0), runtime, refusals[failed])
+            self.known.troubles[runtime] = Trouble(str(judged.reason), str(judged.remedy))
+        elif listing.plan is None:
+            trouble = (listing.outcome.trouble or "it ended without an answer").rstrip(".")
+            self.known.troubles[runtime] = Trouble(
+                f"The runtime {runtime} cannot be looked at: {trouble}.", _INTERPRETER
+            )
+        elif not listing.plan:
+            detail = f"The interpreter of the runtime {runtime} has none of the libraries that reach devices."
+            self.known.troubles[runtime] = Trouble(detail, _INTERPRETER)
+        elif beyond:
+            detail = f"The runtime {runtime} lists {', '.join(beyond)} than can have a name here; they are left out."
+            self.known.troubles[runtime] = Trouble(detail, REINSTALL)
+
+    def _expected(self, runtime: str, names: list[str]) -> list[str]:
+        """Those of which somebody would expect a device: by the cards here, by the runtime's name, or else one."""
+        always = [name for name in names if backends()[name].kind == "cpu"]
+        others = sorted((n for n in names if n not in always), key=lambda name: backends()[name].rank)
+        fit = [name for name in others if fitting(backends()[name], self.known.surveyed.values())]
+        if runtime == BASE:
+            return always + [name for name in fit if BASE in backends()[name].runtimes]
+        own = [name for name in others if backends()[name].runtimes[0] == runtime]
+        return always + (fit or own or others[:1])
+
+
+def _of_runtime(runtime: str) -> list[Backend]:
+    """The backends that a runtime is made for, by its name."""
+    return [facts for facts in backends().values() if runtime in facts.runtimes]
+
+
+def _hidden(backend: str, listed: list[Found], visible: Listed | None) -> dict[int, str]:
+    """By position: the variables that hide a device, with their values. Without identity it cannot be told which."""
+    names = [name for name in hiding(backend) if name in os.environ]
+    if not names or visible is None:
+        return {}
+    words = ", ".join(f"{name}={os.environ[name]}" for name in names)
+    left = [found.identity for found in visible.devices]
+    gone = [found for found in listed if not left or (found.identity and found.identity not in left)]
+    return {found.position: words for found in gone}
+
+
+def _hidden_device(device: Device, why: str) -> Device:
+    return replace(
+        device,
+        state="unavailable",
+        reason=f"The server was started with {why}, which hides it.",
+        remedy="Start the server without that variable, or with this card in it.",
+        layer="permission",
+    )

@@ -1,0 +1,155 @@
+"""From what a probe child said, or how it ended, to what is known of a device: state, stage, reason, remedy, layer."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import cache
+
+from backend.child.wire import Header
+from backend.devices import Backend, Found
+from backend.engines import engines
+from backend.probes.layers import Layer, cause_of
+from backend.probes.prober import Outcome
+from backend.redact import Redactor, redactor
+from backend.types import Device, DeviceState, Proof, Stage
+
+REINSTALL = "Install the runtime's packages again (for `base`: delete .venv and start the launcher), then refresh."
+_CRASHED = (
+    "Update the device's driver and the runtime, then refresh; if it repeats, this card and this build do not fit each "
+    "other, and the CPU serves."
+)
+
+
+def unproved(id_: str, backend: Backend, runtime: str, found: Found | None = None) -> Device:
+    """The device while nothing is known of it but that it was listed, if it was."""
+    device = Device(
+        id=id_,
+        name=backend.label,
+        backend=backend.name,
+        kind=backend.kind,
+        state="probing",
+        runtimes=[runtime],
+        reason="The device is being checked.",
+        remedy="Wait a moment; the result follows by itself.",
+        aliases=list(dict.fromkeys([*backend.aliases, *(alias for alias, _, _ in backend.engine_aliases)])),
+    )
+    if found is None:
+        return device
+    return replace(
+        device,
+        name=_told().text(found.name),
+        kind=found.kind,
+        stage="visible",
+        hardware_id=found.hardware_id,
+        memory_bytes=found.memory_bytes,
+        memory_free_bytes=found.memory_free_bytes,
+    )
+
+
+def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
+    """The device after its proof, whatever came of it."""
+    frame = outcome.first("proved")
+    if frame is None:
+        return refused(device, outcome)
+    proof = Proof(**frame["proof"])
+    told = outcome.first("engines") or {"engines": {}}
+    checked: dict[str, dict[str, str]] = told["engines"]
+    device = replace(
+        device,
+        stage="measured" if proof.gflops is not None else "runs",
+        proof=proof,
+        versions={**proof.versions, **{k: v for found in checked.values() for k, v in found.items()}},
+        memory_free_bytes=frame.get("memory_free_bytes") or device.memory_free_bytes,
+    )
+    missing = outcome.first("no_engine")
+    if not checked and (missing or outcome.trouble):
+        detail = missing["detail"] if missing else str(outcome.trouble)
+        cause = cause_of(detail, "library load", REINSTALL)
+        reason = _told().text(f"The device computes, but no engine can be used on it: {detail}.")
+        return replace(device, state="broken", reason=reason, remedy=cause.remedy, layer=cause.layer)
+    tasks = sorted({task for name in checked for task in engines()[name].tasks})
+    return replace(
+        device,
+        state="ready",
+        reason=None,
+        remedy=None,
+        engines=list(checked),
+        tasks=tasks,
+        served_by={runtime: list(checked)},
+    )
+
+
+def refused(device: Device, outcome: Outcome, frame: Header | None = None) -> Device:
+    """The device that was not proved or not even listed: by the frame that says why, or by how the child ended."""
+    frames = [frame] if frame else outcome.frames
+    for one in frames:
+        if device.backend in one.get("backends", []) and (judged := _by_frame(device, one, outcome)):
+            return judged
+    what = outcome.step()["what"]
+    trouble = (outcome.trouble or "it ended without an answer").rstrip(".")
+    reason = f"The check failed while {what}: {trouble}."
+    return _with(device, "broken", device.stage, reason, _layer_of(what), trouble, _CRASHED)
+
+
+def _by_frame(device: Device, frame: Header, outcome: Outcome) -> Device | None:
+    """What one frame says of the device, or None if it is none that refuses."""
+    detail: str = frame.get("detail", "").rstrip(".")
+    what = _before(frame, outcome)
+    if frame["op"] == "wrong":
+        return _with(device, "broken", "visible", f"Wrong result: {detail}.", "computation", detail)
+    if frame["op"] == "missing":
+        reason = f"The runtime's packages do not load ({what}): {detail}."
+        return _with(device, "unavailable", "none", reason, "library load", detail, REINSTALL)
+    if frame["op"] == "absent":
+        remedy = (
+            "Check that the card is there and its driver runs (`doctor` tells), or use another device; then refresh."
+        )
+        stage: Stage = "installed" if device.stage == "none" else device.stage
+        reason = f"{detail}." if detail[:1].isupper() else f"No such device: {detail}."
+        return _with(device, "unavailable", stage, reason, "driver", detail, remedy)
+    if frame["op"] == "failed":
+        return _with(
+            device, "broken", device.stage, f"The check failed while {what}: {detail}.", _layer_of(what), detail
+        )
+    return None
+
+
+def _with(
+    device: Device,
+    state: DeviceState,
+    stage: Stage,
+    reason: str,
+    layer: Layer,
+    detail: str,
+    remedy: str | None = None,
+) -> Device:
+    cause = cause_of(detail, layer, remedy) if remedy else cause_of(detail, layer)
+    return replace(
+        device,
+        state=state,
+        stage=stage,
+        reason=_told().text(reason),
+        remedy=cause.remedy,
+        layer=cause.layer,
+        proof=None,
+    )
+
+
+@cache
+def _told() -> Redactor:
+    """Libraries print what they find, keys and passwords of the environment among it."""
+    return redactor(os.environ)
+
+
+def _before(frame: Header, outcome: Outcome) -> str:
+    """What the child was about to do when it sent the frame."""
+    place = next((number for number, one in enumerate(outcome.frames) if one is frame), len(outcome.frames))
+    steps = [one["what"] for one in outcome.frames[:place] if one["op"] == "step"]
+    return steps[-1] if steps else "starting"
+
+
+def _layer_of(what: str) -> Layer:
+    if what.startswith(("importing", "loading")):
+        return "library load"
+    return "runtime package" if what == "starting" else "driver" if what.startswith("listing") else "computation"
