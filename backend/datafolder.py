@@ -33,6 +33,7 @@ class DataFolder:
         self.path = path
         self._note = path / "server.json"
         self._lock = FileLock(path / "lock")
+        self._stop = path / "stop"
         self._url: str | None = None
         self.id = secrets.token_hex(8)  # tells this server from another that later answers at the same address
 
@@ -74,15 +75,27 @@ class DataFolder:
             return note if isinstance(note, dict) else None
         return None
 
+    def ask_to_stop(self, server_id: str) -> None:
+        """Asks the server with this id, which holds the folder, to end."""
+        self._stop.write_text(server_id)
+
+    def stop_asked(self) -> bool:
+        """Whether this server was asked to end."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return self._stop.read_text() == self.id
+        return False
+
     def give_back(self) -> None:
         """Unlocks the folder."""
         if self._lock.held:
             with contextlib.suppress(OSError):
                 self._note.unlink(missing_ok=True)
+                self._stop.unlink(missing_ok=True)
             self._lock.release()
 
     def _sweep(self) -> None:
         """Removes what a server left that was killed; while we hold the lock, none of it is in use."""
+        self._stop.unlink(missing_ok=True)
         for note in self.path.glob("server.[0-9]*"):
             note.unlink(missing_ok=True)
         for home in {tempfile.gettempdir(), scratch_home()}:

@@ -1,4 +1,4 @@
-"""The log on stderr: lines for people, or one JSON object a line. Nothing in it can colour or steer a terminal."""
+"""The log: lines for people, or one JSON object a line. Nothing in it can colour or steer a terminal."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 import logging
 import re
 import sys
+from logging.handlers import RotatingFileHandler
 
+from backend.errors import Configuration
 from backend.settings import Settings
+from backend.settings.schema import Log
 
 _PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -15,11 +18,23 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206
 
 def configure(settings: Settings) -> None:
     """Sets up the root logger."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _handler(settings.log)
     handler.setFormatter(JsonLines() if settings.log.json else Lines())
     logging.basicConfig(level=settings.log.level.upper(), handlers=[handler], force=True)
     for name in ("asyncio", "uvicorn", "httpx"):
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _handler(log: Log) -> logging.Handler:
+    if log.file is None:
+        return logging.StreamHandler(sys.stderr)
+    try:
+        log.file.parent.mkdir(parents=True, exist_ok=True)
+        return RotatingFileHandler(log.file, maxBytes=log.file_bytes, backupCount=log.files - 1, encoding="utf-8")
+    except OSError as error:
+        raise Configuration(
+            f"The log cannot be written to {log.file}: {error.strerror}.", "Set log.file to a file that can be."
+        ) from error
 
 
 class Lines(logging.Formatter):

@@ -47,7 +47,7 @@ LAYERS = (
     ("pool receipts"),
     ("book taking"),
     ("running"),
-    ("admission maintenance metrics reports"),
+    ("admission background maintenance metrics reports"),
     ("housekeeping"),
     ("core"),
     ("manager"),
