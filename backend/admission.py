@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend import errors
 from backend.engines import engines
-from backend.options import parse_options
+from backend.options import check_honoured, parse_options
 from backend.options.wished import wished
 from backend.requests import GenerateRequest, served_tasks
 from backend.running import refusal_of
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
     """The request with its defaults filled in.
 
-    Raises Validation, UnknownModel, UnknownDevice, ModelNotDownloaded, ModelBroken, and under the policy `never`
-    DeviceNotReady or Quarantined.
+    Raises Validation, UnsupportedParameter, UnknownModel, UnknownDevice, ModelNotDownloaded, ModelBroken, and under the
+    policy `never` DeviceNotReady or Quarantined.
     """
     catalogue = manager.catalogue
     if asked.task is not None and asked.task not in served_tasks():
@@ -35,6 +35,7 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
         )
     check_engine(asked.engine)
     taken = _taken(task, asked, manager.settings.text.max_tokens)
+    check_honoured(task, taken["options"], [asked.engine] if asked.engine else entry.engines)
     catalogue.path_of(entry)
     resolution = manager.resolve(asked.asked_device, task, asked.engine)
     if asked.fallback == "never" and not manager.probes.probing:
@@ -65,7 +66,12 @@ def _taken(task: str, asked: GenerateRequest, max_tokens: int) -> dict[str, Any]
         }
     if asked.prompt is None and asked.messages is None:
         raise errors.Validation("The request has neither prompt nor messages.", "Send one of the two.")
-    return {"options": parse_options(task, asked.options, max_tokens)}
+    options = parse_options(task, asked.options, max_tokens)
+    if options["raw"] and asked.messages is not None:
+        raise errors.Validation(
+            "options.raw: messages need the chat template that raw leaves out.", "Send a prompt, or leave raw out."
+        )
+    return {"options": options}
 
 
 def check_engine(name: str | None) -> None:

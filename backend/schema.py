@@ -17,19 +17,31 @@ FILE = Path(__file__).parents[1] / "frontend" / "schema.json"
 NOUNS = (Device, Hardware, Model, Job, Receipt)
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 1}
+_NUMBER = {"type": "integer", "minimum": 0}
+_LOGPROB = {
+    "id": _NUMBER,
+    "token": _TEXT,
+    "bytes": {"type": "array", "items": _NUMBER},
+    "logprob": {"type": "number"},
+}
+_LIKELIEST = {"type": "array", "items": {"type": "object", "properties": _LOGPROB, "required": sorted(_LOGPROB)}}
 # What each event's data has beside `job_id` and `at`; a dataclass gives all its fields.
 EVENTS: dict[str, Any] = {
     "queued": {"position": _COUNT},
     "loading": {"model": _TEXT, "device": _TEXT, "engine": _TEXT},
     "running": {},
     "progress": Progress,
-    "token": {"text": _TEXT, "count": {"type": "integer", "minimum": 0}},
+    "token": {"text": _TEXT, "count": _NUMBER},
     "fallback": {"from": _TEXT, "to": _TEXT, "code": _TEXT, "reason": _TEXT},
     "artifact": Artifact,
     "done": Job,
     "error": Problem,
     "cancelled": Job,
     "interrupted": Problem,
+}
+# What stands there only if the job asked for it.
+ON_REQUEST: dict[str, Any] = {
+    "token": {"logprobs": {"type": "array", "items": {"properties": {**_LOGPROB, "top_logprobs": _LIKELIEST}}}}
 }
 
 
@@ -44,7 +56,8 @@ def shapes() -> dict[str, Any]:
 def _event(name: str, shape: Any) -> dict[str, Any]:
     own: dict[str, Any] = {"type": "object", "properties": shape} if isinstance(shape, dict) else _schema(shape)
     properties = {"job_id": _TEXT, "at": _TEXT, **own["properties"]}
-    return {**own, "title": name, "properties": properties, "required": sorted(properties)}
+    on_request = ON_REQUEST.get(name, {})
+    return {**own, "title": name, "properties": {**properties, **on_request}, "required": sorted(properties)}
 
 
 def _schema(kind: Any) -> dict[str, Any]:

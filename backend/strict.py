@@ -52,7 +52,7 @@ def explained(errors: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> 
         where = _place(error) or "the request"
         if error["type"] == "extra_forbidden":
             key = str(error["loc"][-1])
-            here = _known_at(known, error["loc"][:-1])
+            here = [facts.alias or name for name, facts in _known_at(known, error["loc"][:-1]).items()]
             near = difflib.get_close_matches(key, here, n=1, cutoff=0.5)
             sentences.append(f"{where[:NAME_LIMIT]!r} is not known")
             remedies.append(f"Did you mean {near[0]!r}?" if near else f"Known here: {', '.join(here)}.")

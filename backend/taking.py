@@ -15,6 +15,8 @@ from backend.jobs import LiveJob
 from backend.receipts import Ledger
 from backend.types import Artifact, Progress
 
+TOKEN = ("text", "count", "logprobs")
+
 
 class Frames:
     """Takes the frames of one attempt, in order."""
@@ -34,7 +36,7 @@ class Frames:
         """One frame of the worker."""
         job = self._job
         if frame["op"] == "token":
-            await job.emit("token", {"text": frame["text"], "count": frame["count"]})
+            await job.emit("token", {name: frame[name] for name in TOKEN if name in frame})
         elif frame["op"] == "progress":
             job.progress = self._progress(frame)
             await job.emit("progress", asdict(job.progress))

@@ -50,6 +50,12 @@ def test_the_default_model_is_listed_with_its_licence_size_and_options(server: S
         "seed",
         "stop",
         "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "logit_bias",
+        "logprobs",
+        "response_format",
+        "raw",
     }
     assert all("default" in option and option["description"] for option in properties.values())
 

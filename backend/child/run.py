@@ -124,7 +124,7 @@ class _Program:
             if event == "token":
                 if data["count"]:
                     first_token_s = first_token_s or time.perf_counter() - start
-                tokens.add(data["text"], data["count"])
+                tokens.add(data)
             elif event == "artifact":
                 tokens.flush()
                 self._channel.send({"op": event, "job": job, **data, "bytes": box.hand_over(data["name"])})
@@ -180,17 +180,21 @@ class _Tokens:
     def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
         self._send = send
         self._sent_at = 0.0
-        self._text: list[str] = []
-        self._count = 0
+        self._waiting: list[dict[str, Any]] = []
 
-    def add(self, text: str, count: int) -> None:
-        self._text.append(text)
-        self._count += count
+    def add(self, data: dict[str, Any]) -> None:
+        self._waiting.append(data)
         if time.perf_counter() - self._sent_at >= TOKEN_GAP_S:
             self.flush()
 
     def flush(self) -> None:
-        if self._text:
-            self._send({"text": "".join(self._text), "count": self._count})
-            self._text, self._count = [], 0
+        if self._waiting:
+            joined: dict[str, Any] = {
+                "text": "".join(data["text"] for data in self._waiting),
+                "count": sum(data["count"] for data in self._waiting),
+            }
+            if "logprobs" in self._waiting[0]:
+                joined["logprobs"] = [token for data in self._waiting for token in data["logprobs"]]
+            self._send(joined)
+            self._waiting = []
             self._sent_at = time.perf_counter()

@@ -29,6 +29,7 @@ class Engine:
     suffixes: tuple[str, ...]
     batches: bool = False  # whether one loaded model can run several jobs at once
     makes_files: bool = False
+    options: frozenset[str] | None = None  # of its tasks' options those that it honours; None where it is all of them
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ class Session(Protocol):
         """Generates, emitting `progress {phase, done, total, unit}`, `token {text, count}` and `artifact`.
 
         A token whose count is 0 is text that the model did not generate. `poll {}` only asks whether to stop.
+        With the option `logprobs` a token has them for its text, one token of the vocabulary each: `logprobs:
+        [{id, token, bytes, logprob, top_logprobs: [{id, token, bytes, logprob}]}]`.
         """
         ...
 

@@ -18,6 +18,8 @@ from typing import Any, Literal
 
 from backend import faults
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
+from backend.engines._logprobs import Logprobs
+from backend.engines._schema_grammar import grammar_of
 from backend.engines._stops import Stops
 from backend.errors import ContextLengthExceeded, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.gguf import parts, read_header
@@ -31,7 +33,12 @@ ENGINE = Engine(
     tasks=("text",),
     suffixes=(".gguf",),
     batches=True,
+    options=frozenset(
+        "max_tokens temperature top_p top_k seed stop repetition_penalty presence_penalty frequency_penalty"
+        " logit_bias logprobs response_format raw".split()
+    ),
 )
+_SAME = ("max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias")
 _LIBRARY_BYTES = 100_000_000  # SmolLM2-135M: 63 MB beyond weights and cache, on x86-64
 _READY = re.compile(r"listening on ")  # the last line of loading
 _LOG_S = 1.0
@@ -105,12 +112,17 @@ class LlamaSession:
     def __init__(self, server: Any, request: LoadRequest, placement: Placement, has_template: bool) -> None:
         self._server = server
         self._has_template = has_template
+        self._context_tokens = request.context_tokens
         self.placement = placement
         self.threads: int | None = request.threads
         self.versions = check()
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Generates until a stop, the limit or a cancel. Raises ContextLengthExceeded, ModelIncompatible."""
+        """Generates until a stop, the limit or a cancel.
+
+        Raises ContextLengthExceeded, ModelIncompatible, and for a schema Validation or UnsupportedParameter.
+        """
+        options = request.options
         body: dict[str, Any] = {
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -119,14 +131,19 @@ class LlamaSession:
             "cache_prompt": request.reuse_cache,
             "seed": request.seed,
             "min_p": 0.0,  # on by default there, and not among our options
-            "repeat_penalty": request.options["repetition_penalty"],
-            **{key: request.options[key] for key in ("max_tokens", "temperature", "top_p", "top_k")},
+            "repeat_penalty": options["repetition_penalty"],
+            "repeat_last_n": self._context_tokens,  # all penalties look at the whole text, not at its last 64 tokens
+            **{key: options[key] for key in _SAME},
         }
+        if options["logprobs"] is not None:
+            body["n_probs"] = max(1, options["logprobs"])
+        if options["response_format"]:
+            body["grammar"] = grammar_of(options["response_format"])
         template: Literal["model", "default"] | None = None
         messages = request.messages
-        if messages is None and self._has_template:
+        if messages is None and self._has_template and not options["raw"]:
             messages = [{"role": "user", "content": request.prompt or ""}]
-        reading = _Stream(emit, request.options["stop"])
+        reading = _Stream(emit, options["stop"], options["logprobs"])
         if messages is None:
             self._server.handle_completions({**body, "prompt": request.prompt}, reading)
         else:
@@ -139,8 +156,9 @@ class LlamaSession:
 class _Stream:
     """Reads llama.cpp's chunks; returning True from the call stops the generation."""
 
-    def __init__(self, emit: Emit, stop: str | list[str] | None) -> None:
+    def __init__(self, emit: Emit, stop: str | list[str] | None, logprobs: int | None) -> None:
         self._emit = emit
+        self._logprobs = None if logprobs is None else Logprobs(logprobs)
         self._stops = Stops([stop] if isinstance(stop, str) else stop or [])
         self._shown_tokens = 0
         self._counted_tokens = 0
@@ -161,6 +179,8 @@ class _Stream:
         stop = False
         for choice in chunk.get("choices", ()):
             text = choice.get("text") or (choice.get("delta") or {}).get("content")
+            if self._logprobs and (listed := choice.get("logprobs")):
+                self._logprobs.take(listed["content"])
             if text:
                 self._counted_tokens = int(self._timings.get("predicted_n", self._counted_tokens + 1))
                 stop = self._show(self._stops.feed(text))
@@ -176,7 +196,8 @@ class _Stream:
         if not text:
             return False
         count, self._shown_tokens = self._counted_tokens - self._shown_tokens, self._counted_tokens
-        return self._emit("token", {"text": text, "count": count})
+        listed = {"logprobs": self._logprobs.of(text)} if self._logprobs else {}
+        return self._emit("token", {"text": text, "count": count, **listed})
 
     def result(self, template: Literal["model", "default"] | None) -> RunResult:
         """What was counted: by the last chunk, or where we ended the text, by the one with the last token."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
+from backend.engines import engines
+from backend.errors import UnsupportedParameter
 from backend.options.music import MusicOptions
 from backend.options.text import TextOptions
 from backend.strict import Strict, explained
@@ -23,7 +25,32 @@ def parse_options(task: str, options: Mapping[str, Any], default_max_tokens: int
     except ValidationError as error:
         errors = [{**item, "loc": ("options", *item["loc"])} for item in error.errors()]
         raise explained(errors, kind.model_fields) from error
-    return parsed.model_dump()
+    return parsed.model_dump(by_alias=True)
+
+
+def honouring(task: str, options: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Those of the engines `names` that honour all options that differ from their defaults."""
+    return [name for name in names if not _ignored(task, options, name)]
+
+
+def check_honoured(task: str, options: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raises UnsupportedParameter if none of the engines `names` honours all that the options ask for."""
+    names = list(names)
+    if names and not honouring(task, options, names):
+        ignored = _ignored(task, options, names[0])
+        raise UnsupportedParameter(
+            f"{', '.join(ignored)}: the engine {names[0]} does not offer that.",
+            "Leave it out, or choose another engine or model.",
+            fields=[f"options.{name}" for name in ignored],
+        )
+
+
+def _ignored(task: str, options: Mapping[str, Any], engine: str) -> list[str]:
+    honoured, known = engines()[engine].options, OPTIONS[task].model_fields
+    if honoured is None:
+        return []
+    asked = [name for name, field in known.items() if options.get(name, field.default) != field.default]
+    return [name for name in asked if name not in honoured]
 
 
 def options_schema(task: str, default_max_tokens: int) -> dict[str, Any]:

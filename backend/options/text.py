@@ -1,14 +1,19 @@
-"""The options of text: how it is sampled and when it ends."""
+"""The options of text: how it is sampled, when it ends and which form it takes."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from backend.options.response_format import ResponseFormat
 from backend.strict import Strict
 
 STOP_LIMIT = 16
+BIAS_LIMIT = 1024
+LOGPROBS_LIMIT = 20
+_TOKEN_ID = re.compile(r"0|[1-9]\d{0,9}")
 
 
 def _stops(value: Any) -> Any:
@@ -20,8 +25,20 @@ def _stops(value: Any) -> Any:
     raise ValueError(f"should be a text, or a list of at most {STOP_LIMIT} texts, none of them empty")
 
 
+def _biases(value: Any) -> Any:
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) and _TOKEN_ID.fullmatch(key) for key in value):
+            raise ValueError("should have token ids as keys, whole numbers written as texts")
+        if len(value) > BIAS_LIMIT:
+            raise ValueError(f"should name at most {BIAS_LIMIT} tokens")
+    return value or None
+
+
+Bias = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
+
+
 class TextOptions(Strict):
-    """How text is sampled and when it ends."""
+    """How text is sampled, when it ends and which form it takes."""
 
     max_tokens: int = Field(256, ge=1, le=1_000_000, description="Most tokens to generate")
     temperature: float = Field(0.7, ge=0, le=2, allow_inf_nan=False, description="0 always takes the likeliest token")
@@ -34,3 +51,19 @@ class TextOptions(Strict):
     repetition_penalty: float = Field(
         1.0, gt=0, le=2, allow_inf_nan=False, description="Above 1 discourages repetition"
     )
+    presence_penalty: float = Field(
+        0.0, ge=-2, le=2, allow_inf_nan=False, description="Taken from the logit of each token generated before"
+    )
+    frequency_penalty: float = Field(
+        0.0, ge=-2, le=2, allow_inf_nan=False, description="Taken from a token's logit for each time it was generated"
+    )
+    logit_bias: Annotated[dict[str, Bias] | None, BeforeValidator(_biases)] = Field(
+        None, description="What to add to the logits of tokens, by the token's id in the model's vocabulary"
+    )
+    logprobs: int | None = Field(
+        None, ge=0, le=LOGPROBS_LIMIT, description="List each token's log probability, and this many likeliest tokens"
+    )
+    response_format: Annotated[ResponseFormat | None, BeforeValidator(ResponseFormat.unless_plain)] = Field(
+        None, description="Hold the text to JSON, or to a JSON Schema"
+    )
+    raw: bool = Field(False, description="Give the prompt to the model as it is, without the model's chat template")

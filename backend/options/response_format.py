@@ -1,0 +1,38 @@
+"""The form that a text takes: free, JSON, or JSON that fits a schema. The shape is that of OpenAI's API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from backend.strict import Strict
+
+
+class JsonSchema(Strict):
+    """A schema, and what it is called."""
+
+    model_config = ConfigDict(validate_by_name=False, serialize_by_alias=True)
+
+    name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")] = "answer"
+    description: str | None = None
+    schema_: dict[str, Any] = Field(alias="schema", description="A JSON Schema (2020-12)")
+    strict: bool | None = Field(None, description="Without effect: the text is always held to the schema")
+
+
+class ResponseFormat(Strict):
+    """`json_object` is any JSON object; `json_schema` needs the schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> ResponseFormat:
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise ValueError("json_schema belongs to the type json_schema, and to no other")
+        return self
+
+    @staticmethod
+    def unless_plain(value: Any) -> Any:
+        """None for the format that text has anyway."""
+        return None if value == {"type": "text"} else value

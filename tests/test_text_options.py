@@ -1,0 +1,139 @@
+"""What each option of text does to the real model's text: penalties, biases, log probabilities, JSON, raw prompts."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from backend.engines import engines
+from backend.errors import UnsupportedParameter
+from backend.options import check_honoured, honouring, parse_options
+from tests.refusals import refused
+from tests.service import Server, stream_events, text_of
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "maxLength": 20}, "people": {"type": "integer", "minimum": 1000}},
+    "required": ["city", "people"],
+    "additionalProperties": False,
+}
+
+
+def text(server: Server, prompt: str = "Tell me about your town in JSON.", **options: Any) -> str:
+    job = server.generate(prompt=prompt, options={"max_tokens": 24, "temperature": 0, **options})
+    assert job["status"] == "done", job
+    return str(job["output"]["text"])
+
+
+def held_to(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+
+
+@pytest.mark.parametrize("penalty", ["presence_penalty", "frequency_penalty"])
+def test_a_penalty_takes_repetition_out_and_a_negative_one_brings_it(server: Server, penalty: str) -> None:
+    prompt = "Repeat: yes yes yes yes yes"
+    plain, less, more = (text(server, prompt, raw=True, **{penalty: value}) for value in (0, 2, -2))
+    assert len(set(less.split())) > len(set(plain.split())) >= len(set(more.split()))
+
+
+def test_a_bias_of_100_chooses_the_token_and_of_minus_100_bans_it(server: Server) -> None:
+    assert text(server, logit_bias={"17": 100}, max_tokens=3) == "!!!"
+    first = listing(server, max_tokens=1)[0]
+    assert listing(server, max_tokens=1, logit_bias={str(first["id"]): -100})[0]["token"] != first["token"]
+
+
+def listing(server: Server, **options: Any) -> list[dict[str, Any]]:
+    """The log probabilities as the token events bring them."""
+    body = {"prompt": "Tell me about your town.", "options": {"temperature": 0, "logprobs": 3, **options}}
+    events = list(stream_events(server, body))
+    assert events[-1].event == "done", events[-1]
+    found = [token for event in events if event.event == "token" for token in event.data["logprobs"]]
+    assert "".join(token["token"] for token in found) == text_of(events) or "stop" in options
+    return found
+
+
+def test_log_probabilities_come_for_every_token_with_the_likeliest_others(server: Server) -> None:
+    tokens = listing(server, max_tokens=12)
+    assert len(tokens) == 12
+    for token in tokens:
+        assert bytes(token["bytes"]).decode() == token["token"]
+        assert len(token["top_logprobs"]) == 3
+        best = token["top_logprobs"][0]
+        assert (best["token"], best["logprob"]) == (token["token"], token["logprob"]), "the likeliest one was taken"
+        assert sum(math.exp(other["logprob"]) for other in token["top_logprobs"]) <= 1.0001
+    assert all(not token["top_logprobs"] for token in listing(server, max_tokens=2, logprobs=0))
+
+
+def test_log_probabilities_end_where_a_stop_cuts_the_text(server: Server) -> None:
+    tokens = listing(server, max_tokens=12)
+    stop = "".join(token["token"] for token in tokens[4:6])
+    cut = listing(server, max_tokens=12, stop=stop)
+    assert [token["token"] for token in cut] == [token["token"] for token in tokens[:4]]
+
+
+def test_without_being_asked_for_no_log_probabilities_are_sent(server: Server) -> None:
+    events = list(stream_events(server, {"prompt": "x", "options": {"max_tokens": 2}}))
+    assert all("logprobs" not in event.data for event in events)
+
+
+def test_a_schema_holds_the_text_to_it(server: Server) -> None:
+    found = json.loads(text(server, response_format=held_to(CITY), max_tokens=60))
+    jsonschema.validate(found, CITY)
+    hot = json.loads(text(server, response_format=held_to(CITY), max_tokens=60, temperature=1.8, seed=3))
+    jsonschema.validate(hot, CITY)
+
+
+def test_json_object_is_a_json_object(server: Server) -> None:
+    found = text(server, response_format={"type": "json_object"}, max_tokens=12)
+    assert found.startswith("{"), "it may be cut, but it is one"
+
+
+@pytest.mark.parametrize(
+    ("schema", "code", "words"),
+    [
+        ({"type": "nonsense"}, "validation_error", "nonsense"),
+        ({"not": {"type": "string"}}, "unsupported_parameter", "not"),
+        ({"type": "array", "uniqueItems": True}, "unsupported_parameter", "uniqueItems"),
+        ({"type": "string", "pattern": "a("}, "validation_error", "regex"),
+        ({"$ref": "#/nowhere"}, "validation_error", "nowhere"),
+        ({"$ref": "https://example.com/schema"}, "validation_error", "example.com"),
+    ],
+)
+def test_a_schema_that_cannot_be_kept_is_refused_and_never_dropped(
+    server: Server, schema: dict[str, Any], code: str, words: str
+) -> None:
+    body = {"prompt": "x", "options": {"response_format": held_to(schema)}}
+    problem = refused(server.http.post("/api/generate", json=body), 422, code)
+    assert words in problem["detail"] and "response_format" in problem["detail"]
+
+
+def test_a_raw_prompt_is_continued_without_the_chat_template(server: Server) -> None:
+    prompt = "One, two, three, four,"
+    raw = server.generate(prompt=prompt, options={"raw": True, "max_tokens": 4, "temperature": 0})
+    said = server.generate(prompt=prompt, options={"max_tokens": 4, "temperature": 0})
+    assert "five" in raw["output"]["text"]
+    assert (raw["receipt"]["chat_template"], said["receipt"]["chat_template"]) == (None, "model")
+    assert raw["receipt"]["counts"]["prompt_tokens"] < said["receipt"]["counts"]["prompt_tokens"]
+
+
+def test_messages_cannot_be_raw(server: Server) -> None:
+    body = {"messages": [{"role": "user", "content": "x"}], "options": {"raw": True}}
+    problem = refused(server.http.post("/api/generate", json=body), 422, "validation_error")
+    assert "options.raw" in problem["detail"]
+
+
+def test_an_option_that_no_engine_of_the_model_honours_is_refused_by_name() -> None:
+    options = parse_options("text", {"logprobs": 2, "temperature": 0}, 8)
+    lame = replace(engines()["llama.cpp"], name="lame", options=frozenset({"temperature", "max_tokens"}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(engines(), "lame", lame)
+        with pytest.raises(UnsupportedParameter) as refusal:
+            check_honoured("text", options, ["lame"])
+        assert honouring("text", options, ["lame", "llama.cpp"]) == ["llama.cpp"]
+    assert (refusal.value.detail.split(":")[0], refusal.value.extra) == ("logprobs", {"fields": ["options.logprobs"]})
+    check_honoured("text", options, ["llama.cpp"])
