@@ -108,6 +108,27 @@ def test_an_unknown_amd_chip_beside_parts_of_the_processor_is_a_part_of_it(tmp_p
     assert hardware["pci:0000:c1:00.0"].name == "AMD 1002:fff0"
 
 
+def test_kfd_tells_what_chips_of_unknown_families_compute_like(tmp_path: Path) -> None:
+    """Bus, device and function stand in 8, 5 and 3 bits of location_id; the last number of a target in base 16."""
+    node = "cpu_cores_count 0\nsimd_count 80\ndomain 0\n"
+    files = {
+        f"sys/class/kfd/kfd/topology/nodes/{number}/properties": f"{node}gfx_target_version {version}\nlocation_id {place}\n"
+        for number, version, place in ((1, 110501, 0xC1 << 8), (2, 90010, 6 << 3 | 1))
+    }
+    lines = ["0000:c1:00.0 030000 1002:fff0 00 driver=amdgpu", "0000:00:06.1 030000 1002:fff1 00 driver=amdgpu"]
+    hardware = found({"files": files, "pci": lines}, tmp_path)
+    part, card = hardware["pci:0000:c1:00.0"], hardware["pci:0000:00:06.1"]
+    assert (part.kind, part.architecture) == ("integrated", "gfx1151")
+    assert card.architecture == "gfx90a"
+
+
+def test_other_makers_chips_on_the_first_bus_are_parts_of_the_processor(tmp_path: Path) -> None:
+    lines = ["0000:00:01.0 030000 1d17:3a03 01 driver=x", "0000:03:00.0 030000 1ed5:0222 01 driver=mtgpu"]
+    hardware = found({"pci": lines}, tmp_path)
+    assert [item.kind for item in hardware.values()] == ["cpu", "integrated", "gpu"]
+    assert hardware["pci:0000:03:00.0"].name == "Moore Threads Technology Co.,Ltd MTT S3000"
+
+
 def test_datacentre_cards_that_call_themselves_accelerators_are_gpus(tmp_path: Path) -> None:
     lines = ["0000:11:00.0 120000 1002:74a1 00 driver=amdgpu", "0000:12:00.0 120000 1da3:1020 01 driver=habanalabs"]
     hardware = found({"pci": lines}, tmp_path)
