@@ -13,11 +13,11 @@ import sys
 import time
 from pathlib import Path
 
+from backend.damage import check
 from backend.datafolder import STALE_S, DataFolder
 from backend.doctor.facts import StorageFacts
 
 HISTORY = "jobs.sqlite3"
-CHECK_S = 5.0  # a larger history than can be read in that time is taken for sound
 _REMOTE_DRIVE = 4  # DRIVE_REMOTE of fileapi.h
 
 
@@ -86,18 +86,16 @@ def held(data_dir: Path) -> bool:
 
 
 def damage(history: Path) -> str | None:
-    """Why the file of the history cannot be read, or None if it is sound or not there. Changes nothing."""
+    """Why the next start would set the history aside, or None if it is sound or not there. Changes nothing."""
     if not history.exists():
         return None
-    end = time.monotonic() + CHECK_S
     try:
         with contextlib.closing(sqlite3.connect(f"{history.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)) as db:
-            db.set_progress_handler(lambda: time.monotonic() > end, 10_000)
-            found = db.execute("PRAGMA quick_check(1)").fetchone()[0]
-            return None if found == "ok" else str(found).splitlines()[0]
+            db.execute("PRAGMA schema_version").fetchone()
+            check(history, db)
     except sqlite3.Error as error:
-        late = "interrupted" in str(error) or "locked" in str(error)
-        return None if late else str(error)
+        return None if "locked" in str(error) else str(error).splitlines()[0]
+    return None
 
 
 def _holder(data_dir: Path) -> dict[str, object] | None:

@@ -368,8 +368,8 @@ SICK = (
         "a history after a power cut",
         machine(storage=storage(history="file is not a database")),
         "history",
-        "stops",
-        ("file is not a database", "jobs.sqlite3"),
+        "broken",
+        ("file is not a database", "sets the old one aside"),
     ),
     Sick(
         "a server that was stopped by Ctrl-Z",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -103,12 +104,20 @@ def test_whatever_is_broken_is_told_in_one_go(tmp_path: Path, environment: Path)
     python = environment.parents[2] / "bin" / "python"
     config = tmp_path / "config.yaml"
     config.write_text(f"runtimes:\n  mine: {{python: {json.dumps(str(python))}}}\n  gone: {{python: none/python}}\n")
-    found = examined("--config", str(config), data_dir=folder, code=1)
+    found = examined("--config", str(config), data_dir=folder)
     told = codes(found)
     assert (told["history"], told["model-broken"]) == ("storage", "model:smollm2-135m-instruct")
     assert (told["two-flavours"], told["no-interpreter"]) == ("runtime:mine", "runtime:gone")
     assert [runtime["name"] for runtime in found["runtimes"]] == ["base", "mine", "gone"]
-    assert found["findings"][0]["code"] == "history" and "keeps it from working" in found["verdict"]["sentence"]
+    assert re.fullmatch(
+        r"Only the CPU works.*\d of the findings above are to be mended\.", found["verdict"]["sentence"]
+    )
+
+
+def test_a_folder_that_cannot_be_one_ends_with_1(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("in the way")
+    found = examined(data_dir=tmp_path / "data", code=1)
+    assert found["findings"][0]["code"] == "data-folder" and "keeps it from working" in found["verdict"]["sentence"]
 
 
 def test_a_configuration_that_cannot_be_ends_with_2(tmp_path: Path) -> None:

@@ -24,9 +24,11 @@ def unusable(facts: Facts) -> Iterator[Finding]:
             step = Step("Give yourself the right to write there, or set TOUCHSTONE_DATA_DIR to a folder of yours.")
             yield Finding("data-folder", "stops", "storage", "storage", detail, (step,))
         if storage.history:
-            detail = f"The history of jobs in {storage.data_dir} cannot be read: {storage.history}."
-            step = Step("Move jobs.sqlite3 (and its -wal and -shm) away; the server then begins a new history.")
-            yield Finding("history", "stops", "storage", "storage", detail, (step,))
+            detail = f"The history of jobs in {storage.data_dir} is damaged: {storage.history}."
+            step = Step(
+                "Start the server anew: it sets the old one aside, in a folder beside it, and begins a new one."
+            )
+            yield Finding("history", "broken", "storage", "storage", detail, (step,))
 
 
 def remote_folder(facts: Facts) -> Iterator[Finding]:
