@@ -110,9 +110,9 @@ def test_an_unknown_amd_chip_beside_parts_of_the_processor_is_a_part_of_it(tmp_p
 
 def test_kfd_tells_what_chips_of_unknown_families_compute_like(tmp_path: Path) -> None:
     """Bus, device and function stand in 8, 5 and 3 bits of location_id; the last number of a target in base 16."""
-    node = "cpu_cores_count 0\nsimd_count 80\ndomain 0\n"
+    nodes = "sys/class/kfd/kfd/topology/nodes"
     files = {
-        f"sys/class/kfd/kfd/topology/nodes/{number}/properties": f"{node}gfx_target_version {version}\nlocation_id {place}\n"
+        f"{nodes}/{number}/properties": f"simd_count 80\ngfx_target_version {version}\nlocation_id {place}\ndomain 0\n"
         for number, version, place in ((1, 110501, 0xC1 << 8), (2, 90010, 6 << 3 | 1))
     }
     lines = ["0000:c1:00.0 030000 1002:fff0 00 driver=amdgpu", "0000:00:06.1 030000 1002:fff1 00 driver=amdgpu"]
