@@ -10,12 +10,11 @@ from __future__ import annotations
 from fractions import Fraction
 
 from backend.music.choices import INSTRUMENTS
-from backend.music.notation import WHOLE, Bar, Element, Group, bars
+from backend.music.notation import WHOLE, Bar, Element, Group, bars, line_ends, section_ends
 from backend.music.score import TICKS_PER_WHOLE, Chord, Melody, Part, Score
 from backend.music.spelling import Key, Spelled, key_of
 
 _UNIT = WHOLE // 8  # L:1/8
-_BARS_A_LINE = 4
 _ACCIDENTALS = {-2: "__", -1: "_", 0: "=", 1: "^", 2: "^^"}
 _MODE_NAMES = {"major": "", "minor": "m", "dorian": "dor", "mixolydian": "mix"}
 _QUALITY_NAMES = {"maj": "", "min": "m", "dim": "dim"}
@@ -52,7 +51,9 @@ def _text(text: str) -> str:
 def _tempo(score: Score) -> str:
     """Beats a minute as a whole number, of a part of the beat if need be, since many readers know no decimals."""
     part = 1
-    while part < _MOST_FINE and abs(round(score.tempo_bpm * part) / part / score.tempo_bpm - 1) * score.seconds > _LATE_S:
+    while (
+        part < _MOST_FINE and abs(round(score.tempo_bpm * part) / part / score.tempo_bpm - 1) * score.seconds > _LATE_S
+    ):
         part *= 2
     beat = Fraction(score.beat_ticks, TICKS_PER_WHOLE) / part
     return f"{beat.numerator}/{beat.denominator}={round(score.tempo_bpm * part)}"
@@ -61,13 +62,12 @@ def _tempo(score: Score) -> str:
 def _voice(melody: Melody, part: Part, key: Key, chords: tuple[Chord, ...]) -> list[str]:
     writer = _Writer(key, chords)
     written = bars(melody, part.notes)
-    sections = {melody.bar_starts[index] for index in melody.sections if 0 < index < melody.bars}
+    sections, breaks = section_ends(melody), line_ends(melody)
     lines, line = [], ""
-    for number, bar in enumerate(written, 1):
+    for bar in written:
         line += writer.bar(bar)
-        last = number == len(written)
-        line += " |]" if last else " || " if bar.end in sections else " | "
-        if last or number % _BARS_A_LINE == 0:
+        line += " |]" if bar is written[-1] else " || " if bar.end in sections else " | "
+        if bar is written[-1] or bar.end in breaks:
             lines.append(line.rstrip())
             line = ""
     return lines

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 
-from backend.music.choices import BACKINGS, INSTRUMENTS
+from backend.music.choices import BACKINGS
 from backend.music.harmony import chord_pitches, harmonise
-from backend.music.score import Chord, Melody, Note, Part, Score
+from backend.music.reach import reaching, shift_of
+from backend.music.score import Chord, Melody, Note, Part, Score, beat_ticks_of
 
 _CHORD_LOWEST, _CHORD_HIGHEST = 50, 69
-_BASS_LOWEST, _BASS_HIGHEST = 31, 47
-_BEAT_VELOCITY, _OFF_VELOCITY, _LIGHT_VELOCITY = 96, 84, 76
+_BASS_LOWEST = 31  # and the eleven keys above it
+_BROKEN_ORDER = (0, 1, 2, 1)
+_BAR_VELOCITY, _BEAT_VELOCITY, _LIGHT_VELOCITY = 96, 84, 76
+_BROKEN_VELOCITY, _STRUM_VELOCITY, _LIGHT_STRUM_VELOCITY = 80, 66, 58
+_BASS_VELOCITY, _LIGHT_BASS_VELOCITY = 84, 74
 
 
 @dataclass(frozen=True)
@@ -29,8 +34,8 @@ class _Pattern:
 class OutOfRange(ValueError):
     """The instrument reaches the melody in no octave; `possible` names those that do."""
 
-    def __init__(self, instrument: str, lowest: int, highest: int, possible: tuple[str, ...]) -> None:
-        super().__init__(f"{instrument} does not reach from key {lowest} to key {highest}")
+    def __init__(self, instrument: str, possible: list[str]) -> None:
+        super().__init__(f"{instrument} does not reach the whole melody in any octave")
         self.possible = possible
 
 
@@ -41,7 +46,7 @@ def arrange(melody: Melody, instrument: str, backing: str, tempo_bpm: float, tit
     """
     if backing not in BACKINGS:
         raise ValueError(f"no such backing: {backing}")
-    shift = octave_shift(melody, instrument)
+    shift = _shift(melody, instrument)
     notes = tuple(
         replace(note, pitch=note.pitch + shift, velocity=_velocity(melody, note.start)) for note in melody.notes
     )
@@ -55,38 +60,23 @@ def arrange(melody: Melody, instrument: str, backing: str, tempo_bpm: float, tit
     return Score(title, melody, tuple(parts), tempo_bpm, chords)
 
 
-def octave_shift(melody: Melody, instrument: str) -> int:
-    """Semitones, a multiple of 12 and as few as possible, that bring the melody into the instrument's range.
-
-    Raises OutOfRange where no octave does, and KeyError for an unknown instrument.
-    """
+def _shift(melody: Melody, instrument: str) -> int:
     pitches = [note.pitch for note in melody.notes]
-    if not pitches:
-        return 0
-    shift = _shift(min(pitches), max(pitches), instrument)
+    shift = shift_of(pitches, instrument)
     if shift is None:
-        possible = tuple(name for name in INSTRUMENTS if _shift(min(pitches), max(pitches), name) is not None)
-        raise OutOfRange(instrument, min(pitches), max(pitches), possible)
+        raise OutOfRange(instrument, reaching(pitches))
     return shift
-
-
-def _shift(lowest: int, highest: int, instrument: str) -> int | None:
-    reach = INSTRUMENTS[instrument]
-    fits = [
-        12 * octaves
-        for octaves in range(-8, 9)
-        if reach.lowest <= lowest + 12 * octaves and highest + 12 * octaves <= reach.highest
-    ]
-    return min(fits, key=abs) if fits else None
 
 
 def _velocity(melody: Melody, start: int) -> int:
     """Accents of the metre: the beats a little louder, what lies between them lighter."""
-    offset = next((start - bar for bar in reversed(melody.bar_starts) if bar <= start), -1)
+    bar = bisect_right(melody.bar_starts, start) - 1
+    if bar < 0:
+        return _LIGHT_VELOCITY
+    offset = start - melody.bar_starts[bar]
     if offset == 0:
-        return _BEAT_VELOCITY
-    beat = 36 if melody.meter[1] == 8 else 24
-    return _OFF_VELOCITY if offset > 0 and offset % beat == 0 else _LIGHT_VELOCITY
+        return _BAR_VELOCITY
+    return _BEAT_VELOCITY if offset % beat_ticks_of(melody.meter) == 0 else _LIGHT_VELOCITY
 
 
 def _pattern(melody: Melody) -> _Pattern:
@@ -112,33 +102,49 @@ def _chord_instrument(melody: Melody, instrument: str) -> str:
     return "piano" if instrument in ("steel-guitar", "nylon-guitar", "banjo") else "steel-guitar"
 
 
-def _groups(melody: Melody, chords: tuple[Chord, ...], pattern: _Pattern) -> list[tuple[int, int, Chord]]:
-    """Start, end and chord of each repetition of the pattern, cut where a chord or bar ends."""
+@dataclass(frozen=True)
+class _Place:
+    """One repetition of the pattern, cut where the bar ends. At the very end of a tune it is one held chord."""
+
+    start: int
+    end: int
+    chord: Chord
+    held: bool
+
+    def cut(self, beats: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
+        """Starts and lengths of what the pattern has, in ticks of the piece."""
+        if self.held:
+            return [(self.start, self.end - self.start)]
+        found = [(self.start + offset, min(ticks, self.end - self.start - offset)) for offset, ticks in beats]
+        return [(start, ticks) for start, ticks in found if ticks > 0]
+
+
+def _places(melody: Melody, chords: tuple[Chord, ...], pattern: _Pattern) -> list[_Place]:
+    chord_starts = [chord.start for chord in chords]
+    last_note = melody.notes[-1].start if melody.notes else 0
     found = []
-    bars = [measure for measure in melody.measures if melody.bar_starts and measure[0] >= melody.bar_starts[0]]
-    for bar_start, bar_end in bars:
+    for bar_start, bar_end in melody.measures:
+        if not melody.bar_starts or bar_start < melody.bar_starts[0]:
+            continue
         for start in range(bar_start, bar_end, pattern.ticks):
-            chord = next(chord for chord in reversed(chords) if chord.start <= start)
-            found.append((start, min(start + pattern.ticks, bar_end), chord))
+            end = min(start + pattern.ticks, bar_end)
+            chord = chords[bisect_right(chord_starts, start) - 1]
+            found.append(_Place(start, end, chord, end == melody.end and last_note <= start))
     return found
 
 
 def _strummed(melody: Melody, chords: tuple[Chord, ...], pattern: _Pattern) -> tuple[Note, ...]:
     notes: list[Note] = []
     voicing: tuple[int, ...] = ()
-    for start, end, chord in _groups(melody, chords, pattern):
-        voicing = _voicing(chord, voicing)
-        for number, (offset, ticks) in enumerate(pattern.strums):
-            at, length = start + offset, min(ticks, end - start - offset)
-            if length <= 0:
+    for place in _places(melody, chords, pattern):
+        voicing = _voicing(place.chord, voicing)
+        for number, (start, ticks) in enumerate(place.cut(pattern.strums)):
+            if pattern.broken and not place.held:
+                notes.append(Note(start, ticks, voicing[_BROKEN_ORDER[number % 4]], _BROKEN_VELOCITY))
                 continue
-            if pattern.broken:
-                order = (0, 1, 2, 1)
-                notes.append(Note(at, length, voicing[order[number % 4]], 62))
-            else:
-                notes += [
-                    Note(at, length, pitch, 58 if number == 0 and len(pattern.strums) > 1 else 66) for pitch in voicing
-                ]
+            light = number == 0 and len(pattern.strums) > 1
+            velocity = _LIGHT_STRUM_VELOCITY if light else _STRUM_VELOCITY
+            notes += [Note(start, ticks, pitch, velocity) for pitch in voicing]
     return tuple(notes)
 
 
@@ -156,16 +162,15 @@ def _voicing(chord: Chord, before: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _bass_line(melody: Melody, chords: tuple[Chord, ...], pattern: _Pattern) -> tuple[Note, ...]:
-    """Root where a chord begins or a bar does, its fifth between."""
+    """Root where a chord begins or a bar does, and at the end; its fifth between."""
     notes: list[Note] = []
     bars = set(melody.bar_starts)
-    for start, end, chord in _groups(melody, chords, pattern):
-        root, _, fifth = chord_pitches(chord)
-        low = start in bars or start == chord.start
-        for offset, ticks in pattern.bass:
-            length = min(ticks, end - start - offset)
-            if length > 0:
-                notes.append(Note(start + offset, length, _bass_pitch(root if low else fifth), 84 if low else 74))
+    for place in _places(melody, chords, pattern):
+        root, _, fifth = chord_pitches(place.chord)
+        low = place.held or place.start in bars or place.start == place.chord.start
+        velocity = _BASS_VELOCITY if low else _LIGHT_BASS_VELOCITY
+        pitch = _bass_pitch(root if low else fifth)
+        notes += [Note(start, ticks, pitch, velocity) for start, ticks in place.cut(pattern.bass)]
     return tuple(notes)
 
 

@@ -6,9 +6,11 @@ other. Nothing here is learnt.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backend.music.score import Chord, Melody
+from backend.music.score import Chord, Melody, Note
 from backend.music.spelling import pitch_class
 
 _QUALITIES = {"maj": (0, 4, 7), "min": (0, 3, 7), "dim": (0, 3, 6)}
@@ -72,7 +74,7 @@ def harmonise(melody: Melody) -> tuple[Chord, ...]:
         return ()
     tonic = pitch_class(melody.tonic)
     triads = _MODE_TRIADS[melody.mode]
-    costs = [_fit(melody, tonic, triads, start, end) for start, end in spans]
+    costs = [_fit(_between(melody, start, end), tonic, triads, start, end) for start, end in spans]
     bars = set(melody.bar_starts)
     sections = {melody.bar_starts[index] for index in melody.sections if index < melody.bars}
     for number, (start, _) in enumerate(spans):
@@ -114,11 +116,17 @@ def _spans(melody: Melody) -> list[tuple[int, int]]:
     return spans
 
 
-def _fit(melody: Melody, tonic: int, triads: tuple[_Triad, ...], start: int, end: int) -> list[float]:
+def _between(melody: Melody, start: int, end: int) -> Sequence[Note]:
+    """The notes that sound between two ticks; a melody has one at a time."""
+    first = bisect_right(melody.notes, start, key=lambda note: note.start) - 1
+    return melody.notes[max(first, 0) : bisect_left(melody.notes, end, key=lambda note: note.start)]
+
+
+def _fit(notes: Sequence[Note], tonic: int, triads: tuple[_Triad, ...], start: int, end: int) -> list[float]:
     """What each triad costs under the notes of a span; long notes and the first one weigh more."""
     costs = [triad.cost for triad in triads]
     length = end - start
-    for note in melody.notes:
+    for note in notes:
         sounding = min(note.start + note.ticks, end) - max(note.start, start)
         if sounding <= 0:
             continue

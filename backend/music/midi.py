@@ -79,7 +79,8 @@ def _timed(events: list[tuple[int, mido.Message | mido.MetaMessage]], end: int) 
     track = mido.MidiTrack()
     now = 0
     for tick, message in events:
-        track.append(message.copy(time=(tick - now) * PULSES_PER_TICK))
+        message.time = (tick - now) * PULSES_PER_TICK
+        track.append(message)
         now = tick
     track.append(mido.MetaMessage("end_of_track", time=max(end - now, 0) * PULSES_PER_TICK))
     return track

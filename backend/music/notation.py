@@ -6,12 +6,15 @@ whose ticks are no multiple of three belongs to a triplet, where each written le
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from backend.music.score import Melody, Note
 
 WHOLE = 192
+_BARS_A_LINE = 4
 # Sixty-fourth to breve; each but the shortest can have a dot.
 _PLAIN = tuple(3 * 2**power for power in range(8))
 _LENGTHS = tuple(sorted({*_PLAIN, *(length * 3 // 2 for length in _PLAIN if length > 3)}, reverse=True))
@@ -54,10 +57,31 @@ def bars(melody: Melody, notes: Iterable[Note]) -> list[Bar]:
     """The bars of a part that lies under this melody's bar lines. Overlapping notes become tied chords."""
     slices = _slices(melody, tuple(notes))
     written = []
+    first = 0
     for start, end in melody.measures:
-        here = [piece for piece in slices if start <= piece[0] < end]
-        written.append(Bar(start, end, tuple(_groups(melody, start, here))))
+        after = bisect_left(slices, end, lo=first, key=lambda piece: piece[0])
+        written.append(Bar(start, end, tuple(_groups(melody, start, slices[first:after]))))
+        first = after
     return written
+
+
+def section_ends(melody: Melody) -> set[int]:
+    """Ticks at which a section ends and another follows; a pickup belongs to what it leads to."""
+    firsts = [index for index in melody.sections if 0 < index < melody.bars]
+    return {min(melody.bar_starts[index - 1] + melody.bar_ticks, melody.bar_starts[index]) for index in firsts}
+
+
+def line_ends(melody: Melody) -> set[int]:
+    """Ticks at which a line of music ends: every four bars, and with each section."""
+    sections = section_ends(melody)
+    ends, count = set(), 0
+    for start, following in zip(melody.bar_starts, (*melody.bar_starts, melody.end)[1:], strict=True):
+        end = min(start + melody.bar_ticks, following)
+        count += 1
+        if count == _BARS_A_LINE or end in sections:
+            ends.add(end)
+            count = 0
+    return ends
 
 
 def beam_ticks(melody: Melody) -> int:
@@ -78,13 +102,13 @@ def _slices(melody: Melody, notes: tuple[Note, ...]) -> list[_Slice]:
     if _compound(melody):
         edges |= {beat for note in notes for beat in _beats_inside(melody, note)}
     places = sorted(edge for edge in edges if 0 <= edge <= melody.end)
-    sounding = sorted(notes, key=lambda note: note.start)
+    coming = deque(sorted(notes, key=lambda note: note.start))
     pieces: list[_Slice] = []
     active: list[Note] = []
     for start, end in zip(places, places[1:], strict=False):
         active = [note for note in active if note.start + note.ticks > start]
-        while sounding and sounding[0].start <= start:
-            active.append(sounding.pop(0))
+        while coming and coming[0].start <= start:
+            active.append(coming.popleft())
         pitches = tuple(sorted({note.pitch for note in active}))
         pieces.append((start, end, pitches, bool(active) and all(note.start + note.ticks > end for note in active)))
     return pieces
@@ -96,10 +120,13 @@ def _compound(melody: Melody) -> bool:
 
 def _beats_inside(melody: Melody, note: Note) -> list[int]:
     """Beats of a compound metre at which a note is cut, so that the beats can be seen; none if it is whole beats."""
-    bar = next((start for start in reversed(melody.bar_starts) if start <= note.start), None)
-    if bar is None or ((note.start - bar) % 36 == 0 and note.ticks % 36 == 0):
+    bar = bisect_right(melody.bar_starts, note.start) - 1
+    if bar < 0:
         return []
-    first = note.start + 36 - (note.start - bar) % 36
+    within = (note.start - melody.bar_starts[bar]) % 36
+    if within == note.ticks % 36 == 0:
+        return []
+    first = note.start + 36 - within
     return list(range(first, note.start + note.ticks, 36))
 
 

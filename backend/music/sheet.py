@@ -9,7 +9,7 @@ import importlib.util
 from xml.sax.saxutils import escape, quoteattr
 
 from backend.music.choices import INSTRUMENTS
-from backend.music.notation import WHOLE, Bar, Element, Group, bars
+from backend.music.notation import WHOLE, Bar, Element, Group, bars, line_ends, section_ends
 from backend.music.score import TICKS_PER_WHOLE, Chord, Part, Score
 from backend.music.spelling import Key, key_of
 
@@ -28,6 +28,7 @@ _OPTIONS = {
     "scale": 50,
     "footer": "none",
     "header": "auto",
+    "breaks": "encoded",
     "svgViewBox": True,
     "svgFormatRaw": True,
     "xmlIdSeed": 1,
@@ -56,7 +57,7 @@ def to_mei(score: Score) -> str:
     melody = score.melody
     key = key_of(melody.tonic, melody.mode)
     written = [bars(melody, part.notes) for part in score.parts]
-    sections = {melody.bar_starts[index] for index in melody.sections if 0 < index < melody.bars}
+    sections, breaks = section_ends(melody), line_ends(melody)
     voices = [_Voice(key, melody.bar_ticks) for _ in score.parts]
     full_bars = set(melody.bar_starts)
     measures = []
@@ -72,7 +73,8 @@ def to_mei(score: Score) -> str:
         signs += "".join(_harmony(score, key, first, chord) for chord in score.chords)
         whole = "" if first.end - first.start == melody.bar_ticks else ' metcon="false"'
         count += first.start in full_bars
-        measures.append(f'<measure n="{count}"{whole} right="{right}">{staves}{signs}</measure>')
+        line = "<sb/>" if first.end in breaks and right != "end" else ""
+        measures.append(f'<measure n="{count}"{whole} right="{right}">{staves}{signs}</measure>{line}')
     definition = "".join(_staff(number, part) for number, part in enumerate(score.parts, 1))
     bracket = ' symbol="bracket" bar.thru="true"' if len(score.parts) > 1 else ""
     top, bottom = melody.meter
