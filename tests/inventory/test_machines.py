@@ -122,6 +122,14 @@ def test_kfd_tells_what_chips_of_unknown_families_compute_like(tmp_path: Path) -
     assert card.architecture == "gfx90a"
 
 
+def test_the_tiles_of_an_intel_card_add_up(tmp_path: Path) -> None:
+    """xe's file for each tile, as igt-gpu-tools' test of physical_vram_size_bytes reads it."""
+    path = "sys/bus/pci/devices/0000:4d:00.0"
+    files = {f"{path}/tile{n}/physical_vram_size_bytes": "0x1000000000\n" for n in range(2)}
+    card = found({"pci": ["0000:4d:00.0 038000 8086:0bd5 2f driver=xe"], "files": files}, tmp_path)["pci:0000:4d:00.0"]
+    assert (card.kind, card.memory_bytes, card.name) == ("gpu", 2 << 36, "Intel Data Center GPU Max 1550")
+
+
 def test_other_makers_chips_on_the_first_bus_are_parts_of_the_processor(tmp_path: Path) -> None:
     lines = ["0000:00:01.0 030000 1d17:3a03 01 driver=x", "0000:03:00.0 030000 1ed5:0222 01 driver=mtgpu"]
     hardware = found({"pci": lines}, tmp_path)
