@@ -27,7 +27,8 @@ function row(device, onAsk) {
     el("span", { class: "unseen" }, `: ${device.id}`));
   return el("tr", { role: "row" },
     el("th", { scope: "row", role: "rowheader", dir: "auto" }, device.id, el("span", { class: "quiet" }, ` ${device.name}`)),
-    el("td", { role: "cell" }, el("span", { class: "state", "data-state": device.state }, device.state)),
+    el("td", { role: "cell" }, el("span", { class: "state", "data-state": device.state }, device.state),
+      device.layer ? el("p", { class: "quiet" }, `at: ${device.layer}`) : ""),
     el("td", { role: "cell", dir: "auto" }, prose(sentence(device.reason ?? ""))),
     el("td", { role: "cell", dir: "auto" }, el("p", {}, prose(sentence(device.remedy ?? ""))), ask));
 }

@@ -50,5 +50,6 @@ function way(device) {
   const words = ready && proof ? `proved ${moment(proof.at)}${through}: ${proof.operation} in ${proof.dtype}, largest error `
     + `${small(proof.max_abs_error)} (allowed ${small(proof.tolerance)})` : device.reason ?? "";
   return el("li", {}, el("strong", {}, foreign(device.id)), " ",
-    el("span", { class: "state", "data-state": device.state }, device.state), " ", prose(sentence(words)));
+    el("span", { class: "state", "data-state": device.state }, device.state), " ", prose(sentence(words)),
+    device.note ? el("p", { class: "quiet" }, prose(sentence(device.note))) : "");
 }

@@ -10,7 +10,16 @@ from backend.verbs.devices import table
 
 CPU = Device("cpu", "Ryzen", "cpu", "cpu", "ready", hardware_id="cpu:0")
 CARD = Hardware("pci:0000:01:00.0", "RTX 3050", "NVIDIA", "gpu", devices=["cuda:0"])
-BROKEN = Device("cuda:0", "RTX 3050", "cuda", "gpu", "broken", reason="Wrong result.", remedy="Update the driver.")
+BROKEN = Device(
+    "cuda:0",
+    "RTX 3050",
+    "cuda",
+    "gpu",
+    "broken",
+    reason="Wrong result.",
+    remedy="Update the driver.",
+    layer="computation",
+)
 
 
 def found(devices: list[Device], hardware: list[Hardware], default: str | None = "cpu") -> dict[str, Any]:
@@ -32,7 +41,7 @@ def test_the_ready_ones_first_then_what_the_others_lack_then_the_hardware() -> N
         "auto is cpu. It is the only one.\n"
         "\n"
         "Not available (1):\n"
-        "  cuda:0: broken: Wrong result.\n"
+        "  cuda:0: broken, computation: Wrong result.\n"
         "      Update the driver.\n"
         "\n"
         "Hardware (2):\n"

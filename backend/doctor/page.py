@@ -65,9 +65,13 @@ def _devices(document: Document) -> Iterator[str]:
         if proof := device["proof"]:
             figures = f"largest error {proof['max_abs_error']:g} of {proof['tolerance']:g} allowed, {proof['at']}"
             yield f"      proved by {proof['operation']} {proof['dtype']}: {figures}"
+            if proof["evidence"]:
+                yield f"      {proof['evidence']}"
         if device["versions"]:
             yield f"      with {_versions(device['versions'])}"
-        yield from (f"      {device[key]}" for key in ("reason", "remedy") if device[key])
+        if device["reason"]:
+            yield f"      {device['layer'] + ': ' if device['layer'] else ''}{device['reason']}"
+        yield from (f"      {device[key]}" for key in ("remedy", "note") if device[key])
 
 
 def _hardware(document: Document) -> Iterator[str]:

@@ -35,7 +35,8 @@ def table(found: dict[str, Any]) -> str:
     if rest:
         lines += ["", f"Not available ({len(rest)}):"]
         for device in rest:
-            lines.append(f"  {device['id']}: {device['state']}: {device['reason'] or 'no reason was given'}")
+            layer = f", {device['layer']}" if device["layer"] else ""
+            lines.append(f"  {device['id']}: {device['state']}{layer}: {device['reason'] or 'no reason was given'}")
             lines += [f"      {device['remedy']}"] if device["remedy"] else []
     if found["hardware"]:
         lines += ["", f"Hardware ({len(found['hardware'])}):"]

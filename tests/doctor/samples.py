@@ -24,7 +24,17 @@ WSL2 = Platform("linux", "5.15.153.1-microsoft-standard-WSL2", ("ubuntu", "debia
 WINDOWS = Platform("win32", "10")
 MAC = Platform("darwin", "24.1.0")
 
-PROOF = Proof("MatMul 96×96", "float32", 0.0, 1e-4, 0.001, {}, "2026-01-01T00:00:00.000Z", 7)
+PROOF = Proof(
+    "MatMul 96×96",
+    "float32",
+    0.0,
+    1e-4,
+    0.001,
+    {},
+    "2026-01-01T00:00:00.000Z",
+    7,
+    evidence="All nodes were assigned to it.",
+)
 CPU = Device("cpu", "AMD Ryzen 7 5800X", "cpu", "cpu", "ready", "runs", ["base"], proof=PROOF)
 PYTHON = Interpreter("3.12.3", 64, "/home/ada/torch/bin/python", "/usr", True, "linux-x86_64")
 CPU_CHIP = Hardware("cpu:0", "AMD Ryzen 7 5800X", "AMD", "cpu")

@@ -150,7 +150,12 @@ SICK = (
             LINUX,
             intel(),
             runtimes=[torch("2.13.0+cpu")],
-            devices=[replace(unavailable("xpu:0", "No XPU build."), hardware_id=intel().id, remedy="pip install XPU.")],
+            devices=[
+                replace(unavailable("vulkan:0", "It hung."), hardware_id=intel().id, state="broken", remedy="Restart."),
+                replace(
+                    unavailable("xpu:0", "-"), hardware_id=intel().id, state="installable", remedy="pip install XPU."
+                ),
+            ],
         ),
         "torch-build",
         "broken",

@@ -18,9 +18,15 @@ from backend.settings.schema import DeviceRules, Server
 from backend.types import Device, Model
 from tests.doctor.samples import CPU, LINUX, PROOF, WSL2, amd, flavours, machine, nvidia, storage, torch, unavailable
 
-GPU = Device("cuda:0", "RTX 3050", "cuda", "gpu", "ready", "runs", ["torch"], proof=PROOF)
+GPU = Device("cuda:0", "RTX 3050", "cuda", "gpu", "ready", "runs", ["torch"], proof=PROOF, note="No half precision.")
 BROKEN = replace(
-    GPU, id="cuda:1", state="broken", proof=None, reason="Wrong result: off by 7.", remedy="Update the driver."
+    GPU,
+    id="cuda:1",
+    state="broken",
+    proof=None,
+    layer="computation",
+    reason="Wrong result: off by 7.",
+    remedy="Update the driver.",
 )
 EMULATED = replace(GPU, id="onnx-webgpu:0", kind="emulated", name="llvmpipe")
 
@@ -61,7 +67,7 @@ def sick() -> Facts:
         LINUX,
         card,
         replace(amd(), reason="No driver is in charge of it.", remedy="Load amdgpu."),
-        devices=[BROKEN, unavailable("vulkan:0", "libvulkan.so.1: cannot open shared object file")],
+        devices=[GPU, BROKEN, unavailable("vulkan:0", "libvulkan.so.1: cannot open shared object file")],
         runtimes=[torch("2.1.0+cu121", cuda="12.1"), flavours(("onnxruntime", "1.7.0"), ("onnxruntime-gpu", "1.7.0"))],
         models=[Model("m", "M", "text", [], "broken", reason="m.gguf is short.", remedy="Fetch m again.")],
         storage=storage(filesystem="nfs4", free_bytes=1_000_000_000),
@@ -106,7 +112,8 @@ def test_the_page_holds_what_the_data_hold() -> None:
             assert text in shown
     for device in facts["devices"]:
         assert f"{device['id']}: {device['state']}" in shown
-        assert all(device[key] in shown for key in ("name", "reason", "remedy") if device[key])
+        assert all(device[key] in shown for key in ("name", "reason", "remedy", "layer", "note") if device[key])
+        assert not device["proof"] or device["proof"]["evidence"] in shown
     for item in facts["hardware"]:
         for text in told([item[key] for key in ("id", "name", "driver", "reason", "remedy", "hidden_by", "devices")]):
             assert text in shown

@@ -116,7 +116,8 @@ def _other_build(facts: Facts, runtime: RuntimeFacts, card: Hardware) -> tuple[S
     if vendor(card) == NVIDIA:
         have = driver_version(card.driver)
         return _older_wheel(facts, runtime, have) if have else (_wheel(facts, runtime, max(_WHEELS)),)
-    said = next((one.remedy for one in facts.devices if one.hardware_id == card.id and one.remedy), None)
+    offers = (one for one in facts.devices if one.hardware_id == card.id and one.state == "installable")
+    said = next((one.remedy for one in offers), None)
     return (Step(said or "Install a torch that was built for this card, in an environment of its own."),)
 
 
