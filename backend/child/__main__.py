@@ -1,4 +1,4 @@
-"""`python -I backend/child probe | survey | run | packages | fetch …`: a folder program, as `-m` fails under `-I`."""
+"""`python -I backend/child probe | survey | run | render | packages | fetch …`: a folder, as `-m` fails under `-I`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ def main(arguments: list[str]) -> int:
 
         process.die_with_parent()
         return fetch.main(rest)
+    if program == "render":  # its pipes and its own limit end it; a death signal would follow one thread of the worker
+        from backend.templates import jinja
+
+        return jinja.main()
     from backend.child.wire import claim_stdio
 
     channel = claim_stdio()

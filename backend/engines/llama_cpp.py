@@ -18,11 +18,14 @@ from typing import Any, Literal
 
 from backend import faults
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
+from backend.engines._chat import Chat
+from backend.engines._llama_prompt import prompt_of
 from backend.engines._logprobs import Logprobs
 from backend.engines._schema_grammar import grammar_of
 from backend.engines._stops import Stops
 from backend.errors import ContextLengthExceeded, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.gguf import parts, read_header
+from backend.gguf.vocabulary import Vocabulary, read_vocabulary
 from backend.types import Placement, PlacementPart
 
 ENGINE = Engine(
@@ -72,6 +75,9 @@ def load(request: LoadRequest) -> LlamaSession:
 
     path = Path(request.model_path)
     header = read_header(path)
+    vocabulary = read_vocabulary(path, merges=False)
+    names = {f"{name}_token": vocabulary.text(name) or "" for name in ("bos", "eos", "unk", "pad")}
+    chat = Chat(vocabulary.chat_template, names, vocabulary.control_marks())
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     # The whole context is shared out among the slots in equal parts.
@@ -100,18 +106,22 @@ def load(request: LoadRequest) -> LlamaSession:
                 raise
             _await_line(log, _READY)
     except RuntimeError as error:
+        chat.close()
         raise _load_error(path, log.read_text(errors="replace"), params.n_ctx) from error
     finally:
         socket.unlink(missing_ok=True)
-    return LlamaSession(server, request, _placement(log.read_text(errors="replace")), header.has_chat_template)
+    return LlamaSession(server, request, _placement(log.read_text(errors="replace")), chat, vocabulary)
 
 
 class LlamaSession:
     """One loaded model. `run` may be called from as many threads at once as it has slots."""
 
-    def __init__(self, server: Any, request: LoadRequest, placement: Placement, has_template: bool) -> None:
+    def __init__(
+        self, server: Any, request: LoadRequest, placement: Placement, chat: Chat, vocabulary: Vocabulary
+    ) -> None:
         self._server = server
-        self._has_template = has_template
+        self._chat = chat
+        self._vocabulary = vocabulary
         self._context_tokens = request.context_tokens
         self.placement = placement
         self.threads: int | None = request.threads
@@ -139,17 +149,9 @@ class LlamaSession:
             body["n_probs"] = max(1, options["logprobs"])
         if options["response_format"]:
             body["grammar"] = grammar_of(options["response_format"])
-        template: Literal["model", "default"] | None = None
-        messages = request.messages
-        if messages is None and self._has_template and not options["raw"]:
-            messages = [{"role": "user", "content": request.prompt or ""}]
+        pieces, template = ([request.prompt or ""], None) if options["raw"] else self._chat.pieces(request)
         reading = _Stream(emit, options["stop"], options["logprobs"])
-        if messages is None:
-            self._server.handle_completions({**body, "prompt": request.prompt}, reading)
-        else:
-            # A file without a template gets llama.cpp's default, ChatML: the receipt must say so.
-            template = "model" if self._has_template else "default"
-            self._server.handle_chat_completions({**body, "messages": messages}, reading)
+        self._server.handle_completions({**body, "prompt": prompt_of(pieces, self._vocabulary)}, reading)
         return reading.result(template)
 
 
