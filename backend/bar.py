@@ -1,4 +1,4 @@
-"""The progress of a download on a terminal as one line that moves; elsewhere as a new line now and then."""
+"""The progress of a job on a terminal as one line that moves; elsewhere as a new line now and then."""
 
 from __future__ import annotations
 
@@ -48,14 +48,16 @@ def _text(progress: Progress) -> str:
         return "waiting for another program that fetches the same model"
     if progress.phase == "retry":
         return f"the line broke at {progress.done / 1e6:.1f} MB, trying again"
-    done = f"{progress.done / 1e6:.1f}"
+    scale, unit = (1e6, "MB") if progress.unit == "bytes" else (1, progress.unit)
+    digits = 0 if unit == "bars" else 1
+    done = f"{progress.done / scale:.{digits}f}"
     if not progress.total:
-        return f"{progress.phase} {done} MB"
+        return f"{progress.phase} {done} {unit}"
     filled = round(_BAR_WIDTH * progress.done / progress.total)
     bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
-    text = f"{progress.phase:<8} [{bar}] {done} of {progress.total / 1e6:.1f} MB"
+    text = f"{progress.phase:<8} [{bar}] {done} of {progress.total / scale:.{digits}f} {unit}"
     if progress.per_s:
-        text += f"  {progress.per_s / 1e6:.1f} MB/s"
+        text += f"  {progress.per_s / scale:.1f} {unit}/s"
     if progress.eta_s is not None and progress.done < progress.total:
         text += f"  {progress.eta_s:.0f} s left"
     return text

@@ -26,6 +26,7 @@ from backend.types import Event
 CALLER = "command line"
 SILENCE_S = 180.0  # streams have a comment each 15 s, and the longest wait is that for devices
 DEVICES_S = 120
+PIECE_BYTES = 1 << 20
 
 
 class Client(Protocol):
@@ -35,6 +36,7 @@ class Client(Protocol):
     async def job(self, job_id: str) -> dict[str, Any]: ...
     async def cancel(self, job_id: str) -> None: ...
     def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]: ...
+    def artifact(self, job_id: str, name: str) -> AsyncIterator[bytes]: ...
 
 
 @contextlib.asynccontextmanager
@@ -133,6 +135,15 @@ class Remote:
         parse_request(body)  # what is no JSON is refused in words before it is sent
         return self._stream("POST", "/api/generate", json={**body, "stream": True})
 
+    async def artifact(self, job_id: str, name: str) -> AsyncIterator[bytes]:
+        """A file of a job, in pieces."""
+        async with self._http.stream("GET", f"/api/jobs/{job_id}/artifacts/{quote(name)}") as answer:
+            if answer.status_code != 200:
+                await answer.aread()
+                raise _error(answer)
+            async for chunk in answer.aiter_bytes():
+                yield chunk
+
     def follow(self, job_id: str) -> AsyncIterator[Event]:
         """All events of a job; leaving changes nothing."""
         return self._stream("GET", f"/api/jobs/{job_id}/events")
@@ -199,6 +210,12 @@ class Local:
                 yield event
         finally:
             job.cancelling.set()
+
+    async def artifact(self, job_id: str, name: str) -> AsyncIterator[bytes]:
+        """A file of a job, in pieces."""
+        with (self._manager.artifacts.folder(job_id) / name).open("rb") as file:
+            while chunk := file.read(PIECE_BYTES):
+                yield chunk
 
 
 def _error(answer: httpx.Response) -> TouchstoneError:

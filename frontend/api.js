@@ -57,6 +57,14 @@ async function call(method, path, { body, headers = {}, limit_s = 30 } = {}) {
   throw new ApiError({ ...fallback, ...(answer ?? {}) });
 }
 
+/** The text of a file. @param {string} url */
+export async function text(url) {
+  let response;
+  try { response = await fetch(url, { signal: AbortSignal.timeout(30_000) }); } catch { throw new ApiError(unreachable()); }
+  if (!response.ok) throw new ApiError({ ...unreachable(), detail: `The server answered ${response.status}.`, code: "unknown" });
+  return response.text();
+}
+
 /** @param {string} token */
 export const openSession = (token) => call("POST", "session", { body: { token } });
 export const health = () => call("GET", "health", { limit_s: 5 });

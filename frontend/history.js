@@ -4,18 +4,18 @@
 import * as api from "./api.js";
 import { byId, el } from "./dom.js";
 import { moment } from "./format.js";
-import { promptOf } from "./job-words.js";
+import { optionWords, promptOf } from "./job-words.js";
 
 /** @typedef {import("./types.js").Job} Job */
 
 const list = byId("jobs", HTMLElement), empty = byId("jobs-empty", HTMLElement);
 const SHOWN_WORDS = 12;
-const MAKING = ["text", "lyrics"];
+const MAKING = ["text", "lyrics", "music"];
 
 /** @param {Job} job */
 function firstWords(job) {
-  const words = (promptOf(job) ?? "").trim().slice(0, 200).split(/\s+/);
-  return words.slice(0, SHOWN_WORDS).join(" ") + (words.length > SHOWN_WORDS ? " …" : "") || "(no prompt)";
+  const words = (promptOf(job) || optionWords(job)).trim().slice(0, 200).split(/\s+/);
+  return words.slice(0, SHOWN_WORDS).join(" ") + (words.length > SHOWN_WORDS ? " …" : "");
 }
 
 /** @param {Job} job */

@@ -3,12 +3,13 @@
 
 import * as api from "./api.js";
 import { byId } from "./dom.js";
+import { withAnotherSeed } from "./request.js";
 import { shownJob } from "./settings.js";
 
 /** @typedef {import("./types.js").Job} Job */
 
 const generateButton = byId("generate", HTMLButtonElement), stopButton = byId("stop", HTMLButtonElement);
-const rerunButton = byId("rerun", HTMLButtonElement);
+const rerunButton = byId("rerun", HTMLButtonElement), reseedButton = byId("reseed", HTMLButtonElement);
 
 export class JobControl {
   /** @type {Job|null} */
@@ -25,6 +26,10 @@ export class JobControl {
     rerunButton.addEventListener("click", () => {
       const id = this.job?.id;
       if (id) this.#begin(() => api.rerun(id));
+    });
+    reseedButton.addEventListener("click", () => {
+      const job = this.job;
+      if (job) this.#begin(() => api.generate(withAnotherSeed(job)));
     });
   }
 
@@ -105,6 +110,7 @@ export class JobControl {
     // Not `disabled`: a button that has the focus must keep it.
     generateButton.setAttribute("aria-disabled", String(active));
     rerunButton.setAttribute("aria-disabled", String(active));
+    reseedButton.setAttribute("aria-disabled", String(active));
     stopButton.setAttribute("aria-disabled", String(!active));
   }
 }

@@ -1,9 +1,11 @@
 // @ts-check
 /** What the page shows of one job: state, text while it grows, warning, receipt. Knows nothing of the network. */
 
+import { ArtifactsView } from "./artifacts-view.js";
 import { byId, copy } from "./dom.js";
 import { plural } from "./format.js";
 import { endWords, fallbackWords, progressWords, promptOf, queueWords, stateWords } from "./job-words.js";
+import { hasSeed } from "./request.js";
 import { hide, showBanner, showProblem } from "./notice.js";
 import { warning } from "./receipt-words.js";
 import { showReceipt } from "./receipt-view.js";
@@ -21,7 +23,8 @@ export class JobView {
   devices = [];
   #count = 0;
   #words = "";
-  #text = new Transcript(output, () => { figures.textContent = plural(this.#count, "token"); });
+  #text = new Transcript(output, () => { if (this.#count) figures.textContent = plural(this.#count, "token"); });
+  #artifacts = new ArtifactsView(part("artifacts"));
 
   constructor() {
     part("copy-text").addEventListener("click", () => copy(output.textContent ?? "", part("copy-text")));
@@ -48,6 +51,7 @@ export class JobView {
   #restart() {
     this.#count = 0;
     this.#text.clear();
+    this.#artifacts.clear();
     figures.textContent = "";
   }
 
@@ -66,7 +70,7 @@ export class JobView {
   /** @param {string} name @param {any} data an event that does not end the job */
   event(name, data) {
     const waits = name === "progress" && data.phase === "queue"; // its total is the place in line, not a whole
-    progress.hidden = name !== "progress" || waits || !data.total;
+    if (name !== "artifact") progress.hidden = name !== "progress" || waits || !data.total;
     switch (name) {
       case "token":
         this.#count += data.count;
@@ -80,6 +84,9 @@ export class JobView {
         progress.max = data.total ?? 1;
         progress.value = data.done;
         figures.textContent = progressWords(data);
+        break;
+      case "artifact":
+        this.#artifacts.add(data);
         break;
       case "fallback":
         this.#restart();
@@ -101,6 +108,8 @@ export class JobView {
       output.hidden = !output.textContent;
       figures.textContent = "";
     });
+    for (const artifact of job.output.artifacts ?? []) this.#artifacts.add(artifact);
+    part("reseed").hidden = !hasSeed(job);
     progress.hidden = true;
     this.say(endWords(job));
     showBanner(banner, warning(job, this.devices));

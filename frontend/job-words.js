@@ -4,6 +4,8 @@
 import { capital, plural, rateWords, seconds, sentence, timeLeft } from "./format.js";
 import { deviceWords } from "./receipt-words.js";
 
+const SAID = ["form", "key", "mode", "bars", "seconds"];
+
 /** @param {number} position @param {number|null} [eta_s] until its turn */
 export function queueWords(position, eta_s) {
   return `Queued: ${position > 1 ? `number ${position}` : "next"} in line${timeLeft(eta_s)}.`;
@@ -24,14 +26,21 @@ export function stateWords(name, data, devices) {
 }
 
 /** @param {import("./types.js").Progress} progress */
-export function progressWords({ phase, eta_s }) {
-  return capital(`${phase}${timeLeft(eta_s)}`);
+export function progressWords({ phase, done, total, unit, eta_s }) {
+  const amount = total ? `: ${Math.round(done)} of ${Math.round(total)} ${unit}` : "";
+  return capital(`${phase}${amount}${timeLeft(eta_s)}`);
 }
 
 /** @param {import("./types.js").Job} job @returns {string|null} */
 export function promptOf({ request }) {
   const prompt = request.prompt ?? request.messages?.at(-1)?.content;
   return typeof prompt === "string" ? prompt : null;
+}
+
+/** What was asked where nobody said it in words: the options that were set. @param {import("./types.js").Job} job */
+export function optionWords({ request, task }) {
+  const set = Object.entries(request.options ?? {}).filter(([name, value]) => value != null && value !== "any" && SAID.includes(name));
+  return [capital(task), ...set.map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`)].join(", ");
 }
 
 /** @param {{from: string, to: string, reason: string}} data @param {import("./types.js").Device[]} devices */
@@ -44,7 +53,8 @@ export function fallbackWords({ from, to, reason }, devices) {
 export function endWords({ status: end, receipt, output: made }) {
   const tokens = receipt?.counts.tokens;
   const rate = receipt?.rate ? ` (${rateWords(receipt.rate)})` : "";
-  const figure = receipt && tokens != null ? `${plural(tokens, "token")} in ${seconds(receipt.times.run_s)}${rate}` : "no count";
+  const made_s = receipt?.audio_s ? `${seconds(receipt.audio_s)} of audio` : null;
+  const figure = receipt && made_s ? `${made_s} in ${seconds(receipt.times.run_s)}${rate}` : receipt && tokens != null ? `${plural(tokens, "token")} in ${seconds(receipt.times.run_s)}${rate}` : "no count";
   const cut = made?.finish_reason === "length" ? " It was cut at the limit of max_tokens." : "";
   switch (end) {
     case "done": return `Done: ${figure}${receipt?.used ? ` on ${receipt.used}` : ""}.${cut}`;

@@ -11,8 +11,11 @@ import { refreshHistory } from "./history.js";
 import { JobControl } from "./job-control.js";
 import { JobView } from "./job-view.js";
 import { modelsFor, showModels, showModelState } from "./model-picker.js";
-import { chosenOptions, showOptionCount, showOptions } from "./options-form.js";
-import { save, settings, shownJob } from "./settings.js";
+import { showOptionCount, showOptions } from "./options-form.js";
+import { requestOf } from "./request.js";
+import { enterTask, save, settings, shownJob } from "./settings.js";
+import { listenToKeys } from "./shortcuts.js";
+import { showPrompt, showTasks } from "./tasks.js";
 import { askForToken, takeTokenFromAddress } from "./token-form.js";
 
 /**
@@ -39,17 +42,10 @@ function showHistory() {
   refreshHistory((id) => control.open(id), control.job?.id);
 }
 
-/** The body of POST /api/generate that the form stands for. */
-function request() {
-  const options = chosenOptions(chosenModel()?.options_schema, settings.options);
-  return { task: settings.task, ...(model.value && { model: model.value }), device: settings.device, fallback: settings.fallback,
-    prompt: prompt.value, ...(Object.keys(options).length && { options }) };
-}
-
 function showChoice() {
   showDeviceHint(list, settings.device, settings.fallback, model.value);
   showOptionCount(chosenModel()?.options_schema, settings.options);
-  curl.textContent = curlCommand(request());
+  curl.textContent = curlCommand(requestOf(chosenModel(), prompt.value));
 }
 
 /** @param {string} id */
@@ -84,12 +80,24 @@ async function loadDevices() {
 }
 
 async function loadModels() {
-  try { ({ models } = await api.models()); } catch (error) {
-    notLoaded(error);
-    return;
-  }
+  try { ({ models } = await api.models()); } catch (error) { return notLoaded(error); }
+  showTasks(models, settings.task, chooseTask);
+  showTask();
+}
+
+function showTask() {
+  showPrompt(settings.task);
+  prompt.value = settings.prompt;
   showModels(modelsFor(models, settings.task), settings.model);
   showModel();
+}
+
+/** @param {string} task */
+function chooseTask(task) {
+  save({ prompt: prompt.value });
+  enterTask(task);
+  showTask();
+  chooseDevice(settings.device);
 }
 
 function showModel() {
@@ -122,27 +130,20 @@ form.addEventListener("submit", (event) => {
   if (control.active) return;
   save({ prompt: prompt.value });
   showChoice();
-  control.generate(request());
+  control.generate(requestOf(chosenModel(), prompt.value));
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   byId("result", HTMLElement).scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
 });
-form.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.isComposing) return;
-  event.preventDefault();
-  form.requestSubmit();
-});
-document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && !event.isComposing && !(event.target instanceof HTMLSelectElement)) control.stop();
-});
+listenToKeys(form, () => control.stop());
 byId("curl-copy", HTMLButtonElement).addEventListener("click", (event) =>
   copy(curl.textContent ?? "", /** @type {HTMLElement} */ (event.currentTarget)));
 refresh.addEventListener("click", async () => {
   try { await api.refreshDevices(); await loadDevices(); } catch (error) { view.fail(api.asProblem(error)); }
 });
 
-if (/Mac|iP(hone|ad)/.test(navigator.userAgent)) byId("send-key", HTMLElement).textContent = "⌘ Enter";
 fallback.value = settings.fallback;
 prompt.value = settings.prompt;
+showPrompt(settings.task);
 addEventListener("hashchange", async () => { if (await takeTokenFromAddress()) load(); });
 await takeTokenFromAddress();
 watchHealth(load);

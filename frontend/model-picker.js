@@ -29,7 +29,7 @@ export function showModels(models, chosen) {
   select.replaceChildren(...models.map((model) => el("option", { value: model.id },
     model.state === "ready" ? model.name : `${model.name} (${stateWords(model)})`)));
   if (!known && id) select.append(el("option", { value: id }, `${id} · NOT AMONG THE MODELS HERE`));
-  if (!id) select.append(el("option", { value: "" }, "No model for text is known here"));
+  if (!id) select.append(el("option", { value: "" }, "No model for this task is known here"));
   select.value = id;
   return id;
 }

@@ -106,6 +106,7 @@ export function rows(job) {
   receipt.attempts.forEach((attempt, index) => head.push([`Attempt ${index + 1}`,
     `${attempt.device}, ${plain(attempt.engine)}, ${moment(attempt.started_at)} to ${moment(attempt.ended_at)}, ${attempt.error ?? "no error"}`]));
   return [...head,
+    ...audioRows(receipt),
     ["Rate", receipt.rate ? rateWords(receipt.rate) : plain(null)], ["Counts", plain(receipt.counts)],
     ["Waited in the queue", seconds(times.queued_s)], ["Loading the model", seconds(times.load_s)],
     ["To the first token", seconds(times.first_token_s)], ["Running", seconds(times.run_s)], ["In all", seconds(times.total_s)],
@@ -115,6 +116,16 @@ export function rows(job) {
     ["Versions", plain(receipt.versions)], ["Worker process", plain(receipt.worker_pid)],
     ["Created", moment(job.created_at)], ["Ended", moment(job.ended_at)],
   ];
+}
+
+/** @param {Receipt} receipt @returns {[string, string][]} how fast each phase was, where there is a sound to measure by */
+function audioRows({ audio_s, phases = {}, chosen = {} }) {
+  const speed = (/** @type {number} */ value) => (audio_s && value ? ` (${rateWords({ value: audio_s / value, unit: "× real time" })})` : "");
+  /** @type {[string, string][]} */
+  const found = Object.entries(phases).map(([name, value]) => [capital(name), `${seconds(value)}${speed(value)}`]);
+  if (audio_s) found.unshift(["Audio", seconds(audio_s)]);
+  if (Object.keys(chosen).length) found.push(["Made as", plain(chosen)]);
+  return found;
 }
 
 /** @param {Job} job @param {Device[]} devices the receipt as text, to paste into a report */

@@ -17,12 +17,21 @@ function write(storage, key, value) {
   try { storage.setItem(key, value); } catch { /* switched off or full */ }
 }
 
+/** What was chosen for the task before is kept, and taken up again with it. @param {Settings} found @param {string} task */
+function enter(found, task) {
+  const { model, prompt, options } = found;
+  found.kept = { ...found.kept, [found.task]: { model, prompt, options } };
+  Object.assign(found, { model: "", prompt: "", options: {} }, found.kept[task], { task });
+}
+
 /** @returns {Settings} */
 function load() {
   /** @type {Settings} */
-  const found = { task: "text", model: "", device: "auto", fallback: "cpu", prompt: "", options: {} };
+  const found = { task: "text", model: "", device: "auto", fallback: "cpu", prompt: "", options: {}, kept: {} };
   try { Object.assign(found, JSON.parse(read(localStorage, KEY) ?? "{}")); } catch { /* not ours, or damaged */ }
   const address = new URL(location.href);
+  const task = address.searchParams.get("task")?.trim();
+  if (task && task !== found.task) enter(found, task);
   for (const name of PRESETS) {
     const value = address.searchParams.get(name)?.trim();
     if (value) found[name] = value;
@@ -41,6 +50,12 @@ export const settings = load();
 export function save(changes) {
   Object.assign(settings, changes);
   write(localStorage, KEY, JSON.stringify(settings));
+}
+
+/** @param {string} task */
+export function enterTask(task) {
+  enter(settings, task);
+  save({});
 }
 
 /** The job that this tab shows, so that a reload finds it again. */

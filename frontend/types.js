@@ -28,14 +28,17 @@
  *   reason: string|null, engine: string|null, runtime: string|null, hardware_id: string|null, placement: Placement|null,
  *   attempts: Attempt[], memory: Record<string, number|null>, versions: Record<string, string>,
  *   times: Record<string, number|null>, counts: Record<string, number>, batched: boolean, threads: number|null,
- *   seed?: number|null, model_file: string|null, chat_template: string|null, rate: {value: number, unit: string}|null,
+ *   seed?: number|null, audio_s?: number|null, phases?: Record<string, number>, chosen?: Record<string, any>,
+ *   model_file: string|null, chat_template: string|null, rate: {value: number, unit: string}|null,
  *   worker_pid: number|null}} Receipt
  * @typedef {{id: string, task: string, model: string|null, status: string, created_at: string, started_at: string|null,
- *   ended_at: string|null, request: Record<string, any>, output: {text?: string|null, finish_reason?: string|null},
+ *   ended_at: string|null, request: Record<string, any>, output: {text?: string|null, finish_reason?: string|null,
+ *   artifacts?: Artifact[]},
  *   progress: Progress|null, error: Problem|null, receipt: Receipt|null}} Job
+ * @typedef {{name: string, media_type: string, bytes: number, url: string}} Artifact
  * @typedef {{status: string, version: string, problems?: {subject: string, code: string, detail: string,
  *   remedy: string}[]}} Health
- * @typedef {{task: string, model: string, device: string, fallback: string, prompt: string,
- *   options: Record<string, string>}} Settings
+ * @typedef {{model: string, prompt: string, options: Record<string, string>}} TaskSettings
+ * @typedef {TaskSettings & {task: string, device: string, fallback: string, kept: Record<string, TaskSettings>}} Settings
  */
 export {};

@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 
 from backend.catalogue import Catalogue
-from backend.catalogue.changes import add
-from backend.catalogue.entries import shipped
+from backend.catalogue.changes import add, remove
+from backend.catalogue.entries import BUILT_IN, shipped
 from backend.engines import engines
 from backend.errors import Configuration, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
 from backend.settings import load_settings
+from tests.service import ROOT
 from tests.test_gguf import gguf
 
-DEFAULT = "smollm2-135m-instruct"
+DEFAULT, TUNES = "smollm2-135m-instruct", "folk-tunes"
 
 
 @pytest.fixture
@@ -49,6 +50,9 @@ def test_the_shipped_entries_are_complete() -> None:
     for id_, entry in entries.items():
         assert re.fullmatch(r"[a-z0-9._-]+", id_)
         assert set(entry.engines) <= set(engines())
+        if entry.source and entry.source.kind == BUILT_IN:
+            assert entry.target.is_relative_to(ROOT) and entry.licence
+            continue
         assert entry.target.parent == Path("models")
         assert entry.sha256 and re.fullmatch(r"[0-9a-f]{64}", entry.sha256)
         assert entry.size_bytes and entry.licence and entry.source and entry.source.download_bytes
@@ -87,6 +91,7 @@ def test_own_models_may_lie_anywhere(build: Callable[..., Catalogue], tmp_path: 
     assert (entry.task, entry.engines) == ("text", ("llama.cpp",))
     assert [(model.id, model.state, model.default) for model in catalogue.models()] == [
         (DEFAULT, "downloadable", False),
+        (TUNES, "ready", True),
         ("mine", "ready", True),
     ]
     assert catalogue.default_for("lyrics").id == "mine"
@@ -109,7 +114,7 @@ def test_broken_models_say_why(
     if data is not None:
         put(tmp_path / "m" / name, data)
     catalogue = build(f"models: {{mine: {{path: m/{name}}}}}")
-    model = catalogue.models()[1]
+    model = catalogue.models()[-1]
     assert model.state == "broken"
     assert model.reason and expected in model.reason
     assert model.remedy
@@ -120,11 +125,11 @@ def test_broken_models_say_why(
 def test_a_changed_file_is_looked_at_again(build: Callable[..., Catalogue], tmp_path: Path) -> None:
     file = put(tmp_path / "m.gguf", b"")
     catalogue = build("models: {mine: {path: m.gguf}}")
-    assert catalogue.models()[1].state == "broken"
+    assert catalogue.models()[-1].state == "broken"
     put(file)
-    assert catalogue.models()[1].state == "ready"
+    assert catalogue.models()[-1].state == "ready"
     file.unlink()
-    assert catalogue.models()[1].state == "broken"
+    assert catalogue.models()[-1].state == "broken"
 
 
 def test_an_unchanged_file_is_not_read_again(build: Callable[..., Catalogue], tmp_path: Path) -> None:
@@ -135,9 +140,9 @@ def test_an_unchanged_file_is_not_read_again(build: Callable[..., Catalogue], tm
     stat = (tmp_path / "kept.gguf").stat()
     other = put(tmp_path / "data/models/a.gguf", b"x" * stat.st_size)
     os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert catalogue.models()[1].state == "ready", "same size and moment: the kept answer stands"
+    assert catalogue.models()[-1].state == "ready", "same size and moment: the kept answer stands"
     os.utime(other)
-    assert catalogue.models()[1].state == "broken"
+    assert catalogue.models()[-1].state == "broken"
 
 
 def test_files_in_model_folders_are_offered(build: Callable[..., Catalogue], tmp_path: Path) -> None:
@@ -151,6 +156,7 @@ def test_files_in_model_folders_are_offered(build: Callable[..., Catalogue], tmp
     states = {model.id: model.state for model in catalogue.models()}
     assert states == {
         DEFAULT: "downloadable",
+        TUNES: "ready",
         "my-model-q8": "ready",
         "my-model-q8-2": "ready",
         "big-00001-of-00002": "broken",
@@ -166,7 +172,7 @@ def test_a_file_whose_name_is_not_utf_8_is_told_and_spoils_no_answer(
 ) -> None:
     put(Path(os.fsdecode(os.fsencode(tmp_path / "data/models") + b"/caf\xe9.gguf")))
     catalogue = build()
-    model = catalogue.models()[1]
+    model = catalogue.models()[-1]
     assert (model.name, model.state) == ("caf\ufffd\ufffd\ufffd", "broken")
     assert json.dumps(asdict(model), ensure_ascii=False).encode()
     with pytest.raises(ModelBroken, match="not UTF-8") as caught:
@@ -253,7 +259,7 @@ def test_a_path_of_a_known_model_is_that_model(build: Callable[..., Catalogue], 
 def test_unknown_models_name_the_valid_ones(build: Callable[..., Catalogue]) -> None:
     with pytest.raises(UnknownModel) as caught:
         build().resolve("SmolLM2-135M-instrct")
-    assert caught.value.extra["valid"] == [DEFAULT]
+    assert caught.value.extra["valid"] == [DEFAULT, TUNES]
     assert f"Did you mean {DEFAULT}?" in caught.value.remedy
 
 
@@ -261,6 +267,24 @@ def test_a_task_without_default(build: Callable[..., Catalogue]) -> None:
     with pytest.raises(UnknownModel) as caught:
         build("default_models: {text: null}").default_for("text")
     assert caught.value.extra["valid"] == [DEFAULT]
+
+
+def test_the_built_in_model_is_ready_without_a_download_and_stays(build: Callable[..., Catalogue]) -> None:
+    model = build().model(build().resolve(TUNES))
+    assert (model.task, model.source, model.default) == ("music", "built-in", True)
+    assert model.licence and model.bytes and model.bytes > 1_000_000 and "onnxruntime" in model.engines
+    with pytest.raises(Validation, match="a part of Touchstone itself"):
+        remove(build(), TUNES)
+
+
+def test_a_model_folder_without_the_files_of_any_engine_is_broken(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    (tmp_path / "tunes").mkdir()
+    catalogue = build("models: {mine: {path: tunes, task: music, engine: onnxruntime}}")
+    wanted = engines()["onnxruntime"].files[0]
+    assert catalogue.models()[-1].reason == f"{tmp_path / 'tunes'} has no file {wanted}."
+    for name in engines()["onnxruntime"].files:
+        put(tmp_path / "tunes" / name, b"x")
+    assert (catalogue.models()[-1].task, catalogue.models()[-1].state) == ("music", "ready")
 
 
 def test_a_default_that_does_not_exist_is_refused(build: Callable[..., Catalogue]) -> None:

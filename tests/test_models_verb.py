@@ -50,16 +50,19 @@ def test_the_table_shows_reason_and_remedy(folder: Path) -> None:
     assert lines[1].split() == [DEFAULT, "text", "downloadable", "98.4", "MB", "llama.cpp"]
     assert "not on this machine yet" in lines[2]
     assert f"models fetch {DEFAULT}" in lines[3]
-    assert lines[4].split() == ["mine", "(default)", "text", "broken", "?", "llama.cpp"]
-    assert "There is nothing at" in lines[5]
+    assert lines[4].split()[:4] == ["folk-tunes", "(default)", "music", "ready"]
+    assert lines[5].split() == ["mine", "(default)", "text", "broken", "?", "llama.cpp"]
+    assert "There is nothing at" in lines[6]
 
 
 def test_json_is_the_answer_of_the_api(folder: Path) -> None:
     (folder / "mine.gguf").write_bytes(gguf())
     for words in (["--json"], ["list", "--json"]):
         found = json.loads(models(folder, *words).stdout)["models"]
-        assert [(model["id"], model["state"]) for model in found] == [(DEFAULT, "downloadable"), ("mine", "ready")]
+        states = [(DEFAULT, "downloadable"), ("folk-tunes", "ready"), ("mine", "ready")]
+        assert [(model["id"], model["state"]) for model in found] == states
         assert "temperature" in found[0]["options_schema"]["properties"]
+        assert "tempo_bpm" in found[1]["options_schema"]["properties"]
 
 
 def test_a_default_that_is_there_needs_nothing(folder: Path) -> None:

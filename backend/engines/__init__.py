@@ -27,6 +27,7 @@ class Engine:
     backends: tuple[str, ...]
     tasks: tuple[str, ...]
     suffixes: tuple[str, ...]
+    files: tuple[str, ...] = ()  # of a model that is a folder: those that this engine reads
     batches: bool = False  # whether one loaded model can run several jobs at once
     makes_files: bool = False
     options: frozenset[str] | None = None  # of its tasks' options those that it honours; None where it is all of them

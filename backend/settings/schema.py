@@ -64,7 +64,7 @@ class DefaultModels:
     """The model a task takes when the request names none."""
 
     text: ModelId | None = "smollm2-135m-instruct"
-    music: ModelId | None = None
+    music: ModelId | None = "folk-tunes"
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)

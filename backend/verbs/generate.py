@@ -25,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--fallback", choices=get_args(Fallback), default="cpu", help="where to run if the device cannot"
     )
     parser.add_argument("--max-tokens", type=int)
-    parser.add_argument("--temperature", type=_number)
-    parser.add_argument("--top-p", type=_number)
+    parser.add_argument("--temperature", type=finite)
+    parser.add_argument("--top-p", type=finite)
     parser.add_argument("--top-k", type=int)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--stop", action="append", help="text at which to end; may be given again")
-    parser.add_argument("--repetition-penalty", type=_number)
+    parser.add_argument("--repetition-penalty", type=finite)
     parser.add_argument("--json", action="store_true", help="print the finished job instead")
 
 
@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     return asyncio.run(_generate(body, args.config, args.json))
 
 
-def _number(text: str) -> float:
+def finite(text: str) -> float:
+    """A number for argparse."""
     number = float(text)
     if not math.isfinite(number):
         raise argparse.ArgumentTypeError(f"{text} is no number to reckon with")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.bar import Bar
 from backend.catalogue import Catalogue, Entry, changes
+from backend.catalogue.entries import BUILT_IN
 from backend.catalogue.sources import parse
 from backend.errors import ModelBroken, ModelNotDownloaded, TouchstoneError, from_code
 from backend.settings import Settings, load_settings
@@ -73,6 +74,8 @@ def _fetch_default(settings: Settings, args: argparse.Namespace) -> int:
         if getattr(settings.default_models, task) is None:
             continue
         entry = catalogue.default_for(task)
+        if entry.source and entry.source.kind == BUILT_IN:
+            continue  # nothing to fetch; what is wrong with it, the server says
         try:
             catalogue.path_of(entry)
         except (ModelNotDownloaded, ModelBroken):

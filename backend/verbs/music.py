@@ -1,0 +1,114 @@
+"""Make a tune: `music a slow air in D minor, 30 seconds`; its files go into a folder, the receipt to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import re
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+from backend.errors import Configuration, Validation, from_code
+from backend.options.music import MusicOptions
+from backend.settings import load_settings
+from backend.types import Fallback, Progress
+from backend.verbs.generate import finite, receipt_line
+
+_OURS = re.compile(r"tune(-\d+)?\.\w+")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Each control of a tune as a flag, from the options themselves."""
+    parser.add_argument("words", nargs="*", help="what the tune shall be, in words; flags win over them")
+    for name, field in MusicOptions.model_fields.items():
+        extra: Any = field.json_schema_extra or {}
+        types = {field.annotation, *get_args(field.annotation)}
+        kind: Any = int if int in types else finite if float in types else str
+        listed = f": {', '.join(extra['enum'])}" if "enum" in extra else ""
+        flag = "--" + name.replace("_", "-")
+        help_ = f"{field.description}{listed}".replace("%", "%%")
+        parser.add_argument(flag, type=kind, metavar=name.upper(), help=help_)
+    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="where the files go (default: here)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the files of an earlier tune there")
+    parser.add_argument("--device", default="auto", help="device id, alias, or auto")
+    parser.add_argument("--model", help="model id (default: the default model for music)")
+    parser.add_argument("--engine", help="engine name (default: the model's first that fits the device)")
+    parser.add_argument("--fallback", choices=get_args(Fallback), default="cpu")
+    parser.add_argument("--json", action="store_true", help="print the finished job")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 also after a stated fallback, 1 after a stated failure; an earlier tune in the folder is not overwritten."""
+    options = {name: getattr(args, name) for name in MusicOptions.model_fields if getattr(args, name) is not None}
+    body = {
+        "task": "music",
+        "device": args.device,
+        "fallback": args.fallback,
+        "options": options,
+        **{name: getattr(args, name) for name in ("model", "engine") if getattr(args, name) is not None},
+        **({"prompt": " ".join(args.words)} if args.words else {}),
+    }
+    if not args.overwrite:
+        _check_folder(args.out)
+    return asyncio.run(_make(body, args.out, args.config, args.json))
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises Configuration where the files would replace others."""
+    earlier = sorted(file.name for file in folder.iterdir() if _OURS.fullmatch(file.name)) if folder.is_dir() else []
+    if earlier:
+        raise Configuration(
+            f"{folder.resolve()} holds an earlier tune ({earlier[0]}).",
+            "Name another folder with --out, or replace it with --overwrite.",
+        )
+
+
+async def _make(body: dict[str, Any], folder: Path, config: str | None, as_json: bool) -> int:
+    from backend.bar import Bar
+    from backend.client import connect
+
+    async with connect(load_settings({"config": config})) as client:
+        last = None
+        with contextlib.closing(Bar(sys.stderr)) as bar:
+            async for last in client.generate(body):
+                if last.event == "progress":
+                    bar.show(Progress(**{field.name: last.data[field.name] for field in fields(Progress)}))
+                elif last.event == "token" and not as_json:
+                    print(last.data["text"], flush=True)
+                elif last.event == "fallback":
+                    bar.close()
+                    print(f"! {last.data['from']} could not be used: {last.data['reason']}", file=sys.stderr)
+        assert last is not None, "a job's events end with a terminal one"
+        job = await client.job(last.data["job_id"])
+        for artifact in job["output"]["artifacts"]:
+            await _save(client, job["id"], artifact["name"], folder)
+            if not as_json:
+                print(folder / artifact["name"])
+    if as_json:
+        print(json.dumps(job, indent=2, ensure_ascii=False))
+    elif job["receipt"]:
+        print(receipt_line(job["receipt"]), file=sys.stderr)
+    if last.event in ("error", "interrupted"):
+        raise from_code(last.data["code"], last.data["detail"], last.data["remedy"])
+    return 0 if last.event == "done" else 1
+
+
+async def _save(client: Any, job_id: str, name: str, folder: Path) -> None:
+    """Writes a file of the job whole, or not at all. Raises Validation where the folder cannot take it."""
+    target, partial = folder / name, folder / f"{name}.partial"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            async for chunk in client.artifact(job_id, name):
+                file.write(chunk)
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise Validation(
+            f"{target} cannot be written: {error.strerror}.",
+            f"Name another folder with --out; the job {job_id} still has its files.",
+        ) from error

@@ -1,0 +1,83 @@
+// @ts-check
+/** The files of a job by their kind: what can be heard, seen or read is shown, and all can be downloaded. */
+
+import * as api from "./api.js";
+import { copy, el } from "./dom.js";
+import { bytes } from "./format.js";
+
+/** @typedef {import("./types.js").Artifact} Artifact */
+
+const KINDS = { audio: heard, image: seen, text: read };
+
+export class ArtifactsView {
+  /** @type {Map<string, {section: HTMLElement, shown: HTMLElement, links: HTMLElement, heard: boolean}>} */
+  #groups = new Map();
+  /** @type {Set<string>} */
+  #names = new Set();
+
+  /** @param {HTMLElement} root */
+  constructor(root) { this.root = root; }
+
+  clear() {
+    this.#groups.clear();
+    this.#names.clear();
+    this.root.replaceChildren();
+    this.root.hidden = true;
+  }
+
+  /** @param {Artifact} artifact shown once, however often it is told */
+  add(artifact) {
+    if (this.#names.has(artifact.name)) return;
+    this.#names.add(artifact.name);
+    const group = this.#group(artifact.name.replace(/\.[^.]*$/, ""));
+    const kind = artifact.media_type.split("/")[0];
+    const show = KINDS[/** @type {keyof KINDS} */ (kind)];
+    if (show && !(kind === "audio" && (group.heard || !playable(artifact.media_type)))) {
+      group.heard ||= kind === "audio"; // one player is enough
+      const rank = Object.keys(KINDS).indexOf(kind), element = show(artifact);
+      element.dataset.rank = String(rank);
+      const after = [...group.shown.children].find((one) => Number(/** @type {HTMLElement} */ (one).dataset.rank) > rank);
+      group.shown.insertBefore(element, after ?? null);
+    }
+    group.links.append(el("li", {}, el("a", { href: artifact.url, download: artifact.name }, artifact.name,
+      el("span", { class: "quiet" }, ` ${bytes(artifact.bytes)}`))));
+    this.root.hidden = false;
+  }
+
+  /** @param {string} stem files of the same name belong together */
+  #group(stem) {
+    const found = this.#groups.get(stem);
+    if (found) return found;
+    const shown = el("div", { class: "shown" }), links = el("ul", { class: "downloads", "aria-label": `Downloads of ${stem}` });
+    const number = /-(\d+)$/.exec(stem)?.[1];
+    const title = number ? el("h3", {}, `Variation ${number}`) : null;
+    const section = el("section", { class: "made", "aria-label": number ? `Variation ${number}` : stem }, title, shown, links);
+    const group = { section, shown, links, heard: false };
+    this.#groups.set(stem, group);
+    this.root.append(section);
+    return group;
+  }
+}
+
+const playable = (/** @type {string} */ type) => document.createElement("audio").canPlayType(type) !== "";
+
+/** @param {Artifact} artifact */
+function heard({ url, name }) {
+  return el("audio", { controls: true, preload: "metadata", src: url, "aria-label": `Play ${name}` });
+}
+
+/** @param {Artifact} artifact */
+function seen({ url, name }) {
+  return el("div", { class: "sheet", tabindex: "0", role: "region", "aria-label": `Picture ${name}` },
+    el("img", { src: url, alt: `The notes of ${name.replace(/\.[^.]*$/, "")} as a sheet; the text below has the same notes` }));
+}
+
+/** @param {Artifact} artifact */
+function read({ url, name }) {
+  const text = el("pre", { tabindex: "0", "aria-label": `Text of ${name}` }, "…");
+  const button = el("button", { type: "button", class: "small" }, `Copy ${name}`);
+  button.addEventListener("click", () => copy(text.textContent ?? "", button));
+  api.text(url).then((words) => { text.textContent = words; },
+    (error) => { text.textContent = `${name} could not be read: ${api.asProblem(error).detail}`; });
+  return el("details", {}, el("summary", {}, `${name} as text`), text, button);
+}

@@ -1,0 +1,29 @@
+// @ts-check
+/** The body of POST /api/generate that the form stands for, and the ones that a finished job leads to. */
+
+import { chosenOptions } from "./options-form.js";
+import { settings } from "./settings.js";
+
+/** @typedef {import("./types.js").Job} Job @typedef {import("./types.js").Model} Model */
+
+const KEPT = ["task", "model", "device", "fallback", "engine", "prompt", "messages"];
+const SEED_LIMIT = 2 ** 32 - 1;
+
+/** @param {Model|undefined} model @param {string} words */
+export function requestOf(model, words) {
+  const options = chosenOptions(model?.options_schema, settings.options);
+  return { task: settings.task, ...(model && { model: model.id }), device: settings.device, fallback: settings.fallback,
+    ...(words.trim() && { prompt: words }), ...(Object.keys(options).length && { options }) };
+}
+
+/** Whether the same request can be made with another seed. @param {Job} job */
+export const hasSeed = (job) => "seed" in (job.request.options ?? {});
+
+/** @param {Job} job @returns {Record<string, unknown>} the same request, with a seed that was not used before */
+export function withAnotherSeed(job) {
+  const { request } = job;
+  const kept = KEPT.filter((name) => request[name] != null).map((name) => [name, request[name]]);
+  const seed = Math.floor(Math.random() * SEED_LIMIT);
+  const options = Object.entries(request.options).filter(([, value]) => value !== null);
+  return { ...Object.fromEntries(kept), options: { ...Object.fromEntries(options), seed } };
+}

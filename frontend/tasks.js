@@ -1,0 +1,38 @@
+// @ts-check
+/** The switch between tasks, and what the prompt means in each; a task without words of its own gets the general ones. */
+
+import { byId, el } from "./dom.js";
+import { capital } from "./format.js";
+
+/** @typedef {import("./types.js").Model} Model */
+
+const box = byId("tasks", HTMLElement), prompt = byId("prompt", HTMLTextAreaElement), label = byId("prompt-label", HTMLElement);
+
+/** @type {Record<string, {label: string, placeholder: string, needed: boolean, rows: number}>} */
+const WORDS = {
+  text: { label: "Prompt", placeholder: "Write a short poem about a river.", needed: true, rows: 6 },
+  music: { label: "In words, if you like", placeholder: "a slow sad tune in D minor, 30 seconds", needed: false, rows: 2 },
+};
+const general = { ...WORDS.text, needed: false };
+
+/** Those that some model here does, in a steady order. @param {Model[]} models */
+const tasksOf = (models) => [...new Set([...Object.keys(WORDS), ...models.map((model) => model.task)])]
+  .filter((task) => models.some((model) => model.task === task));
+
+/** @param {Model[]} models @param {string} chosen @param {(task: string) => void} onChoose */
+export function showTasks(models, chosen, onChoose) {
+  const tasks = tasksOf(models);
+  if (chosen && !tasks.includes(chosen)) tasks.push(chosen); // asked for on purpose
+  box.replaceChildren(...tasks.map((task) => el("label", {},
+    el("input", { type: "radio", name: "task", value: task, checked: task === chosen, change: () => onChoose(task) }), capital(task))));
+  box.hidden = tasks.length < 2;
+}
+
+/** @param {string} task */
+export function showPrompt(task) {
+  const words = WORDS[task] ?? general;
+  label.textContent = words.label;
+  prompt.placeholder = words.placeholder;
+  prompt.required = words.needed;
+  prompt.rows = words.rows;
+}
