@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,20 +66,24 @@ def wait_for(look: Callable[[], Any], limit_s: float = 30) -> Any:
     return seen
 
 
-def start_server(data_dir: Path, *flags: str, environ: dict[str, str] | None = None) -> Server:
-    """Starts a server and waits for its first line."""
+def start_server(
+    data_dir: Path, *flags: str, environ: dict[str, str] | None = None, under: Sequence[str] = ()
+) -> Server:
+    """Starts a server and waits for its first line. `under` is a program that becomes it."""
     log = data_dir.parent / f"{data_dir.name}.log"
-    process, line = first_line(log, ["--data-dir", str(data_dir), *flags], environ or {})
+    process, line = first_line(log, ["--data-dir", str(data_dir), *flags], environ or {}, under)
     assert " listening on " in line, f"no first line: {line!r}; log: {log.read_text()}"
     return Server(process, line.split()[-1], data_dir, log)
 
 
-def first_line(log: Path, flags: list[str], environ: dict[str, str]) -> tuple[subprocess.Popen[str], str]:
+def first_line(
+    log: Path, flags: list[str], environ: dict[str, str], under: Sequence[str] = ()
+) -> tuple[subprocess.Popen[str], str]:
     """Starts `serve` on a free port and returns it with the first line it says, empty if it ends without one."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("TOUCHSTONE_")}
     with log.open("a") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "backend", "serve", "--port", "0", *flags],
+            [*under, sys.executable, "-m", "backend", "serve", "--port", "0", *flags],
             cwd=ROOT,
             env={**variables, **environ},
             stdout=subprocess.PIPE,

@@ -44,7 +44,7 @@ def enumerate_devices(backend: str, library: str) -> list[Found]:
     troubles = register(onnxruntime, file)
     listed = ep_devices(onnxruntime, file.PROVIDERS)
     if listed:
-        return [_found(library, position, listed) for position in range(len(listed))]
+        return [_found(library, file, position, listed) for position in range(len(listed))]
     old = next((name for name in _available(onnxruntime) if provider_key(name) in file.PROVIDERS), None)
     plain = [trouble for trouble in troubles if not _NOT_A_PLUGIN.search(trouble)]
     if plain:
@@ -80,7 +80,7 @@ def place(backend: str, found: Found, device: str = "") -> Any:
     listed = ep_devices(onnxruntime, file.PROVIDERS)
     if not listed:
         raise Absent(f"{found.name} was listed a moment ago and is gone")
-    here = chosen(found, [_found(found.library, position, listed) for position in range(len(listed))])
+    here = chosen(found, [_found(found.library, file, position, listed) for position in range(len(listed))])
     ep_device = listed[here.position]
     return OnnxPlace(onnxruntime, device or backend, str(ep_device.ep_name), ep_device, file)
 
@@ -151,7 +151,7 @@ def _stem_key(stem: str) -> str:
     return provider_key(re.sub(r"^(?:lib)?onnxruntime_(?:providers_|ep_)?", "", stem))
 
 
-def _found(library: str, position: int, listed: list[Any]) -> Found:
+def _found(library: str, file: Any, position: int, listed: list[Any]) -> Found:
     device = listed[position]
     told = {**dict(device.device.metadata), **dict(device.ep_metadata)}
     kind: DeviceKind = _KINDS.get(str(device.device.type).rpartition(".")[2], "gpu")
@@ -162,9 +162,9 @@ def _found(library: str, position: int, listed: list[Any]) -> Found:
         identity["luid"] = luid_text(int(told["LUID"]))
     if kind == "gpu" and str(told.get("Discrete", "1")) == "0":
         kind = "integrated"
-    name = told.get("Description") or told.get("name") or device.device.vendor or ""
-    return Found(
-        name=clean(f"{name} through {device.ep_name}" if name else str(device.ep_name)),
+    name = told.get("Description") or told.get("name") or device.ep_name
+    found = Found(
+        name=clean(name),
         kind=kind,
         hardware_id="cpu:0" if kind == "cpu" else hardware_id(identity),
         memory_bytes=size(told.get("DxgiVideoMemory")),
@@ -175,3 +175,6 @@ def _found(library: str, position: int, listed: list[Any]) -> Found:
         identity=identity,
         provider=str(device.ep_name),
     )
+    refine = getattr(file, "refine", None)
+    refined: Found = refine(found) if refine else found
+    return refined

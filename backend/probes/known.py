@@ -63,8 +63,12 @@ class Known:
         """A device as it is before its proof, on the hardware that it is."""
         device = unproved(id_, backends()[id_.partition(":")[0]], runtime, found)
         hardware = on_hardware(found, self.surveyed.values())
-        memory = device.memory_bytes or (self.surveyed[hardware].memory_bytes if hardware in self.surveyed else None)
-        return replace(device, hardware_id=hardware, memory_bytes=memory)
+        card = self.surveyed.get(hardware or "")
+        if card is None or device.kind == "cpu":
+            return replace(device, hardware_id=hardware)
+        name = card.name if found.name == found.provider else device.name  # ONNX Runtime has no name for some
+        memory = device.memory_bytes or (None if device.kind == "emulated" else card.memory_bytes)
+        return replace(device, name=name, hardware_id=hardware, memory_bytes=memory)
 
     def by(self, runtime: str, id_: str) -> Device | None:
         """What a runtime last said of a device."""

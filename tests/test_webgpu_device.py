@@ -1,0 +1,88 @@
+"""A real device that is not the processor: ONNX Runtime's WebGPU provider on a software Vulkan, as Chromium brings it.
+
+The provider wants a card in /sys/class/drm, where a machine without one has nothing: the server runs in a mount
+namespace of its own whose /sys/class shows one, which only root may make.
+"""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.refusals import refused
+from tests.service import Server, furnished, start_server
+
+DRIVER = Path("/usr/lib/chromium/vk_swiftshader_icd.json")
+CARD = """
+mount -t tmpfs none /sys/class && mkdir -p /sys/class/drm/card0/device && cd /sys/class/drm/card0/device &&
+echo 0x0005 > vendor && echo 0x0 > device && echo 0x030000 > class && cd "$OLDPWD" && exec "$@"
+"""
+IN_NAMESPACE = ("unshare", "--mount", "bash", "-c", CARD, "_")
+
+
+def missing() -> str | None:
+    """What this machine lacks for it."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "only root on Linux can show the provider a card that is not there"
+    if not DRIVER.exists():
+        return f"no software Vulkan at {DRIVER} (Debian's chromium-common has it)"
+    tried = subprocess.run([*IN_NAMESPACE, "true"], capture_output=True, text=True)
+    return f"no mount namespace can be made here: {tried.stderr.strip()}" if tried.returncode else None
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory, model_file: Path) -> Iterator[Server]:
+    """A server on a machine that has nothing but a software Vulkan; all its devices are proved."""
+    if why := missing():
+        pytest.skip(why)
+    folder = tmp_path_factory.mktemp("emulated")
+    loader = {} if ctypes.util.find_library("vulkan") else {"LD_LIBRARY_PATH": str(DRIVER.parent)}
+    environ = {
+        "VK_DRIVER_FILES": str(DRIVER),
+        "VK_ICD_FILENAMES": str(DRIVER),
+        "XDG_RUNTIME_DIR": str(folder),
+        **loader,
+    }
+    server = start_server(furnished(folder / "data", model_file), environ=environ, under=IN_NAMESPACE)
+    server.http.get("/api/devices", params={"wait_s": 120})
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture
+def webgpu(emulated: Server) -> dict[str, Any]:
+    devices = emulated.http.get("/api/devices").json()["devices"]
+    return next(device for device in devices if device["id"] == "onnx-webgpu:0")
+
+
+def test_it_is_ready_since_it_computed_and_every_node_ran_there(webgpu: dict[str, Any]) -> None:
+    assert (webgpu["state"], webgpu["stage"], webgpu["reason"]) == ("ready", "measured", None)
+    proof = webgpu["proof"]
+    assert 0 < proof["max_abs_error"] <= proof["tolerance"] < 1e-3
+    done = {(check["operation"], check["dtype"]) for check in proof["checks"] if "skipped" not in check}
+    assert {("MatMul", "float32"), ("Conv", "float32"), ("Softmax", "float32"), ("Gather", "float32")} <= done
+    assert "nodes on WebGpuExecutionProvider" in proof["evidence"]
+    assert proof["gflops"] > 0
+
+
+def test_it_is_called_what_it_is(webgpu: dict[str, Any], emulated: Server) -> None:
+    assert webgpu["kind"] == "emulated" and "SwiftShader" in webgpu["name"]
+    assert webgpu["hardware_id"] == "cpu:0", "it computes on the processor, so it takes the processor's lane"
+    assert "slower than the processor" in webgpu["note"]
+    hardware = emulated.http.get("/api/devices").json()["hardware"]
+    processor = next(item for item in hardware if item["id"] == "cpu:0")
+    assert {"cpu", "onnx-webgpu:0"} <= set(processor["devices"])
+
+
+def test_nobody_gets_it_who_does_not_ask_for_it(emulated: Server) -> None:
+    assert emulated.http.get("/api/devices").json()["default"] == "cpu"
+    body = {"prompt": "Say hello.", "options": {"max_tokens": 2}, "device": "gpu", "fallback": "never"}
+    refused(emulated.http.post("/api/generate", json=body), 409, "device_not_ready")
+    assert emulated.http.get("/api/health").json()["status"] == "ok"
