@@ -8,7 +8,9 @@ pitch is kept and cut to length for the next note.
 from __future__ import annotations
 
 import math
+import threading
 from collections import OrderedDict
+from functools import lru_cache
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -19,24 +21,30 @@ from backend.music.soundbank import GUARD, Recording, Samples, recording_for
 RATE = 44_100
 _TAPS = 16
 _MOST_TAPS = 2 * GUARD
-_PHASES = 512
+_PHASES = 2048
 _KAISER_BETA = 8.0
+_BANDS = 32  # a kernel serves all steps between two of so many to one
 _BAND = 0.92  # of the narrower of the two bands is kept; the rest is the filter's slope
-_KEPT_BYTES = 96_000_000
-_DEAD_DB = 80.0  # a release ends when the note is this far down
+_KEPT_BYTES = 48_000_000  # of tones, and as many of notes
+_DEAD_DB = 66.0  # a release ends when the note is this far down
 _STEP_FRAMES = RATE // 2  # tones are computed in such steps, so that a slightly longer note needs no new one
 
 
 class Sampler:
-    """Notes of all instruments, with what was computed before."""
+    """Notes of all instruments, with what was computed before. Jobs in several threads may share it."""
 
     def __init__(self) -> None:
-        self._tones: OrderedDict[tuple[str, int], Samples] = OrderedDict()
+        self._tones: dict[tuple[str, int], Samples] = {}
         self._notes: OrderedDict[tuple[str, int, int], Samples] = OrderedDict()
         self._bytes = 0
+        self._lock = threading.Lock()
 
     def note(self, instrument: str, pitch: int, frames: int) -> Samples:
         """A note at full velocity, held for `frames` at 44.1 kHz and then released. Raises KeyError, OSError."""
+        with self._lock:
+            return self._note(instrument, pitch, frames)
+
+    def _note(self, instrument: str, pitch: int, frames: int) -> Samples:
         key = (instrument, pitch, frames)
         if key not in self._notes:
             recording = recording_for(instrument, pitch)
@@ -82,7 +90,7 @@ def play(recording: Recording, pitch: float, frames: int) -> Samples:
         start, end = recording.loop
         looping = whole >= end
         whole[looping] = start + (whole[looping] - start) % (end - start)
-    kernel = _kernel(step)
+    kernel = _kernel(math.ceil(_BANDS * max(1.0, step)))
     taps = kernel.shape[1]
     windows = sliding_window_view(recording.samples, taps)
     tone: Samples = np.einsum("ij,ij->i", windows[whole + (GUARD - taps // 2 + 1)], kernel[phases])
@@ -90,9 +98,13 @@ def play(recording: Recording, pitch: float, frames: int) -> Samples:
     return tone
 
 
-def _kernel(step: float) -> Samples:
-    """Weights of the samples around a place, for each fraction between two of them: [phases, taps]."""
-    narrow = min(1.0, 1.0 / step)
+@lru_cache(maxsize=128)
+def _kernel(faster: int) -> Samples:
+    """Weights of the samples around a place, for each fraction between two of them: [phases, taps].
+
+    `faster` is how much higher than its recording a note is, at least 1, in parts of `_BANDS`.
+    """
+    narrow = _BANDS / faster
     taps = min(2 * math.ceil(_TAPS / 2 / narrow), _MOST_TAPS)
     offsets = np.arange(taps) - (taps // 2 - 1)
     distance = offsets[None, :] - (np.arange(_PHASES)[:, None] + 0.5) / _PHASES
