@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,13 @@ def test_a_variation_is_what_its_seed_gives_alone() -> None:
     assert len({score.melody.notes for score in variations}) == 3
     _, (alone,) = composed(6, form="jig", bars=8, key="G", mode="major")
     assert alone.melody == variations[1].melody
+
+
+def test_one_process_makes_tunes_in_one_thread_after_another(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with ThreadPoolExecutor(1) as pool:  # as the worker has a thread for each job
+            result, heard = pool.submit(made, tmp_path / name, 1, None, seconds=3, backing="none").result()
+        assert result.complete and len(heard.bytes) == len(SUFFIXES)
 
 
 def test_several_variations_are_numbered(tmp_path: Path) -> None:

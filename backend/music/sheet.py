@@ -6,6 +6,7 @@ Verovio (LGPL) has no wheel for Windows on ARM64; there `available` says no.
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from backend.music.choices import INSTRUMENTS
@@ -45,7 +46,9 @@ def to_svg(score: Score) -> str:
     import verovio
 
     verovio.enableLog(verovio.LOG_ERROR)
-    toolkit = verovio.toolkit()
+    toolkit = verovio.toolkit(False)
+    # Its default is known to the thread alone that imported it.
+    toolkit.setResourcePath(str(Path(verovio.__file__).with_name("data")))
     toolkit.setOptions(_OPTIONS)
     if not toolkit.loadData(to_mei(score)):
         raise ValueError("verovio does not read the score")
