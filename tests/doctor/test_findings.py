@@ -497,6 +497,10 @@ WELL: dict[str, tuple[Facts, tuple[str, ...]]] = {
         machine(replace(LINUX, groups=("ada",), joined=("ada", "docker")), amd(), checks=[kfd_refused()]),
         ("group-not-in-session",),
     ),
+    "a session that has the group, and a node whose mode refuses it all the same": (
+        machine(replace(LINUX, groups=("render",), joined=("render",)), amd(), checks=[kfd_refused()]),
+        ("group-not-in-session",),
+    ),
     "a user outside the group": (
         machine(replace(LINUX, groups=("ada",), joined=("ada",)), amd(), checks=[kfd_refused()]),
         ("group-not-in-session",),
@@ -524,6 +528,10 @@ WELL: dict[str, tuple[Facts, tuple[str, ...]]] = {
     "a folder held by the server that answers": (
         machine(storage=storage(held=True), server=ServerFacts(url="http://127.0.0.1:8000")),
         ("held", "port-taken", "devices-unknown"),
+    ),
+    "the port of our own server": (
+        machine(server=ServerFacts(url="http://127.0.0.1:8000", port_state="taken")),
+        ("port-taken",),
     ),
     "a free port": (machine(server=ServerFacts(port_state="free")), ("port-taken", "port-reserved")),
     "models that are here, and one that nobody asked for": (

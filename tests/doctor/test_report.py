@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from backend.doctor.findings import examine
 from backend.doctor.page import page
 from backend.doctor.report import report, verdict
 from backend.settings import Settings
-from backend.settings.schema import DeviceRules, Server
+from backend.settings.schema import DeviceRules, Server, Storage
 from backend.types import Device, Model
 from tests.doctor.samples import CPU, LINUX, PROOF, WSL2, amd, flavours, machine, nvidia, storage, torch, unavailable
 
@@ -159,6 +160,8 @@ def test_the_settings_in_force_are_those_that_differ() -> None:
     assert document(machine(), settings=settings)["settings"]["device"] == "gpu"
     assert "devices.cuda:0.enabled=False" in page(document(machine(), settings=settings))
     assert "all at their defaults" in page(document(machine()))
+    elsewhere = Settings(storage=Storage(data_dir=Path("/srv/ts")))
+    assert document(machine(), settings=elsewhere)["settings"] == {}, "the folder has a line of its own"
 
 
 def test_nothing_on_the_page_steers_a_terminal() -> None:
