@@ -50,14 +50,13 @@ def devices_of(host: Host) -> list[Hardware]:
 def _signal_processors(host: Host) -> list[Hardware]:
     """Qualcomm's neural processor on Linux: the compute DSP behind the driver fastrpc."""
     names = [name for name in names_in(host.path("sys/class/misc")) if name.startswith("fastrpc-cdsp")]
-    usual = [name for name in names if not name.endswith("-secure")]
-    if not usual:
+    if not names:
         return []
-    file = host.path("dev", usual[0])
+    file = host.path("dev", names[0])  # the second is for signed programs
     reason, remedy = refused(host, file) or (None, None)
     return [
         Hardware(
-            id=f"platform:{usual[0]}",
+            id=f"platform:{names[0]}",
             name="Qualcomm Hexagon NPU",
             vendor="Qualcomm",
             kind="npu",
