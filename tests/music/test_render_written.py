@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import xml.etree.ElementTree as ET
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import mido
 import music21
@@ -17,6 +19,9 @@ from backend.music.score import Melody, Note, Score
 from tests.music.reading import Heard, midi_notes, music21_notes, parts_with_notes
 from tests.music.tunes import FORMS, tune
 
+MEI = "{http://www.music-encoding.org/ns/mei}"
+SIGNS = {"ff": -2, "f": -1, "n": 0, "s": 1, "x": 2}
+NATURAL = {"c": 0, "d": 2, "e": 4, "f": 5, "g": 7, "a": 9, "b": 11}
 MODES = ("major", "minor", "dorian", "mixolydian")
 KEYS = ("C", "F#", "Bb", "D", "Gb", "A", "Eb", "C#", "G#", "Cb")
 
@@ -87,6 +92,55 @@ def test_the_sheet_is_a_picture_and_the_same_each_time(score: Score) -> None:
     assert ET.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
     assert picture == sheet.to_svg(score)
     assert "<script" not in picture and "http" not in picture.replace("http://www.w3.org/", "")
+
+
+@each
+def test_who_reads_the_sheet_sees_the_right_accidentals(score: Score) -> None:
+    """Key signature, and signs until the end of the bar, over bar lines for tied notes alone."""
+    tree = ET.fromstring(sheet.to_mei(score))
+    (definition,) = tree.iter(f"{MEI}scoreDef")
+    signature = definition.get("keysig", "0")
+    altered = "FCGDAEB"[: int(signature[0])] if signature.endswith("s") else "BEADGCF"[: int(signature[0])]
+    always = dict.fromkeys(altered.lower(), 1 if signature.endswith("s") else -1)
+    for number, part in enumerate(score.parts, 1):
+        seen: list[int] = []
+        tied: dict[tuple[str, str], int] = {}
+        for staff in tree.iter(f"{MEI}staff"):
+            if staff.get("n") != str(number):
+                continue
+            standing: dict[tuple[str, str], int] = {}
+            for note in staff.iter(f"{MEI}note"):
+                letter, octave, tie = note.attrib["pname"], note.attrib["oct"], note.get("tie")
+                place = (letter, octave)
+                if "accid" in note.attrib:
+                    standing[place] = SIGNS[note.attrib["accid"]]
+                alteration = standing.get(place, always.get(letter, 0))
+                if tie in ("m", "t"):
+                    alteration = tied.pop(place)
+                else:
+                    seen.append(NATURAL[letter] + alteration + 12 * (int(octave) + 1))
+                if tie in ("i", "m"):
+                    tied[place] = alteration
+        assert sorted(seen) == sorted(note.pitch for note in part.notes)
+
+
+def test_lines_have_four_bars_and_sections_end_with_double_bars() -> None:
+    melody = replace(tune(8, bars=14, rests=0), sections=(0, 6))
+    score = arrange(melody, "flute", "none", 100, "A tune")
+    lines = [line for line in abc_writer.to_text(score).splitlines() if "|" in line]
+    assert [line.count("|") - line.endswith(("||", "|]")) + line.endswith("|]") for line in lines] == [4, 2, 4, 4]
+    assert [line[-2:] for line in lines] == [" |", "||", " |", "|]"]
+    mei = ET.fromstring(sheet.to_mei(score))
+    (section,) = mei.iter(f"{MEI}section")
+    marks = [(child.tag.removeprefix(MEI), child.get("right")) for child in section]
+    assert [at for at, mark in enumerate(marks) if mark[0] == "sb"] == [4, 7, 12]
+    assert marks[6] == ("measure", "dbl") and marks[-1] == ("measure", "end")
+
+
+def test_a_sheet_is_drawn_in_every_thread() -> None:
+    with ThreadPoolExecutor(2) as threads:
+        pictures = list(threads.map(sheet.to_svg, [SCORES[0][1]] * 2))
+    assert set(pictures) == {sheet.to_svg(SCORES[0][1])}
 
 
 @pytest.mark.parametrize("bpm", [30, 112, 300, 112.5, 113.3721, 179.99])
