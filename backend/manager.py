@@ -61,18 +61,22 @@ class ModelManager(Core):
         self._chosen = (model, device)
         return job
 
-    def generate(self, messages: str | Sequence[Mapping[str, str]], settings: Mapping[str, Any] | None = None) -> Job:
+    def generate(
+        self, messages: str | Sequence[Mapping[str, str]] | None, settings: Mapping[str, Any] | None = None
+    ) -> Job:
         """Generates and returns the finished Job. `settings` takes the keys of a request and of its options.
 
+        `messages` may be one text, and None where the task needs no words (`{"task": "music", "form": "jig"}`).
         Raises the TouchstoneError that the job ended with.
         """
         rest = dict(settings or {})
         body: dict[str, Any] = {name: rest.pop(name) for name in list(rest) if name in GenerateRequest.model_fields}
         if self._chosen:
             body = {"model": self._chosen[0], "device": self._chosen[1], **body}
-        body["prompt" if isinstance(messages, str) else "messages"] = (
-            messages if isinstance(messages, str) else list(messages)
-        )
+        if isinstance(messages, str):
+            body["prompt"] = messages
+        elif messages is not None:
+            body["messages"] = list(messages)
         body["options"] = {**body.get("options", {}), **rest}
         request = parse_request(body)
         return self._call(lambda: _finished(self, self.submit(request, CALLER)))

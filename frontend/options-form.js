@@ -6,6 +6,7 @@ import { capital, sentence } from "./format.js";
 
 /** @typedef {import("./types.js").Schema} Schema */
 
+const LONG_TEXT = 500; // characters, from which a field has several lines
 const box = byId("options", HTMLElement), count = byId("options-count", HTMLElement);
 
 /** The kind of field that fits, or null where only a program could fill it in. @param {Schema} schema @returns {Schema|null} */
@@ -25,7 +26,8 @@ function hintWords(schema, kind) {
   const high = kind.maximum ?? (kind.exclusiveMaximum === undefined ? undefined : `under ${kind.exclusiveMaximum}`);
   const range = low !== undefined && high !== undefined ? `${low} to ${high}` : low !== undefined ? `from ${low}` : high !== undefined ? `up to ${high}` : "";
   const preset = schema.default;
-  const standard = preset == null || (Array.isArray(preset) && !preset.length) ? "" : `default ${preset}`;
+  const shown = preset == null || (Array.isArray(preset) && !preset.length) || choices(kind)?.includes(String(preset));
+  const standard = shown ? "" : `default ${preset}`;
   const lines = kind.type === "array" ? "one a line" : "";
   const facts = [range, lines, standard].filter(Boolean).join(", ");
   return [sentence(schema.description ?? ""), facts && `${capital(facts)}.`].filter(Boolean).join(" ");
@@ -37,17 +39,19 @@ function field(name, schema, value, onChange) {
   if (!kind) return null;
   const id = `option-${name}`;
   const listed = choices(kind);
+  const preset = schema.default == null ? null : String(schema.default);
   const numeric = kind.type === "integer" || kind.type === "number";
   const attributes = { id, "aria-describedby": `${id}-hint`, input: (/** @type {Event} */ event) =>
     onChange(name, /** @type {HTMLInputElement} */ (event.target).value) };
   const input = /** @type {HTMLInputElement} */ (listed
-    ? el("select", attributes, el("option", { value: "" }, "default"), ...listed.map((choice) => el("option", { value: choice }, choice)))
-    : kind.type === "array" ? el("textarea", { ...attributes, rows: "2", dir: "auto" })
+    ? el("select", attributes, el("option", { value: "" }, preset === null ? "default" : preset),
+      ...listed.filter((choice) => choice !== preset).map((choice) => el("option", { value: choice }, choice)))
+    : kind.type === "array" || (kind.maxLength ?? 0) >= LONG_TEXT ? el("textarea", { ...attributes, rows: "2", dir: "auto" })
       : el("input", { ...attributes, type: numeric ? "number" : "text", step: kind.type === "integer" ? "1" : "any",
         min: numeric && kind.minimum !== undefined ? String(kind.minimum) : null,
         max: numeric && kind.maximum !== undefined ? String(kind.maximum) : null, autocomplete: "off" }));
   input.value = value;
-  const title = name.replaceAll("_", " ");
+  const title = name.replaceAll("_", " ").replace(/\b(?:abc|bpm)\b/g, (short) => short.toUpperCase());
   return el("div", { class: "field" },
     el("label", { for: id }, capital(title)), input,
     el("p", { class: "hint", id: `${id}-hint` }, hintWords(schema, kind)));

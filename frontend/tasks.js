@@ -35,4 +35,6 @@ export function showPrompt(task) {
   prompt.placeholder = words.placeholder;
   prompt.required = words.needed;
   prompt.rows = words.rows;
+  // Where nothing has to be said in words, the fields are the form.
+  if (!words.needed && matchMedia("(min-width: 60rem)").matches) byId("options-box", HTMLDetailsElement).open = true;
 }

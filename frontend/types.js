@@ -15,7 +15,7 @@
  * @typedef {{devices: Device[], hardware: Hardware[], default: string|null, default_reason: string|null,
  *   probing: boolean}} DeviceList
  * @typedef {{type?: string|string[], anyOf?: Schema[], enum?: unknown[], items?: Schema, properties?: Record<string, Schema>,
- *   minimum?: number, maximum?: number, exclusiveMinimum?: number, exclusiveMaximum?: number, default?: unknown,
+ *   maxLength?: number, minimum?: number, maximum?: number, exclusiveMinimum?: number, exclusiveMaximum?: number, default?: unknown,
  *   title?: string, description?: string}} Schema
  * @typedef {{id: string, name: string, task: string, bytes: number|null, licence: string|null, state: string,
  *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema}} Model

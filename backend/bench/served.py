@@ -27,7 +27,7 @@ class Service:
         self._config = folder / "config.yaml"
         content = {
             "models": {name: {"path": str(path)} for name, path in models.items()},
-            "default_models": {"text": "large"},
+            **({"default_models": {"text": "large"}} if "large" in models else {}),
             "queue": {"limit": QUEUE_LIMIT},
             "server": {"follower_limit": FOLLOWER_LIMIT},
         }
