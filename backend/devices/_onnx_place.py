@@ -68,7 +68,8 @@ class OnnxPlace:
         else:  # the processor, or an older provider that lists no devices: alone in its list, without fallback
             providers = [(self.provider, chosen)]
         source = model if isinstance(model, bytes) else os.fspath(model)
-        return self.onnxruntime.InferenceSession(source, sess_options=options, providers=providers)
+        # By itself it would try again on the processor when a provider fails.
+        return self.onnxruntime.InferenceSession(source, sess_options=options, providers=providers, enable_fallback=0)
 
     def placement(self, sessions: Iterable[Any]) -> Placement:
         """Where the nodes of these sessions run, by ONNX Runtime's own record of its decision."""

@@ -130,9 +130,10 @@ def _weigh(ground: Ground, checks: Checks) -> tuple[str, float]:
     """Where data lies by the allocator's count, and how fast a product is, itself checked; in GFLOP/s."""
     source = fresh()
     left, right = whole_matrix(source, _SIDE, _SIDE, 3, outliers=2), whole_matrix(source, _SIDE, _SIDE, 3)
-    evidence, best, times = f"results lay on {ground.device}", 0.0, 1
+    evidence, best, times = f"results lay on {ground.type}", 0.0, 1
     while True:
         side = _SIDE * times
+        a = b = c = None  # what the last round took is given back first
         before = _allocated(ground)
         a, b = (_put(ground, matrix, "float32").repeat(times, times) for matrix in (left, right))
         c = a @ b
@@ -163,8 +164,8 @@ def _grown(ground: Ground, before: int | None, expected: int) -> int | None:
         return None
     if not expected <= after - before <= expected + _SLACK_BYTES:
         raise WrongResult(
-            f"tensors of {expected} bytes were put on {ground.device}, but its allocator's count went from {before} to "
-            f"{after} bytes: they lie elsewhere"
+            f"tensors of {expected} bytes were put on the device, but the count of its memory in use went from "
+            f"{before} to {after} bytes: they lie elsewhere"
         )
     return after - before
 
@@ -191,9 +192,7 @@ def _put(ground: Ground, values: Any, dtype: str) -> Any:
 def _checked(checks: Checks, name: str, dtype: str, ground: Ground, got: Any, reference: Reference) -> Difference:
     lies = _type_of(got)
     if lies != ground.type:
-        raise WrongResult(
-            f"{name} {dtype} was asked of {ground.device}, but its result lies on {lies}: it ran elsewhere"
-        )
+        raise WrongResult(f"{name} {dtype} was asked of {ground.type}, but its result lies on {lies}: it ran elsewhere")
     difference = compare(f"{name} {dtype}", flat(got.cpu().tolist()), reference)
     checks.append(
         {"operation": name, "dtype": dtype, "max_abs_error": difference.error, "tolerance": difference.allowed}

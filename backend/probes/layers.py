@@ -16,10 +16,11 @@ Layer = Literal["hardware", "driver", "runtime package", "library load", "comput
 
 @dataclass(frozen=True)
 class Cause:
-    """The layer that failed, and what to do, in a sentence."""
+    """The layer that failed, and what to do, in a sentence. `absent`: something is not there rather than broken."""
 
     layer: Layer
     remedy: str
+    absent: bool = False
 
 
 _REFRESH = "then refresh"
@@ -91,10 +92,11 @@ def cause_of(text: str, otherwise: Layer = "computation", remedy: str = _DRIVER)
             "library load",
             f"The system's C library is older than {needed}, which the package needs: use an older version of the "
             "package or a newer system.",
+            absent=True,
         )
     for pattern, layer, advice in _KNOWN:
         if re.search(pattern, text, re.IGNORECASE):
-            return Cause(layer, advice)
+            return Cause(layer, advice, absent=True)
     code = "out_of_memory" if "MemoryError" in text else faults.code_of(text)
     if code == "out_of_memory":
         return Cause(
@@ -107,11 +109,12 @@ def cause_of(text: str, otherwise: Layer = "computation", remedy: str = _DRIVER)
 
 def _of_library(library: str) -> Cause:
     if command := libraries.command_for(library):
-        return Cause("library load", f"Install {library} with the system's packages: {command}; {_REFRESH}.")
+        return Cause("library load", f"Install {library} with the system's packages: {command}; {_REFRESH}.", True)
     if bringer := libraries.bringer_of(library):
-        return Cause("driver", f"{library} comes with {bringer}: install or repair that, {_REFRESH}.")
+        return Cause("driver", f"{library} comes with {bringer}: install or repair that, {_REFRESH}.", True)
     return Cause(
         "library load",
         f"Install what brings {library} into the runtime's environment (CUDA's libraries come as pip packages named "
         f"nvidia-…), or the runtime anew, {_REFRESH}.",
+        absent=True,
     )

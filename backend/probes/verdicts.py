@@ -9,12 +9,17 @@ from functools import cache
 from backend.child.wire import Header
 from backend.devices import Backend, Found
 from backend.engines import engines
-from backend.probes.layers import Layer, cause_of
+from backend.probes.layers import Cause, Layer, cause_of
 from backend.probes.prober import Outcome
 from backend.redact import Redactor, redactor
 from backend.types import Device, DeviceState, Proof, Stage
 
 REINSTALL = "Install the runtime's packages again (for `base`: delete .venv and start the launcher), then refresh."
+_WRONG = (
+    "Do not trust this device: update its driver and the runtime, then refresh; if it repeats, the card and this build "
+    "do not fit each other, or the card is damaged. The CPU serves."
+)
+_GONE = "Check that the card is there and its driver runs (`doctor` tells), or use another device; then refresh."
 _CRASHED = (
     "Update the device's driver and the runtime, then refresh; if it repeats, this card and this build do not fit each "
     "other, and the CPU serves."
@@ -89,7 +94,7 @@ def refused(device: Device, outcome: Outcome, frame: Header | None = None) -> De
     what = outcome.step()["what"]
     trouble = (outcome.trouble or "it ended without an answer").rstrip(".")
     reason = f"The check failed while {what}: {trouble}."
-    return _with(device, "broken", device.stage, reason, _layer_of(what), trouble, _CRASHED)
+    return _refusal(device, "broken", reason, cause_of(trouble, _layer_of(what), _CRASHED))
 
 
 def _by_frame(device: Device, frame: Header, outcome: Outcome) -> Device | None:
@@ -97,38 +102,26 @@ def _by_frame(device: Device, frame: Header, outcome: Outcome) -> Device | None:
     detail: str = frame.get("detail", "").rstrip(".")
     what = _before(frame, outcome)
     if frame["op"] == "wrong":
-        return _with(device, "broken", "visible", f"Wrong result: {detail}.", "computation", detail)
-    if frame["op"] == "missing":
-        reason = f"The runtime's packages do not load ({what}): {detail}."
-        return _with(device, "unavailable", "none", reason, "library load", detail, REINSTALL)
+        return _refusal(device, "broken", f"Wrong result: {detail}.", Cause("computation", _WRONG))
     if frame["op"] == "absent":
-        remedy = (
-            "Check that the card is there and its driver runs (`doctor` tells), or use another device; then refresh."
-        )
         stage: Stage = "installed" if device.stage == "none" else device.stage
         reason = f"{detail}." if detail[:1].isupper() else f"No such device: {detail}."
-        return _with(device, "unavailable", stage, reason, "driver", detail, remedy)
-    if frame["op"] == "failed":
-        return _with(
-            device, "broken", device.stage, f"The check failed while {what}: {detail}.", _layer_of(what), detail
-        )
+        return _refusal(replace(device, stage=stage), "unavailable", reason, cause_of(detail, "driver", _GONE))
+    if frame["op"] == "missing" and what.startswith("importing"):
+        reason = f"The runtime's packages do not load ({what}): {detail}."
+        cause = cause_of(detail, "library load", REINSTALL)
+        return _refusal(replace(device, stage="none"), "unavailable", reason, cause)
+    if frame["op"] in ("missing", "failed"):
+        cause = cause_of(detail, _layer_of(what))
+        state: DeviceState = "unavailable" if cause.absent else "broken"
+        return _refusal(device, state, f"The check failed while {what}: {detail}.", cause)
     return None
 
 
-def _with(
-    device: Device,
-    state: DeviceState,
-    stage: Stage,
-    reason: str,
-    layer: Layer,
-    detail: str,
-    remedy: str | None = None,
-) -> Device:
-    cause = cause_of(detail, layer, remedy) if remedy else cause_of(detail, layer)
+def _refusal(device: Device, state: DeviceState, reason: str, cause: Cause) -> Device:
     return replace(
         device,
         state=state,
-        stage=stage,
         reason=_told().text(reason),
         remedy=cause.remedy,
         layer=cause.layer,
