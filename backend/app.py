@@ -20,10 +20,11 @@ from backend.api import (
     session,
     sse,
 )
+from backend.api.v1 import routes as v1
 from backend.manager import ModelManager
 from backend.token_file import Token
 
-ROUTERS = (health, devices, models, generate, jobs, events, session, docs, metrics)
+ROUTERS = (health, devices, models, generate, jobs, events, session, docs, metrics, *v1.MODULES)
 
 
 def create_app(manager: ModelManager, token: Token | None = None) -> FastAPI:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from backend.engines import engines
 from backend.strict import Name, Strict, explained
@@ -14,11 +21,44 @@ from backend.types import Fallback
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
 
-class Message(Strict):
-    """One turn of a conversation."""
+class Call(Strict):
+    """A function that the model asked to be called, with the arguments by name."""
 
-    role: Literal["system", "user", "assistant"]
-    content: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolCall(Strict):
+    """A call in a turn of the assistant; a turn of the tool answers it by its id."""
+
+    id: Name | None = None
+    type: Literal["function"] = "function"
+    function: Call
+
+
+class Message(Strict):
+    """One turn of a conversation. Turns of the assistant may call tools, and those of a tool tell what came of it."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None
+    name: Name | None = Field(None, description="Of the tool")
+    tool_calls: Annotated[list[ToolCall], Field(min_length=1)] | None = None
+    tool_call_id: Name | None = None
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Message:
+        if self.content is None and not self.tool_calls:
+            raise ValueError("content may be null only beside tool_calls")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError("tool_calls belong to the role assistant")
+        if self.role != "tool" and (self.tool_call_id or self.name):
+            raise ValueError("tool_call_id and name belong to the role tool")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _said(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What was said, and nothing about what was not."""
+        return {key: value for key, value in plain(self).items() if value is not None or key == "content"}
 
 
 class GenerateRequest(Strict):

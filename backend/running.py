@@ -19,6 +19,7 @@ from backend.errors import TouchstoneError
 from backend.jobs import LiveJob
 from backend.lanes import Lane
 from backend.music.wishes import Understood
+from backend.options import completed
 from backend.pool import Pool
 from backend.probes import Probes
 from backend.quarantine import DEATHS, Quarantine
@@ -121,6 +122,7 @@ class Run:
             try:
                 async with self._loaded(lane.hardware_id, device, key) as worker:
                     self._check_placement(worker, device)
+                    self.note_receipt()
                     if self._request:
                         await self._generate(worker, device, self._request)
                         self._around.quarantine.lived(device.id, self._entry.id)
@@ -262,7 +264,7 @@ def _request_of(job: LiveJob) -> RunRequest | None:
     return RunRequest(
         messages=job.request.get("messages"),
         prompt=job.request.get("prompt"),
-        options=options,
+        options=completed(job.task, options),
         seed=secrets.randbelow(2**32 - 1) if chosen is None else chosen,
         reuse_cache=chosen is None,  # with a seed the caller wants the same text again
         preface=Understood(job.request.get("understood", {}), job.request.get("ignored", [])).sentence(),

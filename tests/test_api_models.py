@@ -56,6 +56,7 @@ def test_the_default_model_is_listed_with_its_licence_size_and_options(server: S
         "logprobs",
         "response_format",
         "raw",
+        "tools",
     }
     assert all("default" in option and option["description"] for option in properties.values())
 

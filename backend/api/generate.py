@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, Response
 
 from backend.api.deps import Caller, Manager, OpenStreams, RespondAsync, events_or, problems
 from backend.api.jobs import accepted
+from backend.api.leaving import left
 from backend.api.problems import respond, respond_problem
 from backend.api.sse import EventStream, Streams
 from backend.errors import Interrupted, TouchstoneError, Validation
@@ -74,18 +75,13 @@ async def _known(manager: ModelManager, job_id: str, streams: Streams | None, re
 async def _ended(job: LiveJob, request: Request) -> bool:
     """Waits for the job's end; False if the caller left before."""
     ending = asyncio.ensure_future(job.ended.wait())
-    leaving = asyncio.ensure_future(_left(request))
+    leaving = asyncio.ensure_future(left(request))
     try:
         await asyncio.wait({ending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         return ending.done()
     finally:
         ending.cancel()
         leaving.cancel()
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _answer(view: dict[str, Any]) -> Response:

@@ -74,7 +74,8 @@ class Guard:
                 receive = await self._read_in_time(headers, receive)
         except TouchstoneError as error:
             unread = isinstance(error, errors.BadRequest | errors.PayloadTooLarge)
-            await respond(error, {"Connection": "close"} if unread else None)(scope, receive, send_guarded)
+            closing = {"Connection": "close"} if unread else None
+            await respond(error, closing, path=scope["path"])(scope, receive, send_guarded)
             return
         try:
             await self._app(scope, receive, send_guarded)
@@ -84,7 +85,7 @@ class Guard:
             log.error("a request failed in a way nobody foresaw", exc_info=error, extra={"path": scope["path"]})
             detail = "The server failed in a way that it did not foresee; its log has the details."
             failure = errors.Internal(detail, "Try again; if it repeats, report the log.")
-            await respond(failure)(scope, receive, send_guarded)
+            await respond(failure, path=scope["path"])(scope, receive, send_guarded)
 
     def _check_origin(self, method: str, headers: Headers) -> None:
         host = headers.get("host", "")

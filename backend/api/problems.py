@@ -1,4 +1,4 @@
-"""Turns every error into HTTP: problem+json with status, code, reason and remedy."""
+"""Turns every error into HTTP: problem+json with status, code, reason and remedy; under /v1 in OpenAI's shape."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from backend import errors
+from backend.api.v1.errors import error_body, is_v1
 from backend.errors import TouchstoneError
 from backend.problems import problem_of
 from backend.strict import explained
@@ -29,14 +30,17 @@ class ProblemResponse(JSONResponse):
     media_type = MEDIA_TYPE
 
 
-def respond(error: TouchstoneError, headers: dict[str, str] | None = None, **extra: Any) -> Response:
-    """The answer for an error."""
+def respond(error: TouchstoneError, headers: dict[str, str] | None = None, *, path: str = "", **extra: Any) -> Response:
+    """The answer for an error, in the shape of the `path` that was asked."""
     headers = dict(headers or {})
     if (seconds := error.extra.get("retry_after_s")) is not None:
         headers["Retry-After"] = str(int(seconds))
     if isinstance(error, errors.Unauthorized):
         headers["WWW-Authenticate"] = "Bearer"
-    return respond_problem(problem_of(error), headers, **error.extra, **extra)
+    problem = problem_of(error)
+    if is_v1(path):
+        return JSONResponse(error_body(problem, error.extra.get("fields")), problem.status, headers)
+    return respond_problem(problem, headers, **error.extra, **extra)
 
 
 def respond_problem(problem: Problem, headers: dict[str, str] | None = None, **extra: Any) -> Response:
@@ -49,15 +53,15 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(TouchstoneError)
     async def _ours(request: Request, error: TouchstoneError) -> Response:
-        return respond(error)
+        return respond(error, path=request.url.path)
 
     @app.exception_handler(RequestValidationError)
     async def _shape(request: Request, error: RequestValidationError) -> Response:
-        return respond(_of_shape(request, error))
+        return respond(_of_shape(request, error), path=request.url.path)
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
-        return respond(_of_http(request, error), dict(error.headers or {}))
+        return respond(_of_http(request, error), dict(error.headers or {}), path=request.url.path)
 
 
 def _of_shape(request: Request, error: RequestValidationError) -> TouchstoneError:
@@ -69,7 +73,10 @@ def _of_shape(request: Request, error: RequestValidationError) -> TouchstoneErro
     route = request.scope.get("route")
     field = getattr(route, "body_field", None)
     known = getattr(getattr(getattr(field, "field_info", None), "annotation", None), "model_fields", {})
-    return explained(found, known)
+    refusal = explained(found, known)
+    if is_v1(request.url.path) and any(item["type"] == "extra_forbidden" for item in found):
+        return errors.UnsupportedParameter(refusal.detail, refusal.remedy, **refusal.extra)
+    return refusal
 
 
 def _of_http(request: Request, error: HTTPException) -> TouchstoneError:

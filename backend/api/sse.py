@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
 
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -15,6 +16,7 @@ from backend.types import Event
 PING_S = 15.0
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _COMMENT = b": \n\n"
+Item = TypeVar("Item")
 _LINE_ENDS = "\x85\u2028\u2029"  # not in this format, but many clients' line readers end a line there
 
 
@@ -32,8 +34,8 @@ class Streams:
             raise QueueFull(detail, "Close some, or raise server.follower_limit.", retry_after_s=5)
 
 
-class EventStream(StreamingResponse):
-    """Events as an SSE answer; `on_leave` is called if the client goes before the last one, or before the first.
+class ServerSent(StreamingResponse):
+    """Pieces of text as an SSE answer, with comments in pauses; `on_leave` is called if the client goes before the end.
 
     The caller asks `streams.check()` before anything is done that a refusal could not undo.
     """
@@ -41,14 +43,14 @@ class EventStream(StreamingResponse):
     def __init__(
         self,
         streams: Streams,
-        events: AsyncIterator[Event],
+        pieces: AsyncIterator[str],
         headers: dict[str, str] | None = None,
         on_leave: Callable[[], None] | None = None,
     ) -> None:
         self._streams = streams
         self._on_leave = on_leave
         self._whole = False
-        super().__init__(self._bytes(events), media_type="text/event-stream", headers={**HEADERS, **(headers or {})})
+        super().__init__(self._bytes(pieces), media_type="text/event-stream", headers={**HEADERS, **(headers or {})})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends, and notes the end, however it comes."""
@@ -60,36 +62,55 @@ class EventStream(StreamingResponse):
             if self._on_leave and not self._whole:
                 self._on_leave()
 
-    async def _bytes(self, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
-        yield _COMMENT
-        async for event in _with_pings(events):
-            yield _encoded(event) if event else _COMMENT
+    async def _bytes(self, pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
+        async for piece in _with_pings(pieces):
+            yield _COMMENT if piece is None else piece.encode()
         self._whole = True
 
 
-async def _with_pings(events: AsyncIterator[Event]) -> AsyncIterator[Event | None]:
-    """The events, and None whenever there was none for a while."""
-    waiting: asyncio.Future[Event] | None = None
+class EventStream(ServerSent):
+    """Events as an SSE answer, after a comment that comes at once."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        events: AsyncIterator[Event],
+        headers: dict[str, str] | None = None,
+        on_leave: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__(streams, _pieces(events), headers, on_leave)
+
+
+async def _pieces(events: AsyncIterator[Event]) -> AsyncIterator[str]:
+    yield _COMMENT.decode()
+    async for event in events:
+        yield f"id: {event.id}\nevent: {event.event}\n{data_line(event.data)}"
+
+
+def data_line(data: Any) -> str:
+    """JSON as the data of an event, with the blank line that ends it."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for character in _LINE_ENDS:
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return f"data: {text}\n\n"
+
+
+async def _with_pings(items: AsyncIterator[Item]) -> AsyncIterator[Item | None]:
+    """The items, and None whenever there was none for a while."""
+    waiting: asyncio.Future[Item] | None = None
     try:
         while True:
-            waiting = waiting or asyncio.ensure_future(anext(events))
+            waiting = waiting or asyncio.ensure_future(anext(items))
             done, _ = await asyncio.wait({waiting}, timeout=PING_S)
             if not done:
                 yield None
                 continue
             try:
-                event = waiting.result()
+                item = waiting.result()
             except StopAsyncIteration:
                 return
             waiting = None
-            yield event
+            yield item
     finally:
         if waiting and not waiting.done():
             waiting.cancel()
-
-
-def _encoded(event: Event) -> bytes:
-    data = json.dumps(event.data, ensure_ascii=False, separators=(",", ":"))
-    for character in _LINE_ENDS:
-        data = data.replace(character, f"\\u{ord(character):04x}")
-    return f"id: {event.id}\nevent: {event.event}\ndata: {data}\n\n".encode()

@@ -53,7 +53,7 @@ class RunRequest:
     Files are made in `folder` and handed over by emitting `artifact {name, media_type}` once each is complete.
     """
 
-    messages: list[dict[str, str]] | None
+    messages: list[dict[str, Any]] | None
     prompt: str | None
     options: dict[str, Any]
     seed: int

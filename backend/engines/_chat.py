@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from backend.engines import RunRequest
+from backend.errors import UnsupportedParameter
 from backend.templates import CHATML, Marks, Renderer
 
 
@@ -17,17 +19,30 @@ class Chat:
 
     def __init__(self, template: str | None, names: dict[str, str], marks: list[str]) -> None:
         self._has_template = template is not None
+        self._words = frozenset(re.findall(r"\w+", template or ""))
         self._renderer = Renderer(CHATML if template is None else template, names, Marks(marks))
 
     def pieces(self, request: RunRequest) -> tuple[list[str], Literal["model", "default"] | None]:
         """The prompt, each piece to be tokenized for itself, and whose template made it.
 
-        Raises Validation where the template refuses the messages, ModelBroken where it fails.
+        Raises Validation where the template refuses the messages, UnsupportedParameter where it would drop tools or
+        their calls, ModelBroken where it fails.
         """
-        if request.messages is None and not self._has_template:
+        tools = request.options["tools"]
+        if request.options["raw"] or (request.messages is None and not self._has_template and not tools):
             return [request.prompt or ""], None
         messages = request.messages or [{"role": "user", "content": request.prompt or ""}]
-        return self._renderer.pieces(messages), "model" if self._has_template else "default"
+        self._check("tools", bool(tools), "options.tools")
+        self._check("tool_calls", any(message.get("tool_calls") for message in messages), "messages")
+        return self._renderer.pieces(messages, tools), "model" if self._has_template else "default"
+
+    def _check(self, word: str, needed: bool, field: str) -> None:
+        if needed and word not in self._words:
+            raise UnsupportedParameter(
+                f"{word}: the chat template of this model has no place for them.",
+                "Leave them out, or choose a model that was made to call tools.",
+                fields=[field],
+            )
 
     def close(self) -> None:
         """Ends the template's process."""

@@ -38,7 +38,7 @@ ENGINE = Engine(
     batches=True,
     options=frozenset(
         "max_tokens temperature top_p top_k seed stop repetition_penalty presence_penalty frequency_penalty"
-        " logit_bias logprobs response_format raw".split()
+        " logit_bias logprobs response_format raw tools".split()
     ),
 )
 _SAME = ("max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias")
@@ -149,7 +149,7 @@ class LlamaSession:
             body["n_probs"] = max(1, options["logprobs"])
         if options["response_format"]:
             body["grammar"] = grammar_of(options["response_format"])
-        pieces, template = ([request.prompt or ""], None) if options["raw"] else self._chat.pieces(request)
+        pieces, template = self._chat.pieces(request)
         reading = _Stream(emit, options["stop"], options["logprobs"])
         self._server.handle_completions({**body, "prompt": prompt_of(pieces, self._vocabulary)}, reading)
         return reading.result(template)

@@ -28,6 +28,12 @@ def parse_options(task: str, options: Mapping[str, Any], default_max_tokens: int
     return parsed.model_dump(by_alias=True)
 
 
+def completed(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored options, with those at their defaults that the version which stored them did not have."""
+    known = OPTIONS[task].model_fields if task in OPTIONS else {}
+    return {**{name: field.default for name, field in known.items()}, **options}
+
+
 def honouring(task: str, options: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     """Those of the engines `names` that honour all options that differ from their defaults."""
     return [name for name in names if not _ignored(task, options, name)]

@@ -8,11 +8,13 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from backend.options.response_format import ResponseFormat
+from backend.options.tools import Tool
 from backend.strict import Strict
 
 STOP_LIMIT = 16
 BIAS_LIMIT = 1024
 LOGPROBS_LIMIT = 20
+TOOL_LIMIT = 128
 _TOKEN_ID = re.compile(r"0|[1-9]\d{0,9}")
 
 
@@ -37,8 +39,8 @@ def _biases(value: Any) -> Any:
 Bias = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 
 
-class TextOptions(Strict):
-    """How text is sampled, when it ends and which form it takes."""
+class Sampling(Strict):
+    """What text programs know by the same names from other services."""
 
     max_tokens: int = Field(256, ge=1, le=1_000_000, description="Most tokens to generate")
     temperature: float = Field(0.7, ge=0, le=2, allow_inf_nan=False, description="0 always takes the likeliest token")
@@ -60,6 +62,11 @@ class TextOptions(Strict):
     logit_bias: Annotated[dict[str, Bias] | None, BeforeValidator(_biases)] = Field(
         None, description="What to add to the logits of tokens, by the token's id in the model's vocabulary"
     )
+
+
+class TextOptions(Sampling):
+    """How text is sampled, when it ends and which form it takes."""
+
     logprobs: int | None = Field(
         None, ge=0, le=LOGPROBS_LIMIT, description="List each token's log probability, and this many likeliest tokens"
     )
@@ -67,3 +74,6 @@ class TextOptions(Strict):
         None, description="Hold the text to JSON, or to a JSON Schema"
     )
     raw: bool = Field(False, description="Give the prompt to the model as it is, without the model's chat template")
+    tools: list[Tool] | None = Field(
+        None, max_length=TOOL_LIMIT, description="Functions that the chat template tells the model of"
+    )

@@ -1,0 +1,160 @@
+"""Answers in OpenAI's shapes, whole and in chunks: what chat and completions have in common.
+
+`receipt` is the first choice's; with several choices `receipts` lists all. In a stream each choice's chunk with the
+`finish_reason` carries the receipt of that choice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any
+
+from backend.api.sse import data_line
+from backend.api.v1.choices import Choices, failure_in
+from backend.api.v1.usage import usage_of
+from backend.book import interrupted
+from backend.jobs import LiveJob
+from backend.problems import problem_of
+from backend.types import TERMINAL, Event
+
+DONE = "data: [DONE]\n\n"
+
+
+class Answer(ABC):
+    """Makes one request's answer from its jobs' events."""
+
+    whole_object: str
+    chunk_object: str
+    prefix: str
+
+    def __init__(self, choices: Choices, per_prompt: int, with_usage: bool) -> None:
+        self._choices = choices
+        self._per_prompt = per_prompt
+        self._with_usage = with_usage
+        job = choices.jobs[0]
+        self._common = {"id": f"{self.prefix}-{job.id}", "created": int(time.time()), "model": job.model}
+
+    @abstractmethod
+    def opening(self, index: int) -> dict[str, Any] | None:
+        """What a choice's first chunk has, before any text."""
+
+    @abstractmethod
+    def text(self, index: int, token: dict[str, Any]) -> dict[str, Any] | None:
+        """What a chunk has for a token event; None where nothing can be shown yet."""
+
+    @abstractmethod
+    def closing(self, index: int, job: LiveJob) -> list[dict[str, Any]]:
+        """The chunks at a choice's end; the last one has the finish_reason."""
+
+    @abstractmethod
+    def choice(self, index: int, job: LiveJob) -> dict[str, Any]:
+        """The choice as a whole answer has it."""
+
+    def whole(self) -> dict[str, Any]:
+        """The answer, once all jobs are done."""
+        jobs = self._choices.jobs
+        receipts = [_receipt(job) for job in jobs]
+        return {
+            **self._common,
+            "object": self.whole_object,
+            "choices": [self.choice(index, job) for index, job in enumerate(jobs)],
+            "usage": usage_of(jobs, self._per_prompt),
+            "receipt": receipts[0],
+            **({"receipts": receipts} if len(jobs) > 1 else {}),
+        }
+
+    async def pieces(self) -> AsyncIterator[str]:
+        """The answer as chunks; one with an error is the last, and no [DONE] follows it."""
+        for index in range(len(self._choices.jobs)):
+            if part := self.opening(index):
+                yield self._chunk(index, part)
+        shown: set[int] = set()
+        async for index, event in _merged(self._choices.jobs):
+            if event.event == "token":
+                if part := self.text(index, event.data):
+                    shown.add(index)
+                    yield self._chunk(index, part)
+            elif event.event == "done":
+                job = self._choices.jobs[index]
+                *parts, last = self.closing(index, job)
+                for part in parts:
+                    yield self._chunk(index, part)
+                yield self._chunk(index, last, receipt=_receipt(job))
+            elif failed := _restart(event) if index in shown else failure_in(event):
+                self._choices.cancel()
+                yield data_line(failed)
+                return
+        if self._with_usage:
+            yield data_line({**self._head, "choices": [], "usage": usage_of(self._choices.jobs, self._per_prompt)})
+        yield DONE
+
+    @property
+    def _head(self) -> dict[str, Any]:
+        return {**self._common, "object": self.chunk_object}
+
+    def _chunk(self, index: int, part: dict[str, Any], **more: Any) -> str:
+        choice = {"index": index, "finish_reason": None, "logprobs": None, **part}
+        usage = {"usage": None} if self._with_usage else {}
+        return data_line({**self._head, "choices": [choice], **usage, **more})
+
+
+def tokens_of(job: LiveJob) -> list[dict[str, Any]]:
+    """A job's token events since it last began anew."""
+    found: list[dict[str, Any]] = []
+    for event in job.events:
+        if event.event == "token":
+            found.append(event.data)
+        elif event.event == "fallback":
+            found.clear()
+    return found
+
+
+def finish_reason(job: LiveJob) -> str:
+    """OpenAI's word for why the text ends."""
+    return "length" if job.finish_reason == "length" else "stop"
+
+
+def _receipt(job: LiveJob) -> dict[str, Any] | None:
+    return asdict(job.receipt) if job.receipt else None
+
+
+def _restart(event: Event) -> dict[str, Any] | None:
+    """The error chunk for what ends a text that was already shown, a beginning on another device included."""
+    if event.event != "fallback":
+        return failure_in(event)
+    reason = f"{event.data['from']} failed after the first token: {event.data['reason']}"
+    message = f"{reason} Ask again; what was sent is not continued on another device."
+    return {"error": {"message": message, "type": "server_error", "code": event.data["code"], "param": None}}
+
+
+async def _merged(jobs: tuple[LiveJob, ...]) -> AsyncIterator[tuple[int, Event]]:
+    """The events of all jobs as they come, each with its job's index."""
+    queue: asyncio.Queue[tuple[int, Event | None]] = asyncio.Queue()
+
+    async def pump(index: int, job: LiveJob) -> None:
+        last: Event | None = None
+        async for last in job.follow():
+            queue.put_nowait((index, last))
+        if last is None or last.event not in TERMINAL:  # the server stops
+            stopped = Event(0, "interrupted", asdict(problem_of(interrupted())))
+            queue.put_nowait((index, stopped))
+        queue.put_nowait((index, None))
+
+    pumps = [asyncio.create_task(pump(index, job)) for index, job in enumerate(jobs)]
+    try:
+        ended = 0
+        while ended < len(jobs):
+            index, event = await queue.get()
+            ended += event is None
+            if event:
+                yield index, event
+    finally:
+        for task in pumps:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*pumps, return_exceptions=True)

@@ -1,0 +1,69 @@
+"""From a body in OpenAI's shape to the requests of its jobs, and from the jobs to the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
+
+from backend.api.sse import ServerSent, Streams
+from backend.api.v1.answers import Answer
+from backend.api.v1.bodies import Generation, Where
+from backend.api.v1.choices import Choices
+from backend.api.v1.errors import error_body
+from backend.errors import UnknownModel
+from backend.manager import ModelManager
+from backend.options.text import Sampling
+from backend.requests import GenerateRequest
+
+SEEDS = 2**32 - 1
+
+
+def where_of(body: Where) -> dict[str, Any]:
+    """The keys of a request that say where it runs. Raises UnknownModel where the body names no model."""
+    if body.model is None:
+        raise UnknownModel("The request names no model.", "GET /v1/models lists what there is.")
+    return {"model": body.model, "device": body.device, "fallback": body.fallback, "engine": body.engine}
+
+
+def sampling_of(body: Generation) -> dict[str, Any]:
+    """The options that the body sets. What it leaves out has the service's default, except that top_k is off."""
+    asked = body.model_dump(include=set(Sampling.model_fields), exclude_unset=True)
+    return {"top_k": body.top_k, **asked}
+
+
+def requests_of(body: Generation, say: list[dict[str, Any]], options: dict[str, Any]) -> list[GenerateRequest]:
+    """n requests for each of `say` (prompt or messages). With a seed each choice counts it up, or all were the same."""
+    requests = []
+    for said in say:
+        for number in range(body.n):
+            seed = {"seed": (options["seed"] + number) % SEEDS} if "seed" in options else {}
+            asked = {**where_of(body), **said, "task": "text", "options": {**options, **seed}, "stream": body.stream}
+            requests.append(GenerateRequest.model_validate(asked))
+    return requests
+
+
+async def answered(
+    request: Request,
+    manager: ModelManager,
+    streams: Streams,
+    caller: str,
+    body: Generation,
+    requests: list[GenerateRequest],
+    answer_of: Callable[[Choices], Answer],
+) -> Response:
+    """Accepts the jobs and answers with what they make, whole or as it comes. Leaving cancels them."""
+    if body.stream:
+        streams.check()  # before there are jobs that nobody could follow
+    choices = await Choices.accept(manager, requests, caller)
+    stays = await (choices.begun(request) if body.stream else choices.ended(request))
+    if problem := choices.failure():
+        return JSONResponse(error_body(problem), problem.status, choices.headers())
+    if not stays:
+        return Response(status_code=204)  # nobody reads it
+    answer = answer_of(choices)
+    if body.stream:
+        return ServerSent(streams, answer.pieces(), choices.headers(), choices.cancel)
+    return JSONResponse(answer.whole(), headers=choices.headers())

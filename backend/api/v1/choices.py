@@ -1,0 +1,133 @@
+"""The jobs behind one request: n choices are n jobs, accepted together, waited for together, cancelled together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any
+
+from fastapi import Request
+
+from backend.api.leaving import left
+from backend.api.v1.errors import error_body
+from backend.errors import Interrupted, QueueFull, TouchstoneError
+from backend.jobs import LiveJob
+from backend.manager import ModelManager
+from backend.problems import problem_of
+from backend.requests import GenerateRequest
+from backend.running import cancelled
+from backend.types import TERMINAL, Event, Problem
+
+
+class Choices:
+    """The jobs of one request, in the order of its choices."""
+
+    def __init__(self, jobs: Sequence[LiveJob], asked: str) -> None:
+        self.jobs = tuple(jobs)
+        self._asked = asked
+
+    @classmethod
+    async def accept(cls, manager: ModelManager, requests: Sequence[GenerateRequest], caller: str) -> Choices:
+        """Accepts all the jobs, or none. Raises QueueFull, DiskFull, and what `admitted` raises."""
+        limit = manager.settings.queue.limit
+        if len(requests) > 1 and manager.book.count("queued") + len(requests) > limit:
+            detail = f"With these {len(requests)} jobs more would be waiting than the limit of {limit}."
+            raise QueueFull(detail, "Ask for fewer choices, try again later, or raise queue.limit.", retry_after_s=10)
+        jobs: list[LiveJob] = []
+        try:
+            for request in requests:
+                job = await manager.submit(request, caller)
+                assert isinstance(job, LiveJob), "only a request with an Idempotency-Key gives an id"
+                jobs.append(job)
+        except BaseException:
+            for job in jobs:
+                job.cancelling.set()
+            raise
+        return cls(jobs, requests[0].asked_device)
+
+    def cancel(self) -> None:
+        """Asks all jobs that still live to end."""
+        for job in self.jobs:
+            job.cancelling.set()
+
+    async def begun(self, request: Request) -> bool:
+        """Waits until the first job computes, or one has failed; False if the caller left before."""
+        failing = [_failed(job) for job in self.jobs[1:]]
+        return await self._unless_left(request, _begun(self.jobs[0]), *failing)
+
+    async def ended(self, request: Request) -> bool:
+        """Waits until all jobs have ended, or one has failed; False if the caller left before."""
+        return await self._unless_left(request, _all_ended(self.jobs), *(_failed(job) for job in self.jobs))
+
+    async def _unless_left(self, request: Request, *waited: Awaitable[None]) -> bool:
+        """Waits for the first of them. If the caller left, or a job failed, the jobs that live are cancelled."""
+        waiting = [asyncio.ensure_future(one) for one in waited]
+        leaving = asyncio.ensure_future(left(request))
+        try:
+            await asyncio.wait({*waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            stays = any(one.done() for one in waiting)
+        finally:
+            for one in (*waiting, leaving):
+                one.cancel()
+        if not stays or self.failure():
+            self.cancel()
+        return stays
+
+    def failure(self) -> Problem | None:
+        """What the first of the jobs that failed ended with."""
+        for job in self.jobs:
+            if problem := failure_of(job):
+                return problem
+        return None
+
+    def headers(self) -> dict[str, str]:
+        """Where the jobs run, as far as it is known, and their ids: the first one's, and of several all."""
+        receipt = self.jobs[0].receipt
+        found = {
+            "X-Job-Id": self.jobs[0].id,
+            "X-Device-Asked": self._asked.encode("ascii", "replace").decode(),
+            "X-Device-Used": (receipt.used if receipt else None) or "unknown",
+        }
+        return found | ({"X-Job-Ids": ", ".join(job.id for job in self.jobs)} if len(self.jobs) > 1 else {})
+
+
+def failure_of(job: LiveJob) -> Problem | None:
+    """What a job failed with; None if it is done, or lives."""
+    if job.status == "done" or not job.ended.is_set():
+        return None
+    error: TouchstoneError = cancelled()
+    if job.active:  # the server stops, and the job waits for the next one; but who asked is gone then
+        error = Interrupted("The server stopped while the job was waiting.", "Ask again after the next start.")
+    return job.error or problem_of(error)
+
+
+def failure_in(event: Event) -> dict[str, Any] | None:
+    """The error chunk for an event after which the text cannot go on."""
+    if event.event in ("error", "interrupted"):
+        names = Problem.__dataclass_fields__
+        return error_body(Problem(**{name: event.data[name] for name in names}))
+    if event.event == "cancelled":
+        return error_body(problem_of(cancelled()))
+    return None
+
+
+async def _begun(job: LiveJob) -> None:
+    """Returns once the worker computes: it has the model then, and has not refused the request."""
+    has_model = False
+    async for event in job.follow():
+        if event.event in ("running", "fallback"):
+            has_model = event.event == "running"
+        if event.event in TERMINAL or (has_model and event.event in ("progress", "token")):
+            return
+
+
+async def _all_ended(jobs: Sequence[LiveJob]) -> None:
+    for job in jobs:
+        await job.ended.wait()
+
+
+async def _failed(job: LiveJob) -> None:
+    """Returns if the job fails, and never if it does not."""
+    await job.ended.wait()
+    if failure_of(job) is None:
+        await asyncio.Event().wait()

@@ -1,0 +1,7 @@
+"""The routers of OpenAI's API."""
+
+from __future__ import annotations
+
+from backend.api.v1 import chat, completions, models
+
+MODULES = (models, chat, completions)
