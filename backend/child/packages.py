@@ -24,12 +24,14 @@ from backend.child.wire import Channel
 
 # What a report is about: engines, what they compute with, and the drivers' halves that come as packages.
 _MATTERS = re.compile(
-    r"^(onnx|ort[-_]|torch|pytorch|triton|nvidia|cuda|rocm|amd|hip|intel|dpcpp|openvino|direct|windowsml|xllama|llama|"
-    r"ggml|vulkan|numpy|transformers|diffusers|tokenizers|safetensors|xformers|tensorrt|cudnn|pip$)",
+    r"onnx|onnxruntime.*|ort-.*|torch|torch(vision|audio|-.*directml|-xla.*)|pytorch-triton.*|triton.*|"
+    r"nvidia-(cuda-runtime|cublas|cudnn|nvjitlink|nccl).*|cuda-toolkit|tensorrt.*|rocm.*|amd-.*|hip-.*|"
+    r"intel-(cmplr|sycl|opencl|extension).*|dpcpp.*|openvino.*|directml|windowsml.*|xllamacpp.*|llama-cpp.*|skulk-.*|cyllama.*|"
+    r"numpy|transformers|diffusers|accelerate|tokenizers|safetensors|pip",
     re.IGNORECASE,
 )
 # Import packages that several distributions bring, each overwriting the other's files.
-_SHARED = re.compile(r"^(onnxruntime|ort[-_])", re.IGNORECASE)
+_SHARED = re.compile(r"(onnxruntime|ort-)", re.IGNORECASE)
 _FIELD = re.compile(r"^(\w+)\s*(?::[^=]+)?=\s*(None|'[^']*'|\"[^\"]*\")\s*(?:#.*)?$", re.MULTILINE)
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)\s*\(?\s*==\s*([^\s;,)*]+)\s*\)?\s*$")
 
@@ -44,7 +46,7 @@ def main(channel: Channel) -> int:
         {
             "op": "packages",
             "interpreter": _interpreter(),
-            "packages": {one.name: one.version for key, one in sorted(known.items()) if _MATTERS.match(key)},
+            "packages": {one.name: one.version for key, one in sorted(known.items()) if _MATTERS.fullmatch(key)},
             "shared": _shared(known),
             "on_disk": _on_disk(),
             "builds": _builds(),
@@ -113,7 +115,7 @@ def _builds() -> dict[str, dict[str, str | None]]:
 def _unmet(known: dict[str, _Distribution]) -> list[dict[str, str | None]]:
     unmet: list[dict[str, str | None]] = []
     for key, one in sorted(known.items()):
-        for requirement in (one.found.requires or []) if _MATTERS.match(key) else []:
+        for requirement in (one.found.requires or []) if _MATTERS.fullmatch(key) else []:
             if pinned := _PIN.match(requirement.split(";")[0].strip() if ";" not in requirement else ""):
                 wanted = re.sub(r"[-_.]+", "-", pinned[1]).lower()
                 there = known.get(wanted)

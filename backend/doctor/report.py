@@ -16,10 +16,12 @@ from backend.doctor.facts import Facts
 from backend.doctor.finding import Finding
 from backend.machine import memory_bytes, memory_free_bytes, usable_threads
 from backend.moments import utc_now
-from backend.redact import SECRET, redactor
+from backend.redact import SECRET, Redactor, redactor
 from backend.settings import Settings
+from backend.token_file import kept_token
 
 FINE, BROKEN, ONLY_CPU = 0, 1, 3
+LONGEST = 120  # characters of a variable
 _SECRETS = ("server.token",)
 _TOLD_ELSEWHERE = ("storage.data_dir",)
 # Variables that change which card or library a runtime finds, or how it computes.
@@ -38,7 +40,7 @@ def report(
 ) -> dict[str, Any]:
     """The document, without secrets, names and the home folder."""
     code, sentence = verdict(facts, findings)
-    secrets = [settings.server.token] if settings.server.token else []
+    told = redactor(environ, filter(None, (settings.server.token, kept_token(settings.data_dir))))
     document: dict[str, Any] = {
         "touchstone": __version__,
         "at": utc_now(),
@@ -56,7 +58,7 @@ def report(
         "server": asdict(facts.server) if facts.server else None,
         "storage": asdict(facts.storage) if facts.storage else None,
         "settings": changed_settings(settings),
-        "variables": {name: value for name, value in sorted(environ.items()) if _VARIABLES.search(name.upper())},
+        "variables": _variables(environ, told),
         "findings": [asdict(finding) for finding in findings],
         "devices": [asdict(device) for device in facts.devices],
         "default": more.get("default"),
@@ -72,7 +74,7 @@ def report(
         ],
         "verdict": {"exit_code": code, "sentence": sentence},
     }
-    shown: dict[str, Any] = redactor(environ, secrets).data(document)
+    shown: dict[str, Any] = told.data(document)
     return shown
 
 
@@ -101,6 +103,12 @@ def changed_settings(settings: Settings) -> dict[str, Any]:
     default, found = _flat(asdict(Settings())), _flat(asdict(settings))
     changed = {key: value for key, value in found.items() if default.get(key) != value and key not in _TOLD_ELSEWHERE}
     return {key: SECRET if key in _SECRETS else _plain(value) for key, value in changed.items()}
+
+
+def _variables(environ: Mapping[str, str], told: Redactor) -> dict[str, str]:
+    """Those that matter, long values cut (after secrets are out): some images set lists of hundreds of drivers."""
+    found = {name: told.text(value) for name, value in sorted(environ.items()) if _VARIABLES.search(name.upper())}
+    return {name: value if len(value) <= LONGEST else value[:LONGEST] + "…" for name, value in found.items()}
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

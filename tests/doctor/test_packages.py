@@ -80,6 +80,8 @@ def test_two_flavours_and_who_overwrote_whom(environment: Path) -> None:
     flavour(environment, "onnxruntime", "1.32.0")
     flavour(environment, "onnxruntime-gpu", "1.31.1", "libonnxruntime_providers_cuda.so")
     install(environment, "onnxruntime-ep-webgpu", "0.4.0", {"onnxruntime_ep_webgpu/__init__.py": ""})
+    for other in ("numpyro", "torch-geometric", "pytorch-lightning", "pipdeptree"):
+        install(environment, other, "1.0", {})
     facts = asked(environment)
     assert facts.trouble is None and facts.interpreter and facts.interpreter.venv
     assert [(one.name, one.version, one.missing_files) for one in facts.shared["onnxruntime"]] == [

@@ -164,6 +164,18 @@ def test_the_settings_in_force_are_those_that_differ() -> None:
     assert document(machine(), settings=elsewhere)["settings"] == {}, "the folder has a line of its own"
 
 
+def test_an_endless_variable_is_cut_and_others_are_left_out() -> None:
+    environ = {
+        "NVIDIA_REQUIRE_CUDA": "cuda>=13.0 " + "brand=tesla,driver>=535 " * 50,
+        "EDITOR": "vi",
+        "ZE_AFFINITY_MASK": "1",
+    }
+    told = document(machine(), environ)["variables"]
+    leaky = {"LD_PRELOAD": "x" * 115 + "tooth-fairy", "HF_TOKEN": "tooth-fairy"}
+    assert "tooth" not in repr(document(machine(), leaky)), "cut off, it would not be recognised"
+    assert len(told["NVIDIA_REQUIRE_CUDA"]) == 121 and told["ZE_AFFINITY_MASK"] == "1" and "EDITOR" not in told
+
+
 def test_nothing_on_the_page_steers_a_terminal() -> None:
     shown = page(document(machine(LINUX, devices=[unavailable("cuda:0", "\x1b[2J\u202eevil")])))
     assert "\x1b" not in shown and "\u202e" not in shown and "\\x1b[2J" in shown
