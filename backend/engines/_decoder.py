@@ -1,0 +1,225 @@
+"""Runs a GenAI graph for several texts at once: a step makes the next token of each, and newcomers join at any step.
+
+GenAI 0.18 itself cannot on processors: its engine begins a batch together and ends it together, and hides the session
+whose record tells where the nodes run. So its graph is driven here. Each text has a row of the cache of its own; a row
+is read only up to its text's length, so no text sees what another left there. The attention of these graphs takes a
+length for each row (GroupQueryAttention's `seqlens_k`, made from the mask), with the cache written in place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from backend.engines._genai_folder import GenaiFolder
+from backend.engines._sampler import Sampler
+from backend.errors import ModelIncompatible
+
+PROMPT_CHUNK_TOKENS = 64  # a cancel is heard between chunks of a prompt, and others get a token between them
+
+
+@dataclass(eq=False)
+class Text:
+    """One request in the decoder. `news` gets tokens as `Step`, how far the prompt is, or the error that ended all."""
+
+    prompt: list[int]
+    sampler: Sampler
+    limit: int  # tokens to make at most
+    ends: frozenset[int]
+    logprobs: int | None = None
+    news: SimpleQueue[Step | int | Exception] = field(default_factory=SimpleQueue)
+    cancelled: bool = False
+    length: int = 0  # tokens in the cache
+    made: int = 0
+    last: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One token; `finish` is `stop` or `length` with the last one. `likeliest` are (id, log probability), asked for."""
+
+    token: int
+    finish: str | None = None
+    logprob: float | None = None
+    likeliest: tuple[tuple[int, float], ...] = ()
+
+
+class Decoder:
+    """The loop over one session, in a thread of its own."""
+
+    def __init__(self, session: Any, folder: GenaiFolder, context_tokens: int, rows: int) -> None:
+        """Raises ModelIncompatible for a graph with inputs that are not known here."""
+        import numpy
+
+        self._np = numpy
+        self._session = session
+        self._graph = _Graph(session, folder, context_tokens, rows)
+        self._rows: list[Text] = []  # in the order of the cache's rows: those that write, then the one that reads in
+        self._reading: Text | None = None
+        self._waiting: deque[Text] = deque()
+        self._limit = rows
+        self._wake = threading.Condition()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def add(self, text: Text) -> None:
+        """Takes a text on; its news come from now on."""
+        with self._wake:
+            self._waiting.append(text)
+            self._wake.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                while not (self._waiting or self._rows):
+                    self._wake.wait()
+            try:
+                self._step()
+            except Exception as error:  # noqa: BLE001 (whatever the library raises ends these jobs, not the process)
+                for text in [*self._rows, *self._waiting]:
+                    text.news.put(error)
+                self._rows, self._reading = [], None
+                self._waiting.clear()
+
+    def _step(self) -> None:
+        for text in [text for text in self._rows if text.cancelled]:
+            self._leave(text)
+        if self._reading is None and self._waiting and len(self._rows) < self._limit:
+            self._reading = self._waiting.popleft()
+            self._rows.append(self._reading)
+        if self._reading:
+            self._read_chunk(self._reading)
+        writing = self._rows if self._reading is None else self._rows[:-1]
+        if writing:
+            ids = self._np.array([[text.last] for text in writing], self._np.int64)
+            logits = self._graph.run(0, ids, [text.length for text in writing])
+            for text, row in zip(list(writing), logits, strict=True):
+                text.length += 1
+                self._take(text, row)
+
+    def _read_chunk(self, text: Text) -> None:
+        chunk = text.prompt[text.length : text.length + PROMPT_CHUNK_TOKENS]
+        logits = self._graph.run(len(self._rows) - 1, self._np.array([chunk], self._np.int64), [text.length])
+        text.length += len(chunk)
+        text.news.put(text.length)
+        if text.length == len(text.prompt):
+            self._reading = None
+            self._take(text, logits[0])
+
+    def _take(self, text: Text, logits: Any) -> None:
+        chances = None if text.logprobs is None else self._log_softmax(logits)
+        token = text.sampler.next(logits)
+        text.made, text.last = text.made + 1, token
+        finish = "stop" if token in text.ends else "length" if text.made >= text.limit else None
+        if chances is None:
+            text.news.put(Step(token, finish))
+        else:
+            best = self._np.argsort(-chances)[: text.logprobs]
+            listed = tuple((int(other), float(chances[other])) for other in best)
+            text.news.put(Step(token, finish, float(chances[token]), listed))
+        if finish:
+            self._leave(text)
+
+    def _leave(self, text: Text) -> None:
+        """Frees the row: the last writing one moves there, then the one that reads in moves down."""
+        row = self._rows.index(text)
+        if text is self._reading:
+            self._rows.pop()
+            self._reading = None
+            return
+        last = len(self._rows) - (2 if self._reading else 1)
+        if row != last:
+            self._graph.move(last, row, self._rows[last].length)
+        if self._reading:
+            self._graph.move(last + 1, last, self._reading.length)
+        self._rows[row] = self._rows[last]
+        del self._rows[last]
+
+    def _log_softmax(self, logits: Any) -> Any:
+        values = logits.astype(self._np.float64)
+        values -= values.max()
+        return values - self._np.log(self._np.exp(values).sum())
+
+
+class _Graph:
+    """The session with its cache: one array a layer for keys and for values, a row for each text."""
+
+    def __init__(self, session: Any, folder: GenaiFolder, context_tokens: int, rows: int) -> None:
+        import numpy
+
+        self._np, self._session = numpy, session
+        decoder = folder.decoder
+        inputs, outputs = decoder["inputs"], decoder["outputs"]
+        self._names = {"ids": inputs["input_ids"], "logits": outputs["logits"]}
+        for name in ("attention_mask", "position_ids"):
+            if inputs.get(name):
+                self._names[name] = inputs[name]
+        layers = range(int(decoder["num_hidden_layers"]))
+        pasts, presents = [], []
+        for side in ("key", "value"):
+            pasts += [inputs[f"past_{side}_names"] % layer for layer in layers]
+            presents += [outputs[f"present_{side}_names"] % layer for layer in layers]
+        types = {item.name: item.type for item in session.get_inputs()}
+        unknown = set(types) - set(pasts) - set(self._names.values())
+        if unknown or not set(pasts) <= set(types):
+            told = ", ".join(sorted(unknown)[:3]) or "no inputs for its cache"
+            raise ModelIncompatible(
+                f"{folder.path.name} cannot be driven: its graph has {told}.", "Choose another engine or model."
+            )
+        kind = {"tensor(float)": numpy.float32, "tensor(float16)": numpy.float16}.get(types[pasts[0]])
+        logits = {item.name: item.type for item in session.get_outputs()}[self._names["logits"]]
+        if kind is None or logits not in ("tensor(float)", "tensor(float16)"):
+            raise ModelIncompatible(
+                f"{folder.path.name} keeps its cache as {types[pasts[0]]}.", "Choose another engine or model."
+            )
+        self._mask = numpy.zeros((rows, context_tokens), numpy.int64)
+        shape = (rows, int(decoder["num_key_value_heads"]), context_tokens, int(decoder["head_size"]))
+        # Pages of zeros take no memory before they are written.
+        self._cache = [numpy.zeros(shape, kind) for _ in pasts]
+        self._pairs = list(zip(pasts, presents, self._cache, strict=True))
+        self._kind = kind
+        self._bound: tuple[tuple[int, int], Any] | None = None
+        self._kept: list[Any] = []
+
+    def run(self, first: int, ids: Any, lengths: list[int]) -> Any:
+        """One pass over rows `first` and on; returns the logits of each row's last token, as float32.
+
+        `ids` (rows, tokens) follow what each row holds already, `lengths` of it.
+        """
+        np, (rows, tokens) = self._np, ids.shape
+        binding = self._binding(first, rows)
+        self._kept = [ids]  # as long as the library reads it
+        binding.bind_cpu_input(self._names["ids"], ids)
+        longest = max(lengths) + tokens
+        if "attention_mask" in self._names:
+            mask = self._mask[:rows, :longest]
+            mask[...] = np.arange(longest) < np.array(lengths)[:, None] + tokens
+            self._kept.append(np.ascontiguousarray(mask))
+            binding.bind_cpu_input(self._names["attention_mask"], self._kept[-1])
+        if "position_ids" in self._names:
+            positions = np.array(lengths, np.int64)[:, None] + np.arange(tokens, dtype=np.int64)
+            self._kept.append(positions)
+            binding.bind_cpu_input(self._names["position_ids"], positions)
+        binding.bind_output(self._names["logits"], "cpu")
+        self._session.run_with_iobinding(binding)
+        logits = binding.get_outputs()[-1].numpy()
+        return logits[:, -1].astype(np.float32, copy=True)
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Copies what a row holds to another row."""
+        for cache in self._cache:
+            cache[target, :, :length] = cache[source, :, :length]
+
+    def _binding(self, first: int, rows: int) -> Any:
+        """The cache's rows as input and, in place, as output. Kept as long as the same rows are asked for."""
+        if self._bound and self._bound[0] == (first, rows):
+            return self._bound[1]
+        binding = self._session.io_binding()
+        for past, present, cache in self._pairs:
+            view = cache[first : first + rows]
+            binding.bind_input(past, "cpu", 0, self._kind, view.shape, view.ctypes.data)
+            binding.bind_output(present, "cpu", 0, self._kind, view.shape, view.ctypes.data)
+        self._bound = ((first, rows), binding)
+        return binding

@@ -1,0 +1,159 @@
+"""What an ONNX Runtime GenAI folder says of itself: names of inputs and outputs, ends of text, sizes, chat template.
+
+Standard library only: the server reads it to judge a folder and to reckon its memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from backend.errors import ModelBroken, ModelIncompatible
+
+CONFIG = "genai_config.json"
+_PARTS = {"encoder", "vision", "speech", "audio", "decoder_pipeline"}  # more than one graph: not driven here
+_FETCH = "Fetch the whole folder again, or make it again with the builder of ONNX Runtime GenAI."
+
+
+@dataclass(frozen=True)
+class GenaiFolder:
+    """A folder that was read. Raises nothing after it was opened with `open_folder`."""
+
+    path: Path
+    config: Mapping[str, Any]
+
+    @property
+    def model(self) -> Mapping[str, Any]:
+        """The section on the model."""
+        section: Mapping[str, Any] = self.config["model"]
+        return section
+
+    @property
+    def decoder(self) -> Mapping[str, Any]:
+        """The section on the one graph."""
+        section: Mapping[str, Any] = self.model["decoder"]
+        return section
+
+    @property
+    def graph(self) -> Path:
+        """The ONNX file."""
+        return self.path / str(self.decoder["filename"])
+
+    @property
+    def context_length(self) -> int | None:
+        """Tokens that the model was made for."""
+        found = self.model.get("context_length")
+        return found if isinstance(found, int) and found > 0 else None
+
+    @property
+    def cache_bytes_per_token(self) -> int:
+        """Keys and values of one token in float32, the widest that graphs for processors use."""
+        decoder = self.decoder
+        return int(2 * decoder["num_hidden_layers"] * decoder["num_key_value_heads"] * decoder["head_size"] * 4)
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens that end a text."""
+        found = self.model.get("eos_token_id")
+        return frozenset(found if isinstance(found, list) else [found] if isinstance(found, int) else [])
+
+    @property
+    def file_bytes(self) -> int:
+        """All files of the folder."""
+        return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
+
+    @cached_property
+    def tokenizer(self) -> Mapping[str, Any]:
+        """tokenizer_config.json, empty where there is none."""
+        return _json(self.path / "tokenizer_config.json", missing={})
+
+    @cached_property
+    def _vocabulary(self) -> Mapping[str, Any]:
+        return _json(self.path / "tokenizer.json", missing={})
+
+    @property
+    def chat_template(self) -> str | None:
+        """The template for conversations; of several the one named default."""
+        file = self.path / "chat_template.jinja"
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+        found = self.tokenizer.get("chat_template")
+        if found is None:
+            found = _json(self.path / "chat_template.json", missing={}).get("chat_template")
+        if isinstance(found, list):
+            named = {item.get("name"): item.get("template") for item in found if isinstance(item, dict)}
+            found = named.get("default")
+        return found if isinstance(found, str) else None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What templates may ask for: `bos_token` and the others as they are written."""
+        found = {f"{name}_token": self.tokenizer.get(f"{name}_token") for name in ("bos", "eos", "unk", "pad")}
+        texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in found.items()}
+        return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+    @property
+    def control_marks(self) -> list[str]:
+        """Tokens that steer the model and never come from text."""
+        added = list(self._vocabulary.get("added_tokens") or ())
+        added += list((self.tokenizer.get("added_tokens_decoder") or {}).values())
+        marks = [token["content"] for token in added if isinstance(token, dict) and token.get("special")]
+        return [mark for mark in marks if isinstance(mark, str)]
+
+    @property
+    def begins_with_bos(self) -> bool:
+        """Whether the tokenizer puts the beginning mark before every text."""
+        told = self.tokenizer.get("add_bos_token")
+        if isinstance(told, bool):
+            return told
+        processor = self._vocabulary.get("post_processor") or {}
+        steps = [processor, *(processor.get("processors") or ())]
+        return any("SpecialToken" in (step.get("single") or [{}])[0] for step in steps)
+
+
+def open_folder(path: Path) -> GenaiFolder:
+    """Reads a folder. Raises ModelBroken for what is damaged or missing, ModelIncompatible for what is not driven."""
+    config = _json(path / CONFIG)
+    folder = GenaiFolder(path, config)
+    try:
+        more = sorted(_PARTS & set(folder.model)) or [name for name in ("pipeline",) if name in folder.decoder]
+        if more:
+            raise ModelIncompatible(
+                f"{path.name} is a model of several graphs ({', '.join(more)}), and this version drives one alone.",
+                "Use a model for text alone.",
+            )
+        numbers = [folder.decoder[name] for name in ("num_hidden_layers", "num_key_value_heads", "head_size")]
+        inputs, outputs = folder.decoder["inputs"], folder.decoder["outputs"]
+        if not all(isinstance(number, int) and 0 < number < 1 << 20 for number in numbers):
+            raise TypeError("its sizes are no numbers")
+        for section, name in ((inputs, "input_ids"), (outputs, "logits"), (inputs, "past_key_names")):
+            if not isinstance(section[name], str):
+                raise TypeError(f"{name} is no name")
+        graph = folder.graph
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ModelBroken(f"{path.name}/{CONFIG} lacks what tells how to run the model: {error}.", _FETCH) from None
+    if graph.parent != path or not graph.is_file():
+        raise ModelBroken(f"{path.name}/{CONFIG} names the graph {graph.name}, which is not beside it.", _FETCH)
+    if not (path / "tokenizer.json").is_file():
+        raise ModelBroken(f"{path.name} has no tokenizer.json.", _FETCH)
+    return folder
+
+
+def _json(path: Path, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if missing is not None:
+            return missing
+        raise ModelBroken(f"{path.parent.name} has no {path.name}.", _FETCH) from None
+    except OSError as error:
+        raise ModelBroken(f"{path} cannot be read: {error.strerror}.", "Check that you may read it.") from None
+    except ValueError:
+        raise ModelBroken(f"{path.parent.name}/{path.name} is not JSON.", _FETCH) from None
+    if not isinstance(found, dict):
+        raise ModelBroken(f"{path.parent.name}/{path.name} is not a JSON object.", _FETCH)
+    return found

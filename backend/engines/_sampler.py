@@ -1,0 +1,81 @@
+"""Chooses the next token from logits, in the order of llama.cpp's samplers, so that options mean the same everywhere:
+biases, penalties, the `top_k` likeliest, of these the `top_p` share, and only then the temperature.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+_CHUNK = 64  # logits are searched for the likeliest by chunks, which numpy does much faster than by sorting them all
+
+
+class Sampler:
+    """The sampling of one request. `seen` are the tokens that its penalties look at: prompt and text so far."""
+
+    def __init__(self, options: dict[str, Any], seed: int, prompt: Sequence[int]) -> None:
+        import numpy
+
+        self._np = numpy
+        self._options = options
+        self._random = numpy.random.Generator(numpy.random.PCG64(seed))
+        bias = options["logit_bias"] or {}
+        self._bias = [(int(token), value) for token, value in bias.items()]
+        self._penalised = (
+            options["repetition_penalty"] != 1 or options["presence_penalty"] != 0 or options["frequency_penalty"] != 0
+        )
+        self._seen = Counter(prompt) if self._penalised else Counter()
+
+    def next(self, logits: Any) -> int:
+        """The next token; `logits` is a row of float32, which may be changed."""
+        self._weigh(logits)
+        token = self._chosen(logits)
+        if self._penalised:
+            self._seen[token] += 1
+        return token
+
+    def _weigh(self, logits: Any) -> None:
+        for token, value in self._bias:
+            if token < len(logits):
+                logits[token] += value
+        if self._penalised:
+            ids = self._np.fromiter(self._seen, self._np.int64, len(self._seen))
+            times = self._np.fromiter(self._seen.values(), self._np.float32, len(self._seen))
+            seen, by = logits[ids], self._options["repetition_penalty"]
+            seen = self._np.where(seen > 0, seen / by, seen * by)
+            logits[ids] = seen - times * self._options["frequency_penalty"] - self._options["presence_penalty"]
+
+    def _chosen(self, logits: Any) -> int:
+        np, options = self._np, self._options
+        if options["temperature"] <= 0:
+            return int(logits.argmax())
+        count = min(options["top_k"] or len(logits), len(logits))
+        ids = self._likeliest(logits, count)
+        values = logits[ids].astype(np.float64)
+        if options["top_p"] < 1:
+            shares = np.exp(values - values[0])
+            reached = np.cumsum(shares) >= options["top_p"] * shares.sum()
+            kept = int(reached.argmax()) + 1
+            ids, values = ids[:kept], values[:kept]
+        shares = np.exp((values - values[0]) / options["temperature"])
+        sums = np.cumsum(shares)
+        return int(ids[np.searchsorted(sums, self._random.random() * sums[-1], side="right").clip(max=len(ids) - 1)])
+
+    def _likeliest(self, logits: Any, count: int) -> Any:
+        """Ids of the `count` highest logits, highest first.
+
+        They all lie in the `count` chunks with the highest maxima.
+        """
+        np = self._np
+        ids = np.arange(len(logits))
+        whole = len(logits) // _CHUNK * _CHUNK
+        if count * 4 < whole // _CHUNK:
+            chunks = logits[:whole].reshape(-1, _CHUNK)
+            best = np.argpartition(chunks.max(1), -count)[-count:]
+            ids = np.concatenate([(best[:, None] * _CHUNK + np.arange(_CHUNK)).ravel(), ids[whole:]])
+        values = logits[ids]
+        if count < len(ids):
+            some = np.argpartition(values, -count)[-count:]
+            ids, values = ids[some], values[some]
+        return ids[np.argsort(-values, kind="stable")]
