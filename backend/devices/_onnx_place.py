@@ -5,7 +5,6 @@ Sessions are made for a listed device, never by a list of providers, which falls
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import tempfile
@@ -56,7 +55,7 @@ class OnnxPlace:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if prepare := getattr(self.file, "prepare_session", None):
             prepare(options)
-        if strict and not self._keeps_record:
+        if strict:  # some versions keep no record of what a plugin gets
             options.enable_profiling = True
             options.profile_file_prefix = str(Path(tempfile.gettempdir()) / f"touchstone-{os.getpid()}")
         if (strict or self.ep_device is None) and not self.is_processor:
@@ -87,27 +86,28 @@ class OnnxPlace:
         )
 
     def nodes(self, session: Any) -> Counter[str]:
-        """Number of nodes by device, from the record of a version that keeps one; else empty."""
+        """Number of nodes by device, from ONNX Runtime's record; empty from a version that keeps none."""
         found: Counter[str] = Counter()
-        if self._keeps_record:
+        if hasattr(session, "get_provider_graph_assignment_info"):
             for part in session.get_provider_graph_assignment_info():
                 found[self._where(part.ep_name)] += len(part.get_nodes())
         return found
 
-    def nodes_run(self, session: Any) -> Counter[str]:
-        """Number of nodes by device after a run: the record, or for a `strict` session the profile, which this ends."""
-        if self._keeps_record:
-            return self.nodes(session)
+    def nodes_run(self, session: Any) -> tuple[Counter[str], str]:
+        """Number of nodes by device of a `strict` session that has run, and the source: record, else profile."""
         path = Path(session.end_profiling())
-        with contextlib.suppress(OSError):
-            told = [event.get("args", {}).get("provider") for event in json.loads(path.read_text(encoding="utf-8"))]
-            path.unlink()
-            return Counter(self._where(name) for name in told if name)
-        return Counter()
-
-    @property
-    def _keeps_record(self) -> bool:
-        return hasattr(self.onnxruntime.InferenceSession, "get_provider_graph_assignment_info")
+        try:
+            if recorded := self.nodes(session):
+                return recorded, "record"
+            events = json.loads(path.read_text(encoding="utf-8"))
+            ran = {
+                (event["name"], event["args"]["provider"]) for event in events if event.get("args", {}).get("provider")
+            }
+            return Counter(self._where(provider) for _, provider in ran), "profile"
+        except OSError:
+            return Counter(), "profile"
+        finally:
+            path.unlink(missing_ok=True)
 
     def _where(self, provider: str) -> str:
         if provider == self.provider:

@@ -89,7 +89,8 @@ def prove_place(place: OnnxPlace, versions: dict[str, str]) -> Proof:
         utc_now(),
         os.getpid(),
         checks=checks,
-        evidence=f"ONNX Runtime's record: {total} of {total} nodes on {place.provider}, with fallback switched off",
+        evidence=f"ONNX Runtime's {' and '.join(sorted(nodes))}: {total} of {total} nodes on {place.provider}, "
+        "with fallback to the processor switched off",
         gflops=gflops,
     )
 
@@ -110,12 +111,11 @@ def _session(place: OnnxPlace, model: bytes) -> Any:
 
 
 def _count(place: OnnxPlace, session: Any, what: str, nodes: dict[str, int]) -> None:
-    ran = place.nodes_run(session)
+    ran, source = place.nodes_run(session)
     if set(ran) != {place.device}:
         others = ", ".join(sorted(set(ran) - {place.device})) or "nobody knows where"
         raise WrongResult(f"{what} was given to {place.provider}, but ran on {others}")
-    for where, count in ran.items():
-        nodes[where] = nodes.get(where, 0) + count
+    nodes[source] = nodes.get(source, 0) + sum(ran.values())
 
 
 def _rate(place: OnnxPlace, share: float, checks: Checks, nodes: dict[str, int]) -> float:
