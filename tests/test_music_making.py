@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import soundfile
 
+from backend.child.outbox import full
 from backend.errors import Validation
 from backend.music.choices import BACKINGS, FORMATS, INSTRUMENTS
 from backend.music.controls import Chosen, complete, seeds_of
@@ -195,6 +197,15 @@ def test_a_stop_while_rendering_keeps_the_files_that_were_complete(tmp_path: Pat
     assert "tune-1.wav" in heard.bytes and "tune-2.wav" not in heard.bytes
     assert {file.name for file in tmp_path.iterdir()} == set(heard.bytes)
     assert result.audio_s and result.counts["notes"] > 0
+
+
+def test_a_disk_without_room_for_the_audio_is_told_as_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1_000_000))
+    with pytest.raises(OSError, match="No space") as caught:
+        made(tmp_path, form="jig", seconds=4)
+    assert full(caught.value)
+    assert {file.suffix for file in tmp_path.iterdir()} == {".mid", ".abc", ".svg"}, "what had room is whole"
 
 
 def test_an_opening_phrase_begins_the_tune() -> None:
