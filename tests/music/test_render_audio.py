@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ from backend.music.score import Melody, Note, Part, Score
 from backend.music.soundbank import GUARD, Recording, recording_for, recordings
 from tests.music.measuring import decibels, onset_s, roughness, true_peak
 from tests.music.tunes import tune
+from tests.service import ROOT
 
 Samples = NDArray[np.float64]
 
@@ -85,6 +88,16 @@ def test_wav_and_flac_are_the_same_and_so_is_every_render(tmp_path: Path) -> Non
     audio.sampler.cache_clear()  # what was computed before must not matter
     audio.write(score, both, None, going_on)
     assert both[0][0].read_bytes() == bytes_before
+
+
+def test_another_process_renders_the_same(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from tests.music.test_render_audio import SCORES, audio, going_on\n"
+        "audio.write(SCORES['slow-accordion'], [(Path(sys.argv[1]), 'WAV')], None, going_on)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "there.wav")], cwd=ROOT, check=True)
+    audio.write(SCORES["slow-accordion"], [(tmp_path / "here.wav", "WAV")], None, going_on)
+    assert (tmp_path / "there.wav").read_bytes() == (tmp_path / "here.wav").read_bytes()
 
 
 def test_progress_counts_blocks_and_a_stop_is_heard_at_the_next_one(tmp_path: Path) -> None:

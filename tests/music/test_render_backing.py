@@ -90,8 +90,11 @@ def test_backing_lies_below_in_time_and_ends_with_the_tune(form: str, meter: tup
 
 
 def test_bass_has_the_root_where_bars_and_chords_begin() -> None:
-    score = arrange(tune(12, bars=8), "flute", "bass", 100, "A tune")
+    score = arrange(tune(12, bars=16), "flute", "bass", 100, "A tune")
+    assert len(score.chords) < 16 < len(score.parts[1].notes)
     roots = {chord.start: chord.root for chord in score.chords}
+    for bar in score.melody.bar_starts:
+        roots[bar] = next(chord.root for chord in reversed(score.chords) if chord.start <= bar)
     (bass,) = [part for part in score.parts if part.name == "bass"]
     assert {note.start: note.pitch % 12 for note in bass.notes if note.start in roots} == roots
 
@@ -155,3 +158,5 @@ def test_measures_leave_no_gap() -> None:
         assert measures[0][0] == 0 and measures[-1][1] == melody.end
         assert all(a[1] == b[0] for a, b in zip(measures, measures[1:], strict=False))
         assert Score("", melody, (), 100).seconds == pytest.approx(melody.end * 60 / 100 / 36)
+    between = Melody("march", (2, 4), "G", "major", 12, (12, 72), (0, 1), (), 110)
+    assert between.measures == ((0, 12), (12, 60), (60, 72), (72, 110))
