@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from backend import __version__
 from backend.api import (
+    artifacts,
     devices,
     docs,
     events,
@@ -24,7 +25,7 @@ from backend.api.v1 import routes as v1
 from backend.manager import ModelManager
 from backend.token_file import Token
 
-ROUTERS = (health, devices, models, generate, jobs, events, session, docs, metrics, *v1.MODULES)
+ROUTERS = (health, devices, models, generate, jobs, artifacts, events, session, docs, metrics, *v1.MODULES)
 
 
 def create_app(manager: ModelManager, token: Token | None = None) -> FastAPI:

@@ -2,7 +2,7 @@
 
 TouchstoneError(detail, remedy)
 ├── Refused by what the caller sent: Validation, UnsupportedParameter, ContextLengthExceeded, BadJson, PayloadTooLarge,
-│   UnsupportedMediaType, NotFound, MethodNotAllowed, ForbiddenHost, ForbiddenOrigin, Unauthorized
+│   UnsupportedMediaType, NotFound, MethodNotAllowed, RangeNotSatisfiable, ForbiddenHost, ForbiddenOrigin, Unauthorized
 ├── Unknown names: UnknownDevice, UnknownModel, UnknownJob
 ├── Refused by the state of things: DeviceNotReady, Quarantined, JobFinished, JobActive, JobCancelled,
 │   ModelNotDownloaded, PlacementTooLow, ModelIncompatible, ModelBroken, QueueFull
@@ -67,6 +67,10 @@ class NotFound(TouchstoneError):
 
 class MethodNotAllowed(TouchstoneError):
     code, title = "method_not_allowed", "The method is not allowed here"
+
+
+class RangeNotSatisfiable(TouchstoneError):
+    code, title = "range_not_satisfiable", "The file has no such bytes"
 
 
 class ForbiddenHost(TouchstoneError):

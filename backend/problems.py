@@ -16,6 +16,7 @@ STATUS: dict[type[TouchstoneError], int] = {
     errors.UnsupportedMediaType: 415,
     errors.NotFound: 404,
     errors.MethodNotAllowed: 405,
+    errors.RangeNotSatisfiable: 416,
     errors.ForbiddenHost: 421,
     errors.ForbiddenOrigin: 403,
     errors.Unauthorized: 401,

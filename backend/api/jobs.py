@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from fastapi.responses import FileResponse, JSONResponse
+from fastapi.responses import JSONResponse
 
 from backend.api.deps import After, Caller, Manager, OpenStreams, events_or, problems
 from backend.api.sse import EventStream
 from backend.book import PAGE, PAGE_LIMIT
-from backend.errors import NotFound
 from backend.strict import Name, Strict
 from backend.types import Job
 
@@ -73,25 +71,6 @@ async def rerun_job(job_id: str, manager: Manager, caller: Caller, body: Rerun |
     """A new job with the same request."""
     job = await manager.rerun(job_id, body.device if body else None, caller)
     return accepted(job.view())
-
-
-@router.get(
-    "/{job_id}/artifacts/{name}",
-    response_class=FileResponse,
-    responses={200: {"description": "The file"}, 206: {"description": "The range asked for"}, **problems(416)},
-)
-async def read_artifact(job_id: str, name: str, manager: Manager) -> Response:
-    """A file that the job made, whole or by byte ranges; also of a job that was cancelled or still makes others."""
-    view = await manager.book.view(job_id)
-    made = next((artifact for artifact in view["output"]["artifacts"] if artifact["name"] == name), None)
-    file = manager.artifacts.folder(job_id) / name
-    if made is None or not await asyncio.to_thread(file.is_file):
-        names = [artifact["name"] for artifact in view["output"]["artifacts"]]
-        raise NotFound(
-            f"The job {job_id} has no file {name[:100]!r}.",
-            f"It has {', '.join(names)}." if names else "It has no files (yet); output.artifacts lists them.",
-        )
-    return FileResponse(file, media_type=made["media_type"], filename=name, content_disposition_type="inline")
 
 
 @router.delete("/{job_id}", status_code=204, responses=problems(409))
