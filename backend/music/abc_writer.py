@@ -33,7 +33,7 @@ def to_text(score: Score) -> str:
     lines.append(f"K:{key.tonic}{_MODE_NAMES[melody.mode]}")
     for number, part in enumerate(score.parts, 1):
         instrument = INSTRUMENTS[part.instrument]
-        clef = " clef=bass" if part.name == "bass" else ""
+        clef = " clef=bass" if part.instrument == "bass" else ""
         lines += [f'V:{number} name="{instrument.label}"{clef}', f"%%MIDI program {instrument.program}"]
         if number == 1 and score.chords:
             lines.append("%%MIDI gchordoff")  # players must not add a backing of their own to the written one

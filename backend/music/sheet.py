@@ -91,7 +91,7 @@ def to_mei(score: Score) -> str:
 
 
 def _staff(number: int, part: Part) -> str:
-    clef = 'clef.shape="F" clef.line="4"' if part.name == "bass" else 'clef.shape="G" clef.line="2"'
+    clef = 'clef.shape="F" clef.line="4"' if part.instrument == "bass" else 'clef.shape="G" clef.line="2"'
     if part.instrument in _SOUNDING_LOWER:
         clef += ' clef.dis="8" clef.dis.place="below"'
     label = escape(INSTRUMENTS[part.instrument].label)
@@ -109,7 +109,7 @@ def _tempo(score: Score) -> str:
     sign = _QUARTER_SIGN + (_DOT_SIGN if dots else "")
     return (
         f'<tempo staff="1" place="above" tstamp="1" midi.bpm="{quarters:g}" mm="{score.tempo_bpm:g}"'
-        f' mm.unit="{unit}"{dots}><rend glyph.auth="smufl">{sign}</rend> = {score.tempo_bpm:g}</tempo>'
+        f' mm.unit="{unit}"{dots}><rend glyph.auth="smufl">{sign}</rend> = {round(score.tempo_bpm, 1):g}</tempo>'
     )
 
 

@@ -7,6 +7,7 @@ import io
 import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from fractions import Fraction
 
 import mido
 import music21
@@ -14,9 +15,10 @@ import pytest
 import verovio
 
 from backend.music import abc_writer, midi, sheet
+from backend.music.abc_reader import read_phrase
 from backend.music.backing import arrange
 from backend.music.score import Melody, Note, Score
-from tests.music.reading import Heard, midi_notes, music21_notes, parts_with_notes
+from tests.music.reading import Heard, midi_notes, music21_notes, parts_with_notes, written
 from tests.music.tunes import FORMS, tune
 
 MEI = "{http://www.music-encoding.org/ns/mei}"
@@ -70,6 +72,24 @@ def test_music21_reads_the_same_notes_in_the_abc(score: Score) -> None:
     text = abc_writer.to_text(score)
     assert text.endswith("\n") and "\r" not in text
     same(music21_notes(text, "abc"), score)
+
+
+@each
+def test_our_own_reader_reads_what_we_wrote(score: Score) -> None:
+    if not score.parts[0].notes:
+        return
+    heard: list[Heard] = []
+    now, goes_on = Fraction(0), False
+    for note in (note for bar in read_phrase(abc_writer.to_text(score)).bars for note in bar.notes):
+        if note.pitch is not None and goes_on:
+            start, ticks, pitch = heard.pop()
+            assert pitch == note.pitch
+            heard.append((start, ticks + float(note.ticks), pitch))
+        elif note.pitch is not None:
+            heard.append((float(now), float(note.ticks), note.pitch))
+        goes_on = note.tied
+        now += note.ticks
+    assert heard == written(score.parts[0])
 
 
 @each
