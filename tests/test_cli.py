@@ -140,7 +140,7 @@ def test_doctor_says_that_only_the_cpu_works_and_names_nobody(data_dir: Path, tm
     assert "ada" not in ended.stdout
     assert "~/models" in ended.stdout
     assert "cpu: ready" in ended.stdout and MODEL in ended.stdout and "MatMul" in ended.stdout
-    assert ended.stdout.splitlines()[-1] == "Verdict: Only the CPU works."
+    assert ended.stdout.splitlines()[-1].startswith("Verdict: Only the CPU works")
 
 
 # Generate
