@@ -22,7 +22,7 @@ OnBlock = Callable[[int, int], bool]
 
 BLOCK = 32_768
 RING_OUT_S = 2.0
-_SHORTEST_FADE_S, _LONGEST_FADE_S = 0.15, 1.0
+_SHORTEST_FADE_S, _LONGEST_FADE_S = 0.3, 1.0
 # For each part by name: its level, its place from left (-1) to right (1), and how much of it the room gets.
 _PLACES: dict[str, tuple[float, float, float]] = {
     "melody": (1.0, -0.12, 0.30),
@@ -39,8 +39,8 @@ class Stopped(Exception):
 def write(score: Score, targets: list[tuple[Path, str]], seconds: float | None, on_block: OnBlock) -> int:
     """Writes the score to each (path, "WAV" or "FLAC"), 16 bits, stereo, 44.1 kHz; returns the frames written.
 
-    With `seconds`, the files last exactly that long, to the nearest sample. Raises Stopped, OSError, and ValueError if
-    the music is longer than `seconds`.
+    With `seconds`, the files last exactly that long, to the nearest sample. Raises Stopped, ValueError if the music is
+    longer than `seconds`, and soundfile.SoundFileError, which gives no reason, where a file cannot be written.
     """
     frames = length_frames(score, seconds)
     blocks = -(-frames // BLOCK)
@@ -132,7 +132,7 @@ def sampler() -> Sampler:
 
 
 def _fade(score: Score, frames: int) -> Callable[[Samples, int], None]:
-    """Lets the end of the file fall to silence, over the ring-out or over a moment if there is none."""
+    """Lets the end of the file fall to silence, over the ring-out, or within the last note if there is none."""
     over = frames - round(score.seconds * RATE)
     length = int(min(max(over, _SHORTEST_FADE_S * RATE), _LONGEST_FADE_S * RATE, frames))
 
