@@ -36,8 +36,8 @@ def render(
     """Writes `name`.wav, .flac, .mid, .abc, .svg as asked; returns (file name, media type) in the order of `formats`.
 
     With `seconds` the audio lasts exactly that long (the ring-out fades inside it), else the music plus its ring-out.
-    Stopped, it leaves nothing behind. Raises RenderingStopped, OSError (soundfile.SoundFileError for audio), and ValueError for a format that is not in
-    `possible_formats` or for `seconds` shorter than the music.
+    Stopped, it leaves nothing behind. Raises RenderingStopped, OSError (soundfile.SoundFileError for audio), and
+    ValueError for a format that is not in `possible_formats` or for `seconds` shorter than the music.
     """
     unknown = set(formats) - set(possible_formats())
     if unknown:
