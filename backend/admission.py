@@ -32,6 +32,7 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
         raise errors.Validation(
             f"The model {entry.id} does {entry.task}, not {task!r}.",
             f"Leave task out, or choose a model for it; tasks of this version: {', '.join(served_tasks())}.",
+            fields=["model"],
         )
     check_engine(asked.engine)
     taken = _taken(task, asked, manager.settings.text.max_tokens)
@@ -53,6 +54,15 @@ def _taken(task: str, asked: GenerateRequest, max_tokens: int) -> dict[str, Any]
     """What the task makes of prompt, messages, inputs and options. Raises Validation for what it does not take."""
     if asked.inputs:
         raise errors.Validation(f"inputs: a {task} job takes no files.", "Leave inputs out.")
+    if (asked.texts is not None) is not (task == "embeddings"):
+        raise errors.Validation(
+            f"texts: a job for embeddings takes texts, and no other does; this is one for {task}.",
+            "Send texts to a model for embeddings, and a prompt or messages to any other.",
+        )
+    if task == "embeddings":
+        if asked.prompt is not None or asked.messages is not None:
+            raise errors.Validation("Embeddings are made of texts alone.", "Leave prompt and messages out.")
+        return {"options": parse_options(task, asked.options, max_tokens), "texts": asked.texts}
     if task == "music":
         if asked.messages is not None:
             raise errors.Validation(

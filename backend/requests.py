@@ -18,6 +18,7 @@ from backend.engines import engines
 from backend.strict import Name, Strict, explained
 from backend.types import Fallback
 
+TEXT_LIMIT = 2048  # in one job for embeddings
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
 
@@ -72,6 +73,9 @@ class GenerateRequest(Strict):
     engine: Name | None = None
     prompt: NonEmpty | None = Field(None, description="One message of a user; or use messages. For music: its wishes")
     messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    texts: Annotated[list[NonEmpty], Field(min_length=1, max_length=TEXT_LIMIT)] | None = Field(
+        None, description="For embeddings: a vector is made of each"
+    )
     inputs: dict[str, str] | None = Field(None, description="Files by name; no model of this version takes any")
     options: dict[str, Any] = Field(default_factory=dict, description="See the model's options_schema")
     stream: bool = Field(False, description="Answer with the job's events as they come")

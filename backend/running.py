@@ -205,7 +205,8 @@ class Run:
         job = self._job
         await job.advance("running", {"device": device.id, "engine": worker.key.engine})
         try:
-            if engines()[worker.key.engine].makes_files:
+            engine = engines()[worker.key.engine]
+            if engine.makes_files or job.task in engine.file_tasks:
                 async with room_for_files(self._around.artifacts, job.id) as folder:
                     await self._follow(worker, replace(request, folder=folder))
             else:
@@ -264,6 +265,7 @@ def _request_of(job: LiveJob) -> RunRequest | None:
     return RunRequest(
         messages=job.request.get("messages"),
         prompt=job.request.get("prompt"),
+        texts=job.request.get("texts"),
         options=completed(job.task, options),
         seed=secrets.randbelow(2**32 - 1) if chosen is None else chosen,
         reuse_cache=chosen is None,  # with a seed the caller wants the same text again

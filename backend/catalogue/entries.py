@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from typing import Any
 import yaml
 
 from backend.catalogue.sources import Source
-from backend.engines import engines
+from backend.engines import Engine, engines
 from backend.errors import Configuration, ModelBroken, unicode
+from backend.gguf import read_header
 from backend.settings import Settings
 
 DATA = Path(__file__).with_name("models.yaml")
@@ -74,8 +76,18 @@ def entry_for(id_: str, path: Path, task: str | None, engine: str | None) -> Ent
     """The entry of a file; what is not named is taken from the first engine that reads such files."""
     fitting = [fact for fact in engines().values() if path.suffix.lower() in fact.suffixes]
     chosen = [engines()[engine]] if engine else fitting
-    task = task or (chosen[0].tasks[0] if chosen else "text")
-    return Entry(id_, unicode(path.stem) or id_, task, tuple(fact.name for fact in chosen), path)
+    return Entry(
+        id_, unicode(path.stem) or id_, task or _task_of(path, chosen), tuple(fact.name for fact in chosen), path
+    )
+
+
+def _task_of(path: Path, chosen: list[Engine]) -> str:
+    """What a file is for: embeddings where it says so itself, else the first task of its engine."""
+    if path.suffix.lower() == ".gguf":
+        with contextlib.suppress(ModelBroken):
+            if read_header(path).makes_embeddings:
+                return "embeddings"
+    return chosen[0].tasks[0] if chosen else "text"
 
 
 def slug(path: Path) -> str:

@@ -30,6 +30,7 @@ class Engine:
     files: tuple[str, ...] = ()  # of a model that is a folder: those that this engine reads
     batches: bool = False  # whether one loaded model can run several jobs at once
     makes_files: bool = False
+    file_tasks: tuple[str, ...] = ()  # those of its tasks that make files, where not all do
     options: frozenset[str] | None = None  # of its tasks' options those that it honours; None where it is all of them
 
 
@@ -48,7 +49,9 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One job for a loaded model: `messages` or `prompt`, or for music neither; `options` are validated and complete.
+    """One job for a loaded model: `messages`, `prompt`, or `texts` for embeddings, or for music neither of them.
+
+    `options` are validated and complete.
 
     Files are made in `folder` and handed over by emitting `artifact {name, media_type}` once each is complete.
     """
@@ -59,6 +62,7 @@ class RunRequest:
     seed: int
     reuse_cache: bool
     folder: str = ""
+    texts: list[str] | None = None
     preface: str = ""  # text that the output begins with
 
 

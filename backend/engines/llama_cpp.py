@@ -19,6 +19,7 @@ from typing import Any, Literal
 from backend import faults
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
 from backend.engines._chat import Chat
+from backend.engines._llama_embeddings import embed
 from backend.engines._llama_prompt import prompt_of
 from backend.engines._logprobs import Logprobs
 from backend.engines._schema_grammar import grammar_of
@@ -33,9 +34,10 @@ ENGINE = Engine(
     library="xllamacpp",
     runtimes=("base",),
     backends=("cpu",),
-    tasks=("text",),
+    tasks=("text", "embeddings"),
     suffixes=(".gguf",),
     batches=True,
+    file_tasks=("embeddings",),
     options=frozenset(
         "max_tokens temperature top_p top_k seed stop repetition_penalty presence_penalty frequency_penalty"
         " logit_bias logprobs response_format raw tools".split()
@@ -84,6 +86,9 @@ def load(request: LoadRequest) -> LlamaSession:
     params.n_ctx = min(request.context_tokens, header.context_length or request.context_tokens) * request.slots
     params.n_parallel = request.slots
     params.n_batch = params.n_ubatch = PROMPT_CHUNK_TOKENS
+    if header.makes_embeddings:
+        params.embedding = True
+        params.n_batch = params.n_ubatch = params.n_ctx // request.slots  # a text is computed in one piece
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = request.threads
     params.n_gpu_layers = 0
     params.fit_params = False  # would shrink the context without a word
@@ -132,6 +137,8 @@ class LlamaSession:
 
         Raises ContextLengthExceeded, ModelIncompatible, and for a schema Validation or UnsupportedParameter.
         """
+        if request.texts is not None:
+            return embed(self._server, request.texts, request.folder, emit)
         options = request.options
         body: dict[str, Any] = {
             "stream": True,

@@ -39,6 +39,12 @@ class Header:
     weight_bytes: int | None
     file_bytes: int
     split_count: int
+    pooling: int | None = None  # how the states of a text's tokens become one vector: 1 mean, 2 first token, 3 last
+
+    @property
+    def makes_embeddings(self) -> bool:
+        """Whether the model was made to turn texts into vectors."""
+        return self.pooling in (1, 2, 3)
 
 
 class Reader:
@@ -81,6 +87,7 @@ class Reader:
             weight_bytes=self.weights(tensors, alignment),
             file_bytes=self.size,
             split_count=whole("split.count") or 1,
+            pooling=whole(f"{architecture}.pooling_type"),
         )
 
     def facts(self, count: int) -> dict[str, Any]:

@@ -58,12 +58,25 @@ async def answered(
     if body.stream:
         streams.check()  # before there are jobs that nobody could follow
     choices = await Choices.accept(manager, requests, caller)
-    stays = await (choices.begun(request) if body.stream else choices.ended(request))
-    if problem := choices.failure():
-        return JSONResponse(error_body(problem), problem.status, choices.headers())
-    if not stays:
-        return Response(status_code=204)  # nobody reads it
+    if refusal := await (begun(choices, request) if body.stream else ended(choices, request)):
+        return refusal
     answer = answer_of(choices)
     if body.stream:
         return ServerSent(streams, answer.pieces(), choices.headers(), choices.cancel)
     return JSONResponse(answer.whole(), headers=choices.headers())
+
+
+async def begun(choices: Choices, request: Request) -> Response | None:
+    """Waits until the first job computes; the answer, if it is one already."""
+    return _over(choices, await choices.begun(request))
+
+
+async def ended(choices: Choices, request: Request) -> Response | None:
+    """Waits until the jobs have ended; the answer, unless they are done."""
+    return _over(choices, await choices.ended(request))
+
+
+def _over(choices: Choices, stays: bool) -> Response | None:
+    if problem := choices.failure():
+        return JSONResponse(error_body(problem), problem.status, choices.headers())
+    return None if stays else Response(status_code=204)  # which nobody reads

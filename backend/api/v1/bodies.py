@@ -10,11 +10,11 @@ from backend.api.v1.keys import Body
 from backend.options.response_format import ResponseFormat
 from backend.options.text import LOGPROBS_LIMIT, TOOL_LIMIT, Sampling
 from backend.options.tools import FunctionName, Tool
+from backend.requests import TEXT_LIMIT
 from backend.strict import Name, Strict
 from backend.types import Fallback
 
 CHOICE_LIMIT = 128  # jobs that one request may become
-TEXT_LIMIT = 2048  # texts in one request for embeddings
 
 
 class Where(Body):

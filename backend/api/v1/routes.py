@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from backend.api.v1 import chat, completions, models
+from backend.api.v1 import chat, completions, embeddings, models
 
-MODULES = (models, chat, completions)
+MODULES = (models, chat, completions, embeddings)
