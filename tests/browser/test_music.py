@@ -60,6 +60,7 @@ def test_words_become_a_tune_that_plays_shows_and_downloads(music: TouchstonePag
     expect(player).to_have_attribute("src", re.compile(r"/artifacts/tune\.(wav|flac)$"))
     known = "audio.readyState ? done(audio.duration) : audio.onloadedmetadata = () => done(audio.duration)"
     duration = f"audio => new Promise(done => {known})"
+    assert abs(player.evaluate(duration) - 4) < 0.1
     seek = "audio => new Promise(done => { audio.onseeked = () => done(audio.currentTime); audio.currentTime = 2; })"
     assert abs(player.evaluate(seek) - 2) < 0.1
     sheet = page.get_by_role("img", name="The notes of tune as a sheet")
