@@ -157,6 +157,10 @@ class Remote:
         """Starts the download of a model, or joins it; gives the job."""
         return await self._ask("POST", "/api/models", json=asked)
 
+    async def convert_model(self, model: str, to: str) -> dict[str, Any]:
+        """Starts a conversion, or joins it; gives the job."""
+        return await self._ask("POST", f"/api/models/{quote(model, safe='')}/convert", json={"to": to})
+
     async def remove_model(self, model: str) -> None:
         """Removes a model."""
         await self._ask("DELETE", f"/api/models/{quote(model, safe='')}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from backend import downloads
+from backend import conversions, downloads
 from backend.admission import check_engine
 from backend.catalogue import Entry, changes
 from backend.catalogue.files import FETCHABLE
@@ -56,6 +56,22 @@ async def load(manager: Core, model: str, device: str, engine: str | None, calle
     return job
 
 
+async def convert(manager: Core, model: str, to: str, caller: str) -> LiveJob:
+    """Makes another engine's form of a model; one that is being made is joined.
+
+    Raises UnknownModel, ModelNotDownloaded, ModelBroken, Validation.
+    """
+    entry = manager.catalogue.resolve(model)
+    conversions.check(entry, to)
+    manager.catalogue.path_of(entry)
+    for job in manager.book.live.values():
+        if job.task == "convert" and job.model == entry.id and job.active:
+            return job
+    job = await _accepted(manager, "convert", entry, {"to": to}, caller)
+    manager.book.conduct(job, _convert(manager, job, entry))
+    return job
+
+
 async def unload(manager: Core, model: str, caller: str) -> LiveJob:
     """Ends the workers that hold a model. Raises UnknownModel."""
     entry = manager.catalogue.resolve(model)
@@ -65,7 +81,9 @@ async def unload(manager: Core, model: str, caller: str) -> LiveJob:
 
 
 def resumed(manager: Core, job: LiveJob, entry: Entry) -> Coroutine[Any, Any, None] | None:
-    """The work of a fetch or an unload that an earlier server accepted; None for jobs that a worker runs."""
+    """The work that an earlier server accepted: a fetch, an unload, a conversion; None for jobs that a worker runs."""
+    if job.task == "convert":
+        return _convert(manager, job, entry)
     if job.task == "download":
         return _download(manager, job, changes.Addition(entry, new=False))
     return _unload(manager, job, entry) if job.task == "unload" else None
@@ -96,6 +114,18 @@ async def _download(manager: Core, job: LiveJob, addition: changes.Addition) -> 
         manager.catalogue.downloading.discard(entry.id)
 
 
+async def _convert(manager: Core, job: LiveJob, entry: Entry) -> None:
+    to = job.request["to"]
+    await job.advance("running", {"model": entry.id})
+
+    async def tell(progress: Progress) -> None:
+        job.progress = progress
+        await job.emit("progress", vars(progress))
+
+    made = await unless(job.cancelling, conversions.convert(entry, to, manager.settings, tell), cancelled)
+    await job.emit("token", {"text": conversions.said(to, made), "count": 0})
+
+
 async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:
     await job.advance("running", {"model": entry.id})
     for lane in await _lanes_with(manager, job, entry):
@@ -124,7 +154,7 @@ async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:
 async def _lanes_with(manager: Core, job: LiveJob, entry: Entry) -> list[str]:
     """The lanes where the model is loaded; all of them while jobs live that may be about to load it somewhere."""
     others = [other for other in manager.book.live.values() if other.model == entry.id and other is not job]
-    if not any(other.active and other.task not in ("download", "unload") for other in others):
+    if not any(other.active and other.task not in ("download", "unload", "convert") for other in others):
         return list(dict.fromkeys(held.lane for held in manager.pool.holding(entry.id)))
     if manager.probes.probing:  # as those jobs may do, so that they come first
         await unless(job.cancelling, manager.probes.settled(), cancelled)

@@ -32,6 +32,11 @@ class Ledger:
         self.attempts.append(Attempt(device.id, runtime, engine, utc_now()))
         self._fields = {"engine": engine, "runtime": runtime, "hardware_id": device.hardware_id}
 
+    @property
+    def engine(self) -> str | None:
+        """The engine of the attempt that began last."""
+        return self.attempts[-1].engine if self.attempts else None
+
     def refuse(self, device: str, error: str) -> None:
         """A device could not even be tried."""
         now = utc_now()

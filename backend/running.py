@@ -95,7 +95,8 @@ class Run:
     def note_receipt(self) -> None:
         """Puts the receipt as it stands on the job."""
         seed = self._request.seed if self._request else None
-        self._job.receipt = self._ledger.receipt(time.perf_counter(), seed, self._entry.target.name)
+        file = self._entry.path_for(self._ledger.engine)
+        self._job.receipt = self._ledger.receipt(time.perf_counter(), seed, file.name)
 
     def _resolved(self) -> Resolution:
         request = self._job.request
@@ -181,7 +182,8 @@ class Run:
             if not pool.loaded(key):
                 await self._job.advance("loading", {"model": key.model, "device": key.device, "engine": key.engine})
             told = Frames(self._job, self._ledger).loading
-            held, load_s = await self._unless_cancelled(pool.use(lane, device, key, self._entry.target, told))
+            path = self._entry.path_for(key.engine)
+            held, load_s = await self._unless_cancelled(pool.use(lane, device, key, path, told))
         finally:
             loading.release()
         self._ledger.load_s += load_s

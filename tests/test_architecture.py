@@ -29,6 +29,7 @@ FOREIGN = (
     "devices/",
     "engines/",
     "child/",
+    "convert/",
 )
 # From the lowest layer to the highest; a file may import its own layer and those before it.
 LAYERS = (
@@ -37,8 +38,10 @@ LAYERS = (
     ("gguf machine music problems settings templates"),
     ("inventory"),
     ("devices engines"),
-    ("child"),
+    ("child convert"),
     ("strict options children oomkills resolving catalogue datafolder token_file"),
+    ("errands"),
+    ("runtimes"),
     ("artifacts"),
     ("requests damage reserve tables store lanes logs schema feed sleepwatch"),
     ("deaths quarantine hardware downloads jobs bench"),
@@ -47,6 +50,7 @@ LAYERS = (
     ("pool receipts"),
     ("book taking"),
     ("running"),
+    ("upkeep"),
     ("admission background maintenance metrics reports"),
     ("housekeeping"),
     ("core"),

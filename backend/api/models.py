@@ -35,6 +35,12 @@ class Load(Strict):
     engine: Name | None = None
 
 
+class Convert(Strict):
+    """What the model is to be made into."""
+
+    to: Name = Field(description="onnx-int4 or onnx-int8: a folder for ONNX Runtime GenAI")
+
+
 class Unload(Strict):
     """A model is unloaded from wherever it is loaded."""
 
@@ -71,4 +77,14 @@ async def load_model(model_id: str, manager: Manager, caller: Caller, body: Load
 async def unload_model(model_id: str, manager: Manager, caller: Caller, body: Unload | None = None) -> JSONResponse:
     """Unloads a model as a job; its receipt has the memory before and after."""
     job = await maintenance.unload(manager, model_id, caller)
+    return accepted(job.view())
+
+
+@router.post("/{model_id}/convert", status_code=202, responses=problems(409))
+async def convert_model(model_id: str, body: Convert, manager: Manager, caller: Caller) -> JSONResponse:
+    """Makes another engine's form of a GGUF model as a job; its text says how far that agrees with the source.
+
+    The first time an environment with torch is made: 1.4 GB. Started again, it goes on where it broke off.
+    """
+    job = await maintenance.convert(manager, model_id, body.to, caller)
     return accepted(job.view())

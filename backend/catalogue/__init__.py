@@ -13,6 +13,7 @@ from backend.catalogue.added import Added
 from backend.catalogue.entries import Entry, entry_for, own, shipped, slug, suffixes
 from backend.catalogue.files import absent, check, file_bytes, is_there
 from backend.catalogue.folders import Folders
+from backend.catalogue.forms import any_forms, with_forms
 from backend.catalogue.sources import Source
 from backend.errors import (
     Configuration,
@@ -62,6 +63,8 @@ class Catalogue:
             if file not in taken:
                 entry = self._entry_of_file(file, entries)
                 entries[entry.id] = entry
+        if any_forms(self._settings.models_dir):
+            entries = {id_: with_forms(entry, self._settings.models_dir) for id_, entry in entries.items()}
         return entries
 
     def models(self) -> list[Model]:

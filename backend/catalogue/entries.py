@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,16 @@ class Entry:
     licence: str | None = None
     source: Source | None = None
     refusal: ModelBroken | None = None  # set where the file must not be used, whatever is in it
+    forms: Mapping[str, Path] = field(default_factory=dict)  # by engine, where that is not `target`
 
     @property
     def path(self) -> Path | None:
         """The file or folder, None if it is not here."""
         return self.target if self.target.exists() else None
+
+    def path_for(self, engine: str | None) -> Path:
+        """What an engine loads."""
+        return self.forms.get(engine or "", self.target)
 
 
 def shipped(models_dir: Path) -> dict[str, Entry]:
@@ -74,7 +80,7 @@ def own(settings: Settings) -> dict[str, Entry]:
 
 def entry_for(id_: str, path: Path, task: str | None, engine: str | None) -> Entry:
     """The entry of a file; what is not named is taken from the first engine that reads such files."""
-    fitting = [fact for fact in engines().values() if path.suffix.lower() in fact.suffixes]
+    fitting = readers(path)
     chosen = [engines()[engine]] if engine else fitting
     return Entry(
         id_, unicode(path.stem) or id_, task or _task_of(path, chosen), tuple(fact.name for fact in chosen), path
@@ -88,6 +94,16 @@ def _task_of(path: Path, chosen: list[Engine]) -> str:
             if read_header(path).makes_embeddings:
                 return "embeddings"
     return chosen[0].tasks[0] if chosen else "text"
+
+
+def readers(path: Path) -> list[Engine]:
+    """The engines that read a file with this ending, or a folder with these files."""
+    return [
+        engine
+        for engine in engines().values()
+        if path.suffix.lower() in engine.suffixes
+        or (engine.files and all((path / file).is_file() for file in engine.files))
+    ]
 
 
 def slug(path: Path) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from backend.catalogue.entries import suffixes
+from backend.catalogue.entries import readers
 from backend.catalogue.names import SPLIT
 from backend.settings import Settings
 from backend.settings.schema import with_home
@@ -36,9 +36,9 @@ class Folders:
         return found
 
     def model_files(self) -> list[Path]:
-        """Those that an engine of this version reads; of a model in parts only the first."""
+        """Files and folders that an engine of this version reads; of a model in parts only the first."""
         return [
             file
             for file in self.files()
-            if file.suffix.lower() in suffixes() and (not (part := SPLIT.fullmatch(file.name)) or int(part[2]) == 1)
+            if readers(file) and (not (part := SPLIT.fullmatch(file.name)) or int(part[2]) == 1)
         ]

@@ -1,4 +1,7 @@
-"""`python -I backend/child probe | survey | run | render | packages | fetch …`: a folder, as `-m` fails under `-I`."""
+"""`python -I backend/child PROGRAM …`: probe, survey, run, render, packages, convert, weights or fetch.
+
+A folder is run, since `-m` fails under `-I`.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,20 @@ def main(arguments: list[str]) -> int:
 
         process.die_with_parent()
         return fetch.main(rest)
+    if program == "install":
+        from backend.child import install
+
+        process.die_with_parent()
+        return install.main(rest)
     if program == "render":  # its pipes and its own limit end it; a death signal would follow one thread of the worker
         from backend.templates import jinja
 
         return jinja.main()
+    if program == "weights":
+        from backend.convert import weights
+
+        process.die_with_parent()
+        return weights.main(rest)
     from backend.child.wire import claim_stdio
 
     channel = claim_stdio()
@@ -35,6 +48,10 @@ def main(arguments: list[str]) -> int:
         from backend.child import survey
 
         return survey.main(channel, rest)
+    if program == "convert":
+        from backend.child import convert
+
+        return convert.main(channel)
     if program == "packages":
         from backend.child import packages
 

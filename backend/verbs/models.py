@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+from backend import conversions
 from backend.bar import Bar
 from backend.catalogue import Catalogue, Entry, changes
 from backend.catalogue.entries import BUILT_IN
 from backend.catalogue.sources import parse
-from backend.errors import ModelBroken, ModelNotDownloaded, TouchstoneError, from_code
+from backend.convert import FORMS
+from backend.errors import JobCancelled, ModelBroken, ModelNotDownloaded, TouchstoneError, from_code
 from backend.settings import Settings, load_settings
 from backend.types import TERMINAL, Event, Progress
 
@@ -34,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("fetch", _fetch_named, "download a model of the catalogue"),
         ("fetch-default", _fetch_default, "download the default models that are not here yet"),
         ("add", _add, "add a model for good: an https address, hf:OWNER/REPO/FILE.gguf, or a file on this machine"),
+        ("convert", _convert, "make another engine's form of a GGUF model, in an environment of its own"),
         ("remove", _remove, "remove a model that was downloaded or added"),
     ):
         sub = actions.add_parser(name, help=text, description=text)
@@ -42,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             sub.add_argument(flag, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         if name == "list":
             sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
-        if name in ("fetch", "remove"):
+        if name == "convert":
+            sub.add_argument("--to", choices=tuple(FORMS), default=next(iter(FORMS)), help="the form to make")
+        if name in ("fetch", "convert", "remove"):
             sub.add_argument("id", help="id of the model, as `models` lists it")
         if name == "add":
             sub.add_argument("source", help="address, hf:OWNER/REPO/FILE.gguf[@REVISION], or path")
@@ -96,6 +101,16 @@ def _add(settings: Settings, args: argparse.Namespace) -> int:
     with contextlib.closing(Bar(sys.stderr)) as bar:
         model = asyncio.run(_add_here_or_there(settings, catalogue, args, bar))
     print(f"{model} is ready.", flush=True)
+    return 0
+
+
+def _convert(settings: Settings, args: argparse.Namespace) -> int:
+    catalogue = Catalogue(settings)
+    entry = catalogue.resolve(args.id)
+    path = catalogue.path_of(entry)
+    print(conversions.cost(settings, path), flush=True)
+    with contextlib.closing(Bar(sys.stderr)) as bar:
+        print(asyncio.run(_convert_here_or_there(settings, entry, args.to, bar)), flush=True)
     return 0
 
 
@@ -165,6 +180,17 @@ async def _add_here_or_there(settings: Settings, catalogue: Catalogue, args: arg
     return addition.entry.id
 
 
+async def _convert_here_or_there(settings: Settings, entry: Entry, to: str, bar: Bar) -> str:
+    from backend.client import remote
+
+    async with remote(settings) as server:
+        if server:
+            job = await _followed(server, await server.convert_model(entry.id, to), bar)
+            return str((await server.job(job["id"]))["output"]["text"])
+    conversions.check(entry, to)
+    return conversions.said(to, await conversions.convert(entry, to, settings, _shown_on(bar)))
+
+
 async def _remove_here_or_there(settings: Settings, model: str) -> None:
     from backend.client import remote
 
@@ -184,7 +210,10 @@ def _shown_on(bar: Bar) -> Callable[[Progress], Awaitable[None]]:
 
 async def _fetch_through(server: Remote, asked: dict[str, Any], bar: Bar) -> str:
     """Lets the server download and follows its job; leaving early cancels it. Returns the model's id."""
-    job = await server.add_model(asked)
+    return str((await _followed(server, await server.add_model(asked), bar))["model"])
+
+
+async def _followed(server: Remote, job: dict[str, Any], bar: Bar) -> dict[str, Any]:
     last: Event | None = None
     try:
         async for last in server.follow(job["id"]):
@@ -198,5 +227,5 @@ async def _fetch_through(server: Remote, asked: dict[str, Any], bar: Bar) -> str
     if last.event in ("error", "interrupted"):
         raise from_code(last.data["code"], last.data["detail"], last.data["remedy"])
     if last.event != "done":
-        raise ModelNotDownloaded(f"The download of {job['model']} was cancelled.", "Start it again.")
-    return str(job["model"])
+        raise JobCancelled(f"The {job['task']} of {job['model']} was cancelled.", "Start it again: it goes on.")
+    return job
