@@ -34,7 +34,7 @@ def create_app(manager: ModelManager, token: Token | None = None) -> FastAPI:
     app = FastAPI(
         title="Touchstone",
         version=__version__,
-        description="Text generation on the devices of this machine, each proved by a computation.",
+        description="Text and music on the devices of this machine, each proved by a computation.",
         docs_url=None,
         redoc_url=None,
     )

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from backend.music.choices import BACKINGS, FASTEST_BPM, INSTRUMENTS, SLOWEST_BPM
 from backend.music.controls import ANY
 from backend.music.length import MAX_SECONDS, written
-from backend.music.plan import FORMS, MAX_BARS, MAX_VARIATIONS, MODES, TONICS
+from backend.music.plan import FORMS, MAX_BARS, MAX_VARIATIONS, MODES, TONICS, Plan
 from backend.strict import Strict
 
 ABC_LIMIT = 5000
@@ -46,8 +46,12 @@ class MusicOptions(Strict):
         None, max_length=ABC_LIMIT, description="An opening phrase in ABC notation, which the tune goes on from"
     )
     seed: int | None = Field(None, ge=0, le=2**32 - 2, description="The same seed gives the same tune")
-    temperature: float = Field(0.9, ge=0, le=2, allow_inf_nan=False, description="Higher is bolder, 0 is the likeliest")
-    top_p: float = Field(0.95, gt=0, le=1, allow_inf_nan=False, description="Share of probability to draw notes from")
+    temperature: float = Field(
+        Plan.temperature, ge=0, le=2, allow_inf_nan=False, description="Higher is bolder, 0 is the likeliest"
+    )
+    top_p: float = Field(
+        Plan.top_p, gt=0, le=1, allow_inf_nan=False, description="Share of probability to draw notes from"
+    )
 
     @field_validator("form", "meter", "key", "mode", "instrument", "backing")
     @classmethod
