@@ -40,7 +40,7 @@ def report(
 ) -> dict[str, Any]:
     """The document, without secrets, names and the home folder."""
     code, sentence = verdict(facts, findings)
-    told = redactor(environ, filter(None, (settings.server.token, kept_token(settings.data_dir))))
+    told = discreet(settings, environ)
     document: dict[str, Any] = {
         "touchstone": __version__,
         "at": utc_now(),
@@ -76,6 +76,11 @@ def report(
     }
     shown: dict[str, Any] = told.data(document)
     return shown
+
+
+def discreet(settings: Settings, environ: Mapping[str, str] = os.environ) -> Redactor:
+    """What removes this user's names and this server's secrets from a text."""
+    return redactor(environ, filter(None, (settings.server.token, kept_token(settings.data_dir))))
 
 
 def verdict(facts: Facts, findings: list[Finding]) -> tuple[int, str]:

@@ -9,22 +9,33 @@ import argparse
 import asyncio
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from backend.settings import Settings, load_settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A page for people, or JSON."""
+    """A page for people, or JSON, or both with the log and the last jobs in one file."""
     parser.add_argument("--json", action="store_true", help="the same as data")
+    parser.add_argument(
+        "--bundle", metavar="FILE.zip", type=Path, help="write the page, the last jobs and the log's end to one file"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Looks, prints, and returns the verdict's exit code."""
     from backend.doctor.page import page
 
-    document = asyncio.run(_examined(load_settings({"config": args.config})))
+    settings = load_settings({"config": args.config})
+    document = asyncio.run(_examined(settings))
     print(json.dumps(document, indent=2) if args.json else page(document))
+    if args.bundle:
+        from backend.doctor import bundle
+        from backend.doctor.report import discreet
+
+        names = bundle.write(args.bundle, document, settings, discreet(settings))
+        print(f"{args.bundle} holds {', '.join(names)}; nothing was sent anywhere.", file=sys.stderr)
     return int(document["verdict"]["exit_code"])
 
 
