@@ -95,8 +95,9 @@ class Decoder:
         if writing:
             ids = self._np.array([[text.last] for text in writing], self._np.int64)
             logits = self._graph.run(0, ids, [text.length for text in writing])
-            for text, row in zip(list(writing), logits, strict=True):
+            for text in writing:  # all of them before any leaves: its row is then filled with another's
                 text.length += 1
+            for text, row in zip(list(writing), logits, strict=True):
                 self._take(text, row)
 
     def _read_chunk(self, text: Text) -> None:

@@ -216,7 +216,8 @@ def _load_error(folder: GenaiFolder, error: Exception) -> TouchstoneError:
         return ModelIncompatible(
             f"{folder.path.name} needs another version of ONNX Runtime: {told}", "Choose another model or engine."
         )
-    if any(words in lowered for words in ("invalid protobuf", "protobuf parsing", "external data", "file size")):
+    damages = ("invalid protobuf", "protobuf parsing", "external data", "file size", "no graph")
+    if any(words in lowered for words in damages):
         return ModelBroken(f"{folder.path.name} is damaged: {told}", _FETCH)
     return ModelLoadFailed(f"{folder.path.name} could not be loaded: {told}", "Try another device, engine or model.")
 

@@ -1,0 +1,260 @@
+"""The engine onnx-genai on a tiny folder: several texts at once, sampling, endings, and folders that are no models."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backend.engines import LoadRequest, RunRequest, RunResult, load_engine
+from backend.engines._decoder import PROMPT_CHUNK_TOKENS
+from backend.engines._sampler import Sampler
+from backend.engines.onnx_genai import GenaiSession, load
+from backend.errors import ContextLengthExceeded, ModelBroken, ModelIncompatible
+from backend.options import parse_options
+from tests import tiny_genai
+
+Stop = Callable[[str, dict[str, Any]], bool]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_genai.make(tmp_path_factory.mktemp("genai") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def session(folder: Path) -> GenaiSession:
+    return opened(folder, slots=3)
+
+
+def opened(folder: Path, slots: int = 1, context_tokens: int = 300) -> GenaiSession:
+    return load(LoadRequest("cpu", str(folder), context_tokens, 1, slots))
+
+
+def run(
+    session: GenaiSession, prompt: str = "Hello", seed: int = 1, stop_at: Stop | None = None, **options: Any
+) -> tuple[str, RunResult, list[dict[str, Any]]]:
+    texts: list[str] = []
+    listed: list[dict[str, Any]] = []
+
+    def emit(event: str, data: dict[str, Any]) -> bool:
+        if event == "token":
+            texts.append(data["text"])
+            listed.extend(data.get("logprobs", ()))
+        return stop_at(event, data) if stop_at else False
+
+    chosen = parse_options("text", {"temperature": 0, "max_tokens": 40, **options})
+    result = session.run(RunRequest(None, prompt, chosen, seed, False), emit)
+    return "".join(texts), result, listed
+
+
+def test_the_evidence_is_the_record_of_the_assignment(session: GenaiSession) -> None:
+    assert session.placement.on_device == 1.0
+    assert session.placement.evidence.startswith("ONNX Runtime's record of the assignment: 12 of 12 nodes")
+
+
+def test_a_text_among_others_is_the_text_alone(session: GenaiSession) -> None:
+    prompts = {"a": 90, "Tell me of rivers and mills. " * 5: 30, "Why?": 60, "b" * 150: 20, "xyz": 75, "Ünïcödé": 40}
+    alone = {prompt: run(session, prompt, max_tokens=limit)[0] for prompt, limit in prompts.items()}
+    together: dict[str, str] = {}
+    room = threading.BoundedSemaphore(3)
+
+    def one(prompt: str) -> None:
+        with room:
+            together[prompt] = run(session, prompt, max_tokens=prompts[prompt])[0]
+
+    threads = [threading.Thread(target=one, args=(prompt,)) for prompt in prompts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == alone
+    assert len(set(alone.values())) == len(prompts)
+
+
+def test_typed_marks_are_text(session: GenaiSession) -> None:
+    plain = run(session, "x" * 10, max_tokens=1)[1].counts["prompt_tokens"]
+    assert run(session, tiny_genai.END, max_tokens=1)[1].counts["prompt_tokens"] == plain
+    raw = run(session, tiny_genai.END + "x", max_tokens=1, raw=True)[1]
+    assert (raw.counts["prompt_tokens"], raw.chat_template) == (2, None)
+
+
+def test_the_template_s_marks_are_tokens(session: GenaiSession) -> None:
+    result = run(session, "", max_tokens=1)[1]
+    assert result.counts["prompt_tokens"] == len("user\n") + len("\n") + len("assistant\n") + 3
+    assert result.chat_template == "model"
+
+
+def test_a_prompt_that_does_not_fit_is_refused_with_both_counts(session: GenaiSession) -> None:
+    with pytest.raises(ContextLengthExceeded, match="has 319 tokens and the context holds 300") as refused:
+        run(session, "x" * 300)
+    assert refused.value.extra == {"prompt_tokens": 319, "context_tokens": 300}
+
+
+def test_a_text_ends_where_the_context_does(session: GenaiSession) -> None:
+    _, result, _ = run(session, "x" * 270, max_tokens=100)
+    assert (result.finish_reason, result.counts["tokens"]) == ("length", 300 - 289)
+
+
+def test_a_stop_text_ends_it_and_is_not_shown(session: GenaiSession) -> None:
+    whole = run(session)[0]
+    stop = whole[4:7]
+    text, result, _ = run(session, stop=[stop])
+    assert text == whole[: whole.index(stop)]
+    assert result.finish_reason == "stop"
+
+
+def test_a_cancel_is_heard_within_a_token(session: GenaiSession) -> None:
+    seen = 0
+
+    def enough(event: str, _: dict[str, Any]) -> bool:
+        nonlocal seen
+        seen += event in ("token", "poll")
+        return seen == 3
+
+    _, result, _ = run(session, max_tokens=200, stop_at=enough)
+    assert (result.finish_reason, result.counts["tokens"]) == ("cancelled", 3)
+
+
+def test_a_cancel_is_heard_within_a_chunk_of_the_prompt(session: GenaiSession) -> None:
+    done: list[int] = []
+
+    def enough(event: str, data: dict[str, Any]) -> bool:
+        done.extend([data["done"]] if event == "progress" else [])
+        return event == "progress"
+
+    _, result, _ = run(session, "x" * 200, stop_at=enough)
+    assert (result.finish_reason, result.counts["tokens"], done) == ("cancelled", 0, [PROMPT_CHUNK_TOKENS])
+    assert run(session)[0] == run(session)[0]
+
+
+def test_the_same_seed_gives_the_same_text_and_another_another(session: GenaiSession) -> None:
+    texts = [run(session, seed=seed, temperature=1.0, top_k=0, top_p=1.0)[0] for seed in (7, 7, 8)]
+    assert texts[0] == texts[1] != texts[2]
+    assert run(session, seed=7)[0] == run(session, seed=8)[0]
+
+
+def test_log_probabilities_are_those_of_the_model(session: GenaiSession) -> None:
+    text, _, listed = run(session, logprobs=3)
+    assert "".join(token["token"] for token in listed) == text
+    for token in listed:
+        first, *others = token["top_logprobs"]
+        assert first["logprob"] == token["logprob"] <= 0
+        assert [other["logprob"] for other in others] == sorted((o["logprob"] for o in others), reverse=True)
+
+
+def test_a_folder_without_template_continues_a_prompt_as_it_is(tmp_path: Path) -> None:
+    session = opened(tiny_genai.make(tmp_path / "plain", template=None))
+    result = run(session, "abc", max_tokens=1)[1]
+    assert (result.counts["prompt_tokens"], result.chat_template) == (3, None)
+
+
+def test_the_estimate_has_the_cache_of_all_slots(folder: Path) -> None:
+    engine = load_engine("onnx-genai")
+    one, four = (engine.estimate_bytes(str(folder), 300, slots) for slots in (1, 4))
+    assert one and four and four - one == 3 * 300 * tiny_genai.HEADS * tiny_genai.SIZE * 2 * 4
+
+
+def changed(config: dict[str, Any], *path: str, to: Any) -> None:
+    for name in path[:-1]:
+        config = config[name]
+    config[path[-1]] = to
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "kind", "said"),
+    [
+        (("model", "decoder", "filename"), "../model.onnx", ModelBroken, "not beside it"),
+        (("model", "decoder", "filename"), "other.onnx", ModelBroken, "not beside it"),
+        (("model", "decoder", "num_hidden_layers"), "many", ModelBroken, "no numbers"),
+        (("model", "decoder", "inputs"), {}, ModelBroken, "lacks what tells"),
+        (("model", "decoder"), [], ModelBroken, "lacks what tells"),
+        (("model", "vision"), {"filename": "v.onnx"}, ModelIncompatible, "several graphs"),
+        (("model", "decoder", "num_hidden_layers"), 2, ModelIncompatible, "no inputs for its cache"),
+        (("model", "decoder", "inputs", "attention_mask"), "mask", ModelIncompatible, "attention_mask"),
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_said(
+    tmp_path: Path, path: tuple[str, ...], to: Any, kind: type[Exception], said: str
+) -> None:
+    made = tiny_genai.make(tmp_path / "m")
+    config = json.loads((made / "genai_config.json").read_text())
+    changed(config, *path, to=to)
+    (made / "genai_config.json").write_text(json.dumps(config))
+    with pytest.raises(kind, match=said):
+        opened(made)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("genai_config.json", None, "has no genai_config.json"),
+        ("genai_config.json", b"<html>", "is not JSON"),
+        ("genai_config.json", b"[]", "is not a JSON object"),
+        ("tokenizer.json", None, "has no tokenizer.json"),
+        ("model.onnx", None, "not beside it"),
+        ("model.onnx", b"<html>sign in</html>", "damaged"),
+        ("model.onnx", b"", "damaged"),
+    ],
+)
+def test_damaged_files_are_said(tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+    made = tiny_genai.make(tmp_path / "m")
+    (made / name).unlink()
+    if content is not None:
+        (made / name).write_bytes(content)
+    with pytest.raises(ModelBroken, match=said):
+        opened(made)
+
+
+def sampled(logits: Any, count: int = 200, **options: Any) -> set[int]:
+    sampler = Sampler(parse_options("text", options), 1, [])
+    return {sampler.next(logits.copy()) for _ in range(count)}
+
+
+@pytest.mark.parametrize("size", [100, 6000, 49152])
+def test_only_the_likeliest_are_sampled(size: int) -> None:
+    logits = np.random.default_rng(2).standard_normal(size).astype(np.float32) * 0.01
+    best = {int(place) for place in np.argsort(-logits)[:5]}
+    assert sampled(logits, temperature=2.0, top_k=5, top_p=1.0) == best
+
+
+def test_the_share_is_taken_before_the_temperature() -> None:
+    logits = np.log(np.array([0.6, 0.3, 0.06, 0.04], np.float32))
+    assert sampled(logits, temperature=2.0, top_k=0, top_p=0.85) == {0, 1}
+    assert sampled(logits, temperature=2.0, top_k=0, top_p=0.5) == {0}
+    assert sampled(logits, temperature=2.0, top_k=0, top_p=1.0) == {0, 1, 2, 3}
+
+
+def test_tokens_come_as_often_as_they_are_likely() -> None:
+    shares = np.array([0.5, 0.25, 0.15, 0.1], np.float32)
+    sampler = Sampler(parse_options("text", {"temperature": 1.0, "top_k": 0, "top_p": 1.0}), 3, [])
+    counts = np.bincount([sampler.next(np.log(shares)) for _ in range(4000)], minlength=4)
+    assert np.abs(counts / 4000 - shares).max() < 0.03
+
+
+def test_penalties_and_biases_change_what_is_likeliest() -> None:
+    logits = np.array([2.0, 1.5, -1.0, -1.2], np.float32)
+
+    def first(prompt: list[int], **options: Any) -> int:
+        return Sampler(parse_options("text", {"temperature": 0, **options}), 1, prompt).next(logits.copy())
+
+    assert first([0]) == 0
+    assert first([0], repetition_penalty=1.5) == 1
+    assert first([1], repetition_penalty=1.5) == 0
+    assert first([0], presence_penalty=0.6) == 1
+    assert first([0], frequency_penalty=0.3) == 0
+    assert first([0, 0], frequency_penalty=0.3) == 1
+    assert first([], logit_bias={"3": 5}) == 3
+    negative = Sampler(parse_options("text", {"temperature": 0, "repetition_penalty": 1.5}), 1, [0])
+    assert negative.next(np.array([-1.0, -1.4], np.float32)) == 1  # below zero a penalty multiplies
+
+
+def test_a_token_that_was_made_counts_for_the_next() -> None:
+    sampler = Sampler(parse_options("text", {"temperature": 0, "presence_penalty": 0.6}), 1, [])
+    logits = np.array([2.0, 1.5], np.float32)
+    assert [sampler.next(logits.copy()) for _ in range(3)] == [0, 1, 0]
