@@ -1,6 +1,7 @@
-"""xllamacpp driven with nothing between: the yardstick of `bench overhead`, run as a program of its own.
+"""xllamacpp with nothing between: the yardstick of `bench overhead` and `bench text`, run as a program of its own.
 
-Reads one JSON request a line on stdin, `{prompt, max_tokens}`, and answers with `{first_s, run_s, tokens}`.
+Reads one JSON request a line on stdin, `{prompt, max_tokens, streams}`, and answers with `{first_s, run_s, tokens}`: of
+several streams the first token of any, the time until the last of all, and all tokens.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 
-def main(model: str, threads: int, context_tokens: int, batch_tokens: int) -> None:
+def main(model: str, threads: int, context_tokens: int, batch_tokens: int, slots: int = 1) -> None:
     """Serves requests until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -22,8 +24,8 @@ def main(model: str, threads: int, context_tokens: int, batch_tokens: int) -> No
 
     params = xllamacpp.CommonParams()
     params.model.path = model
-    params.n_ctx = context_tokens
-    params.n_parallel = 1
+    params.n_ctx = context_tokens * slots
+    params.n_parallel = slots
     params.n_batch = params.n_ubatch = batch_tokens
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
     params.fit_params = False
@@ -53,9 +55,14 @@ def _timed(server: Any, request: dict[str, Any]) -> dict[str, float]:
         "stream": True,
     }
     start = time.perf_counter()
-    server.handle_chat_completions(body, take)
+    call = server.handle_chat_completions
+    streams = [threading.Thread(target=call, args=(body, take)) for _ in range(int(request.get("streams", 1)))]
+    for stream in streams:
+        stream.start()
+    for stream in streams:
+        stream.join()
     return {"first_s": times[0] - start, "run_s": times[-1] - start, "tokens": len(times)}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *(int(word) for word in sys.argv[2:5]))
+    main(sys.argv[1], *(int(word) for word in sys.argv[2:6]))

@@ -21,7 +21,7 @@ FOLLOWER_LIMIT = 100
 class Service:
     """A server on a data folder of its own; `running` starts and ends it."""
 
-    def __init__(self, folder: Path, models: dict[str, Path]) -> None:
+    def __init__(self, folder: Path, models: dict[str, Path], more: dict[str, Any] | None = None) -> None:
         self._folder = folder
         self._starts = 0
         self._config = folder / "config.yaml"
@@ -30,6 +30,7 @@ class Service:
             **({"default_models": {"text": "large"}} if "large" in models else {}),
             "queue": {"limit": QUEUE_LIMIT},
             "server": {"follower_limit": FOLLOWER_LIMIT},
+            **(more or {}),
         }
         self._config.write_text(json.dumps(content))
 

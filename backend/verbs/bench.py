@@ -1,5 +1,6 @@
 """Measure on this machine: `bench overhead` compares the service with the engine alone, `bench server` loads it.
 
+`bench text` compares each engine of the default model with its bare library: alone, first token, four streams.
 `bench music` tells how much faster than real time tunes are made, and what a batch of variations gains.
 """
 
@@ -14,8 +15,10 @@ from backend.settings import load_settings
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to measure, and how often."""
-    parser.add_argument("kind", choices=("overhead", "server", "music"))
-    parser.add_argument("--runs", type=int, default=9, help="overhead: pairs of 128-token runs; music: tunes of 30 s")
+    parser.add_argument("kind", choices=("overhead", "server", "text", "music"))
+    parser.add_argument(
+        "--runs", type=int, default=9, help="overhead, text: rounds; music: tunes of 30 s"
+    )
     parser.add_argument("--pairs", type=int, default=50, help="overhead: pairs of first tokens")
     parser.add_argument("--small", type=Path, metavar="GGUF", help="server: a tiny model for the thousands of jobs")
     parser.add_argument("--device", default="auto", help="music: device id, alias, or auto")
@@ -24,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the figures; nothing is judged."""
-    from backend.bench import music, overhead, server
+    from backend.bench import music, overhead, server, text
     from backend.bench.rows import report, table
 
     settings = load_settings({"config": args.config})
@@ -32,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
     measures = {
         "overhead": lambda: overhead.measure(settings, args.runs, args.pairs),
         "server": lambda: server.measure(settings, small),
+        "text": lambda: text.measure(settings, args.runs),
         "music": lambda: music.measure(args.runs, args.device),
     }
     found = report(args.kind, measures[args.kind]())
