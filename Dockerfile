@@ -18,7 +18,7 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin touchstone \
     && mkdir /data \
     && chown touchstone:touchstone /data
 COPY --from=environment /app/.venv ./.venv
-COPY LICENSE config.yaml ./
+COPY LICENSE config.yaml requirements.txt ./
 COPY frontend ./frontend
 COPY backend ./backend
 RUN .venv/bin/python -m compileall -q backend

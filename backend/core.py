@@ -37,6 +37,8 @@ from backend.settings import Settings, load_settings
 from backend.sleepwatch import SleepWatch
 from backend.store import Store
 from backend.types import Device, Event, Hardware, Model
+from backend.upkeep import TASKS, Upkeep
+from backend.upkeep.listing import BASE, own_pythons
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +59,9 @@ class Core:
         self.book = JobBook(self._store, self.feed, self.metrics.ended)
         self._sleep = sleep or SleepWatch()
         self._check_device()
-        own = {name: str(rules.python) for name, rules in self.settings.runtimes.items() if rules.python}
-        self.pythons = {"base": sys.executable, **own}
-        self._spawn = spawn
+        self.spawn = spawn
+        self.upkeep = Upkeep(self)
+        self.pythons = {BASE: sys.executable, **self.upkeep.pythons(), **own_pythons(self)}
         self._lanes: dict[str, Lane] = {}
         self._loading: dict[str, asyncio.Lock] = {}
         self.quarantine = Quarantine()
@@ -73,18 +75,19 @@ class Core:
         Raises Configuration when the folder is held or unusable.
         """
         self.folder.take()
+        self.upkeep.shelf.sweep()
         self.probes = self._prober(ProofBook(self.settings.data_dir / "proofs.json"))
-        self.pool = Pool(self.settings, self.pythons, self._spawn, found=self.probes.found)
+        self.pool = Pool(self.settings, self.pythons, self.spawn, found=self.probes.found)
         try:
             for job in await self.book.open():
                 self._resume(job)
         except BaseException:
             self.folder.give_back()
             raise
-        self._in_background(self.probes.round())
-        self._in_background(housekeeping.beat(self, self._sleep))
-        self._in_background(housekeeping.sweep(self, self._store))
-        self._in_background(housekeeping.preload(self))
+        self.in_background(self.probes.round())
+        self.in_background(housekeeping.beat(self, self._sleep))
+        self.in_background(housekeeping.sweep(self, self._store))
+        self.in_background(housekeeping.preload(self))
 
     async def look(self) -> None:
         """Probes all devices and does nothing else: no data folder is taken, no job goes on. Instead of `start`."""
@@ -157,7 +160,7 @@ class Core:
 
     def refresh(self, asked: str | None = None) -> None:
         """Probes one device or all again. Raises UnknownDevice."""
-        self._in_background(self.probes.round(self.resolve(asked).resolved if asked else None))
+        self.in_background(self.probes.round(self.resolve(asked).resolved if asked else None))
 
     # Models
 
@@ -210,6 +213,9 @@ class Core:
         return job
 
     def _resume(self, job: LiveJob) -> None:
+        if job.task in TASKS:
+            self.book.conduct(job, self.upkeep.resumed(job))
+            return
         try:
             entry = self.catalogue.resolve(job.model or "")
             if work := maintenance.resumed(self, job, entry):
@@ -234,7 +240,7 @@ class Core:
     def _prober(self, proofs: ProofBook) -> Probes:
         limit_s, occupied = self.settings.supervision.probe_s, lambda device: self.pool.occupies(device)
         about = (self.lane, self._tell_device, self._enabled, occupied, proofs)
-        return Probes(self.pythons, limit_s, self._spawn, *about)
+        return Probes(self.pythons, limit_s, self.spawn, *about)
 
     def _enabled(self, id_: str) -> bool:
         rules = self.settings.devices.get(id_)
@@ -251,7 +257,8 @@ class Core:
         reason, remedy = f"devices.{device.id}.enabled is false in the settings.", "Set it to true in config.yaml."
         return replace(device, state="unavailable", reason=reason, remedy=remedy)
 
-    def _in_background(self, work: Any) -> None:
+    def in_background(self, work: Any) -> None:
+        """Lets it run until it or the manager ends."""
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import shutil
-import subprocess
-import sys
-import threading
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +15,10 @@ from backend import children
 from backend.catalogue import Entry
 from backend.catalogue.files import FETCHABLE, file_bytes
 from backend.child.workspace import NAME, part_for, sweep
-from backend.errors import Configuration, DiskFull, Validation, WorkerCrashed, from_code
+from backend.errands import OnProgress, run_errand
+from backend.errors import Configuration, DiskFull, Validation
 from backend.types import Progress
 
-OnProgress = Callable[[Progress], Awaitable[None]]
-Line = dict[str, Any]
 STALL_S = 30.0  # a server that sends nothing for so long is asked again
 
 
@@ -130,96 +124,10 @@ def _needed_bytes(entry: Entry) -> int:
 async def _download(entry: Entry, words: list[str], followers: list[OnProgress], spawn: children.Spawn) -> Path:
     if entry.size_bytes is None or file_bytes(entry.target) != entry.size_bytes:
         check_space(entry)
-    loop = asyncio.get_running_loop()
-    lines: asyncio.Queue[Line | None] = asyncio.Queue()
-    said = order(entry, os.environ)
-    process = spawn(sys.executable, words)  # here, in the loop's thread: see children.py on the death signal
-    complaints: deque[str] = deque(maxlen=20)
-    threads = [
-        threading.Thread(target=_read_lines, args=(process, loop, lines), daemon=True),
-        threading.Thread(target=_read_complaints, args=(process, complaints), daemon=True),
-    ]
-    for thread in threads:
-        thread.start()
-    _tell(process, said)
-    last: Line = {}
-    pace = _Pace()
-    try:
-        while (line := await lines.get()) is not None:
-            last = line
-            if "phase" in line:
-                progress = pace.progress(line, loop.time())
-                for follower in list(followers):
-                    await follower(progress)
-    finally:
-        process.kill()
-        await asyncio.to_thread(_gone, process, threads, entry.target.parent / NAME)
-    return _outcome(last, process.returncode, complaints)
 
+    async def tell(progress: Progress) -> None:
+        for follower in list(followers):
+            await follower(progress)
 
-def _tell(process: subprocess.Popen[bytes], said: bytes) -> None:
-    assert process.stdin
-    with contextlib.suppress(OSError):  # it died at once, which its exit code tells
-        process.stdin.write(said)
-        process.stdin.flush()
-
-
-def _outcome(last: Line, code: int, complaints: deque[str]) -> Path:
-    if last.get("ok"):
-        return Path(last["path"])
-    if "error" in last:
-        raise from_code(last["error"]["code"], last["error"]["detail"], last["error"]["remedy"])
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    telling = f": {complaints[-1]}" if complaints else ""
-    raise WorkerCrashed(f"The download program ended early with {how}{telling}.", "Try the download again.")
-
-
-class _Pace:
-    """Tells the rate, and guesses the time left, from what came so far in the same phase."""
-
-    def __init__(self) -> None:
-        self._phase = ""
-        self._since_s = 0.0
-        self._first = 0
-
-    def progress(self, line: Line, now_s: float) -> Progress:
-        """The child's line as Progress."""
-        phase, done, total = line["phase"], line["done"], line["total"]
-        if phase != self._phase:
-            self._phase, self._since_s, self._first = phase, now_s, done
-        came = done - self._first
-        elapsed_s = now_s - self._since_s
-        per_s = came / elapsed_s if came > 0 and elapsed_s > 0 else None
-        eta_s = round(max(0.0, (total - done) / per_s), 1) if total and per_s else None
-        return Progress(phase, done, total, "bytes", eta_s, None if per_s is None else round(per_s, 1))
-
-
-def _read_lines(
-    process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[Line | None]
-) -> None:
-    assert process.stdout
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-        for raw in process.stdout:
-            with contextlib.suppress(ValueError):
-                line = json.loads(raw)
-                if isinstance(line, dict):
-                    loop.call_soon_threadsafe(lines.put_nowait, line)
-        loop.call_soon_threadsafe(lines.put_nowait, None)
-
-
-def _read_complaints(process: subprocess.Popen[bytes], complaints: deque[str]) -> None:
-    assert process.stderr
-    for raw in process.stderr:
-        if text := raw.decode("utf-8", "replace").strip():
-            complaints.append(text[:500])
-
-
-def _gone(process: subprocess.Popen[bytes], threads: list[threading.Thread], workspace: Path) -> None:
-    """Waits for the child's end and closes what is left of it."""
-    process.wait()
-    for thread in threads:
-        thread.join()
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe:
-            pipe.close()
-    sweep(workspace)
+    workspace = entry.target.parent / NAME
+    return Path((await run_errand(spawn, words, order(entry, os.environ), tell, lambda: sweep(workspace)))["path"])

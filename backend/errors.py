@@ -7,7 +7,7 @@ TouchstoneError(detail, remedy)
 ├── Refused by the state of things: DeviceNotReady, Quarantined, JobFinished, JobActive, JobCancelled,
 │   ModelNotDownloaded, PlacementTooLow, ModelIncompatible, ModelBroken, QueueFull
 ├── Failures of a worker: WorkerCrashed, WorkerHung, ModelLoadFailed, DeviceLost, OutOfMemory
-└── Failures of the service: Interrupted, DiskFull, Internal, Configuration
+└── Failures of the service: Interrupted, DiskFull, RuntimeFailed, Internal, Configuration
 """
 
 from __future__ import annotations
@@ -163,6 +163,10 @@ class Interrupted(TouchstoneError):
 
 class DiskFull(TouchstoneError):
     code, title = "disk_full", "The disk is full"
+
+
+class RuntimeFailed(TouchstoneError):
+    code, title = "runtime_failed", "The runtime could not be made or proved"
 
 
 class Internal(TouchstoneError):

@@ -12,7 +12,7 @@ from backend.children import Spawn
 from backend.datafolder import scratch_prefix
 from backend.devices import Found
 from backend.engines import LoadRequest, load_engine
-from backend.errors import OutOfMemory
+from backend.errors import DeviceNotReady, OutOfMemory
 from backend.machine import memory_free_bytes, usable_threads
 from backend.settings import Settings
 from backend.types import Device
@@ -63,14 +63,27 @@ class Pool:
         self._held: dict[WorkerKey, Held] = {}
         self._measured: dict[WorkerKey, int] = {}  # highest resident bytes seen, which correct the estimate
         self._closing: set[asyncio.Task[None]] = set()
+        self._starting: list[str] = []  # the runtimes of workers that load
 
     def holding(self, model: str) -> list[Held]:
         """The workers that hold a model."""
         return [held for key, held in self._held.items() if key.model == model]
 
+    def all_held(self) -> list[Held]:
+        """All that is loaded."""
+        return list(self._held.values())
+
     def workers(self) -> list[Worker]:
         """All workers that hold a model."""
         return [held.worker for held in self._held.values()]
+
+    def of_runtime(self, runtime: str) -> list[Held]:
+        """The workers that run in a runtime."""
+        return [held for key, held in self._held.items() if key.runtime == runtime]
+
+    def runtime_in_use(self, runtime: str) -> bool:
+        """Whether a job uses a worker of a runtime, or waits for one that loads."""
+        return runtime in self._starting or any(held.users for held in self.of_runtime(runtime))
 
     def occupies(self, device: str) -> bool:
         """Whether a model is loaded on that device."""
@@ -128,6 +141,8 @@ class Pool:
         await asyncio.gather(*self._closing)
 
     async def _load(self, lane: str, device: Device, key: WorkerKey, model_path: Path, on_load: OnLoad) -> Worker:
+        if key.runtime not in self._pythons:  # removed while the job waited
+            raise DeviceNotReady(f"The runtime {key.runtime} is here no more.", "See `runtimes` for what is installed.")
         text, supervision = self._settings.text, self._settings.supervision
         request = LoadRequest(
             device=key.device,
@@ -145,7 +160,11 @@ class Pool:
         limits = Limits(supervision.silence_s, supervision.load_s, supervision.step_s, supervision.cancel_s)
         prefix = scratch_prefix(self._settings.data_dir)
         worker = Worker(key, self._pythons[key.runtime], limits, self._spawn, prefix)
-        await worker.load(key.engine, request, lambda held_bytes: on_load(held_bytes, needed))
+        self._starting.append(key.runtime)
+        try:
+            await worker.load(key.engine, request, lambda held_bytes: on_load(held_bytes, needed))
+        finally:
+            self._starting.remove(key.runtime)
         return worker
 
     def _victims(self, lane: str, device: Device, key: WorkerKey, needed: int | None) -> list[Held]:

@@ -40,6 +40,7 @@ STATUS: dict[type[TouchstoneError], int] = {
     errors.OutOfMemory: 507,
     errors.Interrupted: 503,
     errors.DiskFull: 507,
+    errors.RuntimeFailed: 502,
     errors.Internal: 500,
     errors.Configuration: 500,
 }

@@ -1,4 +1,4 @@
-"""Writes the golden file of shapes, `frontend/schema.json`: Device, Model, Job, Receipt and every event.
+"""Writes the golden file of shapes, `frontend/schema.json`: Device, Runtime, Model, Job, Receipt and every event.
 
 `python -m backend.schema` writes it anew; a test holds it against the code, and answers of the real server against it.
 """
@@ -11,10 +11,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from backend.types import Artifact, Device, Hardware, Job, Model, Problem, Progress, Receipt
+from backend.types import Artifact, Device, Hardware, Job, Model, Problem, Progress, Receipt, Runtime
 
 FILE = Path(__file__).parents[1] / "frontend" / "schema.json"
-NOUNS = (Device, Hardware, Model, Job, Receipt)
+NOUNS = (Device, Hardware, Runtime, Model, Job, Receipt)
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 1}
 _NUMBER = {"type": "integer", "minimum": 0}

@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from backend import children, downloads
+from backend import children, downloads, errands
 from backend.catalogue import Entry, Source
 from backend.child.workspace import NAME, PART_KEPT_S, sweep
 from backend.errors import DiskFull, ModelBroken, ModelNotDownloaded, TouchstoneError, WorkerCrashed
@@ -94,7 +94,7 @@ def test_a_file_comes_whole_and_with_its_rate(web: FileServer, entry: Entry) -> 
 
 
 def test_the_rate_and_the_time_left_follow_what_came() -> None:
-    pace = downloads._Pace()
+    pace = errands.Pace()
     assert pace.progress({"phase": "download", "done": 100, "total": 1000}, 5.0).per_s is None
     later = pace.progress({"phase": "download", "done": 400, "total": 1000}, 8.0)
     assert (later.per_s, later.eta_s) == (100.0, 6.0)

@@ -24,7 +24,7 @@ def main(argv: list[str]) -> int:
     """Runs the program; the arguments are those of `fetch`."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     asked = _parser().parse_args(argv)
-    said = {} if asked.kind == "wheel" else json.loads(_line_of_stdin())
+    said = {} if asked.kind == "wheel" else json.loads(line_of_stdin())
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     report = Report(out)
     try:
@@ -58,7 +58,8 @@ def _order(asked: argparse.Namespace, said: dict[str, Any]) -> Order:
     return Order(to=asked.to, sha256=asked.sha256, size_bytes=asked.size_bytes, **said)
 
 
-def _line_of_stdin() -> bytes:
+def line_of_stdin() -> bytes:
+    """What the parent says first; without it this process ends."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(0, 1)

@@ -29,17 +29,13 @@ INDEX_LIMIT = 64  # ids NAME:0 … NAME:63 are well formed
 
 @dataclass(frozen=True)
 class Offer:
-    """A runtime that would make a backend usable on hardware it fits: how to get it today, and what that costs."""
+    """A runtime that would make a backend usable, and the hardware it is for. What it is made of: `runtimes/data`."""
 
     runtime: str
-    install: str  # what pip is told, after `pip install`
-    download_bytes: int
     vendors: tuple[str, ...] = ()  # the makers of the hardware it drives; empty: any
     kinds: tuple[DeviceKind, ...] = ("gpu", "integrated")
-    systems: tuple[str, ...] = ("linux", "win32")
+    systems: tuple[str, ...] = ("linux", "win32", "darwin")
     architectures: tuple[str, ...] = ()  # beginnings of the chip's name, such as gfx11; empty: any
-    python: str = ""  # where not every Python will do, in words
-    note: str = ""
 
 
 @dataclass(frozen=True)

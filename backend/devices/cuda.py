@@ -14,10 +14,7 @@ BACKEND = Backend(
     runtimes=("cuda", "torch"),
     systems=("linux", "win32"),
     vendors=("NVIDIA",),
-    offers=(
-        Offer("cuda", "torch", 2_900_000_000, systems=("linux",)),
-        Offer("cuda", "torch --index-url https://download.pytorch.org/whl/cu130", 2_600_000_000, systems=("win32",)),
-    ),
+    offers=(Offer("cuda"),),
 )
 MECHANISMS = {"torch": "_torch"}
 HIDING = ("CUDA_VISIBLE_DEVICES",)

@@ -19,16 +19,7 @@ BACKEND = Backend(
     runtimes=("directml",),
     aliases=("dml",),
     systems=("linux", "win32"),
-    offers=(
-        Offer(
-            "directml",
-            "torch-directml==0.2.5.dev240914 transformers==5.13.1",
-            220_000_000,
-            systems=("win32",),
-            python="Python 3.10 to 3.12",
-            note="The package reports to its maker which graphics card it runs on and what fell back to the processor.",
-        ),
-    ),
+    offers=(Offer("directml", systems=("win32",)),),
 )
 MECHANISMS = {"torch_directml": "_torch"}
 HIDING = ("DML_VISIBLE_DEVICES",)

@@ -15,7 +15,7 @@ BACKEND = Backend(
     indexed=False,
     systems=("darwin",),
     vendors=("Apple",),
-    offers=(Offer("torch", "torch", 90_000_000, systems=("darwin",)),),
+    offers=(Offer("torch"),),
 )
 MECHANISMS = {"torch": "_torch"}
 LISTING = {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}  # else single operations run on the processor without a word

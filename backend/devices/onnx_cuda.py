@@ -15,7 +15,7 @@ BACKEND = Backend(
     aliases=("CUDAExecutionProvider", "onnx_cuda"),
     systems=("linux", "win32"),
     vendors=("NVIDIA",),
-    offers=(Offer("onnx-cuda", '"onnxruntime-gpu[cuda,cudnn]"', 1_700_000_000),),
+    offers=(Offer("onnx-cuda"),),
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("cuda",)

@@ -14,7 +14,7 @@ BACKEND = Backend(
     runtimes=("onnx-directml",),
     aliases=("onnx_dml", "DmlExecutionProvider", "DMLExecutionProvider", "DirectMLExecutionProvider", "onnx_directml"),
     systems=("win32",),
-    offers=(Offer("onnx-directml", "onnxruntime-windowsml", 27_400_000, systems=("win32",)),),
+    offers=(Offer("onnx-directml"),),
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("dml", "directml")

@@ -13,15 +13,7 @@ BACKEND = Backend(
     aliases=("migraphx", "MIGraphXExecutionProvider", "onnx_migraphx"),
     systems=("linux", "win32"),
     vendors=("AMD",),
-    offers=(
-        Offer(
-            "onnx-migraphx",
-            "onnxruntime-migraphx",
-            20_000_000,
-            systems=("linux",),
-            note="It needs AMD's ROCm and MIGraphX libraries on the system.",
-        ),
-    ),
+    offers=(Offer("onnx-migraphx"),),
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("migraphx",)

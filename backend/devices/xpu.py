@@ -14,7 +14,7 @@ BACKEND = Backend(
     runtimes=("xpu", "torch"),
     systems=("linux", "win32"),
     vendors=("Intel",),
-    offers=(Offer("xpu", "torch --index-url https://download.pytorch.org/whl/xpu", 1_500_000_000),),
+    offers=(Offer("xpu"),),
 )
 MECHANISMS = {"torch": "_torch"}
 HIDING = ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR")

@@ -91,21 +91,22 @@ class Probes:
         """Waits until nothing is being probed."""
         await self._idle.wait()
 
-    async def round(self, only: str | None = None) -> None:
-        """Lists and proves the devices of all runtimes, or one device alone.
+    async def round(self, only: str | None = None, runtime: str | None = None) -> None:
+        """Lists and proves the devices of all runtimes or of one, or one device alone.
 
         While such a round runs, at most one more waits for its end: whoever asks meanwhile is served by that one.
         """
-        if only in self._next:
+        kind = only if runtime is None else f"runtime {runtime}"
+        if kind in self._next:
             await self.settled()
             return
         self._running += 1
         self._idle.clear()
         try:
-            async with self._turn(only), asyncio.TaskGroup() as group:
+            async with self._turn(kind), asyncio.TaskGroup() as group:
                 survey = group.create_task(self._survey())
-                for runtime in self._pythons:
-                    group.create_task(self._runtime(runtime, only, group, survey))
+                for name in self._pythons if runtime is None else (runtime,):
+                    group.create_task(self._runtime(name, only, group, survey))
             self.known.offer()
             self.known.compare()
         finally:
@@ -115,13 +116,13 @@ class Probes:
                 self._idle.set()
 
     @contextlib.asynccontextmanager
-    async def _turn(self, only: str | None) -> AsyncIterator[None]:
-        self._next.add(only)
-        turn = self._turns.setdefault(only, asyncio.Lock())
+    async def _turn(self, kind: str | None) -> AsyncIterator[None]:
+        self._next.add(kind)
+        turn = self._turns.setdefault(kind, asyncio.Lock())
         try:
             await turn.acquire()
         finally:
-            self._next.discard(only)
+            self._next.discard(kind)
         try:
             yield
         finally:

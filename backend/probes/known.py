@@ -88,6 +88,23 @@ class Known:
             words.pop(_OFFERS, None)
         self._set(merged(words.values()))
 
+    def forget(self, runtime: str) -> None:
+        """Takes back all that a runtime said: it is here no more."""
+        self.troubles.pop(runtime, None)
+        for id_, words in list(self._said.items()):
+            if words.pop(runtime, None) is None:
+                continue
+            self.found.pop((id_, runtime), None)
+            if words:
+                self._set(merged(words.values()))
+                continue
+            del self._said[id_]
+            reason = f"The runtime {runtime}, which reached it, is here no more."
+            remedy = f"Install it again: `runtimes install {runtime}`."
+            device = replace(self.devices.pop(id_), state="unavailable", stage="none", reason=reason, remedy=remedy)
+            self._on_change(replace(device, proof=None, served_by={}))
+        self.offer()
+
     def offer(self) -> None:
         """Adds what could be installed for hardware that nothing reaches by a backend."""
         for backend in backends().values():

@@ -1,4 +1,4 @@
-"""Hardware that no runtime reaches yet: which backend would, what it would cost, and what to do today."""
+"""Hardware that no runtime reaches yet: which backend would, and the runtime that brings it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from backend.devices import Backend, Found, Offer
 from backend.probes.verdicts import unproved
+from backend.runtimes.recipes import how_to, recipes
 from backend.types import Device, Hardware
 
 _COMPUTES = ("gpu", "integrated", "npu")
-_BYTES_PER_S = 10e6  # the line that the times are reckoned for
 
 
 def fitting(backend: Backend, hardware: Iterable[Hardware]) -> list[Hardware]:
@@ -34,7 +34,7 @@ def offer_for(backend: Backend, item: Hardware) -> Offer | None:
 def installable(id_: str, backend: Backend, item: Hardware, offer: Offer) -> Device:
     """The device that would be there. What the hardware itself lacks comes first."""
     device = replace(unproved(id_, backend, offer.runtime, as_found(item)), stage="none", hardware_id=item.id)
-    remedy = how_to(offer, item)
+    remedy = how_to(recipes()[offer.runtime])
     if item.reason:
         layer = "permission" if "permission" in item.reason.lower() else "driver"
         return replace(
@@ -42,24 +42,6 @@ def installable(id_: str, backend: Backend, item: Hardware, offer: Offer) -> Dev
         )
     reason = f"{item.name} is here, and no runtime that would use it for {backend.label} is installed."
     return replace(device, state="installable", reason=reason, remedy=remedy, layer="runtime package")
-
-
-def how_to(offer: Offer, item: Hardware) -> str:
-    """What a user can do today, with size and time."""
-    folder = f"touchstone-{offer.runtime}"
-    windows = sys.platform == "win32"
-    home, python = ("%USERPROFILE%\\", "Scripts\\python.exe") if windows else ("~/", "bin/python")
-    interpreter = home + folder + ("\\" if windows else "/") + python
-    minutes = max(1, round(offer.download_bytes / _BYTES_PER_S / 60))
-    made = f"{'py' if windows else 'python3'} -m venv {home}{folder}"
-    command = offer.install.format(architecture=item.architecture or "gfx…")
-    return (
-        f"Make an environment of its own: `{made}`, then `{interpreter} -m pip install {command}` "
-        f"(about {_size(offer.download_bytes)}, {minutes} min at 10 MB/s"
-        f"{', ' + offer.python if offer.python else ''}); "
-        f"name it in config.yaml, `runtimes: {{{offer.runtime}: {{python: {interpreter}}}}}`, and start again."
-        + (f" {offer.note}" if offer.note else "")
-    )
 
 
 def as_found(item: Hardware) -> Found:
@@ -72,11 +54,8 @@ def _fits(offer: Offer, item: Hardware) -> bool:
     chip = item.architecture or ""
     return (
         sys.platform in offer.systems
+        and recipes()[offer.runtime].build() is not None
         and item.kind in offer.kinds
         and (not offer.vendors or (item.vendor or "") in offer.vendors)
         and (not offer.architectures or not chip or chip.startswith(offer.architectures))
     )
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

@@ -87,9 +87,13 @@ class DeviceRules:
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class RuntimeRules:
-    """A user's own interpreter for a runtime: probed like any other, never modified."""
+    """A user's own interpreter for a runtime: probed like any other, never modified.
+
+    `index` is a package index that an install asks in place of the one that the runtime names.
+    """
 
     python: Location | None = None
+    index: Annotated[str, StringConstraints(min_length=1)] | None = None
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
@@ -146,8 +150,11 @@ class Text:
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class Log:
-    """What goes to stderr."""
+    """What is logged, and where: on stderr, or in a file that is begun anew when it is full."""
 
+    file: Location | None = None
+    file_bytes: Size = 5_000_000
+    files: Count = 3
     level: Literal["debug", "info", "warning", "error"] = "info"
     json: bool = False
     prompts: bool = False

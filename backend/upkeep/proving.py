@@ -1,0 +1,110 @@
+"""Whether a version of a runtime works: its devices, proved apart from those in use, and how fast they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from backend.children import Spawn
+from backend.devices import backends
+from backend.errors import RuntimeFailed
+from backend.probes import Probes
+from backend.probes.known import Trouble
+from backend.probes.offers import fitting, offer_for
+from backend.types import Device, Hardware
+
+if TYPE_CHECKING:
+    from backend.core import Core
+
+SLOWER = 0.8  # of the speed before: worth a word
+ROUNDS = 3  # the best of so many counts, so that another program's work is not taken for the version's
+
+
+@dataclass(frozen=True)
+class Proved:
+    """What came of the proofs of one version."""
+
+    devices: list[Device] = field(default_factory=list)
+    trouble: Trouble | None = None
+
+    @property
+    def ready(self) -> list[Device]:
+        """Those that computed rightly."""
+        return [device for device in self.devices if device.state == "ready"]
+
+    @property
+    def speeds(self) -> dict[str, float | None]:
+        """GFLOP/s by device."""
+        return {device.id: device.proof.gflops for device in self.ready if device.proof}
+
+
+async def prove(manager: Core, name: str, python: str) -> Proved:
+    """Lists and proves the devices of an interpreter; what the service knows of its devices stays as it is."""
+
+    async def known(_: Spawn) -> list[Hardware]:
+        return list(manager.probes.known.surveyed.values())
+
+    limit_s = manager.settings.supervision.probe_s
+    probes = Probes({name: python}, limit_s, manager.spawn, manager.lane, inventory=known)
+    await probes.round()
+    return proved_by(probes, name)
+
+
+def proved_by(probes: Probes, name: str) -> Proved:
+    """What a runtime's own word on devices is, after a round."""
+    said = (probes.known.by(name, id_) for id_ in probes.devices)
+    return Proved([device for device in said if device], probes.known.troubles.get(name))
+
+
+def check(name: str, proved: Proved, hardware: Iterable[Hardware]) -> None:
+    """Raises RuntimeFailed unless a device works; one that the runtime is for, if there is hardware for it."""
+    wanted = {backend for backend, _ in meant_for(name, hardware)}
+    good = [device for device in proved.ready if not wanted or device.backend in wanted]
+    if good:
+        return
+    bad = [device for device in proved.devices if device.state != "ready"]
+    first = next((device for device in bad if device.backend in wanted), bad[0] if bad else None)
+    if first is not None:
+        layer = f" ({first.layer})" if first.layer else ""
+        raise RuntimeFailed(
+            f"The proof of {first.id} failed{layer}: {first.reason}",
+            first.remedy or "Run `doctor` for the details.",
+        )
+    detail = proved.trouble.detail if proved.trouble else "It lists no device at all."
+    raise RuntimeFailed(f"The proofs of {name} failed: {detail}", "Update Touchstone, or report what `doctor` says.")
+
+
+def meant_for(name: str, hardware: Iterable[Hardware]) -> list[tuple[str, Hardware]]:
+    """The backends that a runtime is made for, each with hardware here that it would drive."""
+    found = []
+    for item in hardware:
+        for backend in backends().values():
+            offer = offer_for(backend, item)
+            bare = not backend.offers and backend.runtimes[0] == name and fitting(backend, [item])
+            if bare or (offer and offer.runtime == name):
+                found.append((backend.name, item))
+    return found
+
+
+async def slower(manager: Core, name: str, new: str, fresh: Proved, old: str, before: dict[str, float | None]) -> str:
+    """In words which devices are slower under the new interpreter than under the old one; empty if none is."""
+    best = {"new": dict(fresh.speeds), "old": dict(before)}
+    for _ in range(ROUNDS - 1):
+        if not _behind(best):
+            return ""
+        for which, python in (("old", old), ("new", new)):
+            again = (await prove(manager, name, python)).speeds
+            kept = best[which]
+            best[which] = {id_: max(kept.get(id_) or 0, again.get(id_) or 0) or None for id_ in {*kept, *again}}
+    behind = _behind(best)
+    words = [
+        f"{id_} computes {1 - after / earlier:.0%} slower than before ({earlier:.3g} → {after:.3g} GFLOP/s)"
+        for id_, (earlier, after) in behind.items()
+    ]
+    return "; ".join(words) + f"; best of {ROUNDS} each. `runtimes rollback {name}` goes back." if words else ""
+
+
+def _behind(best: dict[str, dict[str, float | None]]) -> dict[str, tuple[float, float]]:
+    pairs = {id_: (best["old"].get(id_), after) for id_, after in best["new"].items()}
+    return {id_: (old, new) for id_, (old, new) in pairs.items() if old and new and new < SLOWER * old}
