@@ -19,9 +19,9 @@ from backend.redact import Redactor
 from backend.settings import Settings
 
 JOBS, LOG_BYTES = 50, 500_000
-_ABOUT = """What `python -m backend doctor --bundle` gathered. Names, the home folder, tokens and keys are removed; prompts
-and results are not in here. doctor.txt is the page, doctor.json the same as data, jobs.json the last jobs, log.txt
-the end of the log if the server wrote one to a file.
+_ABOUT = """What `python -m backend doctor --bundle` gathered. Names, the home folder, tokens and keys are removed;
+prompts and results are not in here. doctor.txt is the page, doctor.json the same as data, jobs.json the last jobs,
+log.txt the end of the log if the server wrote one to a file.
 """
 _TOLD = ("id", "task", "model", "status", "created_at", "started_at", "ended_at", "error", "receipt")
 
