@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from backend.types import Artifact, Device, Hardware, Job, Model, Problem, Progress, Receipt, Runtime
+from backend.runtimes.types import Runtime
+from backend.types import Artifact, Device, Hardware, Job, Model, Problem, Progress, Receipt
 
 FILE = Path(__file__).parents[1] / "frontend" / "schema.json"
 NOUNS = (Device, Hardware, Runtime, Model, Job, Receipt)

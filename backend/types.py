@@ -12,7 +12,6 @@ from typing import Any, Literal
 DeviceKind = Literal["cpu", "gpu", "integrated", "npu", "emulated"]
 DeviceState = Literal["ready", "probing", "installable", "unavailable", "broken", "quarantined"]
 Stage = Literal["none", "installed", "visible", "runs", "measured"]
-RuntimeState = Literal["installed", "installable", "installing", "unsupported", "broken"]
 ModelState = Literal["ready", "downloadable", "downloading", "broken"]
 JobStatus = Literal["queued", "loading", "running", "done", "error", "cancelled", "interrupted"]
 Fallback = Literal["cpu", "any", "never"]
@@ -116,35 +115,6 @@ class Hardware:
     cores: int | None = None  # of a processor
     threads: int | None = None
     instructions: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Runtime:
-    """A software stack in an interpreter of its own.
-
-    `version` names the set of packages in use, `previous` the one that a rollback goes back to; both are null where the
-    environment is the user's own. `install_bytes` is the disk that an install takes, `download_bytes` what it fetches,
-    `install_s` its time on a line of 10 MB/s. `devices` are those that work through it. `job` is the one at work on it.
-    """
-
-    name: str
-    state: RuntimeState
-    version: str | None = None
-    previous: str | None = None
-    bytes: int | None = None
-    install_bytes: int | None = None
-    python: str | None = None
-    packages: dict[str, str] = field(default_factory=dict)
-    devices: list[str] = field(default_factory=list)
-    licence: str | None = None
-    reason: str | None = None
-    remedy: str | None = None
-    title: str = ""
-    download_bytes: int | None = None
-    install_s: float | None = None
-    note: str | None = None
-    hardware: list[str] = field(default_factory=list)  # ids of what it would be for
-    job: str | None = None
 
 
 @dataclass(frozen=True)

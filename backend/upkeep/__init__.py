@@ -16,7 +16,7 @@ from backend.jobs import LiveJob, new_row
 from backend.runtimes.making import Maker, buildable
 from backend.runtimes.recipes import Recipe, recipes
 from backend.runtimes.shelf import Shelf
-from backend.types import Runtime
+from backend.runtimes.types import Runtime
 from backend.upkeep import choosing, work
 from backend.upkeep.listing import BASE, About, others, own_pythons, view
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from backend.devices import backends
 from backend.runtimes.recipes import Recipe, costs
-from backend.types import Hardware, Runtime
+from backend.runtimes.types import Runtime
+from backend.types import Hardware
 from backend.upkeep.proving import meant_for
 
 _KINDS = ("gpu", "integrated", "npu")  # the order in which hardware is served

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from backend.errors import TouchstoneError
 from backend.runtimes.recipes import LINE_BYTES_PER_S, Recipe, costs, this_platform
 from backend.runtimes.shelf import Made, Shelf
-from backend.types import Hardware, Runtime
+from backend.runtimes.types import Runtime
+from backend.types import Hardware
 from backend.upkeep.proving import meant_for
 
 if TYPE_CHECKING:
