@@ -221,6 +221,7 @@ class JobBook:
             ending = ("error", errors.Internal(detail, "Run it again; if it repeats, report the log."))
         before_end()
         status, failure = ending
+        job.failure = failure
         await asyncio.shield(asyncio.ensure_future(job.end(status, problem_of(failure) if failure else None)))
         self._on_end(job.view())
         log.info("job ended", extra={"job": job.id, "status": status, "code": failure.code if failure else None})

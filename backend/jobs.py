@@ -61,6 +61,7 @@ class LiveJob:
         self.progress: Progress | None = None
         self.receipt: Receipt | None = None
         self.error: Problem | None = None
+        self.failure: TouchstoneError | None = None  # the same, with the members that a Problem leaves out
         self.cancelling = asyncio.Event()
         self.ended = asyncio.Event()
         self.accepted_at = time.perf_counter()

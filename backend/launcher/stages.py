@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.launcher.tools import BATS, CHROMIUM, SHELLCHECK, Tool
+from backend.launcher.tools import BATS, CHROMIUM, NPM, SHELLCHECK, Tool
 
 # What runs in foreign interpreters, from Python 3.10 on; what these import of `backend` is added by itself.
 FOREIGN = ("child", "devices", "engines", "types.py", "errors.py")
@@ -39,7 +39,16 @@ def stages(root: Path) -> tuple[Stage, ...]:
         ),
         # mypy reads them as Python 3.10 does: syntax and library both.
         Stage("compile", ((*python, "mypy", "--strict", "--python-version", "3.10", *foreign),)),
-        Stage("unit", tests=("tests", "-m", "not browser", "--ignore=tests/launcher", "--ignore=tests/browser")),
+        Stage(
+            "unit",
+            tests=(
+                "tests",
+                "-m",
+                "not browser and not javascript",
+                "--ignore=tests/launcher",
+                "--ignore=tests/browser",
+            ),
+        ),
         Stage(
             "launcher",
             (
@@ -51,6 +60,7 @@ def stages(root: Path) -> tuple[Stage, ...]:
             tools=(SHELLCHECK, BATS),
             posix_only=True,
         ),
+        Stage("javascript", tests=("tests/openai", "-m", "javascript"), tools=(NPM,)),
         Stage("browser", tests=("tests/browser",), tools=(CHROMIUM,)),
         Stage("newcomer", tests=("tests/launcher", "-m", "newcomer", "-s"), posix_only=True),
     )

@@ -66,6 +66,8 @@ SHELLCHECK = Tool(
 )
 BATS = Tool(("bats",), {**dict.fromkeys(MANAGERS, "bats"), "pacman": "bash-bats", "brew": "bats-core"})
 
+NPM = Tool(("npm",), {**dict.fromkeys(MANAGERS, "npm"), "zypper": "npm-default", "brew": "node"})  # Node comes along
+
 
 def _is_root() -> bool:
     return sys.platform != "win32" and os.geteuid() == 0

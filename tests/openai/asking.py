@@ -10,7 +10,7 @@ import httpx
 from tests.conftest import MODEL
 from tests.service import Server
 
-HELLO = [{"role": "user", "content": "Say hello."}]
+HELLO: list[Any] = [{"role": "user", "content": "Say hello."}]
 
 
 def chat_body(**more: Any) -> dict[str, Any]:
@@ -46,5 +46,6 @@ def refused(answer: httpx.Response, status: int, code: str, param: str | None = 
     error: dict[str, Any] = body["error"]
     assert (answer.status_code, error["code"]) == (status, code), body
     assert error["param"] == param, body
-    assert error["message"].count(".") >= 2, "a reason and a remedy"
+    reason, _, remedy = error["message"].partition(". ")
+    assert len(reason) > 10 and len(remedy) > 10, error
     return error

@@ -15,9 +15,11 @@ from dataclasses import asdict
 from typing import Any
 
 from backend.api.sse import data_line
-from backend.api.v1.choices import Choices, failure_in
+from backend.api.v1.choices import Choices, failure_of
+from backend.api.v1.errors import error_body
 from backend.api.v1.usage import usage_of
 from backend.book import interrupted
+from backend.errors import from_code
 from backend.jobs import LiveJob
 from backend.problems import problem_of
 from backend.types import TERMINAL, Event
@@ -85,9 +87,9 @@ class Answer(ABC):
                 for part in parts:
                     yield self._chunk(index, part)
                 yield self._chunk(index, last, receipt=_receipt(job))
-            elif failed := _restart(event) if index in shown else failure_in(event):
+            elif event.event in TERMINAL or (event.event == "fallback" and index in shown):
                 self._choices.cancel()
-                yield data_line(failed)
+                yield data_line(_failure(self._choices.jobs[index], event))
                 return
         if self._with_usage:
             yield data_line({**self._head, "choices": [], "usage": usage_of(self._choices.jobs, self._per_prompt)})
@@ -123,13 +125,15 @@ def _receipt(job: LiveJob) -> dict[str, Any] | None:
     return asdict(job.receipt) if job.receipt else None
 
 
-def _restart(event: Event) -> dict[str, Any] | None:
-    """The error chunk for what ends a text that was already shown, a beginning on another device included."""
-    if event.event != "fallback":
-        return failure_in(event)
-    reason = f"{event.data['from']} failed after the first token: {event.data['reason']}"
-    message = f"{reason} Ask again; what was sent is not continued on another device."
-    return {"error": {"message": message, "type": "server_error", "code": event.data["code"], "param": None}}
+def _failure(job: LiveJob, event: Event) -> dict[str, Any]:
+    """The error chunk for what ends a text, a beginning on another device after the first token included."""
+    if event.event == "fallback":
+        reason = f"{event.data['from']} failed after the first token: {event.data['reason']}"
+        remedy = "Ask again; a text that was begun is not begun anew on another device."
+        error = from_code(event.data["code"], reason, remedy)
+    else:
+        error = failure_of(job) or interrupted()
+    return error_body(problem_of(error), error.extra.get("fields"))
 
 
 async def _merged(jobs: tuple[LiveJob, ...]) -> AsyncIterator[tuple[int, Event]]:
@@ -137,12 +141,10 @@ async def _merged(jobs: tuple[LiveJob, ...]) -> AsyncIterator[tuple[int, Event]]
     queue: asyncio.Queue[tuple[int, Event | None]] = asyncio.Queue()
 
     async def pump(index: int, job: LiveJob) -> None:
-        last: Event | None = None
-        async for last in job.follow():
-            queue.put_nowait((index, last))
-        if last is None or last.event not in TERMINAL:  # the server stops
-            stopped = Event(0, "interrupted", asdict(problem_of(interrupted())))
-            queue.put_nowait((index, stopped))
+        async for event in job.follow():
+            queue.put_nowait((index, event))
+        if job.active:  # the server stops, and the next one runs it
+            queue.put_nowait((index, Event(0, "interrupted", {})))
         queue.put_nowait((index, None))
 
     pumps = [asyncio.create_task(pump(index, job)) for index, job in enumerate(jobs)]

@@ -8,11 +8,11 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
+from backend.api.problems import respond
 from backend.api.sse import ServerSent, Streams
 from backend.api.v1.answers import Answer
 from backend.api.v1.bodies import Generation, Where
 from backend.api.v1.choices import Choices
-from backend.api.v1.errors import error_body
 from backend.errors import UnknownModel
 from backend.manager import ModelManager
 from backend.options.text import Sampling
@@ -68,15 +68,15 @@ async def answered(
 
 async def begun(choices: Choices, request: Request) -> Response | None:
     """Waits until the first job computes; the answer, if it is one already."""
-    return _over(choices, await choices.begun(request))
+    return _over(choices, request, await choices.begun(request))
 
 
 async def ended(choices: Choices, request: Request) -> Response | None:
     """Waits until the jobs have ended; the answer, unless they are done."""
-    return _over(choices, await choices.ended(request))
+    return _over(choices, request, await choices.ended(request))
 
 
-def _over(choices: Choices, stays: bool) -> Response | None:
-    if problem := choices.failure():
-        return JSONResponse(error_body(problem), problem.status, choices.headers())
+def _over(choices: Choices, request: Request, stays: bool) -> Response | None:
+    if failure := choices.failure():
+        return respond(failure, choices.headers(), path=request.url.path)
     return None if stays else Response(status_code=204)  # which nobody reads

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from typing import Any
 
 from fastapi import Request
 
 from backend.api.leaving import left
-from backend.api.v1.errors import error_body
-from backend.errors import Interrupted, QueueFull, TouchstoneError
+from backend.errors import Interrupted, QueueFull, TouchstoneError, from_code
 from backend.jobs import LiveJob
 from backend.manager import ModelManager
-from backend.problems import problem_of
 from backend.requests import GenerateRequest
 from backend.running import cancelled
-from backend.types import TERMINAL, Event, Problem
+from backend.types import TERMINAL
 
 
 class Choices:
@@ -73,12 +70,9 @@ class Choices:
             self.cancel()
         return stays
 
-    def failure(self) -> Problem | None:
+    def failure(self) -> TouchstoneError | None:
         """What the first of the jobs that failed ended with."""
-        for job in self.jobs:
-            if problem := failure_of(job):
-                return problem
-        return None
+        return next(filter(None, map(failure_of, self.jobs)), None)
 
     def headers(self) -> dict[str, str]:
         """Where the jobs run, as far as it is known, and their ids: the first one's, and of several all."""
@@ -91,24 +85,15 @@ class Choices:
         return found | ({"X-Job-Ids": ", ".join(job.id for job in self.jobs)} if len(self.jobs) > 1 else {})
 
 
-def failure_of(job: LiveJob) -> Problem | None:
+def failure_of(job: LiveJob) -> TouchstoneError | None:
     """What a job failed with; None if it is done, or lives."""
     if job.status == "done" or not job.ended.is_set():
         return None
-    error: TouchstoneError = cancelled()
+    if job.error:
+        return job.failure or from_code(job.error.code, job.error.detail, job.error.remedy)
     if job.active:  # the server stops, and the job waits for the next one; but who asked is gone then
-        error = Interrupted("The server stopped while the job was waiting.", "Ask again after the next start.")
-    return job.error or problem_of(error)
-
-
-def failure_in(event: Event) -> dict[str, Any] | None:
-    """The error chunk for an event after which the text cannot go on."""
-    if event.event in ("error", "interrupted"):
-        names = Problem.__dataclass_fields__
-        return error_body(Problem(**{name: event.data[name] for name in names}))
-    if event.event == "cancelled":
-        return error_body(problem_of(cancelled()))
-    return None
+        return Interrupted("The server stopped while the job was waiting.", "Ask again after the next start.")
+    return cancelled()
 
 
 async def _begun(job: LiveJob) -> None:
