@@ -25,6 +25,7 @@ FOREIGN = (
     "inventory/",
     "machine.py",
     "moments.py",
+    "onnxfile.py",
     "templates/",
     "devices/",
     "engines/",
@@ -35,7 +36,7 @@ FOREIGN = (
 LAYERS = (
     ("types errors moments faults redact libraries launcher"),
     ("cgroups"),
-    ("gguf machine music problems settings templates"),
+    ("gguf machine music onnxfile problems settings templates"),
     ("inventory"),
     ("devices engines"),
     ("child convert"),

@@ -198,8 +198,9 @@ def test_a_configuration_that_does_not_fit_is_said(
         ("genai_config.json", b"[]", "is not a JSON object"),
         ("tokenizer.json", None, "has no tokenizer.json"),
         ("model.onnx", None, "not beside it"),
-        ("model.onnx", b"<html>sign in</html>", "damaged"),
-        ("model.onnx", b"", "damaged"),
+        ("model.onnx", b"<html>sign in</html>", "a web page"),
+        ("model.onnx", b"", "is empty"),
+        ("model.onnx", tiny_genai.graph()[:60_000], "cut short"),
     ],
 )
 def test_damaged_files_are_said(tmp_path: Path, name: str, content: bytes | None, said: str) -> None:

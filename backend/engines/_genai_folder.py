@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.errors import ModelBroken, ModelIncompatible
+from backend.onnxfile import read_onnx
 
 CONFIG = "genai_config.json"
 _PARTS = {"encoder", "vision", "speech", "audio", "decoder_pipeline"}  # more than one graph: not driven here
@@ -138,6 +139,7 @@ def open_folder(path: Path) -> GenaiFolder:
         raise ModelBroken(f"{path.name}/{CONFIG} lacks what tells how to run the model: {error}.", _FETCH) from None
     if graph.parent != path or not graph.is_file():
         raise ModelBroken(f"{path.name}/{CONFIG} names the graph {graph.name}, which is not beside it.", _FETCH)
+    read_onnx(graph)
     if not (path / "tokenizer.json").is_file():
         raise ModelBroken(f"{path.name} has no tokenizer.json.", _FETCH)
     return folder

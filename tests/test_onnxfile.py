@@ -1,0 +1,82 @@
+"""What is said of ONNX files that are damaged, or want their data from elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from backend.errors import ModelBroken
+from backend.onnxfile import read_onnx
+from tests import tiny_genai
+
+
+@pytest.fixture(scope="module")
+def whole() -> bytes:
+    return tiny_genai.graph()
+
+
+def test_a_whole_file_tells_what_it_needs(tmp_path: Path, whole: bytes) -> None:
+    file = tmp_path / "m.onnx"
+    file.write_bytes(whole)
+    found = read_onnx(file)
+    assert (found.ir_version, found.operator_sets, found.external) == (8, (("", 17), ("com.microsoft", 1)), ())
+    assert ("com.microsoft", "GroupQueryAttention") in found.operators
+
+
+def test_a_file_cut_at_any_place_is_broken(tmp_path: Path, whole: bytes) -> None:
+    file = tmp_path / "m.onnx"
+    for length in [1, 2, 5, 50, 500, 5_000, 50_000, len(whole) // 2, len(whole) - 40]:
+        file.write_bytes(whole[:length])
+        with pytest.raises(ModelBroken, match="no ONNX file, or is cut short"):
+            read_onnx(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is empty"),
+        (b"<!DOCTYPE html><html>sign in", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "pointer"),
+        (b"PK\x03\x04", "zip or pickle"),
+        (b"\x80\x02}q\x00", "zip or pickle"),
+        (b"GGUF\x03\x00\x00\x00", "no ONNX file"),
+        (b"\xff" * 64, "no ONNX file"),
+        (os.urandom(4096), "no ONNX file"),
+    ],
+)
+def test_what_is_no_onnx_file_is_said(tmp_path: Path, content: bytes, said: str) -> None:
+    file = tmp_path / "m.onnx"
+    file.write_bytes(content)
+    with pytest.raises(ModelBroken, match=said):
+        read_onnx(file)
+
+
+@pytest.mark.parametrize("location", ["../w.bin", "/etc/passwd", "a/../../w.bin", "C:\\w.bin", "..\\w.bin", ""])
+def test_data_from_outside_the_folder_is_refused(tmp_path: Path, location: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "w.bin").write_bytes(b"x" * 100_000)
+    file = tmp_path / "in" / "m.onnx"
+    file.write_bytes(tiny_genai.graph(external=location))
+    with pytest.raises(ModelBroken, match="outside its folder"):
+        read_onnx(file)
+
+
+def test_data_beside_the_file_is_looked_for(tmp_path: Path) -> None:
+    file = tmp_path / "m.onnx"
+    file.write_bytes(tiny_genai.graph(external="w.bin"))
+    with pytest.raises(ModelBroken, match=r"needs the file w\.bin"):
+        read_onnx(file)
+    (tmp_path / "w.bin").write_bytes(b"x")
+    assert read_onnx(file).external == (("w.bin", 0),)
+
+
+def test_a_file_of_links_is_read_as_what_they_lead_to(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "a").write_bytes(tiny_genai.graph(external="w.bin"))
+    (tmp_path / "store" / "b").write_bytes(b"x")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "m.onnx").symlink_to("../store/a")
+    (tmp_path / "model" / "w.bin").symlink_to("../store/b")
+    assert read_onnx(tmp_path / "model" / "m.onnx").external == (("w.bin", 0),)
