@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from backend.devices import INDEX_LIMIT, Backend, backends, device_id
+from backend.devices import INDEX_LIMIT, Backend, backends, device_id, split_id
 from backend.errors import UnknownDevice, Validation
 from backend.types import Device, Hardware
 
@@ -60,9 +60,17 @@ def unknown_device(asked: str, devices: Mapping[str, Device]) -> UnknownDevice:
 
 
 def by_preference(devices: Iterable[Device], task: str) -> list[Device]:
-    """Ready devices with an engine for the task, best first; emulated ones are never chosen by themselves."""
+    """Ready devices with an engine for the task, best first; emulated ones are never chosen by themselves.
+
+    The documented order, except that what was measured slower than the processor comes after it, and so does what may
+    not lead before it was measured with the model.
+    """
     ready = [d for d in devices if d.state == "ready" and d.kind != "emulated" and task in d.tasks]
-    return sorted(ready, key=lambda d: (backends()[d.backend].rank, d.id))
+    return sorted(ready, key=lambda d: (_behind(d), backends()[d.backend].rank, split_id(d.id)))
+
+
+def _behind(device: Device) -> bool:
+    return device.note is not None or not (backends()[device.backend].leads_unmeasured or device.speed)
 
 
 def unreachable(device: str, backend: Backend) -> Device:

@@ -66,6 +66,8 @@ def _list(channel: Channel, only: list[str]) -> None:
 def _listed(channel: Channel, name: str, library: str) -> None:
     here = mechanism(name, library)
     found = here.enumerate_devices(name, library)
+    if not found:
+        raise Absent("it lists no device")
     frame = {"op": "listed", "backends": [name], "library": library, "versions": here.versions(library)}
     devices = [asdict(device) for device in found[:INDEX_LIMIT]]
     channel.send({**frame, "devices": devices, "left_out": len(found) - len(devices)})

@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -50,7 +49,7 @@ class Backend:
     aliases: tuple[str, ...] = ()
     engine_aliases: tuple[tuple[str, str, str], ...] = ()  # (alias, task or "*", engine): an alias that names an engine
     indexed: bool = True
-    systems: tuple[str, ...] = ("linux", "win32", "darwin")  # sys.platform where it can be at all
+    systems: tuple[str, ...] = ("linux", "win32", "darwin")  # sys.platform where one would expect it
     vendors: tuple[str, ...] = ()  # the makers of the hardware it drives, as the inventory writes them; empty: any
     offers: tuple[Offer, ...] = ()
     leads_unmeasured: bool = True  # whether `auto` may choose it before anything was measured
@@ -104,10 +103,15 @@ def libraries() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for module in _modules() for name in module.MECHANISMS))
 
 
-def backends_of(library: str, system: str = sys.platform) -> tuple[str, ...]:
-    """Names of the backends that reach devices through a library on a system: the processor, then by rank."""
-    found = [m.BACKEND for m in _modules() if library in m.MECHANISMS and system in m.BACKEND.systems]
+def backends_of(library: str) -> tuple[str, ...]:
+    """Names of the backends that reach devices through a library: the processor, then by rank."""
+    found = [m.BACKEND for m in _modules() if library in m.MECHANISMS]
     return tuple(backend.name for backend in sorted(found, key=lambda backend: (backend.kind != "cpu", backend.rank)))
+
+
+def library_of(backend: str) -> str:
+    """The first library through which a backend reaches its devices."""
+    return str(next(iter(_module(backend).MECHANISMS)))
 
 
 def mechanism(backend: str, library: str) -> Any:

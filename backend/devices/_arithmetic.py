@@ -141,7 +141,7 @@ def _factor(got: Sequence[float], want: Sequence[float]) -> str:
     power = math.fsum(value * value for value in want)
     factor = math.fsum(value * right for value, right in zip(got, want, strict=True)) / power if power else 0.0
     rest = math.fsum((value - factor * right) ** 2 for value, right in zip(got, want, strict=True))
-    return f"; all are {factor:.4g} times what they should be" if power and rest < 1e-6 * power else ""
+    return f"; all are {factor:.6g} times what they should be" if power and rest < 1e-6 * power else ""
 
 
 def _rows(values: list[float], columns: int) -> Matrix:

@@ -19,7 +19,7 @@ Addresses = Callable[[int], "str | None"]
 def list_cards(torch: Any, addresses: Addresses) -> list[Found]:
     """All cards of `torch.cuda`. Raises Absent with the library's own reason where there is none."""
     count = int(torch.cuda.device_count()) if torch.cuda.is_available() else 0
-    if not count:
+    if count < 1:
         raise Absent(_why_none(torch))
     return [_found(torch, position, count, addresses) for position in range(count)]
 
@@ -32,7 +32,7 @@ def take_card(torch: Any, found: Found, addresses: Addresses) -> Ground:
         torch,
         torch.device("cuda", place),
         "cuda",
-        lambda: cuda.synchronize(place),
+        lambda: cuda.synchronize(place) if hasattr(cuda, "synchronize") else None,
         counter(cuda, "memory_allocated", place),
         lambda: size(cuda.mem_get_info(place)[0]) if hasattr(cuda, "mem_get_info") else None,
     )
@@ -73,7 +73,7 @@ def loaded_library(stem: str) -> tuple[str, ...]:
 
 
 def _found(torch: Any, position: int, count: int, addresses: Addresses) -> Found:
-    facts = torch.cuda.get_device_properties(position)
+    facts = torch.cuda.get_device_properties(position) if hasattr(torch.cuda, "get_device_properties") else None
     name = getattr(facts, "name", None) or torch.cuda.get_device_name(position)
     identity = {"pci": _address_of(facts) or addresses(position), "uuid": uuid_text(getattr(facts, "uuid", None))}
     known = {key: value for key, value in identity.items() if value}

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, replace
 
 from backend.children import Spawn
-from backend.devices import Backend, Found, backends, device_id, hiding
+from backend.devices import Backend, Found, backends, device_id, hiding, library_of
 from backend.hardware import take_inventory
 from backend.lanes import Lane
 from backend.probes.known import Known, Trouble
@@ -22,11 +22,10 @@ from backend.probes.listing import Listed, Listing
 from backend.probes.offers import fitting
 from backend.probes.prober import Prober
 from backend.probes.proofbook import ProofBook
-from backend.probes.verdicts import REINSTALL, proved, refused, unproved
+from backend.probes.verdicts import BASE, REINSTALL, proved, refused, unproved
 from backend.types import Device, Hardware
 
 AT_ONCE = 2
-BASE = "base"
 SURVEY_S = 3.0  # a driver's tool that hangs holds up no proof
 _INTERPRETER = (
     "See that `runtimes` in config.yaml names a Python with torch, onnxruntime or the like; then start again."
@@ -235,7 +234,8 @@ class Probes:
         if runtime == BASE:
             return always + [name for name in fit if BASE in backends()[name].runtimes]
         own = [name for name in others if backends()[name].runtimes[0] == runtime]
-        return always + (fit or own or others[:1])
+        by_library = {library_of(name): name for name in reversed(others)}
+        return always + (fit or own or list(by_library.values()))
 
 
 def _of_runtime(runtime: str) -> list[Backend]:

@@ -12,7 +12,6 @@ from backend.probes.verdicts import unproved
 from backend.types import Device, Hardware
 
 _OFFERS = ""  # the name under which no runtime speaks: what could be installed
-_USELESS_GFLOPS, _USELESS_SHARE = 1.0, 0.01  # below both, a device is of no use beside the processor
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class Known:
                     self.say(_OFFERS, installable(id_, backend, item, offer))
 
     def compare(self) -> None:
-        """Says of a device that works how it stands beside the processor, and puts aside what is of no use."""
+        """Says of a device that works how it stands beside the processor."""
         processor = next((d.proof.gflops for d in self.devices.values() if d.kind == "cpu" and d.proof), None)
         for words in self._said.values():
             for runtime, device in words.items():
@@ -157,12 +156,4 @@ def _beside(device: Device, processor: float | None) -> Device:
     if device.state != "ready" or device.kind == "cpu" or rate is None or processor is None or rate >= processor:
         return device if device.note is None else replace(device, note=None)
     says = f"a float32 matrix product runs at {rate:.3g} GFLOP/s there and at {processor:.3g} on the processor"
-    if device.kind != "emulated" and rate < _USELESS_GFLOPS and rate < processor * _USELESS_SHARE:
-        return replace(
-            device,
-            state="broken",
-            reason=f"It computes rightly and far too slowly: {says}.",
-            remedy="Use the processor; see whether the driver works in software or saves power, then refresh.",
-            layer="computation",
-        )
     return replace(device, note=f"It is slower than the processor: {says}.")

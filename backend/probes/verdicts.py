@@ -14,6 +14,7 @@ from backend.probes.prober import Outcome
 from backend.redact import Redactor, redactor
 from backend.types import Device, DeviceState, Proof, Stage
 
+BASE = "base"  # the runtime that comes with the server, whose engines are promised
 REINSTALL = "Install the runtime's packages again (for `base`: delete .venv and start the launcher), then refresh."
 _WRONG = (
     "Do not trust this device: update its driver and the runtime, then refresh; if it repeats, the card and this build "
@@ -68,7 +69,7 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
         memory_free_bytes=frame.get("memory_free_bytes") or device.memory_free_bytes,
     )
     missing = outcome.first("no_engine")
-    if not checked and (missing or outcome.trouble):
+    if runtime == BASE and not checked and (missing or outcome.trouble):
         detail = missing["detail"] if missing else str(outcome.trouble)
         cause = cause_of(detail, "library load", REINSTALL)
         reason = _told().text(f"The device computes, but no engine can be used on it: {detail}.")
@@ -122,7 +123,7 @@ def _refusal(device: Device, state: DeviceState, reason: str, cause: Cause) -> D
     return replace(
         device,
         state=state,
-        reason=_told().text(reason),
+        reason=_told().text(reason).rstrip(".") + ".",
         remedy=cause.remedy,
         layer=cause.layer,
         proof=None,

@@ -1,0 +1,37 @@
+"""Stacks that end the process or hang at any point, and those that only make noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.faulty_stacks.cases.case import CRASH, READY, Case, at
+
+
+def ended(mechanism: str, action: str, argument: Any, how: str) -> list[Case]:
+    """The same end of the process at five points."""
+    points = [
+        ("at import", "import", "importing torch", "none", "library load"),
+        ("when asked", "is_available", "listing cuda devices", "none", "driver"),
+        ("counting", "device_count", "listing cuda devices", "none", "driver"),
+        ("describing", "properties", "listing cuda devices", "none", "driver"),
+        ("computing", "matmul", "computing on cuda:0", "visible", "computation"),
+    ]
+    return [
+        Case(mechanism, variant, at(point, action, argument), "broken", stage, layer, f"while {what}: .*{how}", CRASH)
+        for variant, point, what, stage, layer in points
+    ]
+
+
+CASES = [
+    *ended("segmentation fault", "signal", "SIGSEGV", "ended by SIGSEGV"),
+    *ended(
+        "abort", "abort", "terminate called after throwing an instance of 'std::runtime_error'", "SIGABRT.*terminate"
+    ),
+    *ended("illegal instruction", "signal", "SIGILL", "ended by SIGILL"),
+    *ended("hang", "hang", 3600, "it hung: no end after"),
+    Case("noise", "on stdout", at("matmul", "print", "loading kernels " * 40_000), **READY),
+    Case("noise", "raw bytes", at("matmul", "write", "\x00\x00\x00\x05\xff{}\x1b[2J" * 500), **READY),
+    Case("noise", "like frames", at("to", "print", '{"op":"wrong","detail":"no"}\n{"op":"end"}'), **READY),
+    Case("noise", "on stderr", at("matmul", "complain", "E fatal error: all is lost\n" * 5_000), **READY),
+    Case("noise", "warnings", at("is_available", "warn", "CUDA initialization: Unexpected error"), **READY),
+]

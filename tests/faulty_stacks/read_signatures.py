@@ -1,0 +1,67 @@
+"""Prints what a real package offers, for `signatures/`: `PYTHON read_signatures.py torch > signatures/torch.json`.
+
+By hand, with an interpreter that has the package. `torch_directml` is read from the files of its wheel, since it does
+not import without an adapter: `python read_signatures.py torch_directml FOLDER`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+# Where names are read: the packages themselves, and the types whose methods are called.
+PLACES = {
+    "torch": ("", "version", "cuda", "xpu", "backends", "backends.mps", "nn", "nn.functional", "Tensor", "device"),
+    "onnxruntime": (
+        "",
+        "SessionOptions",
+        "InferenceSession",
+        "OrtEpDevice",
+        "OrtHardwareDevice",
+        "OrtEpAssignedSubgraph",
+    ),
+}
+
+
+def of_module(name: str) -> dict[str, Any]:
+    """Names with their parameters, null where Python cannot tell them."""
+    module = importlib.import_module(name)
+    found: dict[str, list[str] | None] = {}
+    for place in PLACES[name]:
+        here = module
+        for part in filter(None, place.split(".")):
+            here = getattr(here, part)
+        for entry in dir(here):
+            if entry.startswith("_"):
+                continue
+            found[".".join(filter(None, (place, entry)))] = parameters(getattr(here, entry, None))
+    return {"package": name, "version": str(module.__version__), "names": dict(sorted(found.items()))}
+
+
+def parameters(function: Any) -> list[str] | None:
+    """The parameters' names of a function that Python can look into."""
+    try:
+        return list(inspect.signature(function).parameters) if callable(function) else None
+    except (TypeError, ValueError):
+        return None
+
+
+def of_files(name: str, folder: Path) -> dict[str, Any]:
+    """Functions at module level of a package's files."""
+    found: dict[str, list[str] | None] = {}
+    for path in sorted((folder / name).glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef):
+                found[node.name] = [argument.arg for argument in node.args.args]
+    version = next(folder.glob(f"{name}-*.dist-info")).name.removesuffix(".dist-info").partition("-")[2]
+    return {"package": name, "version": version, "names": dict(sorted(found.items()))}
+
+
+if __name__ == "__main__":
+    read = of_files(sys.argv[1], Path(sys.argv[2])) if len(sys.argv) > 2 else of_module(sys.argv[1])
+    print(json.dumps(read, separators=(",", ":")))

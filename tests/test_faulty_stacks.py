@@ -1,0 +1,123 @@
+"""Stacks that misbehave, each in a real interpreter, from `runtimes: {NAME: {python}}` to the device list."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.core import Core
+from backend.reports import device_list
+from backend.settings import load_settings
+from tests.faulty_stacks.cases import CASES, SECRET, Case, card
+from tests.faulty_stacks.environments import make
+
+AT_ONCE = 6
+TOGETHER = 8
+LIMIT_S = 12.0
+
+Answer = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
+    """What the device list says of each stack."""
+    home = tmp_path_factory.mktemp("stacks")
+
+    async def all_of_them() -> dict[str, Answer]:
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def one(number: int, cases: list[Case]) -> dict[str, Answer]:
+            async with places:
+                said = await answer(home / str(number), cases)
+            return {case.name: said for case in cases}
+
+        found = await asyncio.gather(*(one(number, cases) for number, cases in enumerate(machines())))
+        return {name: said for part in found for name, said in part.items()}
+
+    return asyncio.run(all_of_them())
+
+
+def machines() -> list[list[Case]]:
+    """Stacks that have a card each share a machine; of the others each has its own."""
+    sharing = [case for case in CASES if case.shares]
+    return [[case] for case in CASES if not case.shares] + [
+        sharing[start : start + TOGETHER] for start in range(0, len(sharing), TOGETHER)
+    ]
+
+
+async def answer(folder: Path, cases: list[Case]) -> Answer:
+    """The body of GET /api/devices on a machine with those stacks, each with a card of its own."""
+    runtimes = {}
+    for number, case in enumerate(cases):
+        plan = case.plan | ({"cards": [card(number)]} if case.shares else {})
+        runtimes[case.name.lower()] = {"python": str(make(folder / case.name, plan, case.packages))}
+    config = folder / "config.json"
+    processor = any(case.mechanism == "slow" for case in cases)
+    settings = {
+        "runtimes": runtimes,
+        "devices": {"cpu": {"enabled": processor}},
+        "supervision": {"probe_s": LIMIT_S},
+        "storage": {"data_dir": "data"},
+    }
+    config.write_text(json.dumps(settings))  # which is YAML as well
+    core = Core(load_settings({"config": str(config)}, {}))
+    await core.look()
+    return device_list(core)
+
+
+def device_of(case: Case, answer: Answer) -> dict[str, Any]:
+    """The device that the case is about: by its id, or on a shared machine by its runtime."""
+    found: list[dict[str, Any]] = answer["devices"]
+    if case.shares:
+        return next(
+            device for device in found if case.name.lower() in device["runtimes"] and device["backend"] != "cpu"
+        )
+    return next(device for device in found if device["id"] == case.device)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_it_is_stated_for_what_it_is(case: Case, answers: dict[str, Answer]) -> None:
+    device = device_of(case, answers[case.name])
+    said = {name: device[name] for name in ("state", "stage", "layer", "reason", "remedy", "note")}
+    assert (device["state"], device["stage"]) == (case.state, case.stage), said
+    assert (device["state"] == "ready") == (device["reason"] is None) and (
+        device["state"] != "ready" or device["proof"]
+    )
+    if case.state == "ready":
+        assert (
+            device["proof"]["max_abs_error"] <= device["proof"]["tolerance"] and device["proof"]["pid"] != os.getpid()
+        )
+    else:
+        assert device["layer"] and (case.layer in (None, device["layer"])), said
+        reason = case.reason.replace(case.device, device["id"])
+        assert re.search(reason, device["reason"], re.DOTALL) and device["reason"].endswith("."), said
+        assert re.search(case.remedy, device["remedy"], re.DOTALL) and device["remedy"].endswith("."), said
+    for name, value in case.also.items():
+        if name == "no_secret":
+            assert SECRET not in json.dumps(answers[case.name])
+        elif name == "note":
+            assert re.search(value, device["note"] or "")
+        else:
+            assert device[name] == value
+
+
+def test_no_stack_made_another_device_ready(answers: dict[str, Answer]) -> None:
+    for case in CASES:
+        if not case.shares:
+            ready = {device["backend"] for device in answers[case.name]["devices"] if device["state"] == "ready"} - {
+                "cpu"
+            }
+            assert ready <= {case.device.partition(":")[0]} and bool(ready) <= (case.state == "ready" or case.several)
+
+
+def test_the_matrix_is_as_wide_as_promised() -> None:
+    widths = Counter(case.mechanism for case in CASES)
+    assert len(widths) >= 12 and min(widths.values()) >= 5, widths
+    assert len({case.name for case in CASES}) == len(CASES)
