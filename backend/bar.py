@@ -11,6 +11,14 @@ from backend.types import Progress
 
 LINE_EVERY_S = 5.0
 _BAR_WIDTH = 24
+_WORDS = {  # of phases that nothing measures
+    "wait": "waiting for another program that fetches the same model",
+    "tool": "fetching the installer (uv, 24 MB)",
+    "python": "looking for a Python that fits",
+    "resolve": "looking up which versions fit together",
+    "store": "writing all to the disk",
+    "prove": "proving the devices",
+}
 
 
 class Bar:
@@ -44,15 +52,15 @@ class Bar:
 
 
 def _text(progress: Progress) -> str:
-    if progress.phase == "wait":
-        return "waiting for another program that fetches the same model"
+    if progress.phase in _WORDS:
+        return _WORDS[progress.phase]
     if progress.phase == "retry":
         return f"the line broke at {progress.done / 1e6:.1f} MB, trying again"
     scale, unit = (1e6, "MB") if progress.unit == "bytes" else (1, progress.unit)
     digits = 0 if unit == "bars" else 1
     done = f"{progress.done / scale:.{digits}f}"
     if not progress.total:
-        return f"{progress.phase} {done} {unit}"
+        return f"{progress.phase} {done} {unit}" if progress.done else progress.phase
     filled = round(_BAR_WIDTH * progress.done / progress.total)
     bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
     text = f"{progress.phase:<8} [{bar}] {done} of {progress.total / scale:.{digits}f} {unit}"

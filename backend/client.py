@@ -165,6 +165,19 @@ class Remote:
         """Removes a model."""
         await self._ask("DELETE", f"/api/models/{quote(model, safe='')}")
 
+    async def runtimes(self) -> dict[str, Any]:
+        """All runtimes, and the best one to install, once nothing is being probed."""
+        await self.devices()
+        return await self._ask("GET", "/api/runtimes")
+
+    async def change_runtime(self, task: str, name: str) -> dict[str, Any]:
+        """Starts a job on a runtime, or joins it; gives the job. `rollback` gives the Runtime."""
+        return await self._ask("POST", f"/api/runtimes/{quote(name, safe='')}/{task}")
+
+    async def remove_runtime(self, name: str) -> None:
+        """Removes a runtime."""
+        await self._ask("DELETE", f"/api/runtimes/{quote(name, safe='')}")
+
     async def _stream(self, method: str, path: str, **options: Any) -> AsyncIterator[Event]:
         async with self._http.stream(method, path, **options) as answer:
             if answer.status_code != 200:
