@@ -72,10 +72,6 @@ class Shelf:
             return made if Path(made.python).is_file() else None
         return None
 
-    def names(self) -> list[str]:
-        """The runtimes that have a pointer."""
-        return sorted(file.parent.name for file in self.root.glob(f"*/{POINTER}"))
-
     def broken(self, name: str) -> bool:
         """Whether a pointer names a version that is not whole any more."""
         return bool(self._pointer(name).get("current")) and self.current(name) is None
@@ -109,18 +105,16 @@ class Shelf:
         """Forgets what was fetched: its files would keep the disk space of environments that are gone."""
         _remove(self.cache)
 
-    def sweep(self, only: str | None = None) -> None:
-        """Removes versions that are neither current nor previous, half made ones among them. None may be in use."""
-        names = [path.name for path in self.root.glob("[!.]*") if path.is_dir()] if only is None else [only]
-        for name in names:
-            pointer = self._pointer(name)
-            kept = {pointer.get("current"), pointer.get("previous")}
-            for path in (self.root / name).glob("*"):
-                if path.is_dir() and path.name.removesuffix(".lock") not in kept:
-                    _remove(path)
-            if not pointer:
-                with contextlib.suppress(OSError):
-                    (self.root / name).rmdir()
+    def sweep(self, name: str) -> None:
+        """Removes the versions of a runtime that are neither current nor previous, half made ones too."""
+        pointer = self._pointer(name)
+        kept = {pointer.get("current"), pointer.get("previous")}
+        for path in (self.root / name).glob("*"):
+            if path.is_dir() and path.name.removesuffix(".lock") not in kept:
+                _remove(path)
+        if not pointer:
+            with contextlib.suppress(OSError):
+                (self.root / name).rmdir()
 
     def _pointer(self, name: str) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):

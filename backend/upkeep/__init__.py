@@ -41,6 +41,11 @@ class Upkeep:
         made = {name: self.shelf.current(name) for name in recipes()}
         return {name: one.python for name, one in made.items() if one}
 
+    def sweep(self) -> None:
+        """Removes what a server left that was killed, before any of it can be in use."""
+        for name in recipes():
+            self.shelf.sweep(name)
+
     def runtimes(self) -> list[Runtime]:
         """All of them."""
         return [
