@@ -97,6 +97,11 @@ class Row:
         """Whether this is the bar that the tune ends with."""
         return self.left == 1 and self.section == len(self.heading.sections) - 1 and not self.heading.after
 
+    @property
+    def on_tonic(self) -> bool:
+        """Whether the pitch that sounded last is the tonic."""
+        return self._pitch_id > 0 and tokens.PITCHES[self._pitch_id - 1] % 12 == 0
+
     def allowed(self) -> tuple[bool, ...]:
         """Whether each token of the whole vocabulary may come next."""
         if self.slot is Slot.DURATION:

@@ -64,7 +64,7 @@ class Plan:
     tonic: str
     bars: int
     pickup: bool = True
-    temperature: float = 0.9
+    temperature: float = 1.0
     top_p: float = 0.95
     opening: Opening | None = None
 

@@ -23,7 +23,8 @@ from backend.music.score import Melody
 
 ROWS_MAX = 64  # tunes composed at the same time; more wait, so that memory stays bounded
 TOKENS_MAX = 1024  # of one tune; one that comes near it gets long notes until it is complete
-# What is added to the logits where a tune ends, because the model ends on the tonic less often than players do.
+# Added to the logits of the tonic in the second half of a tune's last bar, and taken from those of durations that would
+# end it on another note, because the model ends on the tonic a little less often than players do.
 CADENCE_BONUS = 2.0
 
 
@@ -89,6 +90,20 @@ def compose(
     asked before each token. Either returns True to end it: Stopped is raised then. Raises ValueError where the
     plan's opening does not fit its grid.
     """
+    rows = compose_rows(decoder, plan, seeds, on_bar, stop, guard)
+    each = len(plan.tunes)
+    return [melody(plan, rows[at : at + each]) for at in range(0, len(rows), each)]
+
+
+def compose_rows(
+    decoder: Decoder,
+    plan: Plan,
+    seeds: Sequence[int],
+    on_bar: Callable[[int, int], bool] | None = None,
+    stop: Callable[[], bool] | None = None,
+    guard: CopyGuard | None = None,
+) -> list[Row]:
+    """As `compose`, but the tunes as written: those of each seed's set after each other."""
     parts = [_Part(plan, sections, seed, number) for seed in seeds for number, sections in enumerate(plan.tunes)]
     total = plan.bars * len(seeds)
     told = 0
@@ -111,8 +126,7 @@ def compose(
                 break
             sides = [NO_SIDES if part.row.slot is Slot.DONE else part.row.sides() for part in batch]
             logits = decoder.step(np.array(ids, np.int64), np.array(sides, np.int64))
-    each = len(plan.tunes)
-    return [melody(plan, [part.row for part in parts[at : at + each]]) for at in range(0, len(parts), each)]
+    return [part.row for part in parts]
 
 
 def _next(batch: list[_Part], logits: Floats | None, guard: CopyGuard | None) -> list[int]:
@@ -127,16 +141,24 @@ def _next(batch: list[_Part], logits: Floats | None, guard: CopyGuard | None) ->
 
 
 def _draw(parts: list[_Part], logits: NDArray[np.float64], guard: CopyGuard | None) -> list[int]:
-    """One token for each row, by temperature and top-p among what the grid allows."""
+    """One token for each row by temperature among what the grid allows; top-p is for pitches."""
     plan = parts[0].plan
     mask = np.stack([_mask(part.row.allowed()) for part in parts])
+    top_p = np.full((len(parts), 1), plan.top_p)
     for number, part in enumerate(parts):
         if part.row.slot is Slot.PITCH:
-            if part.row.last_bar:
+            if part.row.last_bar and 2 * part.row.tick >= part.row.bar_ticks:
                 logits[number, _tonics()] += CADENCE_BONUS
             if guard is not None:
                 mask[number] &= guard.allowed(part.row)
-        elif part.row.slot is Slot.DURATION and part.hurried:
+            continue
+        # Rhythm is held in bounds by the grid already; with top-p all marches would be even, as most are.
+        top_p[number] = 1.0
+        if part.row.last_bar and part.row.slot is Slot.DURATION and not part.row.on_tonic:
+            ending = part.row.end - part.row.tick
+            if ending in tokens.DURATIONS:
+                logits[number, tokens.DURATION + tokens.DURATIONS.index(ending)] -= CADENCE_BONUS
+        if part.row.slot is Slot.DURATION and part.hurried:
             mask[number, : np.flatnonzero(mask[number])[-1]] = False
     logits = np.where(mask, logits, -np.inf)
     if plan.temperature == 0:
@@ -147,7 +169,7 @@ def _draw(parts: list[_Part], logits: NDArray[np.float64], guard: CopyGuard | No
     order = np.argsort(-weights, axis=1, kind="stable")
     ranked = np.take_along_axis(weights, order, axis=1)
     before = np.cumsum(ranked, axis=1) - ranked
-    ranked = np.where(before < plan.top_p, ranked, 0.0)
+    ranked = np.where(before < top_p, ranked, 0.0)
     sums = np.cumsum(ranked, axis=1)
     drawn = np.array([part.random.random() for part in parts])[:, None] * sums[:, -1:]
     places = np.minimum((sums <= drawn).sum(axis=1), (ranked > 0).sum(axis=1) - 1)

@@ -1,0 +1,152 @@
+"""Computes the network with ONNX Runtime, on any of its providers, in float32 or float16.
+
+On the CPU, keys and values stay in NumPy arrays that the session reads in place. Elsewhere they stay on the device as
+bound outputs. A provider that needs fixed shapes gets a session whose `batch` and `room` were overridden (`fixed`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from backend.music.decoder import Floats, Ints
+from backend.music.weights import DATA, Weights
+
+ROOM_FIRST = 128
+HIDDEN = -10_000.0  # what the mask adds to a score that must not count; fits float16
+
+
+def graph_file(half: bool, device: bool, folder: Path = DATA) -> Path:
+    """The graph that keeps keys and values on the host (CPU) or on the device."""
+    return folder / f"step-{'device' if device else 'host'}-{'fp16' if half else 'fp32'}.onnx"
+
+
+def fix_shapes(options: Any, batch: int, tokens: int) -> None:
+    """Makes a session of these SessionOptions take exactly `batch` rows and keep `tokens` tokens."""
+    options.add_free_dimension_override_by_name("batch", batch)
+    options.add_free_dimension_override_by_name("room", tokens)
+
+
+class HostDecoder:
+    """A Decoder over a session of a "host" graph."""
+
+    def __init__(self, weights: Weights, session: Any, fixed: bool = False) -> None:
+        self._weights = weights
+        self._session = session
+        self._fixed = fixed
+        self._dtype = _dtype(session)
+        self._caches: dict[str, NDArray[Any]] = {}
+        self._outputs = [output.name for output in session.get_outputs()]
+
+    def start(self, batch: int, tokens: int) -> None:
+        """Forgets everything and makes room for `batch` rows of at most `tokens` tokens."""
+        self._position, self._tokens, self._batch = 0, tokens, batch
+        self._caches = {}
+        self._make_room(tokens if self._fixed else min(ROOM_FIRST, tokens))
+
+    def step(self, ids: Ints, sides: Ints) -> Floats:
+        """Logits [batch, vocabulary] float32 of the token after `ids` [batch]."""
+        if self._position == self._room:
+            if self._room >= self._tokens:
+                raise ValueError(f"a tune is longer than {self._tokens} tokens")
+            self._make_room(min(2 * self._room, self._tokens))
+        cos, sin = self._weights.rotation(self._position)
+        inputs = {"x": self._weights.embed(ids, sides), "cos": cos, "sin": sin, "mask": self._mask}
+        inputs = {name: array.astype(self._dtype, copy=False) for name, array in inputs.items()}
+        logits, *news = self._session.run(self._outputs, inputs | self._caches)
+        for name, new in zip(self._outputs[1:], news, strict=True):
+            cache = self._caches[name.removeprefix("new_")]
+            if name.startswith("new_key"):
+                cache[:, :, :, self._position] = new[:, :, :, 0]
+            else:
+                cache[:, :, self._position] = new[:, :, 0]
+        self._mask[self._position] = 0
+        self._position += 1
+        found: Floats = logits
+        return found
+
+    def _make_room(self, room: int) -> None:
+        shape, old = self._weights.shape, self._caches
+        self._caches, self._room = {}, room
+        for layer in range(shape.layers):
+            keys = np.zeros((self._batch, shape.heads, shape.head, room), self._dtype)
+            values = np.zeros((self._batch, shape.heads, room, shape.head), self._dtype)
+            if old:
+                keys[..., : self._position] = old[f"key.{layer}"][..., : self._position]
+                values[:, :, : self._position] = old[f"value.{layer}"][:, :, : self._position]
+            self._caches |= {f"key.{layer}": keys, f"value.{layer}": values}
+        self._mask: NDArray[Any] = np.full(room, HIDDEN, self._dtype)
+        self._mask[: self._position] = 0
+
+
+class DeviceDecoder:
+    """A Decoder over a session of a "device" graph; `device_type` and `device_id` are those of OrtValue."""
+
+    def __init__(
+        self, weights: Weights, session: Any, device_type: str, device_id: int = 0, fixed: bool = False
+    ) -> None:
+        self._weights = weights
+        self._session = session
+        self._device = (device_type, device_id)
+        self._fixed = fixed
+        self._dtype = _dtype(session)
+        self._caches: dict[str, Any] = {}
+
+    def start(self, batch: int, tokens: int) -> None:
+        """Forgets everything and makes room for `batch` rows of at most `tokens` tokens."""
+        shape = self._weights.shape
+        self._position, self._tokens, self._batch = 0, tokens, batch
+        self._room = tokens if self._fixed else min(ROOM_FIRST, tokens)
+        self._caches = {}
+        for layer in range(shape.layers):
+            keys = np.zeros((batch, shape.heads, shape.head, self._room), self._dtype)
+            values = np.zeros((batch, shape.heads, self._room, shape.head), self._dtype)
+            self._caches |= {f"key.{layer}": self._put(keys), f"value.{layer}": self._put(values)}
+
+    def step(self, ids: Ints, sides: Ints) -> Floats:
+        """Logits [batch, vocabulary] float32 of the token after `ids` [batch]."""
+        if self._position == self._room:
+            self._grow()
+        cos, sin = self._weights.rotation(self._position)
+        places = np.arange(self._room)
+        mask = np.where(places <= self._position, 0.0, HIDDEN)
+        now = (places == self._position).astype(np.float32)
+        binding = self._session.io_binding()
+        given = {"x": self._weights.embed(ids, sides), "cos": cos, "sin": sin, "mask": mask, "now": now}
+        for name, array in given.items():
+            binding.bind_cpu_input(name, np.ascontiguousarray(array.astype(self._dtype)))
+        for name, value in self._caches.items():
+            binding.bind_ortvalue_input(name, value)
+        binding.bind_output("logits", "cpu")
+        names = [output.name for output in self._session.get_outputs()]
+        for name in names[1:]:
+            binding.bind_output(name, *self._device)
+        self._session.run_with_iobinding(binding)
+        values = dict(zip(names, binding.get_outputs(), strict=True))
+        self._caches = {name: values[f"new_{name}"] for name in self._caches}
+        self._position += 1
+        found: Floats = values["logits"].numpy()
+        return found
+
+    def _grow(self) -> None:
+        """Doubles the room; seldom enough that the way over the host does not matter."""
+        if self._room >= self._tokens:
+            raise ValueError(f"a tune is longer than {self._tokens} tokens")
+        more = min(self._room, self._tokens - self._room)
+        for name, value in self._caches.items():
+            axis = 3 if name.startswith("key") else 2
+            pad = [(0, more if number == axis else 0) for number in range(4)]
+            self._caches[name] = self._put(np.pad(value.numpy(), pad))
+        self._room += more
+
+    def _put(self, array: NDArray[Any]) -> Any:
+        return ort.OrtValue.ortvalue_from_numpy(array, *self._device)
+
+
+def _dtype(session: Any) -> Any:
+    kind = next(each.type for each in session.get_inputs() if each.name == "x")
+    return np.float16 if kind == "tensor(float16)" else np.float32
