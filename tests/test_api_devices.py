@@ -37,7 +37,8 @@ def test_the_cpu_is_ready_since_a_child_computed_there(server: Server) -> None:
     assert proof["pid"] not in (0, server.process.pid), "a child computed, not the server"
     assert proof["seconds"] > 0
     assert datetime.fromisoformat(proof["at"]).tzinfo
-    assert cpu["engines"] == ["llama.cpp"] and cpu["tasks"] == ["text"] and cpu["runtimes"] == ["base"]
+    assert {"llama.cpp", "onnxruntime"} <= set(cpu["engines"]) and {"text", "music"} <= set(cpu["tasks"])
+    assert cpu["runtimes"] == ["base"]
     assert cpu["memory_bytes"] > cpu["memory_free_bytes"] > 0
     assert cpu["stage"] in ("runs", "measured")
 

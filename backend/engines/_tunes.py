@@ -1,4 +1,8 @@
-"""What the engines of the music model have in common: a job is the same whichever library computes the decoder."""
+"""What the engines of the music model have in common: a job is the same whichever library computes the decoder.
+
+A model is a folder: weights for every engine, graphs for ONNX Runtime, and the table that keeps tunes from being
+copies of those it was trained on.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,13 @@ from typing import Any
 from backend.engines import Emit, RunRequest, RunResult
 from backend.types import Placement
 
-LIBRARY_BYTES = 250_000_000  # the library, NumPy and the sounds in use
+WEIGHTS, COPIED_RUNS = "weights.safetensors", "copied-runs.npy"
+LIBRARY_BYTES = 250_000_000  # ONNX Runtime, NumPy, the sounds in use and the sheet's engraver: 230 MB on x86-64
 
 
 @dataclass
 class TuneSession:
-    """A loaded model: any `Decoder` of `backend.music`, and the table that keeps it from copying."""
+    """A loaded model: any `Decoder` of `backend.music`, and the guard against copying."""
 
     decoder: Any
     guard: Any
@@ -32,6 +37,33 @@ class TuneSession:
         return RunResult(made.counts, reason, None, made.audio_s, made.phases, made.chosen)
 
 
-def folder_bytes(model_path: str) -> int:
-    """Bytes of the files of a model folder."""
-    return sum(file.stat().st_size for file in Path(model_path).iterdir() if file.is_file())
+def read_model(folder: str) -> tuple[Any, Any]:
+    """Weights and guard. Imports what a job needs as well, so that the first one need not wait. Raises ModelBroken."""
+    import numpy
+
+    import backend.music.making  # noqa: F401
+    from backend.errors import ModelBroken
+    from backend.music.originality import CopyGuard
+    from backend.music.weights import read_weights
+
+    try:
+        weights = read_weights(Path(folder) / WEIGHTS)
+        guard = CopyGuard(numpy.load(Path(folder) / COPIED_RUNS, allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise ModelBroken(f"The model in {folder} cannot be read: {error}.", "Get all of its files again.") from error
+    return weights, guard
+
+
+def check_music() -> dict[str, str]:
+    """Imports what makes files of the music, and returns the versions. Raises ImportError, OSError."""
+    import mido  # noqa: F401
+    import numpy
+    import soundfile
+
+    return {"numpy": numpy.__version__, "soundfile": soundfile.__version__}
+
+
+def file_bytes(folder: str, name: str) -> int:
+    """Bytes of a file of the model; 0 where it is missing, which loading will tell."""
+    file = Path(folder) / name
+    return file.stat().st_size if file.is_file() else 0

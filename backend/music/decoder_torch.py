@@ -23,7 +23,7 @@ class TorchDecoder:
         self._weights = weights
         self._device = device
         self._dtype = dtype
-        self._arrays = {
+        self.arrays = {
             name: torch.from_numpy(array.astype(np.float32)).to(device, dtype) for name, array in weights.arrays.items()
         }
         self._keys: list[Tensor] = []
@@ -76,10 +76,10 @@ class TorchDecoder:
         self._room += more
 
     def _linear(self, x: Tensor, name: str) -> Tensor:
-        return torch.addmm(self._arrays[f"{name}.shift"], x, self._arrays[name])
+        return torch.addmm(self.arrays[f"{name}.shift"], x, self.arrays[name])
 
     def _norm(self, x: Tensor, name: str) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:], self._arrays[f"{name}.scale"], self._arrays[f"{name}.shift"], EPSILON)
+        return F.layer_norm(x, x.shape[-1:], self.arrays[f"{name}.scale"], self.arrays[f"{name}.shift"], EPSILON)
 
     def _to_device(self, array: Floats) -> Tensor:
         return torch.from_numpy(array).to(self._device, self._dtype)
