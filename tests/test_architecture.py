@@ -136,7 +136,9 @@ def test_a_backend_s_name_stands_in_its_own_file_alone(name: str) -> None:
     if allowed is None:
         return
     word = re.compile(rf"""["']{re.escape(name)}["']""")
-    places = {place(file) for file in FILES if word.search(file.read_text(encoding="utf-8"))}
+    # The training program is run by hand and speaks torch's own names for devices.
+    served = [file for file in FILES if not place(file).startswith("music/train/")]
+    places = {place(file) for file in served if word.search(file.read_text(encoding="utf-8"))}
     own = "devices/" + name.replace("-", "_") + ".py"
     assert places - allowed - {file for file in places if file.startswith("devices/")} == set()
     assert own in places

@@ -17,7 +17,7 @@ CACHE_FIRST = 128
 
 
 class TorchDecoder:
-    """A Decoder. `device` is a torch device such as "cpu", "cuda:1", "mps", "xpu", or the object of torch-directml."""
+    """A Decoder. `device` is whatever a tensor's `to` takes: a name, a torch.device, the object of a plug-in."""
 
     def __init__(self, weights: Weights, device: Any, dtype: torch.dtype = torch.float32) -> None:
         self._weights = weights
