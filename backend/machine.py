@@ -42,6 +42,15 @@ def memory_free_bytes() -> int | None:
     return free
 
 
+def process_cpu_s(pid: int) -> float | None:
+    """Processor time of a process on all cores; None where the system does not say, or it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # a program's name may hold spaces
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _affinity() -> set[int]:
     return set(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else set()
 

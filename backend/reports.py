@@ -6,12 +6,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, get_args
 
 from backend import __version__
-from backend.machine import memory_free_bytes
+from backend.machine import memory_free_bytes, process_cpu_s
 from backend.resolving import by_preference
 from backend.types import DeviceState
 
 if TYPE_CHECKING:
     from backend.core import Core
+    from backend.pool import Held
 
 
 def health(manager: Core) -> dict[str, Any]:
@@ -61,6 +62,17 @@ def device_list(manager: Core) -> dict[str, Any]:
         "default": choice.resolved if by_preference(devices, "text") else None,
         "default_reason": choice.reason,
         "probing": manager.probes.probing,
+        "loaded": [_loaded(held) for held in manager.pool.all_held()],
+    }
+
+
+def _loaded(held: Held) -> dict[str, Any]:
+    """A model that a worker holds now; `jobs` are those that it computes, `cpu_s` the processor time it has used."""
+    key, pid = held.worker.key, held.worker.pid
+    return {
+        **{"device": key.device, "model": key.model, "engine": key.engine, "runtime": key.runtime},
+        **{"memory_bytes": held.worker.resident_bytes, "jobs": held.users, "pid": pid},
+        "cpu_s": process_cpu_s(pid) if pid else None,
     }
 
 

@@ -1,37 +1,15 @@
 // @ts-check
 /** The only module that touches the network: JSON calls, and the browser's own EventSource to follow a job. */
 
-/**
- * @typedef {import("./types.js").Job} Job
- * @typedef {import("./types.js").Problem} Problem
- */
+import { ApiError, asProblem, unreachable } from "./problems.js";
 
-const TERMINAL = ["done", "error", "cancelled", "interrupted"];
+export { asProblem };
+
+/** @typedef {import("./types.js").Job} Job @typedef {import("./types.js").Problem} Problem */
+
+export const TERMINAL = ["done", "error", "cancelled", "interrupted"];
 const EVENTS = ["queued", "loading", "running", "progress", "token", "fallback", "artifact", ...TERMINAL];
 const LONGEST_WAIT_S = 10;
-
-/** A refusal or failure, with the sentences that the service sent. */
-export class ApiError extends Error {
-  /** @param {Problem} problem */
-  constructor(problem) {
-    super(problem.detail);
-    this.problem = problem;
-  }
-}
-
-/** @param {unknown} error @returns {Problem} */
-export function asProblem(error) {
-  if (error instanceof ApiError) return error.problem;
-  return { type: "about:blank", title: "The page made a mistake", status: 0, code: "page_error", detail: String(error),
-    remedy: "Reload the page." };
-}
-
-/** @returns {Problem} */
-function unreachable() {
-  return { type: "about:blank", title: "The server cannot be reached", status: 0, code: "unreachable",
-    detail: `Nothing answers at ${location.origin}.`,
-    remedy: "Start it again (./launch_wsl.sh, or launch.ps1 on Windows). This page goes on by itself when it is back." };
-}
 
 /**
  * @param {string} method
@@ -70,7 +48,14 @@ export const openSession = (token) => call("POST", "session", { body: { token } 
 export const health = () => call("GET", "health", { limit_s: 5 });
 /** @param {number} wait_s */
 export const devices = (wait_s = 0) => call("GET", `devices${wait_s ? `?wait_s=${wait_s}` : ""}`, { limit_s: wait_s + 15 });
-export const refreshDevices = () => call("POST", "devices/refresh", { body: {} });
+/** @param {string} [device] one, or all */
+export const refreshDevices = (device) => call("POST", "devices/refresh", { body: device ? { device } : {} });
+/** @param {string} device @param {string} [model] lifts the quarantine of one model, or of all */
+export const release = (device, model) => call("POST", `devices/${encodeURIComponent(device)}/release`, { body: model ? { model } : {} });
+/** @param {string} model @returns {Promise<Job>} */
+export const unload = (model) => call("POST", `models/${encodeURIComponent(model)}/unload`, { body: {} });
+/** @param {string} model */
+export const removeModel = (model) => call("DELETE", `models/${encodeURIComponent(model)}`);
 export const models = () => call("GET", "models");
 /** @param {string} source */
 export const addModel = (source) => call("POST", "models", { body: { source } });
@@ -82,11 +67,34 @@ export const jobs = (query) => call("GET", `jobs?${query}`);
 export const job = (id) => call("GET", `jobs/${encodeURIComponent(id)}`);
 /** @param {string} id @returns {Promise<Job>} */
 export const cancel = (id) => call("POST", `jobs/${encodeURIComponent(id)}/cancel`, { body: {} });
-/** @param {string} id @returns {Promise<Job>} */
-export const rerun = (id) => call("POST", `jobs/${encodeURIComponent(id)}/rerun`, { body: {} });
+/** @param {string} id @param {string} [device] another one than the first run's @returns {Promise<Job>} */
+export const rerun = (id, device) => call("POST", `jobs/${encodeURIComponent(id)}/rerun`, { body: device ? { device } : {} });
+/** @param {string} id */
+export const forget = (id) => call("DELETE", `jobs/${encodeURIComponent(id)}`);
 
 /** @param {Job} job */
 export const isOver = (job) => TERMINAL.includes(job.status);
+
+/**
+ * Follows all jobs and devices; the browser takes a cut line up again by itself, after the last event that was seen.
+ * @param {(name: string, data: any) => void} onEvent @param {() => void} onOpen each time the line is there, also again
+ */
+export function followAll(onEvent, onOpen) {
+  let wait_s = 1;
+  const open = () => {
+    const source = new EventSource("api/events");
+    source.addEventListener("open", () => { wait_s = 1; onOpen(); });
+    source.addEventListener("error", (event) => {
+      if (event instanceof MessageEvent || source.readyState !== EventSource.CLOSED) return;
+      setTimeout(open, wait_s * 1000); // refused, as without a token: the browser has given up
+      wait_s = Math.min(wait_s * 2, LONGEST_WAIT_S);
+    });
+    for (const name of [...EVENTS, "device"]) {
+      source.addEventListener(name, (event) => { if (event instanceof MessageEvent) onEvent(name, JSON.parse(event.data)); });
+    }
+  };
+  open();
+}
 
 /**
  * Follows a job from its first event to its last. A cut line is taken up again after the last event that was seen;

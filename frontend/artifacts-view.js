@@ -7,6 +7,7 @@ import { bytes } from "./format.js";
 
 /** @typedef {import("./types.js").Artifact} Artifact */
 
+/** @type {Record<string, (artifact: Artifact) => HTMLElement>} */
 const KINDS = { audio: heard, image: seen, text: read };
 
 export class ArtifactsView {
@@ -31,7 +32,7 @@ export class ArtifactsView {
     this.#names.add(artifact.name);
     const group = this.#group(artifact.name.replace(/\.[^.]*$/, ""));
     const kind = artifact.media_type.split("/")[0];
-    const show = KINDS[/** @type {keyof KINDS} */ (kind)];
+    const show = KINDS[kind];
     if (show && !(kind === "audio" && (group.heard || !playable(artifact.media_type)))) {
       group.heard ||= kind === "audio"; // one player is enough
       const rank = Object.keys(KINDS).indexOf(kind), element = show(artifact);

@@ -2,14 +2,16 @@
 /** The select "Backend / Device": Auto, the ready devices, and what was asked for on purpose although it is not ready. */
 
 import { byId, el, foreign, prose } from "./dom.js";
-import { moment, sentence, small } from "./format.js";
+import { bytes, moment, plural, rateWords, sentence, small } from "./format.js";
+import { speedOf } from "./speeds.js";
 
 /**
  * @typedef {import("./types.js").Device} Device
  * @typedef {import("./types.js").DeviceList} DeviceList
+ * @typedef {import("./types.js").Model} Model
  */
 
-const select = byId("device", HTMLSelectElement), hint = byId("device-hint", HTMLElement);
+const select = byId("device", HTMLSelectElement), hint = byId("device-hint", HTMLElement), count = byId("device-count", HTMLElement);
 const isReady = (/** @type {Device} */ device) => device.state === "ready";
 
 /** @param {DeviceList} list @param {string} id @returns {Device|undefined} */
@@ -19,12 +21,23 @@ function find(list, id) {
     ?? list.devices.find((device) => device.aliases.some((alias) => alias.toLowerCase() === name));
 }
 
-/** @param {Device} device @param {string} task */
-function optionWords(device, task) {
-  const notes = [device.kind === "emulated" && "emulated",
-    device.tasks.length && !device.tasks.includes(task) && `does not run ${task}`].filter(Boolean);
-  return `${device.id} · ${device.name}${notes.length ? ` (${notes.join(", ")})` : ""}`;
+/**
+ * What tells one way into the hardware from the other: its id, its engines for the model, free memory, speed.
+ * @param {Device} device @param {string} hardware the name that stands above it already
+ * @param {string} task @param {Model|undefined} model
+ */
+function optionWords(device, hardware, task, model) {
+  const engines = (device.engines ?? []).filter((engine) => model?.engines?.includes(engine));
+  const speed = model && speedOf(device, model.id);
+  const notes = [device.kind === "emulated" && "emulated", !able(device, task) && `does not run ${task}`].filter(Boolean);
+  const facts = [device.id, device.name !== hardware && device.name, engines.join(" or "),
+    device.memory_free_bytes != null && `${bytes(device.memory_free_bytes)} free`,
+    speed && `${rateWords(speed)}${speed.measured ? "" : " in the last job"}`].filter(Boolean);
+  return `${facts.join(" · ")}${notes.length ? ` (${notes.join(", ")})` : ""}`;
 }
+
+/** @param {Device} device @param {string} task lyrics are a text model's work */
+const able = ({ tasks }, task) => !tasks.length || tasks.includes(task) || (task === "lyrics" && tasks.includes("text"));
 
 /** @param {DeviceList} list */
 function autoWords(list) {
@@ -32,24 +45,38 @@ function autoWords(list) {
   return list.probing ? "Auto (devices are being checked)" : "Auto (no device is ready)";
 }
 
-/** @param {DeviceList} list @param {string} chosen @param {string} task */
-export function showDevices(list, chosen, task) {
+/** An open list must not close under the person's hand because a figure changed. @param {HTMLElement[]} entries */
+function fill(entries) {
+  const values = (/** @type {HTMLSelectElement} */ of) => [...of.options].map(({ value }) => value).join();
+  const made = /** @type {HTMLSelectElement} */ (el("select", {}, ...entries));
+  const same = values(made) === values(select) && (made.textContent === select.textContent || document.activeElement === select);
+  if (!same) select.replaceChildren(...made.childNodes);
+}
+
+/** @param {DeviceList} list @param {string} chosen @param {string} task @param {Model|undefined} model */
+export function showDevices(list, chosen, task, model) {
   const ready = list.devices.filter(isReady);
-  const option = (/** @type {Device} */ device) => el("option", { value: device.id }, optionWords(device, task));
+  const option = (/** @type {Device} */ device, /** @type {string} */ name) =>
+    el("option", { value: device.id }, optionWords(device, name, task, model));
   const groups = list.hardware.map((hardware) => ({ label: hardware.name, devices: ready.filter((device) => device.hardware_id === hardware.id) }));
   const known = new Set(list.hardware.map((hardware) => hardware.id));
   groups.push({ label: "Hardware that does not say which it is", devices: ready.filter((device) => !known.has(device.hardware_id ?? "")) });
   const found = find(list, chosen);
   const asked = chosen.toLowerCase();
   const shown = asked === "auto" || ready.some((device) => device.id === asked);
-  select.replaceChildren(
+  fill([
     el("option", { value: "auto" }, autoWords(list)),
-    ...groups.filter((group) => group.devices.length).map((group) => el("optgroup", { label: group.label }, ...group.devices.map(option))),
+    ...groups.filter((group) => group.devices.length).map((group) => el("optgroup", { label: group.label },
+      ...group.devices.map((device) => option(device, group.label)))),
     ...(shown ? [] : [el("optgroup", { label: "Asked for on purpose" },
       el("option", { value: chosen }, found && isReady(found) ? `${chosen} (another name of ${found.id})`
         : `${chosen} · NOT READY${found ? ` (${found.state})` : ""}`))]),
-  );
+  ]);
   select.value = shown ? asked : chosen;
+  const others = list.devices.length - ready.length;
+  count.replaceChildren(list.probing && !ready.length ? "Checking what works here…" : `${ready.length} of ${plural(list.devices.length, "device")} `
+    + `${ready.length === 1 ? "works" : "work"} here${ready.length ? `: ${ready.map((device) => device.id).join(", ")}` : ""}. `,
+  ...(others ? [el("a", { href: "#unready" }, others === 1 ? "Why the other does not, and what to do" : "Why the others do not, and what to do")] : []));
 }
 
 /** @param {DeviceList} list @param {string} policy what follows from the policy, in words */

@@ -1,7 +1,7 @@
 // @ts-check
 /** Devices that cannot be chosen now: in which state they are, why, and what brings them. */
 
-import { byId, el, prose } from "./dom.js";
+import { byId, el, keepFocus, prose, remedy } from "./dom.js";
 import { plural, sentence } from "./format.js";
 
 /**
@@ -11,24 +11,27 @@ import { plural, sentence } from "./format.js";
 
 const table = byId("others", HTMLTableElement), body = byId("others-rows", HTMLElement), empty = byId("others-empty", HTMLElement);
 
-/** @param {DeviceList} list @param {(id: string) => void} onAsk asks for a device although it is not ready */
-export function showOthers(list, onAsk) {
+/** @param {DeviceList} list @param {import("./hardware.js").Acts} acts what its buttons do */
+export function showOthers(list, acts) {
   const others = list.devices.filter((device) => device.state !== "ready");
   table.hidden = !others.length;
   const ready = plural(list.devices.length - others.length, "device");
   empty.textContent = list.probing ? "Checking devices…" : others.length ? "" : `None. ${ready} ready, nothing else was found.`;
   empty.hidden = !empty.textContent;
-  body.replaceChildren(...others.map((device) => row(device, onAsk)));
+  keepFocus(body, () => body.replaceChildren(...others.map((device) => row(device, acts))));
 }
 
-/** @param {Device} device @param {(id: string) => void} onAsk */
-function row(device, onAsk) {
-  const ask = el("button", { type: "button", class: "small", click: () => onAsk(device.id) }, "Ask for it anyway",
-    el("span", { class: "unseen" }, `: ${device.id}`));
+/** @param {Device} device @param {import("./hardware.js").Acts} acts */
+function row(device, acts) {
+  const button = (/** @type {string} */ words, /** @type {() => void} */ click) =>
+    el("button", { type: "button", class: "small", "data-key": `${words} ${device.id}`, click }, words, el("span", { class: "unseen" }, `: ${device.id}`));
   return el("tr", { role: "row" },
     el("th", { scope: "row", role: "rowheader", dir: "auto" }, device.id, el("span", { class: "quiet" }, ` ${device.name}`)),
     el("td", { role: "cell" }, el("span", { class: "state", "data-state": device.state }, device.state),
       device.layer ? el("p", { class: "quiet" }, `at: ${device.layer}`) : ""),
     el("td", { role: "cell", dir: "auto" }, prose(sentence(device.reason ?? ""))),
-    el("td", { role: "cell", dir: "auto" }, el("p", {}, prose(sentence(device.remedy ?? ""))), ask));
+    el("td", { role: "cell", dir: "auto" }, el("p", {}, ...remedy(sentence(device.remedy ?? ""))),
+      el("div", { class: "actions" }, device.state === "quarantined" && button("Lift the quarantine", () => acts.release(device.id)),
+        ["broken", "unavailable"].includes(device.state) && button("Probe again", () => acts.probe(device.id)),
+        button("Ask for it anyway", () => acts.ask(device.id)))));
 }

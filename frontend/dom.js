@@ -31,6 +31,18 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 /**
+ * Draws a part of the page anew without taking the focus from the control that the person is at; controls are told
+ * apart by `data-key`.
+ * @param {HTMLElement} root @param {() => void} draw
+ */
+export function keepFocus(root, draw) {
+  const { activeElement } = document;
+  const key = activeElement instanceof HTMLElement && root.contains(activeElement) ? activeElement.dataset.key : undefined;
+  draw();
+  if (key) /** @type {HTMLElement|null} */ (root.querySelector(`[data-key="${CSS.escape(key)}"]`))?.focus();
+}
+
+/**
  * Foreign text inside one of our sentences: isolated, so that its direction marks end where it ends.
  * @param {string} text
  */
@@ -47,16 +59,47 @@ export function prose(text) {
 }
 
 /**
+ * A sentence of the server's with a button for each command in it.
+ * @param {string} text
+ * @returns {Node[]}
+ */
+export function remedy(text) {
+  const commands = [...new Set([...text.matchAll(/`([^`]+)`/g)].map(([, command]) => command))];
+  return [prose(text), ...commands.map((command) => {
+    const button = el("button", { type: "button", class: "small copy" }, "Copy", el("span", { class: "unseen" }, ` ${command}`));
+    button.addEventListener("click", () => copy(command, button));
+    return button;
+  })];
+}
+
+/**
+ * What cannot be undone is asked for twice, on the button itself.
+ * @param {HTMLElement} button @param {() => void} act
+ */
+export function twice(button, act) {
+  const label = [...button.childNodes]; // "Delete", and of what for those who do not see where it stands
+  let asked = false;
+  const calm = () => { if (asked) { asked = false; button.replaceChildren(...label); } };
+  button.addEventListener("blur", calm);
+  button.addEventListener("click", () => {
+    if (asked) { calm(); act(); return; }
+    asked = true;
+    button.replaceChildren("Press again to delete");
+  });
+  return button;
+}
+
+/**
  * @param {string} text
  * @param {HTMLElement} button says for a moment how it went
  */
 export async function copy(text, button) {
-  const label = button.textContent;
+  const label = [...button.childNodes];
   try {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
   } catch {
     button.textContent = "The browser did not allow it: select the text and copy it by hand";
   }
-  setTimeout(() => { button.textContent = label; }, 2500);
+  setTimeout(() => button.replaceChildren(...label), 2500);
 }

@@ -1,35 +1,39 @@
 // @ts-check
-/** What is in the machine: each piece of hardware with every way in, and what hides or blocks it. */
+/** What is in the machine: each piece of hardware with every way in, its proof, and what hides or blocks it. */
 
 import { showOthers } from "./device-table.js";
-import { byId, el, foreign, prose } from "./dom.js";
-import { bytes, moment, sentence, small } from "./format.js";
+import { byId, el, foreign, keepFocus, prose, remedy } from "./dom.js";
+import { bytes, moment, plain, seconds, sentence, small } from "./format.js";
 
 /**
  * @typedef {import("./types.js").Device} Device
  * @typedef {import("./types.js").DeviceList} DeviceList
  * @typedef {import("./types.js").Hardware} Hardware
+ * @typedef {{ask: (id: string) => void, probe: (id: string) => void, release: (id: string, model?: string) => void}} Acts
  */
 
 const section = byId("hardware", HTMLElement), items = byId("hardware-items", HTMLElement);
 const KINDS = /** @type {Record<string, string>} */ ({ cpu: "processor", gpu: "graphics card", integrated: "integrated graphics",
   npu: "neural processor", emulated: "emulated, in software" });
 
-/** @param {DeviceList} list @param {(id: string) => void} onAsk asks for a device although it is not ready */
-export function showMachine(list, onAsk) {
-  showOthers(list, onAsk);
+/** @param {DeviceList} list @param {Acts} acts */
+export function showMachine(list, acts) {
+  const open = new Set([...items.querySelectorAll("details[open]")].map((one) => /** @type {HTMLElement} */ (one).dataset.device));
+  showOthers(list, acts);
   section.hidden = !list.hardware.length;
-  items.replaceChildren(...list.hardware.map((one) => card(one, list.devices.filter((device) => device.hardware_id === one.id))));
+  keepFocus(items, () => items.replaceChildren(...list.hardware.map((one) =>
+    card(one, list.devices.filter((device) => device.hardware_id === one.id), acts))));
+  for (const one of items.querySelectorAll("details")) one.open = open.has(one.dataset.device);
 }
 
-/** @param {Hardware} one @param {Device[]} ways */
-function card(one, ways) {
+/** @param {Hardware} one @param {Device[]} ways @param {Acts} acts */
+function card(one, ways, acts) {
   const troubles = [...(one.hidden_by ?? []), one.reason && [sentence(one.reason), sentence(one.remedy ?? "")].join(" ")];
   return el("article", { class: "hardware", "data-kind": one.kind },
     el("h3", {}, foreign(one.name)),
     el("p", { class: "quiet" }, foreign(facts(one).join(" · "))),
-    ...troubles.map((words) => words && el("p", { class: "hint", "data-kind": "warn" }, prose(sentence(words)))),
-    ways.length ? el("ul", { class: "ways" }, ...ways.map(way)) : el("p", { class: "quiet" }, "No device here uses it."));
+    ...troubles.map((words) => words && el("p", { class: "hint", "data-kind": "warn" }, ...remedy(sentence(words)))),
+    ways.length ? el("ul", { class: "ways" }, ...ways.map((device) => way(device, acts))) : el("p", { class: "quiet" }, "No device here uses it."));
 }
 
 /** @param {Hardware} one what is known of it; what is not known is left out */
@@ -42,14 +46,41 @@ function facts(one) {
     one.pci_ids && `PCI ${one.pci_ids}`].filter(Boolean);
 }
 
-/** @param {Device} device */
-function way(device) {
-  const { proof } = device;
+/** @param {Device} device @param {Acts} acts */
+function way(device, acts) {
+  const { proof, id } = device;
   const ready = device.state === "ready";
   const through = device.runtimes?.length ? ` through ${device.runtimes.join(" and ")}` : "";
   const words = ready && proof ? `proved ${moment(proof.at)}${through}: ${proof.operation} in ${proof.dtype}, largest error `
     + `${small(proof.max_abs_error)} (allowed ${small(proof.tolerance)})` : device.reason ?? "";
-  return el("li", {}, el("strong", {}, foreign(device.id)), " ",
-    el("span", { class: "state", "data-state": device.state }, device.state), " ", prose(sentence(words)),
-    device.note ? el("p", { class: "quiet" }, prose(sentence(device.note))) : "");
+  return el("li", {}, el("strong", {}, foreign(id)), " ",
+    el("span", { class: "state", "data-state": device.state }, device.state), " ",
+    device.stage && el("span", { class: "quiet" }, `stage: ${device.stage} `), prose(sentence(words)),
+    device.note ? el("p", { class: "quiet" }, prose(sentence(device.note))) : "",
+    ...device.quarantined_models.map((model) => el("p", { class: "hint", "data-kind": "warn" },
+      foreign(model), " is in quarantine here: its worker died three times without finishing a job. ",
+      act(`Try ${model} here again`, () => acts.release(id, model)))),
+    proof && proofOf(device),
+    el("div", { class: "actions" }, device.state === "probing" ? el("span", { class: "quiet" }, "Being checked…") : act("Probe again", () => acts.probe(id), id),
+      device.state === "quarantined" && act("Lift the quarantine", () => acts.release(id), id)));
+}
+
+/** @param {string} words @param {() => void} click @param {string} [of] said to those who do not see where the button stands */
+export function act(words, click, of) {
+  return el("button", { type: "button", class: "small", "data-key": `${words} ${of}`, click }, words, of && el("span", { class: "unseen" }, `: ${of}`));
+}
+
+/** What was computed, on demand. @param {Device} device */
+function proofOf({ id, proof }) {
+  if (!proof) return null;
+  const cells = (/** @type {(string|number|null|undefined)[]} */ values) => values.map((value) => el("td", {}, plain(value)));
+  return el("details", { "data-device": id }, el("summary", {}, "The proof", el("span", { class: "unseen" }, ` of ${id}`)),
+    el("p", { class: "quiet" }, `In process ${proof.pid}, ${moment(proof.at)}, ${seconds(proof.seconds)}`,
+      proof.gflops ? `, ${small(proof.gflops)} GFLOPS in a float32 matrix product` : "", `. ${sentence(proof.evidence ?? "")} `,
+      `Versions: ${plain(proof.versions)}.`),
+    el("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": `Proof of ${id}` }, el("table", {},
+      el("thead", {}, el("tr", {}, ...["Operation", "Type", "Largest error", "Allowed"].map((name) => el("th", { scope: "col" }, name)))),
+      el("tbody", {}, ...(proof.checks ?? []).map((check) => el("tr", {}, ...cells(check.skipped
+        ? [check.operation, check.dtype, `not tried: ${check.skipped}`, ""]
+        : [check.operation, check.dtype, small(check.max_abs_error ?? 0), small(check.tolerance ?? 0)])))))));
 }

@@ -2,14 +2,18 @@
 /** Starts, follows, stops and repeats the one job that the page shows. */
 
 import * as api from "./api.js";
-import { byId } from "./dom.js";
+import { byId, twice } from "./dom.js";
+import { followJob } from "./job-stream.js";
 import { withAnotherSeed } from "./request.js";
 import { shownJob } from "./settings.js";
+import { anotherTune, soundOf } from "./tunes.js";
 
 /** @typedef {import("./types.js").Job} Job */
 
 const generateButton = byId("generate", HTMLButtonElement), stopButton = byId("stop", HTMLButtonElement);
-const rerunButton = byId("rerun", HTMLButtonElement), reseedButton = byId("reseed", HTMLButtonElement);
+const rerunOn = byId("rerun-on", HTMLSelectElement);
+const again = ["rerun", "reseed", "vary", "continue", "forget"].map((id) => byId(id, HTMLButtonElement));
+const [rerunButton, reseedButton, varyButton, continueButton, forgetButton] = again;
 
 export class JobControl {
   /** @type {Job|null} */
@@ -25,12 +29,15 @@ export class JobControl {
     stopButton.addEventListener("click", () => this.stop());
     rerunButton.addEventListener("click", () => {
       const id = this.job?.id;
-      if (id) this.#begin(() => api.rerun(id));
+      if (id) this.#begin(() => api.rerun(id, rerunOn.value || undefined));
     });
     reseedButton.addEventListener("click", () => {
       const job = this.job;
       if (job) this.#begin(() => api.generate(withAnotherSeed(job)));
     });
+    varyButton.addEventListener("click", () => this.#goOn("vary"));
+    continueButton.addEventListener("click", () => this.#goOn("continue"));
+    twice(forgetButton, () => this.#forget());
   }
 
   /** @param {Record<string, unknown>} request */
@@ -53,6 +60,28 @@ export class JobControl {
     try { await api.cancel(this.job.id); } catch (error) {
       if (api.asProblem(error).code !== "job_finished") this.view.fail(api.asProblem(error));
     }
+  }
+
+  /** @param {"vary"|"continue"} how */
+  #goOn(how) {
+    const job = this.job, sound = job && soundOf(job);
+    if (sound) this.#begin(async () => api.generate(anotherTune(job, await api.text(sound.url), how)));
+  }
+
+  async #forget() {
+    const { job } = this;
+    if (!job || this.active) return;
+    try { await api.forget(job.id); } catch (error) { this.view.fail(api.asProblem(error)); return; }
+    this.close(job.id);
+    this.onChange();
+  }
+
+  /** A job that is gone is shown no longer. @param {string} id */
+  close(id) {
+    if (this.job?.id !== id) return;
+    this.job = null;
+    shownJob.clear();
+    this.view.empty("The job was deleted.");
   }
 
   /** @param {() => Promise<Job>} start */
@@ -79,8 +108,8 @@ export class JobControl {
     this.view.begin(job);
     if (api.isOver(job)) { this.#end(job, false); return; }
     this.#setActive(true);
-    this.#unfollow = api.follow(job.id, (name, data) => this.#receive(name, data), (link) => this.view.link(link),
-      (problem) => { this.#setActive(false); shownJob.clear(); this.view.fail(problem); });
+    this.#unfollow = followJob(job.id, { event: (name, data) => this.#receive(name, data), link: (link) => this.view.link(link),
+      lost: (problem) => { this.#setActive(false); shownJob.clear(); this.view.fail(problem); } });
     this.onChange();
   }
 
@@ -109,8 +138,7 @@ export class JobControl {
     this.active = active;
     // Not `disabled`: a button that has the focus must keep it.
     generateButton.setAttribute("aria-disabled", String(active));
-    rerunButton.setAttribute("aria-disabled", String(active));
-    reseedButton.setAttribute("aria-disabled", String(active));
+    for (const button of again) button.setAttribute("aria-disabled", String(active));
     stopButton.setAttribute("aria-disabled", String(!active));
   }
 }

@@ -2,7 +2,7 @@
 /** What the page shows of one job: state, text while it grows, warning, receipt. Knows nothing of the network. */
 
 import { ArtifactsView } from "./artifacts-view.js";
-import { byId, copy } from "./dom.js";
+import { byId, copy, el } from "./dom.js";
 import { plural } from "./format.js";
 import { endWords, fallbackWords, progressWords, promptOf, queueWords, stateWords } from "./job-words.js";
 import { hasSeed } from "./request.js";
@@ -10,6 +10,7 @@ import { hide, showBanner, showProblem } from "./notice.js";
 import { warning } from "./receipt-words.js";
 import { showReceipt } from "./receipt-view.js";
 import { Transcript } from "./transcript.js";
+import { soundOf } from "./tunes.js";
 
 /** @typedef {import("./types.js").Job} Job */
 
@@ -48,6 +49,22 @@ export class JobView {
     for (const element of [askedBox, output, progress]) element.hidden = true;
   }
 
+  /** The devices that the job can be run on again. */
+  showRerun() {
+    const select = byId("rerun-on", HTMLSelectElement), kept = select.value;
+    const ready = this.devices.filter((device) => device.state === "ready").map(({ id }) => id);
+    select.replaceChildren(el("option", { value: "" }, "the same device"), ...ready.map((id) => el("option", { value: id }, id)));
+    select.value = ready.includes(kept) ? kept : "";
+  }
+
+  /** @param {string} words nothing is shown now, and why */
+  empty(words) {
+    this.clear();
+    actions.hidden = true;
+    part("starts-box").hidden = false;
+    this.say(words);
+  }
+
   #restart() {
     this.#count = 0;
     this.#text.clear();
@@ -63,6 +80,7 @@ export class JobView {
     asked.textContent = prompt;
     output.hidden = false;
     actions.hidden = false;
+    part("starts-box").hidden = true;
     output.setAttribute("aria-busy", "true");
     this.say("Waiting for its turn…");
   }
@@ -88,6 +106,9 @@ export class JobView {
       case "artifact":
         this.#artifacts.add(data);
         break;
+      case "restart":
+        this.#restart();
+        break;
       case "fallback":
         this.#restart();
         showBanner(banner, fallbackWords(data, this.devices));
@@ -110,6 +131,7 @@ export class JobView {
     });
     for (const artifact of job.output.artifacts ?? []) this.#artifacts.add(artifact);
     part("reseed").hidden = !hasSeed(job);
+    for (const id of ["vary", "continue"]) part(id).hidden = !soundOf(job);
     progress.hidden = true;
     this.say(endWords(job));
     showBanner(banner, warning(job, this.devices));

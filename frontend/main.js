@@ -2,67 +2,73 @@
 /** Wires the modules to the page. */
 
 import * as api from "./api.js";
-import { curlCommand } from "./curl.js";
-import { showDeviceHint, showDevices } from "./device-picker.js";
 import { byId, copy } from "./dom.js";
+import { listen } from "./feed.js";
+import { Form } from "./form.js";
 import { showMachine } from "./hardware.js";
 import { watchHealth } from "./health.js";
-import { refreshHistory } from "./history.js";
 import { JobControl } from "./job-control.js";
 import { JobView } from "./job-view.js";
-import { modelsFor, showModels, showModelState } from "./model-picker.js";
-import { showOptionCount, showOptions } from "./options-form.js";
-import { requestOf } from "./request.js";
-import { enterTask, save, settings, shownJob } from "./settings.js";
+import { JobsBoard } from "./jobs-board.js";
+import { hearModels, modelActs, showModelList } from "./models-view.js";
+import { showPresets } from "./presets.js";
+import { settings, shownJob, wholeAddress } from "./settings.js";
 import { listenToKeys } from "./shortcuts.js";
-import { showPrompt, showTasks } from "./tasks.js";
+import { showSpeeds } from "./speed-chart.js";
+import { state, steady } from "./state.js";
 import { askForToken, takeTokenFromAddress } from "./token-form.js";
+import { showWorkload } from "./workload.js";
 
-/**
- * @typedef {import("./types.js").DeviceList} DeviceList
- * @typedef {import("./types.js").Model} Model
- */
+/** @typedef {import("./types.js").DeviceList} DeviceList */
 
-const PROBE_WAIT_S = 30, SAVE_AFTER_MS = 300;
-const form = byId("form", HTMLFormElement), prompt = byId("prompt", HTMLTextAreaElement);
-const device = byId("device", HTMLSelectElement), fallback = byId("fallback", HTMLSelectElement), model = byId("model", HTMLSelectElement);
-const curl = byId("curl", HTMLElement), refresh = byId("refresh", HTMLButtonElement);
-
-/** @type {DeviceList} */
-let list = { devices: [], hardware: [], default: null, default_reason: null, probing: true };
-/** @type {Model[]} */
-let models = [];
-let saving = 0;
+const PROBE_WAIT_S = 30, WATCH_MS = 2000, SOON_MS = 200;
+const element = byId("form", HTMLFormElement), refresh = byId("refresh", HTMLButtonElement);
+let watching = 0, soon = 0;
 
 const view = new JobView();
-const control = new JobControl(view, () => { showHistory(); loadDevices(); }); // a job can change what a device is
-const chosenModel = () => models.find((one) => one.id === model.value);
+const fail = (/** @type {import("./types.js").Problem} */ problem) => view.fail(problem);
+const control = new JobControl(view, () => { board.current = control.job?.id ?? ""; board.refresh(); loadDevices(); }); // a job can change what a device is
+const board = new JobsBoard({ open: (id) => { control.open(id); byId("result", HTMLElement).scrollIntoView({ block: "nearest" }); },
+  gone: (id) => control.close(id), fail, fresh: showSpeed });
+const form = new Form(fail, loadModels);
+const models = modelActs(fail, loadModels);
+const acts = {
+  ask: (/** @type {string} */ id) => { form.chooseDevice(id); byId("device", HTMLSelectElement).focus(); },
+  probe: (/** @type {string} */ id) => attempt(() => api.refreshDevices(id)),
+  release: (/** @type {string} */ id, /** @type {string|undefined} */ model) => attempt(() => api.release(id, model)),
+  unload: (/** @type {string} */ model) => attempt(() => api.unload(model)),
+};
 
-function showHistory() {
-  refreshHistory((id) => control.open(id), control.job?.id);
+/** @param {() => Promise<unknown>} work */
+async function attempt(work) {
+  try { await work(); } catch (error) { fail(api.asProblem(error)); }
+  loadDevices();
 }
 
-function showChoice() {
-  showDeviceHint(list, settings.device, settings.fallback, model.value);
-  showOptionCount(chosenModel()?.options_schema, settings.options);
-  curl.textContent = curlCommand(requestOf(chosenModel(), prompt.value));
-}
-
-/** @param {string} id */
-function chooseDevice(id) {
-  save({ device: id });
-  showDevices(list, id, settings.task);
-  showChoice();
+/** What depends on the jobs of the past. */
+function showSpeed() {
+  form.showDevices();
+  showSpeeds(form.model);
 }
 
 /** @param {DeviceList} found */
 function takeDevices(found) {
-  const same = JSON.stringify(found) === JSON.stringify(list);
-  list = found;
+  const same = steady(found) === steady(state.list);
+  state.list = found;
   view.devices = found.devices;
+  showWorkload(found, acts.unload);
+  clearTimeout(watching);
+  if (found.loaded?.some((one) => one.jobs)) watching = window.setTimeout(watch, WATCH_MS);
   if (same) return; // an open select must not close under the person's hand
-  chooseDevice(settings.device);
-  showMachine(list, (id) => { chooseDevice(id); device.focus(); });
+  showSpeed();
+  view.showRerun();
+  showMachine(found, acts);
+}
+
+/** Memory and load change without an event. */
+async function watch() {
+  if (document.hidden) watching = window.setTimeout(watch, WATCH_MS);
+  else try { takeDevices(await api.devices()); } catch { /* the health line says that the server is away */ }
 }
 
 /** @param {unknown} error */
@@ -75,76 +81,45 @@ function notLoaded(error) {
 async function loadDevices() {
   try {
     takeDevices(await api.devices());
-    while (list.probing) takeDevices(await api.devices(PROBE_WAIT_S));
+    while (state.list.probing) takeDevices(await api.devices(PROBE_WAIT_S));
   } catch (error) { notLoaded(error); }
 }
 
 async function loadModels() {
-  try { ({ models } = await api.models()); } catch (error) { return notLoaded(error); }
-  showTasks(models, settings.task, chooseTask);
-  showTask();
-}
-
-function showTask() {
-  showPrompt(settings.task);
-  prompt.value = settings.prompt;
-  showModels(modelsFor(models, settings.task), settings.model);
-  showModel();
-}
-
-/** @param {string} task */
-function chooseTask(task) {
-  save({ prompt: prompt.value });
-  enterTask(task);
-  showTask();
-  chooseDevice(settings.device);
-}
-
-function showModel() {
-  showModelState(chosenModel(), (problem) => view.fail(problem), loadModels);
-  showOptions(chosenModel()?.options_schema, settings.options, (name, value) => {
-    save({ options: { ...settings.options, [name]: value } });
-    showChoice();
-  });
-  showChoice();
+  try { state.models = (await api.models()).models; } catch (error) { return notLoaded(error); }
+  form.showModels();
+  showModelList(models);
+  showPresets((preset) => { if (!control.active) { form.fill(preset); send(); } });
+  showSpeed();
 }
 
 function load() {
   loadDevices();
   loadModels();
   const earlier = shownJob.get();
-  if (earlier && !control.active && control.job?.id !== earlier) control.open(earlier); else showHistory();
+  if (earlier && !control.active && control.job?.id !== earlier) control.open(earlier); else board.refresh();
 }
 
-device.addEventListener("change", () => chooseDevice(device.value));
-fallback.addEventListener("change", () => { save({ fallback: fallback.value }); showChoice(); });
-model.addEventListener("change", () => { save({ model: model.value }); showModel(); });
-prompt.addEventListener("input", () => {
-  clearTimeout(saving);
-  saving = window.setTimeout(() => { save({ prompt: prompt.value }); showChoice(); }, SAVE_AFTER_MS);
-});
-addEventListener("pagehide", () => save({ prompt: prompt.value }));
-
-form.addEventListener("submit", (event) => {
-  event.preventDefault();
+function send() {
   if (control.active) return;
-  save({ prompt: prompt.value });
-  showChoice();
-  control.generate(requestOf(chosenModel(), prompt.value));
+  form.keep();
+  control.generate(form.request());
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   byId("result", HTMLElement).scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
-});
-listenToKeys(form, () => control.stop());
-byId("curl-copy", HTMLButtonElement).addEventListener("click", (event) =>
-  copy(curl.textContent ?? "", /** @type {HTMLElement} */ (event.currentTarget)));
-refresh.addEventListener("click", async () => {
-  try { await api.refreshDevices(); await loadDevices(); } catch (error) { view.fail(api.asProblem(error)); }
-});
+}
 
-fallback.value = settings.fallback;
-prompt.value = settings.prompt;
-showPrompt(settings.task);
+element.addEventListener("submit", (event) => { event.preventDefault(); send(); });
+byId("model", HTMLSelectElement).addEventListener("change", () => showSpeeds(form.model));
+listenToKeys(element, () => control.stop());
+for (const [id, words] of /** @type {[string, () => string][]} */ ([["curl-copy", () => byId("curl", HTMLElement).textContent ?? ""], ["link-copy", wholeAddress]])) {
+  byId(id, HTMLButtonElement).addEventListener("click", (event) => copy(words(), /** @type {HTMLElement} */ (event.currentTarget)));
+}
+refresh.addEventListener("click", () => attempt(() => api.refreshDevices()));
 addEventListener("hashchange", async () => { if (await takeTokenFromAddress()) load(); });
 await takeTokenFromAddress();
 watchHealth(load);
 load();
+listen(({ event, data }) => {
+  if (event === "device") { clearTimeout(soon); soon = window.setTimeout(loadDevices, SOON_MS); } else board.hear(event, data);
+  if (hearModels(event, data)) loadModels();
+}, () => { loadDevices(); loadModels(); board.refresh(); });

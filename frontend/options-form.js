@@ -57,11 +57,13 @@ function field(name, schema, value, onChange) {
     el("p", { class: "hint", id: `${id}-hint` }, hintWords(schema, kind)));
 }
 
-/** @param {Schema|undefined} schema @param {Record<string, string>} values @param {(name: string, value: string) => void} onChange */
-export function showOptions(schema, values, onChange) {
+/**
+ * @param {Schema|undefined} schema @param {Record<string, string>} values @param {(name: string, value: string) => void} onChange
+ * @param {HTMLElement} [root] where the fields go
+ */
+export function showOptions(schema, values, onChange, root = box) {
   const fields = Object.entries(schema?.properties ?? {}).map(([name, inner]) => field(name, inner, values[name] ?? "", onChange));
-  box.replaceChildren(...fields.filter((made) => made !== null));
-  showOptionCount(schema, values);
+  root.replaceChildren(...fields.filter((made) => made !== null));
 }
 
 /** @param {Schema|undefined} schema @param {Record<string, string>} values */

@@ -2,7 +2,8 @@
 /** The receipt under a result: words first, the whole table on demand. */
 
 import { copy, el } from "./dom.js";
-import { account, asText, headline, rows, verdict } from "./receipt-words.js";
+import { asText, rows } from "./receipt-rows.js";
+import { account, headline, verdict } from "./receipt-words.js";
 
 /**
  * @typedef {import("./types.js").Job} Job

@@ -1,7 +1,8 @@
 // @ts-check
 /** A job's receipt in words: what ran where, whether that was asked for, and how we know. */
 
-import { bytes, capital, moment, percent, plain, rateWords, seconds, sentence } from "./format.js";
+import { capital, moment, percent, rateWords, sentence } from "./format.js";
+import { speedOf } from "./speeds.js";
 
 /**
  * @typedef {import("./types.js").Job} Job
@@ -30,7 +31,7 @@ export function verdict({ receipt, status }) {
 }
 
 /**
- * What must not be overlooked: the job ran elsewhere, or nobody knows where.
+ * What must not be overlooked: the job ran elsewhere, nobody knows where, or the CPU would have been faster.
  * @param {Job} job @param {Device[]} devices
  */
 export function warning(job, devices) {
@@ -46,8 +47,18 @@ export function warning(job, devices) {
         `Asked for ${deviceWords(receipt.asked, devices)}, but there is no evidence of the device that did the work. ` +
         sentence(receipt.placement?.evidence ?? "") };
     default:
-      return null;
+      return slowerWords(job, devices);
   }
+}
+
+/** A device that was chosen for its speed and is slower than the processor. @param {Job} job @param {Device[]} devices */
+function slowerWords({ receipt, model, status }, devices) {
+  const cpu = devices.find((device) => device.id === "cpu");
+  if (status !== "done" || !receipt?.rate || !receipt.used || receipt.used === "cpu" || !cpu || !model) return null;
+  const known = speedOf(cpu, model);
+  if (!known || known.unit !== receipt.rate.unit || known.value <= receipt.rate.value) return null;
+  return { title: "Slower than the CPU", words: `${deviceWords(receipt.used, devices)} made this at ${rateWords(receipt.rate)}; `
+    + `the CPU made ${rateWords(known)} with this model ${known.measured ? "when it was measured" : "in its last job"} (${moment(known.at)}).` };
 }
 
 /** @param {Receipt} receipt */
@@ -85,51 +96,4 @@ export function account(job) {
   }
   if (!receipt.fell_back && receipt.reason) says.push(sentence(receipt.reason));
   return says.filter(Boolean).join(" ");
-}
-
-/** @param {Job} job @returns {[string, string][]} everything, as rows */
-export function rows(job) {
-  const { receipt } = job;
-  if (!receipt) return [];
-  const { memory, times, placement } = receipt;
-  /** @type {[string, string][]} */
-  const head = [
-    ["Job", job.id], ["Model", plain(job.model)],
-    ["Asked", receipt.asked], ["Resolved to", plain(receipt.resolved)], ["Because", plain(receipt.resolved_reason)],
-    ["Used", plain(receipt.used)], ["Fell back", plain(receipt.fell_back)], ["Reason", receipt.reason ?? "none"],
-    ["Engine", plain(receipt.engine)], ["Runtime", plain(receipt.runtime)], ["Hardware", plain(receipt.hardware_id)],
-    ["Share on the device", percent(placement?.on_device)], ["Evidence", plain(placement?.evidence)],
-  ];
-  for (const part of placement?.parts ?? []) {
-    head.push([`Part on ${part.where}`, `${percent(part.share_of_nodes)} of the model, share of time ${percent(part.share_of_time)}`]);
-  }
-  receipt.attempts.forEach((attempt, index) => head.push([`Attempt ${index + 1}`,
-    `${attempt.device}, ${plain(attempt.engine)}, ${moment(attempt.started_at)} to ${moment(attempt.ended_at)}, ${attempt.error ?? "no error"}`]));
-  return [...head,
-    ...audioRows(receipt),
-    ["Rate", receipt.rate ? rateWords(receipt.rate) : plain(null)], ["Counts", plain(receipt.counts)],
-    ["Waited in the queue", seconds(times.queued_s)], ["Loading the model", seconds(times.load_s)],
-    ["To the first token", seconds(times.first_token_s)], ["Running", seconds(times.run_s)], ["In all", seconds(times.total_s)],
-    ["Memory before", bytes(memory.before_bytes)], ["Memory at most", bytes(memory.peak_bytes)], ["Memory after", bytes(memory.after_bytes)],
-    ["Batched with others", plain(receipt.batched)], ["Threads", plain(receipt.threads)], ["Seed", plain(receipt.seed)],
-    ["Model file", plain(receipt.model_file)], ["Chat template", plain(receipt.chat_template)],
-    ["Versions", plain(receipt.versions)], ["Worker process", plain(receipt.worker_pid)],
-    ["Created", moment(job.created_at)], ["Ended", moment(job.ended_at)],
-  ];
-}
-
-/** @param {Receipt} receipt @returns {[string, string][]} how fast each phase was, where there is a sound to measure by */
-function audioRows({ audio_s, phases = {}, chosen = {} }) {
-  const speed = (/** @type {number} */ value) => (audio_s && value ? ` (${rateWords({ value: audio_s / value, unit: "× real time" })})` : "");
-  /** @type {[string, string][]} */
-  const found = Object.entries(phases).map(([name, value]) => [capital(name), `${seconds(value)}${speed(value)}`]);
-  if (audio_s) found.unshift(["Audio", seconds(audio_s)]);
-  if (Object.keys(chosen).length) found.push(["Made as", plain(chosen)]);
-  return found;
-}
-
-/** @param {Job} job @param {Device[]} devices the receipt as text, to paste into a report */
-export function asText(job, devices) {
-  const lines = rows(job).map(([name, value]) => `${name}: ${value}`);
-  return [`Touchstone receipt: ${headline(job, devices)}`, account(job), "", ...lines, ""].join("\n");
 }

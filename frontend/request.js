@@ -1,6 +1,7 @@
 // @ts-check
 /** The body of POST /api/generate that the form stands for, and the ones that a finished job leads to. */
 
+import { lyricsPrompt, writesPrompt } from "./lyrics.js";
 import { chosenOptions } from "./options-form.js";
 import { settings } from "./settings.js";
 
@@ -12,8 +13,10 @@ const SEED_LIMIT = 2 ** 32 - 1;
 /** @param {Model|undefined} model @param {string} words */
 export function requestOf(model, words) {
   const options = chosenOptions(model?.options_schema, settings.options);
-  return { task: settings.task, ...(model && { model: model.id }), device: settings.device, fallback: settings.fallback,
-    ...(words.trim() && { prompt: words }), ...(Object.keys(options).length && { options }) };
+  const composed = writesPrompt(settings.task, model);
+  const prompt = composed ? lyricsPrompt(settings.options, words) : words;
+  return { task: composed ? "text" : settings.task, ...(model && { model: model.id }), device: settings.device, fallback: settings.fallback,
+    ...(prompt.trim() && { prompt }), ...(Object.keys(options).length && { options }) };
 }
 
 /** Whether the same request can be made with another seed. @param {Job} job */

@@ -1,11 +1,12 @@
 // @ts-check
-/** What the person chose: kept in the browser, preset by the address (`/?task=&model=&device=&fallback=`). */
+/** What the person chose: kept in the browser and in the address (`/?task=&model=&device=&fallback=`). */
 
 /** @typedef {import("./types.js").Settings} Settings */
 
 const KEY = "touchstone.settings";
 const JOB_KEY = "touchstone.job";
 const PRESETS = /** @type {const} */ (["task", "model", "device", "fallback"]);
+const USUAL = { task: "text", model: "", device: "auto", fallback: "cpu" };
 
 /** @param {Storage} storage @param {string} key */
 function read(storage, key) {
@@ -27,7 +28,7 @@ function enter(found, task) {
 /** @returns {Settings} */
 function load() {
   /** @type {Settings} */
-  const found = { task: "text", model: "", device: "auto", fallback: "cpu", prompt: "", options: {}, kept: {} };
+  const found = { ...USUAL, prompt: "", options: {}, kept: {} };
   try { Object.assign(found, JSON.parse(read(localStorage, KEY) ?? "{}")); } catch { /* not ours, or damaged */ }
   const address = new URL(location.href);
   const task = address.searchParams.get("task")?.trim();
@@ -35,21 +36,36 @@ function load() {
   for (const name of PRESETS) {
     const value = address.searchParams.get(name)?.trim();
     if (value) found[name] = value;
-    address.searchParams.delete(name);
   }
-  // Taken over once: left in the address, it would undo at each reload what is chosen later.
-  if (address.href !== location.href) history.replaceState(null, "", address);
   if (!["cpu", "any", "never"].includes(found.fallback)) found.fallback = "cpu";
-  write(localStorage, KEY, JSON.stringify(found));
   return found;
 }
 
+/** The address names the choice, so that it can be shared, bookmarked and reloaded; what is usual is left out. */
+function tellAddress() {
+  const address = new URL(location.href);
+  for (const name of PRESETS) {
+    if (settings[name] && settings[name] !== USUAL[name]) address.searchParams.set(name, settings[name]);
+    else address.searchParams.delete(name);
+  }
+  if (address.href !== location.href) history.replaceState(history.state, "", address);
+}
+
 export const settings = load();
+save({});
 
 /** @param {Partial<Settings>} changes */
 export function save(changes) {
   Object.assign(settings, changes);
   write(localStorage, KEY, JSON.stringify(settings));
+  tellAddress();
+}
+
+/** An address that says the whole choice, whatever another browser has kept. */
+export function wholeAddress() {
+  const address = new URL(location.pathname, location.href);
+  for (const name of PRESETS) if (settings[name]) address.searchParams.set(name, settings[name]);
+  return address.href;
 }
 
 /** @param {string} task */

@@ -3,6 +3,7 @@
 
 import { byId, el } from "./dom.js";
 import { capital } from "./format.js";
+import { modelsFor } from "./model-picker.js";
 
 /** @typedef {import("./types.js").Model} Model */
 
@@ -11,13 +12,14 @@ const box = byId("tasks", HTMLElement), prompt = byId("prompt", HTMLTextAreaElem
 /** @type {Record<string, {label: string, placeholder: string, needed: boolean, rows: number}>} */
 const WORDS = {
   text: { label: "Prompt", placeholder: "Write a short poem about a river.", needed: true, rows: 6 },
+  lyrics: { label: "More wishes, if you like", placeholder: "Let the chorus name the sea.", needed: false, rows: 2 },
   music: { label: "In words, if you like", placeholder: "a slow sad tune in D minor, 30 seconds", needed: false, rows: 2 },
 };
 const general = { ...WORDS.text, needed: false };
 
 /** Those that some model here does, in a steady order. @param {Model[]} models */
 const tasksOf = (models) => [...new Set([...Object.keys(WORDS), ...models.map((model) => model.task)])]
-  .filter((task) => models.some((model) => model.task === task));
+  .filter((task) => modelsFor(models, task).length);
 
 /** @param {Model[]} models @param {string} chosen @param {(task: string) => void} onChoose */
 export function showTasks(models, chosen, onChoose) {
@@ -36,5 +38,5 @@ export function showPrompt(task) {
   prompt.required = words.needed;
   prompt.rows = words.rows;
   // Where nothing has to be said in words, the fields are the form.
-  if (!words.needed && matchMedia("(min-width: 60rem)").matches) byId("options-box", HTMLDetailsElement).open = true;
+  if (task !== "lyrics" && !words.needed && matchMedia("(min-width: 60rem)").matches) byId("options-box", HTMLDetailsElement).open = true;
 }

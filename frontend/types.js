@@ -4,20 +4,25 @@
  *
  * @typedef {{type: string, title: string, status: number, detail: string, code: string, remedy: string}} Problem
  * @typedef {{operation: string, dtype: string, max_abs_error: number, tolerance: number, seconds: number,
- *   at: string, pid: number}} Proof
- * @typedef {{id: string, name: string, backend: string, kind: string, state: string, runtimes?: string[], reason: string|null,
+ *   at: string, pid: number, versions?: Record<string, string>, evidence?: string|null, gflops?: number|null,
+ *   checks?: {operation: string, dtype: string, max_abs_error?: number, tolerance?: number, skipped?: string}[]}} Proof
+ * @typedef {{id: string, name: string, backend: string, kind: string, state: string, runtimes?: string[], layer?: string|null,
+ *   note?: string|null, reason: string|null,
  *   remedy: string|null, hardware_id: string|null, aliases: string[], tasks: string[], proof: Proof|null,
- *   quarantined_models: string[]}} Device
+ *   quarantined_models: string[], engines?: string[], stage?: string, memory_bytes?: number|null, memory_free_bytes?: number|null,
+ *   speed?: {model: string, engine: string, value: number, unit: string, at: string}[]}} Device
  * @typedef {{id: string, name: string, vendor: string|null, kind: string, devices: string[], memory_bytes?: number|null,
  *   memory_shared_bytes?: number|null, driver?: string|null, driver_date?: string|null, pci_ids?: string|null,
  *   architecture?: string|null, cores?: number|null, threads?: number|null, reason?: string|null, remedy?: string|null,
  *   hidden_by?: string[]}} Hardware
  * @typedef {{devices: Device[], hardware: Hardware[], default: string|null, default_reason: string|null,
- *   probing: boolean}} DeviceList
+ *   probing: boolean, loaded?: Loaded[]}} DeviceList
+ * @typedef {{device: string, model: string, engine: string, runtime: string, memory_bytes: number|null, jobs: number,
+ *   pid: number|null, cpu_s: number|null}} Loaded
  * @typedef {{type?: string|string[], anyOf?: Schema[], enum?: unknown[], items?: Schema, properties?: Record<string, Schema>,
  *   maxLength?: number, minimum?: number, maximum?: number, exclusiveMinimum?: number, exclusiveMaximum?: number, default?: unknown,
  *   title?: string, description?: string}} Schema
- * @typedef {{id: string, name: string, task: string, bytes: number|null, licence: string|null, state: string,
+ * @typedef {{id: string, name: string, task: string, engines?: string[], source?: string|null, bytes: number|null, licence: string|null, state: string,
  *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema}} Model
  * @typedef {{phase: string, done: number, total: number|null, unit: string, eta_s: number|null}} Progress
  * @typedef {{device: string, runtime: string|null, engine: string|null, started_at: string, ended_at: string|null,

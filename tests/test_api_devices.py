@@ -73,6 +73,17 @@ def test_refresh_proves_again(server: Server) -> None:
     assert after["pid"] != before["pid"] and after["at"] > before["at"]
 
 
+def test_what_is_loaded_is_listed_with_its_memory_and_work(server: Server) -> None:
+    pid = server.generate(prompt="Say hello.", options={"max_tokens": 4})["receipt"]["worker_pid"]
+    loaded = wait_for(lambda: [one for one in devices(server, 0)["loaded"] if not one["jobs"]])
+    assert [(one["device"], one["engine"], one["runtime"], one["pid"]) for one in loaded] == [
+        ("cpu", "llama.cpp", "base", pid)
+    ]
+    assert loaded[0]["memory_bytes"] > 90_000_000 and loaded[0]["cpu_s"] > 0
+    server.http.post(f"/api/models/{loaded[0]['model']}/unload", json={})
+    assert wait_for(lambda: not devices(server, 0)["loaded"])
+
+
 def test_refresh_of_one_device_takes_the_same_words_as_a_job(server: Server) -> None:
     before = devices(server)["devices"][0]["proof"]
     assert server.http.post("/api/devices/refresh", json={"device": "CPU:0"}).status_code == 202

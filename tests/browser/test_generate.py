@@ -48,6 +48,9 @@ def test_keyboard_alone_is_enough(touchstone: TouchstonePage) -> None:
     page = touchstone.open().page
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the prompt")).to_be_focused()
+    for name in ("Generate", "Jobs", "Devices", "Models"):
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name=name, exact=True)).to_be_focused()
     page.keyboard.press("Tab")
     expect(touchstone.device).to_be_focused()
     page.keyboard.type("cpu")

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 FRONTEND = Path(__file__).resolve().parents[2] / "frontend"
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
 PHONE, DESK = ViewportSize(width=390, height=844), ViewportSize(width=1280, height=800)
-MOST_BYTES = 100_000
+MOST_BYTES = 150_000
 MOST_LINES = 150
 LEAST_TARGET_PX = 44
 MAKES_MARKUP = (".innerHTML", ".outerHTML", "insertAdjacentHTML", "eval(")
@@ -59,8 +59,9 @@ def test_targets_are_large_enough_for_a_thumb(touchstone: TouchstonePage) -> Non
     touchstone.page.set_viewport_size(PHONE)
     touchstone.open().ask("Say hello.", max_tokens=4)
     touchstone.expect_end()
-    measure = "all => all.filter((one) => one.offsetParent).map((one) => [one.id || one.textContent, one.offsetHeight])"
-    sizes = touchstone.page.locator("main :is(button, select, input, textarea, summary)").evaluate_all(measure)
+    measure = """all => all.filter((one) => one.offsetParent).map((one) => one.closest("label") ?? one)
+        .map((one) => [one.id || one.textContent, one.offsetHeight])"""
+    sizes = touchstone.page.locator(":is(main, nav) :is(a, button, select, input, textarea, summary)").evaluate_all(measure)
     assert len(sizes) > 8
     assert [size for size in sizes if size[1] < LEAST_TARGET_PX] == []
 

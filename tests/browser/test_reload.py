@@ -21,11 +21,12 @@ def test_choice_and_prompt_survive(touchstone: TouchstonePage) -> None:
     expect(touchstone.page.locator("#option-max_tokens")).to_have_value("17")
 
 
-def test_the_address_presets_once(touchstone: TouchstonePage) -> None:
+def test_the_address_presets_the_choice_and_follows_it(touchstone: TouchstonePage) -> None:
     touchstone.open(f"?device={ABSENT}&fallback=any")
     expect(touchstone.device).to_have_value(ABSENT)
     expect(touchstone.fallback).to_have_value("any")
     touchstone.device.select_option("cpu")
+    expect(touchstone.page).to_have_url(f"{touchstone.url}/?device=cpu&fallback=any")
     touchstone.page.reload()
     expect(touchstone.device).to_have_value("cpu")
     expect(touchstone.fallback).to_have_value("any")

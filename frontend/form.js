@@ -1,0 +1,107 @@
+// @ts-check
+/** The form: what is chosen, what follows from it in words, and the request that it stands for. */
+
+import { curlCommand } from "./curl.js";
+import { showDeviceHint, showDevices } from "./device-picker.js";
+import { byId } from "./dom.js";
+import { expectation, lyricsSchema, writesPrompt } from "./lyrics.js";
+import { modelsFor, showModels, showModelState } from "./model-picker.js";
+import { showOptionCount, showOptions } from "./options-form.js";
+import { requestOf } from "./request.js";
+import { enterTask, save, settings } from "./settings.js";
+import { state } from "./state.js";
+import { showPrompt, showTasks } from "./tasks.js";
+
+const SAVE_AFTER_MS = 300;
+const prompt = byId("prompt", HTMLTextAreaElement), curl = byId("curl", HTMLElement), note = byId("task-note", HTMLElement);
+const device = byId("device", HTMLSelectElement), fallback = byId("fallback", HTMLSelectElement), model = byId("model", HTMLSelectElement);
+let saving = 0;
+
+export class Form {
+  /** @param {(problem: import("./types.js").Problem) => void} onFail @param {() => void} onModel another model is chosen, or its file came */
+  constructor(onFail, onModel) {
+    this.onFail = onFail;
+    this.onModel = onModel;
+    fallback.value = settings.fallback;
+    prompt.value = settings.prompt;
+    showPrompt(settings.task);
+    device.addEventListener("change", () => this.chooseDevice(device.value));
+    fallback.addEventListener("change", () => { save({ fallback: fallback.value }); this.say(); });
+    model.addEventListener("change", () => { save({ model: model.value }); this.showModel(); });
+    prompt.addEventListener("input", () => {
+      clearTimeout(saving);
+      saving = window.setTimeout(() => this.keep(), SAVE_AFTER_MS);
+    });
+    addEventListener("pagehide", () => save({ prompt: prompt.value }));
+  }
+
+  get model() { return state.models.find((one) => one.id === model.value); }
+
+  /** What was typed is kept, and the curl line is that of now. */
+  keep() {
+    save({ prompt: prompt.value });
+    this.say();
+  }
+
+  request() { return requestOf(this.model, prompt.value); }
+
+  /** What follows from the choice. */
+  say() {
+    showDeviceHint(state.list, settings.device, settings.fallback, model.value);
+    showOptionCount(this.model?.options_schema, settings.options);
+    curl.textContent = curlCommand(this.request());
+  }
+
+  /** @param {string} id */
+  chooseDevice(id) {
+    save({ device: id });
+    this.showDevices();
+  }
+
+  showDevices() {
+    showDevices(state.list, settings.device, settings.task, this.model);
+    this.say();
+  }
+
+  /** All that depends on the list of models. */
+  showModels() {
+    showTasks(state.models, settings.task, (task) => this.chooseTask(task));
+    this.showTask();
+  }
+
+  showTask() {
+    showPrompt(settings.task);
+    prompt.value = settings.prompt;
+    showModels(modelsFor(state.models, settings.task), settings.model);
+    this.showModel();
+  }
+
+  /** @param {string} task */
+  chooseTask(task) {
+    save({ prompt: prompt.value });
+    enterTask(task);
+    this.showModels();
+  }
+
+  /** @param {{task: string, prompt: string, options: Record<string, string>}} preset fills the form in */
+  fill({ task, prompt: words, options }) {
+    if (task !== settings.task) this.chooseTask(task);
+    save({ prompt: words, options });
+    this.showTask();
+  }
+
+  showModel() {
+    showModelState(this.model, this.onFail, this.onModel);
+    const { task } = settings;
+    note.textContent = expectation(task, this.model);
+    const change = (/** @type {string} */ name, /** @type {string} */ value) => {
+      save({ options: { ...settings.options, [name]: value } });
+      this.say();
+    };
+    byId("lyrics", HTMLElement).hidden = !writesPrompt(task, this.model);
+    showOptions(writesPrompt(task, this.model) ? lyricsSchema : undefined, settings.options, change, byId("lyrics", HTMLElement));
+    showOptions(this.model?.options_schema, settings.options, change);
+    this.showDevices();
+  }
+}
+

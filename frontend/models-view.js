@@ -1,0 +1,71 @@
+// @ts-check
+/** The models: what is there and what can be had; download, add, remove. Progress comes with the page's one stream. */
+
+import * as api from "./api.js";
+import { byId, el, keepFocus, prose, twice } from "./dom.js";
+import { bytes, percent, plain, sentence, timeLeft } from "./format.js";
+import { act } from "./hardware.js";
+import { state } from "./state.js";
+
+/** @typedef {import("./types.js").Model} Model @typedef {import("./types.js").Job} Job */
+
+const list = byId("models", HTMLElement), form = byId("model-add", HTMLFormElement), source = byId("model-source", HTMLInputElement);
+const said = byId("model-said", HTMLElement);
+/** Downloads that live, by model. @type {Map<string, Job>} */
+const coming = new Map();
+
+/** @param {(problem: import("./types.js").Problem) => void} onFail @param {() => void} onChange */
+export function modelActs(onFail, onChange) {
+  const attempt = async (/** @type {() => Promise<void>} */ work) => {
+    try { await work(); } catch (error) { onFail(api.asProblem(error)); }
+    onChange();
+  };
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    attempt(async () => {
+      const job = await api.addModel(source.value.trim());
+      if (job.model) coming.set(job.model, job);
+      said.textContent = `Fetching ${source.value.trim()}…`;
+      source.value = "";
+    });
+  });
+  return {
+    download: (/** @type {string} */ id) => attempt(async () => { coming.set(id, await api.addModel(id)); }),
+    remove: (/** @type {string} */ id) => attempt(async () => { await api.removeModel(id); said.textContent = `${id} was removed.`; form.querySelector("button")?.focus(); }),
+  };
+}
+
+/** @param {ReturnType<typeof modelActs>} acts */
+export function showModelList(acts) {
+  keepFocus(list, () => list.replaceChildren(...state.models.map((model) => el("li", {}, el("p", {}, el("strong", {}, model.name), " ",
+    el("span", { class: "state", "data-state": model.state }, model.state), model.default ? " the default" : ""),
+    el("p", { class: "quiet", dir: "auto" }, [model.id, model.task, bytes(model.bytes), model.licence ?? "licence not known",
+      model.engines?.length && `runs with ${model.engines.join(", ")}`, `from ${plain(model.source)}`].filter(Boolean).join(" · ")),
+    model.state !== "ready" && model.reason && el("p", { class: "hint" }, prose([model.reason, model.remedy ?? ""].map(sentence).join(" "))),
+    el("p", { class: "coming", "data-model": model.id }),
+    el("div", { class: "actions" }, model.state === "downloadable" && !coming.has(model.id) && act("Download", () => acts.download(model.id), model.name),
+      model.state === "ready" && model.source !== "built-in" && twice(act("Remove", () => {}, model.name), () => acts.remove(model.id)))))));
+  for (const [id, job] of coming) showComing(id, job);
+}
+
+/** @param {string} id @param {Job} job */
+function showComing(id, { progress }) {
+  const place = list.querySelector(`[data-model="${CSS.escape(id)}"]`);
+  if (!place) return;
+  const { done = 0, total = null, eta_s = null } = progress ?? {};
+  const bar = /** @type {HTMLProgressElement} */ (el("progress", { "aria-label": `Download of ${id}` }));
+  if (total) { bar.max = total; bar.value = done; }
+  place.replaceChildren(bar, progress ? `${bytes(done)}${total ? ` of ${bytes(total)} (${percent(Math.floor(done / total * 100) / 100)})` : ""}${timeLeft(eta_s)}` : "Asking for it…");
+}
+
+/** @param {string} event @param {any} data @returns {boolean} whether the models have to be looked up again */
+export function hearModels(event, data) {
+  const found = [...coming].find(([, job]) => job.id === data.job_id || job.id === data.id);
+  if (!found) return false;
+  const [id, job] = found;
+  if (event === "progress") { job.progress = data; showComing(id, job); return false; }
+  if (!api.TERMINAL.includes(event)) return false;
+  coming.delete(id);
+  said.textContent = event === "done" ? `${id} was downloaded and checked.` : `${id} did not come: ${data.detail ?? "it was stopped"}`;
+  return true;
+}

@@ -1,0 +1,23 @@
+// @ts-check
+/** What the page knows of the service now; `main.js` fills it in, the other modules read it. */
+
+/**
+ * @typedef {import("./types.js").DeviceList} DeviceList
+ * @typedef {import("./types.js").Model} Model
+ * @typedef {import("./types.js").Job} Job
+ */
+
+export const state = {
+  /** @type {DeviceList} */
+  list: { devices: [], hardware: [], default: null, default_reason: null, probing: true },
+  /** @type {Model[]} */
+  models: [],
+  /** The newest jobs, newest first. @type {Job[]} */
+  jobs: [],
+};
+
+/** What changes by itself all the time would draw the page anew under the person's hand. @param {DeviceList} list */
+export function steady(list) {
+  const devices = list.devices.map((device) => ({ ...device, memory_free_bytes: null }));
+  return JSON.stringify({ ...list, devices, loaded: null });
+}
