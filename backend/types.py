@@ -133,6 +133,7 @@ class Model:
     remedy: str | None = None
     default: bool = False
     options_schema: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)  # what its files tell: see docs/models.md
 
 
 @dataclass(frozen=True)

