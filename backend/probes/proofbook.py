@@ -22,7 +22,7 @@ class ProofBook:
         self._path = path
         self._entries: dict[str, dict[str, Any]] = {}
         if path is not None:
-            with contextlib.suppress(OSError, ValueError, AttributeError):
+            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
                 read = json.loads(path.read_text(encoding="utf-8"))
                 self._entries = read["devices"] if read["format"] == _FORMAT else {}
 
@@ -38,7 +38,7 @@ class ProofBook:
             fields = dict(self._entries[key])
             proof = Proof(**fields.pop("proof"))
             return Device(**{**fields, "proof": proof, "speed": [Speed(**one) for one in fields.pop("speed")]})
-        except (KeyError, TypeError):
+        except (LookupError, TypeError, ValueError):
             return None
 
     def note(self, key: str, device: Device) -> None:

@@ -1,8 +1,11 @@
 """Apple's GPU is not in this build."""
 
+from .._plan import reach
+
 
 def is_built() -> bool:
     """Whether torch was built for it."""
+    reach("mps.is_built")
     return False
 
 

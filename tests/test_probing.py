@@ -1,0 +1,248 @@
+"""Several runtimes, cards that variables hide, proofs of earlier starts, hardware that nothing reaches yet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend import children
+from backend.children import Spawn
+from backend.lanes import Lane
+from backend.probes import Probes
+from backend.probes.proofbook import ProofBook
+from backend.types import Device, Hardware
+from tests.faulty_stacks.cases.case import CARD, PCI, TWIN, TWIN_PCI
+from tests.faulty_stacks.environments import make
+from tests.service import Server, furnished, start_server, wait_for
+
+HIDDEN = "The server was started with CUDA_VISIBLE_DEVICES="
+
+
+async def nothing(spawn: Spawn) -> list[Hardware]:
+    """An inventory without hardware."""
+    return []
+
+
+def having(*items: Hardware) -> Callable[[Spawn], Awaitable[list[Hardware]]]:
+    """An inventory with that hardware."""
+
+    async def inventory(spawn: Spawn) -> list[Hardware]:
+        return list(items)
+
+    return inventory
+
+
+def probes(pythons: dict[str, Path], **more: Any) -> Probes:
+    """Probes of these interpreters alone."""
+    names = {name: str(python) for name, python in pythons.items()}
+    more.setdefault("inventory", nothing)
+    return Probes(names, 60, children.spawn, Lane, **more)
+
+
+def rounds(subject: Probes, *between: Callable[[], object]) -> list[dict[str, Device]]:
+    """The devices after each round, without the processor, of which every torch has one; acts between the rounds."""
+    found = []
+
+    async def play() -> None:
+        for act in (lambda: None, *between):
+            act()
+            await subject.round()
+            found.append({id_: device for id_, device in subject.devices.items() if device.kind != "cpu"})
+
+    asyncio.run(play())
+    return found
+
+
+def once(subject: Probes) -> dict[str, Device]:
+    """The devices after one round."""
+    return rounds(subject)[0]
+
+
+@pytest.fixture(scope="module")
+def two_cards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A torch that lists the card at the higher address first."""
+    return make(tmp_path_factory.mktemp("two") / "env", {"cards": [TWIN, CARD]})
+
+
+def test_an_index_is_the_rank_of_the_address_and_each_probe_sees_its_card_alone(two_cards: Path) -> None:
+    devices = once(probes({"mine": two_cards}))
+    assert {id_: device.hardware_id for id_, device in devices.items()} == {"cuda:0": PCI, "cuda:1": TWIN_PCI}
+    assert {device.state for device in devices.values()} == {"ready"}
+    pids = {device.proof.pid for device in devices.values() if device.proof}
+    assert len(pids) == 2, "a child each"
+
+
+@pytest.mark.parametrize("value", ["0,1", "1,0", f"GPU-{CARD['uuid']},GPU-{TWIN['uuid']}"])
+def test_a_variable_that_reorders_changes_no_index(
+    two_cards: Path, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    devices = once(probes({"mine": two_cards}))
+    assert {id_: (device.hardware_id, device.state) for id_, device in devices.items()} == {
+        "cuda:0": (PCI, "ready"),
+        "cuda:1": (TWIN_PCI, "ready"),
+    }
+
+
+def test_a_hidden_card_is_said_to_be_hidden_and_not_touched(two_cards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # the library's own first, which is the second by address
+    devices = once(probes({"mine": two_cards}))
+    assert (devices["cuda:1"].state, devices["cuda:0"].state) == ("ready", "unavailable")
+    assert devices["cuda:0"].reason == f"{HIDDEN}0, which hides it." and devices["cuda:0"].proof is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    devices = once(probes({"mine": two_cards}))
+    assert [device.reason for device in devices.values()] == [f"{HIDDEN}, which hides it."] * 2
+
+
+def test_one_device_served_by_two_runtimes_is_one(two_cards: Path, tmp_path: Path) -> None:
+    broken = make(tmp_path / "broken", {"cards": [CARD], "spoil": {"matmul": ["scale", 2, None]}})
+    again = make(tmp_path / "again", {"cards": [CARD, TWIN]})
+    subject = probes({"first": two_cards, "wrong": broken, "again": again})
+    devices = once(subject)
+    assert set(devices) == {"cuda:0", "cuda:1"}
+    assert devices["cuda:0"].runtimes == ["first", "again"] and devices["cuda:0"].state == "ready"
+    assert list(devices["cuda:0"].served_by) == ["first", "again"]
+    assert subject.hardware[PCI].devices == ["cuda:0"]
+    assert subject.found("cuda:0", "again") != subject.found("cuda:0", "first"), "each has its own place in its library"
+
+
+def test_the_crash_of_one_backend_takes_no_other_along(tmp_path: Path) -> None:
+    plan = {"cards": [CARD], "at": {"mps.is_built": [["signal", "SIGSEGV"]]}}
+    subject = probes({"mine": make(tmp_path / "env", plan)})
+    devices = once(subject)
+    assert devices["cuda:0"].state == "ready"
+    assert devices["mps"].state == "broken" and "listing mps devices: it was ended by SIGSEGV" in str(
+        devices["mps"].reason
+    )
+    assert "SIGSEGV" in subject.known.troubles["mine"].detail
+
+
+def test_a_proof_of_an_earlier_start_shows_until_the_new_one_is_there(two_cards: Path, tmp_path: Path) -> None:
+    file = tmp_path / "proofs.json"
+    before = once(probes({"mine": two_cards}, book=ProofBook(file)))["cuda:0"]
+    heard: list[Device] = []
+    after = once(probes({"mine": two_cards}, book=ProofBook(file), on_change=heard.append))["cuda:0"]
+    words = [device for device in heard if device.id == "cuda:0"]
+    assert {device.state for device in words} == {"ready"}, "never `probing`"
+    assert words[0].proof == before.proof and words[-1].proof == after.proof != before.proof
+
+
+def test_a_proof_counts_for_its_driver_alone(two_cards: Path, tmp_path: Path) -> None:
+    file = tmp_path / "proofs.json"
+    card = Hardware(PCI, "A card", "NVIDIA", "gpu", driver="nvidia 550.54")
+    once(probes({"mine": two_cards}, book=ProofBook(file), inventory=having(card)))
+    heard: list[Device] = []
+    newer = Hardware(PCI, "A card", "NVIDIA", "gpu", driver="nvidia 560.10")
+    once(probes({"mine": two_cards}, book=ProofBook(file), inventory=having(newer), on_change=heard.append))
+    assert next(device for device in heard if device.id == "cuda:0").state == "probing"
+
+
+def test_a_damaged_book_of_proofs_is_none(two_cards: Path, tmp_path: Path) -> None:
+    file = tmp_path / "proofs.json"
+    for text in ("", "[]", '{"format": 1}', '{"format": 99, "devices": {}}', '{"format": 1, "devices": {"x": 3}}'):
+        file.write_text(text)
+        assert ProofBook(file).recall("x") is None
+
+
+def test_a_device_with_a_worker_is_not_probed_from_outside(two_cards: Path) -> None:
+    subject = probes({"mine": two_cards}, occupied=lambda device: device == "cuda:0")
+    first, second = rounds(subject, lambda: None)
+    assert second["cuda:0"].proof == first["cuda:0"].proof, "it was proved once, when nothing was known of it"
+    assert second["cuda:1"].proof != first["cuda:1"].proof
+
+
+def test_a_card_that_is_listed_no_more_is_gone(tmp_path: Path) -> None:
+    python = make(tmp_path / "env", {"cards": [CARD, TWIN]})
+    subject = probes({"mine": python})
+    plan = next((tmp_path / "env").rglob("plan.json"))
+    before, devices = rounds(subject, lambda: plan.write_text(json.dumps({"cards": [CARD]})))
+    assert before["cuda:1"].state == devices["cuda:0"].state == "ready"
+    assert (devices["cuda:1"].state, devices["cuda:1"].layer) == ("unavailable", "hardware")
+    assert "lists it no more" in str(devices["cuda:1"].reason)
+
+
+def test_hardware_that_nothing_reaches_shows_what_to_install() -> None:
+    nvidia = Hardware(PCI, "NVIDIA GeForce RTX 3060", "NVIDIA", "gpu", 12 << 30, "nvidia 550.54")
+    amd = Hardware(TWIN_PCI, "Radeon RX 7900 XTX", "AMD", "gpu", architecture="gfx1100")
+    emulated = Hardware("pci:0000:05:00.0", "Microsoft Basic Render Driver", "Microsoft", "emulated")
+    devices = once(probes({}, inventory=having(nvidia, amd, emulated)))
+    assert {device.state for device in devices.values()} == {"installable"}
+    cuda, rocm = devices["cuda:0"], devices["rocm:0"]
+    assert (cuda.hardware_id, rocm.hardware_id) == (PCI, TWIN_PCI)
+    assert "NVIDIA GeForce RTX 3060 is here" in str(cuda.reason)
+    assert re.search(r"`runtimes install cuda` \(.*GB to fetch, .* min", str(cuda.remedy))
+    assert "`runtimes install rocm`" in str(rocm.remedy) and cuda.layer == "runtime package"
+    assert devices["vulkan:1"].hardware_id == TWIN_PCI
+    assert not any(device.hardware_id == emulated.id for device in devices.values())
+
+
+def test_hardware_that_lacks_a_driver_says_that_first() -> None:
+    card = Hardware(
+        PCI, "Radeon RX 6800", "AMD", "gpu",
+        reason="You have no permission for its render node, which belongs to the group render.",
+        remedy="Join the group: sudo usermod -aG render you; log in again.",
+    )  # fmt: skip
+    device = once(probes({}, inventory=having(card)))["rocm:0"]
+    assert (device.state, device.layer) == ("unavailable", "permission")
+    assert device.reason == card.reason and device.remedy == card.remedy
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory, model_file: Path) -> Iterator[Server]:
+    """A real server with a good runtime among bad ones."""
+    folder = tmp_path_factory.mktemp("crowd")
+    plans: dict[str, dict[str, Any]] = {
+        "stuck": {"cards": [], "at": {"import": [["hang", 3600]]}},
+        "slow": {"cuda": None, "xpu": "1", "xpu_cards": [{}], "at": {"matmul": [["hang", 3600]]}},
+        "crash": {"at": {"import": [["signal", "SIGSEGV"]]}},
+        "good": {"cards": [CARD, TWIN]},
+    }
+    pythons = {name: {"python": str(make(folder / name, plan))} for name, plan in plans.items()}
+    pythons["missing"] = {"python": str(folder / "nowhere" / "python")}
+    config = folder / "config.json"
+    config.write_text(json.dumps({"runtimes": pythons, "supervision": {"probe_s": 25}}))
+    server = start_server(furnished(folder / "data", model_file), "--config", str(config))
+    yield server
+    assert server.stop() == 0
+
+
+def states(server: Server) -> dict[str, str]:
+    return {device["id"]: device["state"] for device in server.http.get("/api/devices").json()["devices"]}
+
+
+def test_who_hangs_delays_nobody(crowd: Server) -> None:
+    wait_for(lambda: (found := states(crowd)).get("cuda:1") == found["cpu"] == "ready" == found.get("cuda:0"))
+    assert crowd.http.get("/api/devices").json()["probing"] is True, "those that hang are still within their limit"
+    assert crowd.http.get("/api/health").json()["status"] == "starting"
+    assert crowd.generate(prompt="Hi", options={"max_tokens": 2}, device="cpu", fallback="never")["status"] == "done"
+
+
+def test_every_runtime_that_does_not_work_is_a_problem_in_words(crowd: Server) -> None:
+    found = crowd.http.get("/api/devices", params={"wait_s": 100}).json()
+    assert found["probing"] is False
+    health = crowd.http.get("/api/health").json()
+    problems = {problem["subject"]: problem for problem in health["problems"]}
+    assert {"runtime:stuck", "runtime:crash", "runtime:missing", "xpu:0"} <= set(problems)
+    assert "importing torch: it hung" in problems["runtime:stuck"]["detail"]
+    assert "SIGSEGV" in problems["runtime:crash"]["detail"]
+    assert "cannot be started" in problems["runtime:missing"]["detail"]
+    assert all(problem["remedy"] for problem in problems.values())
+    assert (health["status"], states(crowd)["xpu:0"]) == ("degraded", "broken")
+    assert "runtime:good" not in problems
+
+
+def test_a_refresh_of_one_card_leaves_the_other_s_proof(crowd: Server) -> None:
+    def proofs() -> dict[str, Any]:
+        found = crowd.http.get("/api/devices", params={"wait_s": 100}).json()["devices"]
+        return {device["id"]: device["proof"] for device in found}
+
+    before = proofs()
+    assert crowd.http.post("/api/devices/refresh", json={"device": "cuda:1"}).status_code == 202
+    after = wait_for(lambda: (now := proofs())["cuda:1"] != before["cuda:1"] and now["cuda:1"] and now)
+    assert after["cuda:0"] == before["cuda:0"] and after["cuda:1"]["pid"] != before["cuda:1"]["pid"]
