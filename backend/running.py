@@ -19,7 +19,7 @@ from backend.errors import TouchstoneError
 from backend.jobs import LiveJob
 from backend.lanes import Lane
 from backend.music.wishes import Understood
-from backend.options import completed
+from backend.options import check_honoured, completed, honouring
 from backend.pool import Pool
 from backend.probes import Probes
 from backend.quarantine import DEATHS, Quarantine
@@ -147,11 +147,13 @@ class Run:
         return device
 
     def _engine_for(self, device: Device) -> str:
-        usable = [name for name in self._entry.engines if name in device.engines]
-        wanted = [self._engine] if self._engine else usable
-        for engine in wanted:
-            if engine in usable:
-                return engine
+        wanted = [self._engine] if self._engine else self._entry.engines
+        usable = [name for name in self._entry.engines if name in device.engines and name in wanted]
+        if self._request:
+            check_honoured(self._job.task, self._request.options, usable)
+            usable = honouring(self._job.task, self._request.options, usable)
+        if usable:
+            return usable[0]
         named = f" with the engine {self._engine}" if self._engine else ""
         self._ledger.refuse(device.id, "model_incompatible")
         raise errors.ModelIncompatible(

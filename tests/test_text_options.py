@@ -137,3 +137,9 @@ def test_an_option_that_no_engine_of_the_model_honours_is_refused_by_name() -> N
         assert honouring("text", options, ["lame", "llama.cpp"]) == ["llama.cpp"]
     assert (refusal.value.detail.split(":")[0], refusal.value.extra) == ("logprobs", {"fields": ["options.logprobs"]})
     check_honoured("text", options, ["llama.cpp"])
+
+
+def test_a_bias_for_a_token_that_the_model_does_not_have_is_refused(server: Server) -> None:
+    body = {"prompt": "x", "options": {"logit_bias": {"49151": 1, "49152": 1}}}
+    problem = refused(server.http.post("/api/generate", json=body), 422, "validation_error")
+    assert "49152" in problem["detail"] and "49151" in problem["detail"]

@@ -14,17 +14,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from backend import faults
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
 from backend.engines._chat import Chat
 from backend.engines._llama_embeddings import embed
 from backend.engines._llama_prompt import prompt_of
-from backend.engines._logprobs import Logprobs
+from backend.engines._llama_stream import Stream
 from backend.engines._schema_grammar import grammar_of
-from backend.engines._stops import Stops
-from backend.errors import ContextLengthExceeded, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError, Validation
 from backend.gguf import parts, read_header
 from backend.gguf.vocabulary import Vocabulary, read_vocabulary
 from backend.types import Placement, PlacementPart
@@ -149,77 +148,28 @@ class LlamaSession:
             "seed": request.seed,
             "min_p": 0.0,  # on by default there, and not among our options
             "repeat_penalty": options["repetition_penalty"],
-            "repeat_last_n": self._context_tokens,  # all penalties look at the whole text, not at its last 64 tokens
+            "repeat_last_n": self._context_tokens,  # all penalties look at prompt and text, not at the last 64 tokens
             **{key: options[key] for key in _SAME},
         }
+        self._check_biases(options["logit_bias"] or {})
         if options["logprobs"] is not None:
             body["n_probs"] = max(1, options["logprobs"])
         if options["response_format"]:
             body["grammar"] = grammar_of(options["response_format"])
         pieces, template = self._chat.pieces(request)
-        reading = _Stream(emit, options["stop"], options["logprobs"])
+        reading = Stream(emit, options["stop"], options["logprobs"])
         self._server.handle_completions({**body, "prompt": prompt_of(pieces, self._vocabulary)}, reading)
         return reading.result(template)
 
-
-class _Stream:
-    """Reads llama.cpp's chunks; returning True from the call stops the generation."""
-
-    def __init__(self, emit: Emit, stop: str | list[str] | None, logprobs: int | None) -> None:
-        self._emit = emit
-        self._logprobs = None if logprobs is None else Logprobs(logprobs)
-        self._stops = Stops([stop] if isinstance(stop, str) else stop or [])
-        self._shown_tokens = 0
-        self._counted_tokens = 0
-        self._timings: dict[str, Any] = {}
-        self._finish = "cancelled"
-        self._usage: dict[str, Any] = {}
-        self._error: TouchstoneError | None = None
-
-    def __call__(self, chunk: dict[str, Any]) -> bool:
-        if "error" in chunk:
-            self._error = _run_error(chunk["error"])
-            return True
-        if progress := chunk.get("prompt_progress"):
-            done, total = progress["processed"], progress["total"]
-            return self._emit("progress", {"phase": "prompt", "done": done, "total": total, "unit": "tokens"})
-        self._usage = chunk.get("usage") or self._usage
-        self._timings = chunk.get("timings") or self._timings
-        stop = False
-        for choice in chunk.get("choices", ()):
-            text = choice.get("text") or (choice.get("delta") or {}).get("content")
-            if self._logprobs and (listed := choice.get("logprobs")):
-                self._logprobs.take(listed["content"])
-            if text:
-                self._counted_tokens = int(self._timings.get("predicted_n", self._counted_tokens + 1))
-                stop = self._show(self._stops.feed(text))
-            if self._stops.found:
-                self._finish = "stop"
-                return True
-            if choice.get("finish_reason"):
-                self._finish = choice["finish_reason"]
-                stop = self._show(self._stops.rest())
-        return stop
-
-    def _show(self, text: str) -> bool:
-        if not text:
-            return False
-        count, self._shown_tokens = self._counted_tokens - self._shown_tokens, self._counted_tokens
-        listed = {"logprobs": self._logprobs.of(text)} if self._logprobs else {}
-        return self._emit("token", {"text": text, "count": count, **listed})
-
-    def result(self, template: Literal["model", "default"] | None) -> RunResult:
-        """What was counted: by the last chunk, or where we ended the text, by the one with the last token."""
-        if self._error:
-            raise self._error
-        counts = {"tokens": self._usage.get("completion_tokens", self._counted_tokens)}
-        if self._usage:
-            counts["prompt_tokens"] = self._usage["prompt_tokens"]
-            counts["cached_tokens"] = self._usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
-        elif self._timings:
-            counts["prompt_tokens"] = self._timings["prompt_n"] + self._timings["cache_n"]
-            counts["cached_tokens"] = self._timings["cache_n"]
-        return RunResult(counts, self._finish, template)
+    def _check_biases(self, biases: dict[str, float]) -> None:
+        """llama.cpp passes over ids that its vocabulary does not have."""
+        size = len(self._vocabulary.tokens)
+        if unknown := [token for token in biases if int(token) >= size]:
+            raise Validation(
+                f"logit_bias: the model has the tokens 0 to {size - 1}, and no {unknown[0]}.",
+                "Use ids of this model's vocabulary.",
+                fields=["options.logit_bias"],
+            )
 
 
 def _placement(log: str) -> Placement:
@@ -249,21 +199,6 @@ def _load_error(path: Path, log: str, context_tokens: int) -> TouchstoneError:
             f"llama.cpp cannot run {path.name}: {told}.", "Choose a model of another architecture."
         )
     return ModelLoadFailed(f"llama.cpp could not load {path.name}: {told}.", "Fetch the model file again.")
-
-
-def _run_error(error: dict[str, Any]) -> TouchstoneError:
-    message = str(error.get("message", "no message"))
-    if error.get("type") == "exceed_context_size_error":
-        needed, limit = error.get("n_prompt_tokens"), error.get("n_ctx")
-        return ContextLengthExceeded(
-            f"The prompt has {needed} tokens and the context holds {limit}.",
-            "Shorten the prompt, or raise text.context_tokens in config.yaml.",
-            prompt_tokens=needed,
-            context_tokens=limit,
-        )
-    return ModelIncompatible(
-        f"llama.cpp refused the request: {message}", "Change the messages or choose another model."
-    )
 
 
 def _await_line(log: Path, line: re.Pattern[str]) -> None:

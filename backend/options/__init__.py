@@ -53,10 +53,12 @@ def check_honoured(task: str, options: Mapping[str, Any], names: Iterable[str]) 
 
 
 def _ignored(task: str, options: Mapping[str, Any], engine: str) -> list[str]:
-    honoured, known = engines()[engine].options, OPTIONS[task].model_fields
-    if honoured is None:
+    honoured = engines()[engine].options
+    if honoured is None or task not in OPTIONS:
         return []
-    asked = [name for name, field in known.items() if options.get(name, field.default) != field.default]
+    asked = [
+        name for name, field in OPTIONS[task].model_fields.items() if options.get(name, field.default) != field.default
+    ]
     return [name for name in asked if name not in honoured]
 
 

@@ -54,10 +54,14 @@ class Sampling(Strict):
         1.0, gt=0, le=2, allow_inf_nan=False, description="Above 1 discourages repetition"
     )
     presence_penalty: float = Field(
-        0.0, ge=-2, le=2, allow_inf_nan=False, description="Taken from the logit of each token generated before"
+        0.0,
+        ge=-2,
+        le=2,
+        allow_inf_nan=False,
+        description="Taken from the logit of each token that stands in the prompt or the text",
     )
     frequency_penalty: float = Field(
-        0.0, ge=-2, le=2, allow_inf_nan=False, description="Taken from a token's logit for each time it was generated"
+        0.0, ge=-2, le=2, allow_inf_nan=False, description="Taken from a token's logit for each time it stands there"
     )
     logit_bias: Annotated[dict[str, Bias] | None, BeforeValidator(_biases)] = Field(
         None, description="What to add to the logits of tokens, by the token's id in the model's vocabulary"
