@@ -8,12 +8,14 @@ on from one run to the next, nine notes would have to be guessed at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend.music import tokens
 from backend.music.grid import Row
+from backend.music.weights import DATA
 
 RUN = 17
 STRIDE = 9
@@ -39,6 +41,11 @@ class CopyGuard:
 
     def __init__(self, table: NDArray[np.uint32]) -> None:
         self._table = table
+
+    @classmethod
+    def read(cls, folder: Path = DATA) -> CopyGuard:
+        """The one that belongs to the weights in a folder."""
+        return cls(np.load(folder / "copied-runs.npy"))
 
     def allowed(self, row: Row) -> NDArray[np.bool_]:
         """Whether each token may come next without completing a run of the table; all may where none is left."""

@@ -54,7 +54,7 @@ def read_weights(path: Path = WEIGHTS) -> Weights:
     """Raises OSError where the file is missing, ValueError where it is not what network.py describes."""
     header, start = read_header(path)
     try:
-        shape = Shape(**{name: int(value) for name, value in header.pop("__metadata__").items()})
+        shape = Shape(**json.loads(header.pop("__metadata__")["shape"]))
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
             arrays = {
                 name: np.frombuffer(

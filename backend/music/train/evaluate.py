@@ -17,7 +17,7 @@ from backend.music import tokens
 from backend.music.decoder_torch import TorchDecoder
 from backend.music.grid import Heading, Row, Slot
 from backend.music.originality import CopyGuard
-from backend.music.plan import Plan
+from backend.music.plan import FORMS, Plan
 from backend.music.sampling import compose_rows
 from backend.music.train.batches import Batches
 from backend.music.train.measures import Copies, distance, durations, in_scale, texture
@@ -173,7 +173,7 @@ def evaluate(folder: Path, data: Path, device: str, samples: int, test: bool) ->
 
 
 def _samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[str, Any]:
-    guard = CopyGuard(np.load(folder / "copied-runs.npy"))
+    guard = CopyGuard.read(folder)
     real = {
         split: [real_row(batches, int(number)) for number in batches.of(split)] for split in ("train", "valid", "test")
     }
@@ -183,7 +183,7 @@ def _samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[s
     random = np.random.default_rng(7)
     found: dict[str, Any] = {"rhythm": {}, "scale": {}}
     for form in tokens.FORMS[1:]:
-        alike = [row for row in everything if row.heading.form == form]
+        alike = [row for row in everything if row.heading.form == form and row.heading.meter in FORMS[form]]
         plans: dict[tuple[Any, str], int] = {}
         for pick in random.choice(len(alike), count):
             key = (alike[pick].heading.meter, alike[pick].heading.mode)

@@ -34,7 +34,8 @@ def export(checkpoint: Path, data: Path, folder: Path) -> dict[str, Any]:
 def write_weights(weights: dict[str, torch.Tensor], shape: Shape, path: Path) -> None:
     """As float16, by the names of network.py."""
     arrays = {name: weights[f"weights.{name.replace('.', '/')}"].half().numpy() for name in shape.weights()}
-    save_file(arrays, path, metadata={name: str(value) for name, value in asdict(shape).items()})
+    # One entry: the library writes several in random order, and the file shall be the same each time.
+    save_file(arrays, path, metadata={"shape": json.dumps(asdict(shape))})
 
 
 def _tokeniser() -> dict[str, Any]:

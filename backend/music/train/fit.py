@@ -22,7 +22,10 @@ from backend.music.train.model import Model
 
 @dataclass(frozen=True)
 class Config:
-    """What a run is decided by. `balance` 0 takes each tune once an epoch, 1 each form as often as any other."""
+    """What a run is decided by; the defaults are those of the released weights.
+
+    `balance` 0 takes each tune once an epoch, 1 each form as often as any other; `mode_balance` likewise.
+    """
 
     width: int = 256
     layers: int = 6
@@ -31,16 +34,16 @@ class Config:
     dropout: float = 0.2
     attention_dropout: float = 0.1
     batch: int = 32
-    steps: int = 8000
+    steps: int = 3000
     rate: float = 1e-3
     warmup: int = 200
-    decay: float = 0.1
-    balance: float = 0.3
-    mode_balance: float = 0.3
-    made: float = 0.05  # share of tunes put in another mode
-    unnamed: float = 0.1  # share whose form, and whose mode, is hidden behind "any"
-    noise: float = 0.0  # share of ids hidden from the model
-    blind: float = 0.0  # share of echoes hidden
+    decay: float = 0.5
+    balance: float = 0.0
+    mode_balance: float = 0.0
+    made: float = 0.0  # share of tunes put in another mode
+    unnamed: float = 0.05  # share whose form, and whose mode, is hidden behind "any"
+    noise: float = 0.1  # share of ids hidden from the model
+    blind: float = 0.15  # share of echoes hidden
     average: float = 0.998  # of the exponential moving average of the weights
     seed: int = 1
 
@@ -115,7 +118,8 @@ def _weights(batches: Batches, config: Config) -> NDArray[np.float64]:
     weights = np.ones(len(train))
     for labels, power in ((batches.form[train], config.balance), (batches.mode[train], config.mode_balance)):
         weights *= (1.0 / np.bincount(labels, minlength=16)[labels]) ** power
-    return weights / weights.sum()
+    shares: NDArray[np.float64] = weights / weights.sum()
+    return shares
 
 
 def _train_step(

@@ -95,7 +95,7 @@ def _attention(graph: _Graph, x: str, layer: int, device: bool) -> str:
         before = graph.add("Add", [graph.add("MatMul", [query, f"key.{layer}"]), "mask"])
         own = graph.add("MatMul", [query, turned])
         shares = graph.add("Softmax", [graph.add("Concat", [own, before], axis=-1)], axis=-1)
-        first, last = graph.constant([1], integer=True), graph.constant([2**31], integer=True)
+        first, last = graph.constant([1], integer=True), graph.constant([2**31 - 1], integer=True)
         axis = graph.constant([3], integer=True)
         own_share = graph.add("Slice", [shares, graph.constant([0], integer=True), first, axis])
         rest = graph.add("MatMul", [graph.add("Slice", [shares, first, last, axis]), f"value.{layer}"])
@@ -121,9 +121,14 @@ def build(weights_file: Path, half: bool, device: bool) -> ModelProto:
         x = graph.add("Add", [x, graph.linear(hidden, f"{layer}.down")])
     logits = graph.linear(graph.norm(x, "norm"), "head")
     graph.add("Cast", [logits], name="logits", to=TensorProto.FLOAT)
-    inputs = [("x", ["batch", shape.width]), ("cos", [shape.head // 2]), ("sin", [shape.head // 2]), ("mask", ["room"])]
+    inputs: list[tuple[str, list[Any]]] = [
+        ("x", ["batch", shape.width]),
+        ("cos", [shape.head // 2]),
+        ("sin", [shape.head // 2]),
+        ("mask", ["room"]),
+    ]
     inputs += [("now", ["room"])] if device else []
-    caches = []
+    caches: list[tuple[str, list[Any]]] = []
     for layer in range(shape.layers):
         caches += [(f"key.{layer}", ["batch", shape.heads, shape.head, "room"])]
         caches += [(f"value.{layer}", ["batch", shape.heads, "room", shape.head])]

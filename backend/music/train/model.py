@@ -34,7 +34,8 @@ class Model(nn.Module):
 
     def weight(self, name: str) -> Tensor:
         """A weight by its name in network.py."""
-        return self.weights[name.replace(".", "/")]
+        found: Tensor = self.weights[name.replace(".", "/")]
+        return found
 
     def forward(self, ids: Tensor, sides: Tensor) -> Tensor:
         """Logits of the token after each."""

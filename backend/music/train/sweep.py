@@ -26,7 +26,7 @@ def sweep(
         running[name] = subprocess.Popen(command, stdout=log, stderr=log)
     for process in running.values():
         process.wait()
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for name in configs:
         try:
             state = torch.load(work / name / "best.pt", map_location="cpu")
