@@ -1,6 +1,8 @@
 """The tokenizer of a GGUF file in the form that Hugging Face's tokenizers, and GenAI with them, read.
 
-The ways to cut text before merging are those of llama.cpp (llama-vocab.cpp) by the names that GGUF files give them.
+The ways to cut text before merging go by the names that GGUF files give them (llama.cpp's llama-vocab.cpp), and are
+written as the models' own tokenizers write them. For `smollm` that differs from llama.cpp in two rare places, where
+training knew the first: several spaces before a digit, and digits outside ASCII after a space.
 """
 
 from __future__ import annotations

@@ -1,0 +1,239 @@
+"""Converting a model: its tokenizer cuts words as llama.cpp does, forms are found, and what cannot be is said first."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backend import conversions
+from backend.catalogue import Catalogue
+from backend.child import convert as program
+from backend.convert import FORMS, MANIFEST, comparing, environment, place_of, tokenizer
+from backend.errors import DiskFull, ModelIncompatible, TouchstoneError, Validation
+from backend.gguf.vocabulary import Vocabulary, read_vocabulary
+from backend.settings import load_settings
+from backend.settings.schema import Settings
+from backend.types import Progress
+from tests import tiny_genai
+from tests.service import ROOT
+
+TEXTS = [
+    "Hello world",
+    "  two  spaces\n\n\nand lines\t\ttabs \r\n",
+    "Don't we'll I'm you've HE'S they'd",
+    "1234567890 12,345.67 2026-11-28",
+    "Ünïcödé 日本語 тест עברית العربية ไทย",
+    "😀 👨‍👩‍👧 🇨🇭 ❤️",
+    "x=1;for(i=0;i<10;i++){a[i]+=b*c;}",
+    "\u00a0nbsp\u2028line\u200bzero\ufeffbom",
+    "a" * 300,
+    "trailing   ",
+    "\n",
+    " ",
+    "…—“”‘’«»",
+    "e\u0301 vs é",
+    "<|im_start|>user\nhi<|im_end|>\n",
+]
+
+
+@pytest.fixture(scope="module")
+def vocabulary(model_file: Path) -> Vocabulary:
+    return read_vocabulary(model_file)
+
+
+class _Socket(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost")
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self._path))
+
+
+@pytest.fixture(scope="module")
+def llama(model_file: Path) -> Iterator[Any]:
+    """llama.cpp's own tokenizer, by its server's route."""
+    xllamacpp = pytest.importorskip("xllamacpp")
+    with tempfile.TemporaryDirectory() as folder:
+        params = xllamacpp.CommonParams()
+        params.model.path, params.n_ctx, params.fit_params = str(model_file), 64, False
+        params.hostnames, params.api_keys = [f"{folder}/s.sock"], [secrets.token_urlsafe(8)]
+        server = xllamacpp.Server(params)
+
+        def tokens(text: str) -> list[int]:
+            body = json.dumps({"content": text, "add_special": False, "parse_special": True})
+            with contextlib.closing(_Socket(Path(folder, "s.sock"))) as line:
+                headers = {"Authorization": f"Bearer {params.api_keys[0]}", "Content-Type": "application/json"}
+                line.request("POST", "/tokenize", body, headers)
+                found: list[int] = json.loads(line.getresponse().read())["tokens"]
+                return found
+
+        yield tokens
+        del server
+
+
+def test_the_tokenizer_made_of_a_gguf_file_cuts_as_llama_cpp_does(
+    vocabulary: Vocabulary, llama: Any, tmp_path: Path
+) -> None:
+    genai = pytest.importorskip("onnxruntime_genai")
+    tokenizer.write(vocabulary, tmp_path, 2048)
+    (tmp_path / "genai_config.json").write_text(json.dumps(tiny_genai.config(len(vocabulary.tokens))))
+    made = genai.Tokenizer(str(tmp_path))
+    files = [ROOT / "README.md", *sorted((ROOT / "tests" / "cases" / "prompts").glob("*.txt"))]
+    prompts = [file.read_bytes().decode("utf-8", "ignore").replace("\0", "") for file in files]
+    different = [text for text in TEXTS + prompts if [int(token) for token in made.encode(text)] != llama(text)]
+    assert different == []
+
+
+def test_the_template_and_the_marks_come_along(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    tokenizer.write(vocabulary, tmp_path, 2048)
+    assert (tmp_path / "chat_template.jinja").read_text(encoding="utf-8") == vocabulary.chat_template
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
+    assert (config["bos_token"], config["eos_token"]) == ("<|im_start|>", "<|im_end|>")
+    added = tokenizer.tokenizer_json(vocabulary)["added_tokens"]
+    assert [token["content"] for token in added] == vocabulary.control_marks()
+    assert len(added) == 17
+
+
+@pytest.mark.parametrize(("model", "pre"), [("llama", None), ("gpt2", "some-day"), ("bert", "default")])
+def test_a_tokenizer_of_another_kind_is_refused_by_name(vocabulary: Vocabulary, model: str, pre: str | None) -> None:
+    with pytest.raises(ModelIncompatible, match=f"{model}, {pre}"):
+        tokenizer.tokenizer_json(replace(vocabulary, model=model, pre=pre))
+
+
+def settings_of(folder: Path, model_file: Path) -> Settings:
+    models = folder / "models"
+    models.mkdir(parents=True)
+    (models / model_file.name).hardlink_to(model_file)
+    return load_settings({"storage.data_dir": str(folder)})
+
+
+def form(settings: Settings, name: str, source_bytes: int) -> Path:
+    place = place_of(settings.models_dir, "smollm2-135m-instruct", name)
+    tiny_genai.make(place)
+    comparison = {"tokens": 10, "tokens_alike": 7, "differences": []}
+    made = {"source": {"name": "x", "bytes": source_bytes}, "comparison": comparison, "bytes": 5}
+    (place / MANIFEST).write_text(json.dumps(made))
+    return place
+
+
+def test_a_form_is_another_engine_of_the_same_model(tmp_path: Path, model_file: Path) -> None:
+    settings = settings_of(tmp_path / "d", model_file)
+    place = form(settings, "onnx-int4", model_file.stat().st_size)
+    catalogue = Catalogue(settings)
+    entry = catalogue.resolve("smollm2-135m-instruct")
+    assert entry.engines == ("llama.cpp", "onnx-genai")
+    assert (entry.path_for("onnx-genai"), entry.path_for("llama.cpp")) == (place, entry.target)
+    told = catalogue.model(entry)
+    assert (told.state, told.engines) == ("ready", ["llama.cpp", "onnx-genai"])
+    assert told.details["forms"]["onnx-genai"] == {"form": "onnx-int4", "bytes": 5, "tokens": 10, "tokens_alike": 7}
+    better = form(settings, "onnx-int8", model_file.stat().st_size)
+    assert Catalogue(settings).resolve("smollm2-135m-instruct").path_for("onnx-genai") == better
+
+
+def test_a_form_of_another_file_is_not_offered(tmp_path: Path, model_file: Path) -> None:
+    settings = settings_of(tmp_path / "d", model_file)
+    form(settings, "onnx-int8", model_file.stat().st_size - 1)
+    assert Catalogue(settings).resolve("smollm2-135m-instruct").engines == ("llama.cpp",)
+
+
+def test_what_agrees_is_counted_to_the_first_difference() -> None:
+    def said(*tokens: str) -> dict[str, Any]:
+        return {"text": "".join(tokens), "tokens": list(tokens), "prompt_tokens": 3}
+
+    source = [said("a", "b", "c")] * len(comparing.PROMPTS)
+    made = [said("a", "b", "c"), said("a", "x", "c"), *[said("y")] * (len(comparing.PROMPTS) - 2)]
+    found = comparing.compared(source, made)
+    assert (found["tokens"], found["tokens_alike"], found["first_alike"], found["texts_alike"]) == (24, 4, 2, 1)
+    assert found["differences"][0] == {"prompt": comparing.PROMPTS[1], "source": "abc", "made": "axc"}
+    text = conversions.said("onnx-int8", {"bytes": 2_000_000, "comparison": found})
+    assert "4 of 24 tokens before the first difference" in text
+    assert "  onnx-int8: axc" in text
+
+
+def test_what_cannot_be_converted_is_refused_at_once(tmp_path: Path, model_file: Path) -> None:
+    entry = Catalogue(settings_of(tmp_path / "d", model_file)).resolve("smollm2-135m-instruct")
+    with pytest.raises(Validation, match="no form"):
+        conversions.check(entry, "onnx-int3")
+    with pytest.raises(Validation, match="no GGUF file"):
+        conversions.check(replace(entry, target=tmp_path), "onnx-int4")
+
+
+def test_the_cost_is_said_before_it_begins(tmp_path: Path, model_file: Path) -> None:
+    settings = settings_of(tmp_path / "d", model_file)
+    assert "1.4 GB" in conversions.cost(settings, model_file)
+    folder = environment.folder_of(settings.storage.data_dir.absolute() / "runtimes" / "convert")
+    folder.mkdir(parents=True)
+    (folder / environment.MARK).write_text("{}")
+    assert "1.4 GB" not in conversions.cost(settings, model_file)
+
+
+class _Channel:
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+
+    def send(self, header: dict[str, Any]) -> None:
+        self.sent.append(header)
+
+
+def conversion(tmp_path: Path, source: Path, **more: Any) -> Any:
+    order = {
+        "source": str(source),
+        "model": "m",
+        "form": "onnx-int8",
+        "models_dir": str(tmp_path),
+        "home": str(tmp_path),
+    }
+    return program._Conversion(_Channel(), {**order, **more})  # type: ignore[arg-type]
+
+
+def test_a_disk_without_room_is_said_before_anything_is_made(
+    tmp_path: Path, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=500_000_000))
+    with pytest.raises(DiskFull, match="needs about 2974 MB for a while"):
+        conversion(tmp_path, model_file).run()
+    assert not (tmp_path / "runtimes").exists()
+
+
+def test_a_step_that_fails_says_its_last_telling_line() -> None:
+    code = "import sys; print('ValueError: no such layer', file=sys.stderr); print('bye', file=sys.stderr); sys.exit(3)"
+    with pytest.raises(TouchstoneError, match="The step 'read' failed: ValueError: no such layer"):
+        environment.call([sys.executable, "-c", code], "the step 'read' failed")
+    full = "import sys; print('OSError: [Errno 28] No space left on device', file=sys.stderr); sys.exit(1)"
+    with pytest.raises(DiskFull):
+        environment.call([sys.executable, "-c", full], "pip could not install")
+
+
+def test_leaving_a_conversion_ends_its_child_and_leaves_no_form(tmp_path: Path, model_file: Path) -> None:
+    settings = settings_of(tmp_path / "d", model_file)
+    entry = Catalogue(settings).resolve("smollm2-135m-instruct")
+    seen: list[Progress] = []
+
+    async def leave() -> None:
+        async def tell(progress: Progress) -> None:
+            seen.append(progress)
+            task.cancel()
+
+        task = asyncio.ensure_future(conversions.convert(entry, next(iter(FORMS)), settings, tell))
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+    asyncio.run(leave())
+    assert seen[0].phase == "environment"
+    assert Catalogue(settings).resolve("smollm2-135m-instruct").engines == ("llama.cpp",)
