@@ -35,17 +35,17 @@ def explain(said: str, doing: str, name: str) -> Refused:
         )
     if _NO_PYTHON.search(said):
         return no_python(name, telling)
+    if _HASH.search(said):
+        return failed(
+            f"What arrived is not what the package index announced ({telling}).",
+            "Install again; if it repeats, a proxy or mirror in between changes files.",
+        )
     if _NETWORK.search(said) or CERTIFICATE.search(said):
         return _network(said, doing, telling, where)
     if status := _STATUS.search(said):
         return failed(
             f"The package index answered {status[1] or status[2]} while {doing}{where}.",
             "Check the index and its credentials in pip's configuration (`pip config list`), then install again.",
-        )
-    if _HASH.search(said):
-        return failed(
-            f"What arrived is not what the package index announced ({telling}).",
-            "Install again; if it repeats, a proxy or mirror in between changes files.",
         )
     if _NO_SOLUTION.search(said):
         return failed(

@@ -132,7 +132,8 @@ class Upkeep:
             await work.do(self._manager, self, job, recipe)
         except TouchstoneError as error:
             if error.code != "job_cancelled":
-                self.note(name, About(failure=error))
+                proving = job.task != "update" and self.shelf.current(name) is not None
+                self.note(name, About(failure=error, unproved=proving))
             raise
 
     def _recipe(self, name: str) -> Recipe:

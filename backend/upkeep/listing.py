@@ -21,10 +21,14 @@ BASE = "base"
 
 @dataclass(frozen=True)
 class About:
-    """What this server remembers of a runtime beside the folders: the job at work, the last failure, a slowdown."""
+    """What this server remembers of a runtime beside the folders: the job at work, the last failure, a slowdown.
+
+    `unproved`: what failed was a proof of the version in use, not a change of it.
+    """
 
     job: str | None = None
     failure: TouchstoneError | None = None
+    unproved: bool = False
     slower: str = ""
 
 
@@ -95,7 +99,9 @@ def _here(manager: Core, shelf: Shelf, shown: Runtime, own: str | None, made: Ma
         previous = before.version if before else None
         facts = replace(shown, version=made.version, previous=previous, python=made.python)
         shown = replace(facts, bytes=made.bytes, packages=made.packages)
-        if about.failure:
+        if about.failure and about.unproved:
+            shown = replace(shown, state="broken", reason=about.failure.detail, remedy=about.failure.remedy)
+        elif about.failure:
             reason, remedy = f"The last try to change it failed. {about.failure.detail}", about.failure.remedy
             shown = replace(shown, reason=reason, remedy=remedy)
         elif about.slower:

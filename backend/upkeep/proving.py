@@ -60,10 +60,12 @@ def proved_by(probes: Probes, name: str) -> Proved:
 def check(name: str, proved: Proved, hardware: Iterable[Hardware]) -> None:
     """Raises RuntimeFailed unless a device works; one that the runtime is for, if there is hardware for it."""
     wanted = {backend for backend, _ in meant_for(name, hardware)}
-    good = [device for device in proved.ready if not wanted or device.backend in wanted]
-    if good:
-        return
     bad = [device for device in proved.devices if device.state != "ready"]
+    if not wanted:  # what it finds all the same must not be broken
+        own = _backends_of(name)
+        wanted = {device.backend for device in bad if device.backend in own and device.state == "broken"}
+    if any(not wanted or device.backend in wanted for device in proved.ready):
+        return
     first = next((device for device in bad if device.backend in wanted), bad[0] if bad else None)
     if first is not None:
         layer = f" ({first.layer})" if first.layer else ""
@@ -85,6 +87,15 @@ def meant_for(name: str, hardware: Iterable[Hardware]) -> list[tuple[str, Hardwa
             if bare or (offer and offer.runtime == name):
                 found.append((backend.name, item))
     return found
+
+
+def _backends_of(name: str) -> set[str]:
+    """The backends that a runtime is there for."""
+    return {
+        backend.name
+        for backend in backends().values()
+        if backend.runtimes[0] == name or any(offer.runtime == name for offer in backend.offers)
+    }
 
 
 async def slower(manager: Core, name: str, new: str, fresh: Proved, old: str, before: dict[str, float | None]) -> str:

@@ -32,7 +32,7 @@ async def do(manager: Core, upkeep: Upkeep, job: LiveJob, recipe: Recipe) -> Non
             current = upkeep.shelf.current(recipe.name)
             if job.task == "verify" or (job.task == "install" and current):
                 said = await unless(job.cancelling, _verify(manager, recipe.name, job), cancelled)
-                upkeep.note(recipe.name, replace(upkeep.about(recipe.name), failure=None))
+                upkeep.note(recipe.name, replace(upkeep.about(recipe.name), failure=None, unproved=False))
             else:
                 fresh = await unless(job.cancelling, _prepared(manager, upkeep, job, recipe, current), cancelled)
                 said = await asyncio.shield(_count(manager, upkeep, recipe.name, fresh))
@@ -128,7 +128,7 @@ async def _tell(job: LiveJob, progress: Progress) -> None:
 
 def _devices(proved: Proved) -> str:
     good = [device.id for device in proved.ready]
-    bad = [f"{device.id} does not work: {device.reason}" for device in proved.devices if device.state != "ready"]
+    bad = [f"{device.id} is broken: {device.reason}" for device in proved.devices if device.state == "broken"]
     return "; ".join([f"{', '.join(good)} proved", *bad]).rstrip(".")
 
 

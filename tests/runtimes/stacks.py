@@ -1,0 +1,185 @@
+"""Tiny real runtimes: wheels made here, an index that serves them and can misbehave, and a manager that installs them.
+
+A tiny wheel brings one line that lets its environment find the libraries of this one; so installing takes a second and
+the proofs are the real ones. Worse versions put a package of the same name before those libraries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import http.server
+import shutil
+import sysconfig
+import threading
+import zipfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from backend.jobs import LiveJob
+from backend.manager import ModelManager
+from backend.runtimes import recipes
+from backend.settings import ROOT, load_settings
+from tests.service import wait_for
+
+Result = TypeVar("Result")
+NAME = "tiny"
+RECIPE = """
+title: A tiny runtime
+licence: MIT
+python: ["3.11", "3.14"]
+processor: true
+requirements: ["tinystack>=1"]
+builds:
+  - platforms: [linux-x86_64, linux-aarch64, darwin-aarch64, darwin-x86_64, win32-x86_64, win32-aarch64]
+    download_bytes: 20000
+    installed_bytes: 200000
+    known: made up
+"""
+REAL = "import sys, importlib\nsys.path.remove(__file__.rsplit('/', 2)[0]); del sys.modules['onnxruntime']\n"
+SHADOW = REAL + "real = importlib.import_module('onnxruntime')\nsys.modules['onnxruntime'] = real\n"
+WRONG = (
+    SHADOW
+    + "run = real.InferenceSession.run\nreal.InferenceSession.run = lambda *a, **k: [2 * x for x in run(*a, **k)]\n"
+)
+SLOW = SHADOW + (
+    "import time\nrun = real.InferenceSession.run\n"
+    "def slow(*a, **k):\n    began = time.perf_counter()\n    said = run(*a, **k)\n"
+    "    time.sleep(3 * (time.perf_counter() - began))\n    return said\n"
+    "real.InferenceSession.run = slow\n"
+)
+MISSING = "raise ImportError('libtiny.so.7: cannot open shared object file: No such file or directory')\n"
+
+
+def make_wheel(folder: Path, version: str, onnxruntime: str | None = None, ballast: bytes = b"") -> Path:
+    """A version of `tinystack`, with a package `onnxruntime` of its own if one is given."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"tinystack-{version}-py3-none-any.whl"
+    info = f"tinystack-{version}.dist-info"
+    files: dict[str, bytes | str] = {
+        "tinystack.pth": sysconfig.get_path("purelib") + "\n",
+        "tinystack/__init__.py": "",
+        **({"onnxruntime/__init__.py": onnxruntime} if onnxruntime else {}),
+        **({"tinystack/ballast": ballast} if ballast else {}),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: tinystack\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+        archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]))
+    return path
+
+
+class Index:
+    """A package index of the wheels in a folder. While `gate` is clear, it stops in the middle of a wheel."""
+
+    def __init__(self, wheels: Path) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.stalled = threading.Event()
+        self.gone = threading.Event()  # set: wheels are listed and not there
+        index = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                name = self.path.rsplit("/", 1)[-1]
+                if name.endswith(".whl"):
+                    body = (wheels / name).read_bytes()
+                elif name.endswith(".metadata"):
+                    version = name.split("-")[1]
+                    body = f"Metadata-Version: 2.1\nName: tinystack\nVersion: {version}\n".encode()
+                else:
+                    links = (
+                        f'<a href="/files/{file.name}#sha256={hashlib.sha256(file.read_bytes()).hexdigest()}" '
+                        f'data-core-metadata="true">{file.name}</a>'
+                        for file in sorted(wheels.glob("*.whl"))
+                    )
+                    body = "".join(links).encode()
+                missing = name.endswith(".whl") and index.gone.is_set()
+                self.send_response(404 if missing else 200)
+                self.send_header("Content-Type", "text/html" if not name.endswith(".whl") else "application/zip")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                half = len(body) // 2
+                self.wfile.write(body[:half])
+                if name.endswith(".whl") and not index.gate.is_set():
+                    self.wfile.flush()
+                    index.stalled.set()
+                    index.gate.wait(60)
+                try:
+                    self.wfile.write(body[half:])
+                except OSError:
+                    self.close_connection = True
+
+            def log_message(self, *_: Any) -> None:
+                """Quiet."""
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/simple"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+
+    def __enter__(self) -> Index:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gate.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
+
+
+def recipe_folder(folder: Path) -> Path:
+    """The recipes of this version, and the tiny one."""
+    shutil.copytree(recipes.FOLDER, folder, dirs_exist_ok=True)
+    (folder / f"{NAME}.yaml").write_text(RECIPE)
+    return folder
+
+
+class House:
+    """A manager on a loop of its own, and its wheels."""
+
+    def __init__(self, folder: Path, index_folder: Path) -> None:
+        self.index_folder = index_folder
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        flags = {"storage.data_dir": str(folder / "data"), "text.slots": 1}
+        self.manager = ModelManager(load_settings(flags, environ={}, root=ROOT))
+        self.call(self.manager.start())
+        self.call(self.manager.probes.settled())
+
+    def call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Runs it on the manager's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
+
+    def ask(self, task: str, name: str = NAME) -> LiveJob:
+        """A job that was accepted."""
+        return self.call(self.manager.upkeep.ask(task, name, "test"))
+
+    def done(self, job: LiveJob) -> dict[str, Any]:
+        """The job after its end."""
+        wait_for(job.ended.is_set, 120)
+        return job.view()
+
+    def run(self, task: str, name: str = NAME) -> dict[str, Any]:
+        """The same for one that is asked for now."""
+        return self.done(self.ask(task, name))
+
+    @property
+    def shelf_folder(self) -> Path:
+        """Where the tiny runtime lies."""
+        return self.manager.upkeep.shelf.root / NAME
+
+    def environments(self) -> set[str]:
+        """The folders of its versions."""
+        return {path.name for path in self.shelf_folder.glob("*") if path.is_dir() and not path.suffix}
+
+    def close(self) -> None:
+        """Stops all."""
+        self.call(self.manager.stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

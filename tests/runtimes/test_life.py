@@ -1,0 +1,157 @@
+"""The life of a runtime, with real environments and real proofs: installed, updated, gone back from, removed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sysconfig
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from backend.errors import JobActive, NotFound, Validation
+from backend.pool import Held
+from backend.runtimes.types import Runtime
+from backend.types import Job
+from backend.workers import WorkerKey
+from tests.runtimes.stacks import MISSING, NAME, SLOW, WRONG, House, make_wheel
+
+MODEL = Path(__file__).parents[1] / "cases" / "gguf" / "tiny_no_template.gguf"
+
+
+def version(house: House) -> str | None:
+    return house.manager.upkeep.runtime(NAME).version
+
+
+def test_what_is_not_installed_says_what_it_would_cost(house: House) -> None:
+    runtime = house.manager.upkeep.runtime(NAME)
+    assert (runtime.state, runtime.install_bytes, runtime.download_bytes) == ("installable", 200_000, 20_000)
+    assert runtime.remedy and f"runtimes install {NAME}" in runtime.remedy and runtime.version is None
+
+
+def test_an_install_makes_an_environment_proves_it_and_is_used_at_once(house: House) -> None:
+    before = sorted(Path(sysconfig.get_path("purelib")).glob("*"))
+    first = house.ask("install")
+    assert house.ask("install") is first, "the second one at once is the same job"
+    with pytest.raises(JobActive):
+        house.ask("update")
+    with pytest.raises(JobActive):
+        house.call(house.manager.upkeep.remove(NAME))
+    job = house.done(first)
+    assert job["status"] == "done", job["error"]
+    assert "cpu proved" in job["output"]["text"] and TypeAdapter(Job).validate_python(job)
+    phases = [event.data["phase"] for event in first.events if event.event == "progress"]
+    assert [phase for phase in phases if phase in ("resolve", "download", "store", "prove")]
+    assert phases.index("resolve") < phases.index("download") < phases.index("prove")
+    runtime = house.manager.upkeep.runtime(NAME)
+    assert runtime.state == "installed" and runtime.packages == {"tinystack": "1.0"} and runtime.bytes
+    assert runtime.devices == ["cpu"] and runtime.python and Path(runtime.python).is_relative_to(house.shelf_folder)
+    assert NAME in house.manager.device("cpu").served_by and house.manager.pythons[NAME] == runtime.python
+    pointer = json.loads((house.shelf_folder / "current").read_text())
+    assert pointer == {"current": runtime.version, "previous": None}
+    assert not (house.shelf_folder / "current").is_symlink()
+    assert sorted(Path(sysconfig.get_path("purelib")).glob("*")) == before, "this environment is as it was"
+
+
+def test_what_is_whole_is_not_installed_again_but_proved(house: House) -> None:
+    job = house.ask("install")
+    assert "works: cpu proved" in house.done(job)["output"]["text"]
+    assert not [event for event in job.events if event.data.get("phase") == "download"]
+    assert house.run("verify")["status"] == "done"
+
+
+def test_an_update_without_anything_newer_says_so(house: House) -> None:
+    assert "up to date" in house.run("update")["output"]["text"] and len(house.environments()) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "shadow", "words"),
+    [("1.1", WRONG, "Wrong result"), ("1.2", MISSING, "libtiny.so.7")],
+)
+def test_an_update_whose_proof_fails_changes_nothing(house: House, number: str, shadow: str, words: str) -> None:
+    old = version(house)
+    wheel = make_wheel(house.index_folder, number, shadow)
+    try:
+        job = house.run("update")
+    finally:
+        wheel.unlink()
+    assert job["status"] == "error" and job["error"]["code"] == "runtime_failed"
+    assert words in job["error"]["detail"] and job["error"]["remedy"]
+    runtime = house.manager.upkeep.runtime(NAME)
+    assert (runtime.state, runtime.version, runtime.previous) == ("installed", old, None)
+    assert runtime.reason and words in runtime.reason, "the list says why the last try failed"
+    assert house.environments() == {old} and house.manager.device("cpu").state == "ready"
+    assert house.run("verify")["status"] == "done"
+
+
+def test_an_update_switches_when_it_is_proved_and_says_what_became_slower(house: House) -> None:
+    old = version(house)
+    held = house.call(occupied(house))
+    make_wheel(house.index_folder, "2.0", SLOW)
+    job = house.run("update")
+    assert job["status"] == "done", job["error"]
+    assert "slower than before" in job["output"]["text"] and "rollback" in job["output"]["text"]
+    runtime = house.manager.upkeep.runtime(NAME)
+    assert runtime.version != old and runtime.previous == old and runtime.packages["tinystack"] == "2.0"
+    assert runtime.reason and "slower" in runtime.reason
+    assert held.worker.alive, "a worker of the old version ends its work in peace"
+    house.call(released(house, held))
+    house.call(gone(held))
+
+
+def test_a_rollback_goes_back_at_once_and_a_removal_frees_the_disk(house: House) -> None:
+    new = version(house)
+    runtime = house.call(house.manager.upkeep.rollback(NAME))
+    assert runtime.packages["tinystack"] == "1.0" and runtime.previous == new and runtime.devices == ["cpu"]
+    assert runtime.reason is None
+    held = house.call(occupied(house))
+    with pytest.raises(JobActive, match="Jobs run"):
+        house.call(house.manager.upkeep.remove(NAME))
+    house.call(released(house, held))
+    assert house.call(house.manager.upkeep.remove(NAME)) > 0
+    assert not held.worker.alive and not house.shelf_folder.exists()
+    assert not (house.manager.upkeep.shelf.cache).exists()
+    assert NAME not in house.manager.device("cpu").served_by and NAME not in house.manager.pythons
+    assert house.manager.upkeep.runtime(NAME).state == "installable"
+    with pytest.raises(Validation):
+        house.call(house.manager.upkeep.remove(NAME))
+    with pytest.raises(Validation):
+        house.call(house.manager.upkeep.rollback(NAME))
+
+
+def test_names_that_are_no_runtime_of_ours_are_refused_in_words(house: House) -> None:
+    with pytest.raises(NotFound, match="nothing"):
+        house.ask("install", "nothing")
+    with pytest.raises(Validation, match="own environment"):
+        house.ask("install", "base")
+    with pytest.raises(Validation, match="Ryzen AI"):
+        house.ask("install", "vitisai")
+    with pytest.raises(Validation, match="not installed"):
+        house.ask("update")
+
+
+def test_every_runtime_has_the_shape_of_the_contract(house: House) -> None:
+    for runtime in house.manager.upkeep.runtimes():
+        assert TypeAdapter(Runtime).validate_python(vars(runtime))
+        assert runtime.reason is None or runtime.reason.endswith("."), runtime
+        assert (runtime.reason is None) == (runtime.remedy is None), runtime
+
+
+async def occupied(house: House) -> Held:
+    """A worker in the tiny runtime that a job uses."""
+    key = WorkerKey("cpu", NAME, "llama.cpp", "some-model")
+    held, _ = await house.manager.pool.use("cpu:0", house.manager.device("cpu"), key, MODEL)
+    return held
+
+
+async def released(house: House, held: Held) -> None:
+    """The job is done with it."""
+    house.manager.pool.released(held)
+
+
+async def gone(held: Held) -> None:
+    """Waits for the end of a worker that nobody uses any more."""
+    async with asyncio.timeout(20):
+        while held.worker.alive:
+            await asyncio.sleep(0.02)
