@@ -29,7 +29,7 @@ from backend.settings import load_settings
 from backend.settings.schema import Settings
 from backend.types import Progress
 from tests import tiny_genai
-from tests.service import ROOT
+from tests.service import ROOT, Server
 
 TEXTS = [
     "Hello world",
@@ -237,3 +237,17 @@ def test_leaving_a_conversion_ends_its_child_and_leaves_no_form(tmp_path: Path, 
     asyncio.run(leave())
     assert seen[0].phase == "environment"
     assert Catalogue(settings).resolve("smollm2-135m-instruct").engines == ("llama.cpp",)
+
+
+def test_over_http_a_conversion_is_a_job_that_can_be_cancelled(server: Server) -> None:
+    path = "/api/models/smollm2-135m-instruct/convert"
+    refused = server.http.post(path, json={"to": "onnx-int2"})
+    assert (refused.status_code, refused.json()["code"]) == (422, "validation_error")
+    accepted = server.http.post(path, json={"to": "onnx-int8"})
+    job = accepted.json()
+    assert (accepted.status_code, job["task"], job["request"]["to"]) == (202, "convert", "onnx-int8")
+    assert server.http.post(path, json={"to": "onnx-int8"}).json()["id"] == job["id"]
+    assert server.http.post(f"/api/jobs/{job['id']}/cancel").status_code == 202
+    assert server.until(job["id"], "cancelled")["output"]["text"] is None
+    models = {model["id"]: model for model in server.http.get("/api/models").json()["models"]}
+    assert models["smollm2-135m-instruct"]["engines"] == ["llama.cpp"]
