@@ -92,6 +92,7 @@ class Core:
     async def look(self) -> None:
         """Probes all devices and does nothing else: no data folder is taken, no job goes on. Instead of `start`."""
         self.probes = self._prober(ProofBook())
+        self.pool = Pool(self.settings, self.pythons, self.spawn, found=self.probes.found)
         await self.probes.round()
 
     async def stop(self) -> None:

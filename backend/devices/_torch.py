@@ -72,6 +72,11 @@ def ground(backend: str, found: Found) -> Ground:
     return taken
 
 
+def device_named(torch: Any, type: str, index: int) -> Any:
+    """The device as `tensor.to` takes it."""
+    return torch.device(type, index) if hasattr(torch, "device") else f"{type}:{index}"
+
+
 def build_name(torch: Any) -> str:
     """What this torch was built for, in words."""
     build = getattr(torch, "version", None)

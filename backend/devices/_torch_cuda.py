@@ -10,7 +10,7 @@ from typing import Any
 
 from backend.devices import Absent, Found
 from backend.devices._identity import chosen, clean, hardware_id, pci_address, size, uuid_text
-from backend.devices._torch import Ground
+from backend.devices._torch import Ground, device_named
 
 # Gives the PCI address of a card by its place; the C libraries of both makers have such a function.
 Addresses = Callable[[int], "str | None"]
@@ -30,7 +30,7 @@ def take_card(torch: Any, found: Found, addresses: Addresses) -> Ground:
     cuda = torch.cuda
     return Ground(
         torch,
-        torch.device("cuda", place),
+        device_named(torch, "cuda", place),
         "cuda",
         lambda: cuda.synchronize(place) if hasattr(cuda, "synchronize") else None,
         counter(cuda, "memory_allocated", place),

@@ -15,6 +15,7 @@ from backend.devices._arithmetic import (
     PRECISE,
     RIGHT_OUTLIER,
     Difference,
+    Matrix,
     Reference,
     compare,
     convolution,
@@ -148,9 +149,7 @@ def _weighed(ground: Ground, side: int, checks: Checks) -> tuple[str, float]:
     source, times = fresh(), side // _TILE
     left, right = whole_matrix(source, _TILE, _TILE, 3, outliers=2), whole_matrix(source, _TILE, _TILE, 3)
     before = _allocated(ground)
-    a, b = (_put(ground, matrix, "float32") for matrix in (left, right))
-    if times > 1:
-        a, b = a.repeat(times, times), b.repeat(times, times)
+    a, b = (_tiled(ground, matrix, times) for matrix in (left, right))
     c = _multiply(ground, a, b)
     grown = _grown(ground, before, 3 * 4 * side * side)
     row = source.randrange(side)
@@ -163,6 +162,11 @@ def _weighed(ground: Ground, side: int, checks: Checks) -> tuple[str, float]:
         else f"the allocator's count of that device's memory grew by {grown} bytes for {3 * 4 * side * side}"
     )
     return says, _gflops(ground, a, b, side)
+
+
+def _tiled(ground: Ground, matrix: Matrix, times: int) -> Any:
+    tile = _put(ground, matrix, "float32")
+    return tile if times == 1 else tile.repeat(times, times)
 
 
 def _allocated(ground: Ground) -> int | None:

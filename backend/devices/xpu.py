@@ -41,14 +41,14 @@ def list_devices(torch: Any) -> list[Found]:
 def take_place(torch: Any, found: Found) -> Any:
     """A place on the card. Raises Absent."""
     from backend.devices._identity import chosen, size
-    from backend.devices._torch import Ground
+    from backend.devices._torch import Ground, device_named
     from backend.devices._torch_cuda import counter
 
     place = chosen(found, list_devices(torch)).position
     xpu = torch.xpu
     return Ground(
         torch,
-        torch.device("xpu", place),
+        device_named(torch, "xpu", place),
         "xpu",
         lambda: xpu.synchronize(place),
         counter(xpu, "memory_allocated", place),
