@@ -118,9 +118,12 @@ export class JobControl {
     if (name === "settled") this.#end(data, false);
     else if (name === "done" || name === "cancelled") this.#end(data, true);
     else if (name === "error" || name === "interrupted") {
-      let job = { .../** @type {Job} */ (this.job), status: name, error: data };
-      try { job = await api.job(job.id); } catch { /* its receipt stands in the job alone; the event says what matters */ }
-      if (this.job?.id === job.id) this.#end(job, true);
+      let job = { .../** @type {Job} */ (this.job), status: name, error: data }, seen = true;
+      try {
+        job = await api.job(job.id);
+        seen = name === "error"; // a server that was killed may have shown more than it could store
+      } catch { /* its receipt stands in the job alone; the event says what matters */ }
+      if (this.job?.id === job.id) this.#end(job, seen);
     } else this.view.event(name, data);
     if (name === "running") this.onChange();
   }

@@ -28,8 +28,7 @@ let watching = 0, soon = 0;
 const view = new JobView();
 const fail = (/** @type {import("./types.js").Problem} */ problem) => view.fail(problem);
 const control = new JobControl(view, () => { board.current = control.job?.id ?? ""; board.refresh(); loadDevices(); }); // a job can change what a device is
-const board = new JobsBoard({ open: (id) => { control.open(id); byId("result", HTMLElement).scrollIntoView({ block: "nearest" }); },
-  gone: (id) => control.close(id), fail, fresh: showSpeed });
+const board = new JobsBoard({ open: async (id) => { await control.open(id); showResult(); }, gone: (id) => control.close(id), fail, fresh: showSpeed });
 const form = new Form(fail, loadModels);
 const models = modelActs(fail, loadModels);
 const acts = {
@@ -104,8 +103,14 @@ function send() {
   if (control.active) return;
   form.keep();
   control.generate(form.request());
+  showResult();
+}
+
+/** Brings the result before the eyes, if its beginning is not there already. */
+function showResult() {
+  const result = byId("result", HTMLElement), { top } = result.getBoundingClientRect();
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  byId("result", HTMLElement).scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
+  if (top < 0 || top > innerHeight / 2) result.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
 }
 
 element.addEventListener("submit", (event) => { event.preventDefault(); send(); });
