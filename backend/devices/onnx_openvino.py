@@ -19,8 +19,8 @@ BACKEND = Backend(
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("openvino",)
-# Processors with AMX and Intel's cards compute float32 in bfloat16 or float16 unless told otherwise: seen on a Xeon with
-# onnxruntime-ep-openvino 1.8.1, whose `precision` option did not change it.
+# Processors with AMX and Intel's cards compute float32 in bfloat16 or float16 unless told otherwise; seen on a Xeon
+# with onnxruntime-ep-openvino 1.8.1, whose option `precision` did not change it.
 PROOF_OPTIONS = {"load_config": json.dumps({kind: {"INFERENCE_PRECISION_HINT": "f32"} for kind in ("CPU", "GPU")})}
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
 LISTS_DEVICES = True  # so a provider that lists none has none

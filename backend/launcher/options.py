@@ -11,19 +11,21 @@ class Options:
     """The launcher's own, and `rest`, the server's."""
 
     browser: bool
-    gpu: str
+    gpu: str | None  # None: not given
     rest: tuple[str, ...]
 
 
 def parse(arguments: Sequence[str]) -> Options:
     """`--no-browser` and `--gpu auto|NAME|none` are the launcher's; the order of the rest stays."""
-    browser, gpu, rest = True, "auto", []
+    gpu: str | None = None
+    browser = True
+    rest: list[str] = []
     words = iter(arguments)
     for word in words:
         if word == "--no-browser":
             browser = False
         elif word == "--gpu" or word.startswith("--gpu="):
-            gpu = word[len("--gpu=") :] if "=" in word else next(words, "")
+            gpu = word.removeprefix("--gpu=") if "=" in word else next(words, "")
             if not gpu or gpu.startswith("-"):
                 raise Configuration("--gpu needs a value.", "Give auto, none or a runtime's name, as in --gpu none.")
         else:

@@ -3,13 +3,15 @@
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from backend.launcher import browser, children, options
+from backend.launcher import browser, children, gpu, options
 from backend.launcher.console import SetupFailed, say
 from backend.launcher.server import Server
 
+ROOT = Path(__file__).resolve().parents[2]
 READY_LIMIT_S = 180.0
 PATIENCE_S = 5.0  # after this long without health, and each time again, the user is told what is being waited for
 
@@ -22,8 +24,6 @@ def backend(python: Path, *words: str) -> list[str]:
 def start(python: Path, arguments: Sequence[str], ready_limit_s: float = READY_LIMIT_S) -> int:
     """Serves until the end, with the page opened; returns the exit code. Raises SetupFailed."""
     own = options.parse(arguments)
-    if own.gpu not in ("auto", "none"):
-        say(f"This version installs no GPU runtime, so --gpu {own.gpu} changes nothing: the CPU serves.")
     code = _fetch_default_model(python, own.rest)
     if code:
         return code
@@ -32,6 +32,7 @@ def start(python: Path, arguments: Sequence[str], ready_limit_s: float = READY_L
         server.start()
         if _wait_until_healthy(server, ready_limit_s):
             _welcome(server.url or "", own.browser)
+            gpu.offer(ROOT, server.url or "", own.gpu, partial(backend, python), _shared_flags(own.rest))
         elif not server.stopping:
             say(f"The server ended before it was ready, with exit code {server.wait()}; what it said stands above.")
         return server.wait()

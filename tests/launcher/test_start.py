@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.folder import LIMIT_S, Folder, alive
+from tests.service import wait_for
 
 SERVER_FLAGS = ("--host", "127.0.0.1", "--port", "0")
 
@@ -129,13 +130,43 @@ def test_without_the_model_the_server_starts_all_the_same(ready: Folder) -> None
     assert ready.calls()[0] == ["models", "fetch-default", "--data-dir=elsewhere"]
 
 
-@pytest.mark.parametrize(("value", "said"), [("auto", False), ("none", False), ("cuda", True)])
-def test_gpu_flag_is_honest(ready: Folder, value: str, said: bool) -> None:
-    running = ready.start("--no-browser", "--gpu", value)
+BEST = {"best": "cuda", "best_reason": "A card is here; PyTorch would use it (3 GB)."}
+
+
+def test_gpu_auto_installs_the_best_runtime_beside_the_running_server(ready: Folder) -> None:
+    ready.plan(answers={"/api/devices?wait_s=60": {}, "/api/runtimes": BEST})
+    running = ready.start("--no-browser", "--gpu", "auto", "--data-dir=elsewhere")
     running.expect("Touchstone is ready")
-    assert ("--gpu cuda changes nothing" in "\n".join(running.lines)) is said
+    running.expect("A card is here; PyTorch would use it (3 GB).")
+    running.expect("Installing the runtime cuda; the server serves meanwhile.")
+    wait_for(lambda: ["runtimes", "install", "cuda", "--data-dir=elsewhere"] in ready.calls())
     assert running.end(signal.SIGTERM) == 0
-    assert ready.calls()[-1] == ["serve"]
+
+
+def test_gpu_by_name_installs_that_one(ready: Folder) -> None:
+    ready.plan(exit=1)
+    running = ready.start("--no-browser", "--gpu=rocm")
+    running.expect("The runtime rocm is not installed, as said above; the CPU serves.")
+    assert ["runtimes", "install", "rocm"] in ready.calls()
+    running.end(signal.SIGTERM)
+
+
+def test_without_a_terminal_the_runtime_is_named_and_gpu_none_is_remembered(ready: Folder) -> None:
+    ready.plan(answers={"/api/devices?wait_s=60": {}, "/api/runtimes": BEST})
+    running = ready.start("--no-browser")
+    running.expect("runtimes install cuda")
+    assert running.end(signal.SIGTERM) == 0
+    for flags in (["--gpu", "none"], []):
+        running = ready.start("--no-browser", *flags)
+        running.expect("Touchstone is ready")
+        wait_for(lambda: (ready.root / ".venv.gpu").exists())
+        assert running.end(signal.SIGTERM) == 0
+        assert "cuda" not in "\n".join(running.lines)
+    assert not [call for call in ready.calls() if call[0] == "runtimes"]
+    running = ready.start("--no-browser", "--gpu", "auto")
+    running.expect("Installing the runtime cuda")
+    assert not (ready.root / ".venv.gpu").exists()
+    assert running.end(signal.SIGTERM) == 0
 
 
 def test_gpu_flag_without_a_value(ready: Folder) -> None:

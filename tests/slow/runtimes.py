@@ -1,0 +1,108 @@
+"""`python -m tests.slow.runtimes [NAME …]`: what each runtime is made of fits together on every system that it names.
+
+uv resolves for the other system, then pip, which reads an index in its own way, has to find a wheel for each version
+that uv chose. Nothing is installed, and no wheel is kept. An index that cannot be reached is skipped, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from backend.child.install_errors import telling_line, unreachable
+from backend.child.install_index import configured, pip_settings
+from backend.runtimes.locks import Lock, read_lock
+from backend.runtimes.recipes import Build, Recipe, recipes
+
+CHIP = "gfx1100"
+GLIBC = 39  # 2.39: what Ubuntu 24.04 has
+SYSTEMS = {
+    "linux-x86_64": (f"x86_64-manylinux_2_{GLIBC}", "x86_64"),
+    "linux-aarch64": (f"aarch64-manylinux_2_{GLIBC}", "aarch64"),
+    "win32-x86_64": ("x86_64-pc-windows-msvc", "win_amd64"),
+    "win32-aarch64": ("aarch64-pc-windows-msvc", "win_arm64"),
+    "darwin-aarch64": ("aarch64-apple-darwin", "macosx_14_0_arm64"),
+}
+INDEX = configured(pip_settings(), os.environ)
+UV = shutil.which("uv", path=sysconfig.get_path("scripts")) or "uv"
+
+
+class Skipped(Exception):
+    """It cannot be looked at from here."""
+
+
+def main(names: list[str]) -> int:
+    """Prints a line a runtime and system; 1 if any fails."""
+    failed = 0
+    for recipe in recipes().values():
+        for build in recipe.builds if not names or recipe.name in names else []:
+            for system in build.platforms:
+                try:
+                    lock = resolved(recipe, build, system)
+                    found_by_pip(recipe, build, system, lock)
+                    said = f"{len(lock.packages)} packages" + (
+                        f", {lock.download_bytes / 1e6:.0f} MB" if lock.download_bytes else ""
+                    )
+                except Skipped as reason:
+                    said = f"skipped: {reason}"
+                except ValueError as error:
+                    failed += 1
+                    said = f"FAILED: {error}"
+                print(f"{recipe.name:14} {system:15} Python {python_of(recipe):5} {said}", flush=True)
+    return 1 if failed else 0
+
+
+def python_of(recipe: Recipe) -> str:
+    """The newest of its Pythons that a server here may have, or its newest."""
+    return min(recipe.python[1], "3.13", key=lambda version: int(version.split(".")[1]))
+
+
+def resolved(recipe: Recipe, build: Build, system: str) -> Lock:
+    """What uv chooses. Raises ValueError, Skipped."""
+    with tempfile.TemporaryDirectory() as folder:
+        wanted, lock = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
+        wanted.write_text("\n".join(recipe.lines(CHIP)) + "\n")
+        command = [UV, "pip", "compile", str(wanted), "--python-platform", SYSTEMS[system][0]]
+        command += ["--python-version", python_of(recipe), "--format", "pylock.toml", "--output-file", str(lock)]
+        command += ["--only-binary", ":all:", "--index-strategy", "unsafe-best-match", "--quiet", "--no-header"]
+        command += [*(["--index", build.index] if build.index else []), *INDEX.options]
+        environment = {**os.environ, **INDEX.environment, "MACOSX_DEPLOYMENT_TARGET": "14.0"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+        if done.returncode and unreachable(done.stderr):
+            raise Skipped(f"{build.index or 'the package index'} was not reached ({telling_line(done.stderr)})")
+        if done.returncode:
+            raise ValueError(telling_line(done.stderr))
+        return read_lock(lock.read_text(), python_of(recipe))
+
+
+def found_by_pip(recipe: Recipe, build: Build, system: str, lock: Lock) -> None:
+    """Raises ValueError where pip knows no wheel of a version for that system."""
+    with tempfile.TemporaryDirectory() as folder:
+        pins = Path(folder, "pins.txt")
+        pins.write_text("\n".join(f"{name}=={version}" for name, version in lock.packages.items()) + "\n")
+        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet"]
+        command += ["--only-binary", ":all:", "--target", folder, "--python-version", python_of(recipe)]
+        command += ["--implementation", "cp", *(word for tag in tags(system) for word in ("--platform", tag))]
+        command += ["--extra-index-url", build.index] if build.index else []
+        done = subprocess.run([*command, "-r", str(pins)], capture_output=True, text=True)
+        if done.returncode:
+            errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            raise ValueError(f"pip: {(errors or [done.stderr[-300:]])[-1]}")
+
+
+def tags(system: str) -> list[str]:
+    """The platforms whose wheels run there."""
+    name = SYSTEMS[system][1]
+    if not system.startswith("linux"):
+        return [name]
+    old = ["manylinux1", "manylinux2010", "manylinux2014"]
+    return [f"{tag}_{name}" for tag in (*old, *(f"manylinux_2_{minor}" for minor in range(5, GLIBC + 1)), "linux")]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
