@@ -87,7 +87,13 @@ def found_by_pip(recipe: Recipe, build: Build, system: str, lock: Lock) -> None:
         pins.write_text("\n".join(f"{name}=={version}" for name, version in lock.packages.items()) + "\n")
         command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet"]
         command += ["--only-binary", ":all:", "--target", folder, "--python-version", python_of(recipe)]
-        command += ["--implementation", "cp", *(word for tag in tags(system) for word in ("--platform", tag))]
+        # uv has looked at what Python each package takes; pip would compare that with the one that runs it
+        command += [
+            "--ignore-requires-python",
+            "--implementation",
+            "cp",
+            *(word for tag in tags(system) for word in ("--platform", tag)),
+        ]
         command += ["--extra-index-url", build.index] if build.index else []
         done = subprocess.run([*command, "-r", str(pins)], capture_output=True, text=True)
         if done.returncode:
