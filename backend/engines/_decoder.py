@@ -169,12 +169,17 @@ class _Graph:
             raise ModelIncompatible(
                 f"{folder.path.name} cannot be driven: its graph has {told}.", "Choose another engine or model."
             )
-        kind = {"tensor(float)": numpy.float32, "tensor(float16)": numpy.float16}.get(types[pasts[0]])
-        logits = {item.name: item.type for item in session.get_outputs()}[self._names["logits"]]
-        if kind is None or logits not in ("tensor(float)", "tensor(float16)"):
+        kinds = {"tensor(float)": numpy.float32, "tensor(float16)": numpy.float16}
+        kind = kinds.get(types[pasts[0]])
+        logits = next(item for item in session.get_outputs() if item.name == self._names["logits"])
+        self._logits_kind = kinds.get(logits.type)
+        if kind is None or self._logits_kind is None or not isinstance(logits.shape[2], int):
             raise ModelIncompatible(
-                f"{folder.path.name} keeps its cache as {types[pasts[0]]}.", "Choose another engine or model."
+                f"{folder.path.name} keeps its cache as {types[pasts[0]]} and its logits as {logits.type} "
+                f"{logits.shape}.",
+                "Choose another engine or model.",
             )
+        self._logits_shape = logits.shape  # some graphs give the logits of the last token alone
         self._mask = numpy.zeros((rows, context_tokens), numpy.int64)
         shape = (rows, int(decoder["num_key_value_heads"]), context_tokens, int(decoder["head_size"]))
         # Pages of zeros take no memory before they are written.
@@ -203,10 +208,10 @@ class _Graph:
             positions = np.array(lengths, np.int64)[:, None] + np.arange(tokens, dtype=np.int64)
             self._kept.append(positions)
             binding.bind_cpu_input(self._names["position_ids"], positions)
-        binding.bind_output(self._names["logits"], "cpu")
+        logits = np.empty((rows, 1 if self._logits_shape[1] == 1 else tokens, self._logits_shape[2]), self._logits_kind)
+        binding.bind_output(self._names["logits"], "cpu", 0, self._logits_kind, logits.shape, logits.ctypes.data)
         self._session.run_with_iobinding(binding)
-        logits = binding.get_outputs()[-1].numpy()
-        return logits[:, -1].astype(np.float32, copy=True)
+        return logits[:, -1].astype(np.float32, copy=False)
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copies what a row holds to another row."""

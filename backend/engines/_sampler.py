@@ -68,12 +68,14 @@ class Sampler:
         They all lie in the `count` chunks with the highest maxima.
         """
         np = self._np
-        ids = np.arange(len(logits))
         whole = len(logits) // _CHUNK * _CHUNK
         if count * 4 < whole // _CHUNK:
             chunks = logits[:whole].reshape(-1, _CHUNK)
             best = np.argpartition(chunks.max(1), -count)[-count:]
-            ids = np.concatenate([(best[:, None] * _CHUNK + np.arange(_CHUNK)).ravel(), ids[whole:]])
+            rest = np.arange(whole, len(logits))
+            ids = np.concatenate([(best[:, None] * _CHUNK + np.arange(_CHUNK)).ravel(), rest])
+        else:
+            ids = np.arange(len(logits))
         values = logits[ids]
         if count < len(ids):
             some = np.argpartition(values, -count)[-count:]
