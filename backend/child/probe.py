@@ -130,6 +130,8 @@ def _installed(library: str) -> bool:
 
 
 def _words(error: BaseException) -> str:
-    """The exception in one line; libraries write whole pages."""
+    """The exception in one line, and what it came from; libraries write whole pages."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
+    words = f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
+    cause = error.__cause__ or error.__context__
+    return words if cause is None or str(cause) in words else f"{words} ({_words(cause)})"
