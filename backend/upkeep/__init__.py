@@ -34,6 +34,7 @@ class Upkeep:
         self.shelf = Shelf(manager.settings.data_dir / "runtimes")
         self.maker = Maker(self.shelf, manager.settings.data_dir / "tools", manager.spawn)
         self.turn = asyncio.Lock()
+        self._asking = asyncio.Lock()  # between looking for a job and accepting one, another may be accepted
         self._about: dict[str, About] = {}
 
     def pythons(self) -> dict[str, str]:
@@ -70,16 +71,16 @@ class Upkeep:
 
         Raises NotFound, Validation, JobActive, DiskFull.
         """
-        recipe = self._recipe(name)
-        if active := self._active(name):
-            if active.task == task:
+        async with self._asking:
+            recipe = self._recipe(name)
+            active = self._active(name)
+            if active and active.task == task:
                 return active
-            raise JobActive(f"The job {active.id} ({active.task}) is at work on {name}.", "Wait for it or cancel it.")
-        self._check(task, recipe)
-        row = new_row(task, None, {"runtime": name}, caller)
-        job = await self._manager.book.add(row)
-        self._manager.book.conduct(job, self.resumed(job))
-        return job
+            self._free(name)
+            self._check(task, recipe)
+            job = await self._manager.book.add(new_row(task, None, {"runtime": name}, caller))
+            self._manager.book.conduct(job, self.resumed(job))
+            return job
 
     def resumed(self, job: LiveJob) -> Coroutine[Any, Any, None]:
         """The work of a job that was accepted, perhaps by an earlier server."""

@@ -83,7 +83,8 @@ def meant_for(name: str, hardware: Iterable[Hardware]) -> list[tuple[str, Hardwa
     for item in hardware:
         for backend in backends().values():
             offer = offer_for(backend, item)
-            bare = not backend.offers and backend.runtimes[0] == name and fitting(backend, [item])
+            alike = (item.kind == "npu") == (backend.kind == "npu")
+            bare = not backend.offers and backend.runtimes[0] == name and alike and fitting(backend, [item])
             if bare or (offer and offer.runtime == name):
                 found.append((backend.name, item))
     return found

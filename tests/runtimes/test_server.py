@@ -95,7 +95,9 @@ def test_a_kill_and_a_cancel_in_the_middle_and_then_an_install(place: Place, ind
     assert server.http.post(f"/api/runtimes/{NAME}/rollback").status_code == 422
     assert server.http.delete(f"/api/runtimes/{NAME}").status_code == 204
     assert listed(server)["state"] == "installable" and not place.folder.exists()
+    begun(server, index)
     assert server.stop() == 0
+    assert not running(place.data, 1), "nor does anything stay behind of a server that is stopped in the middle"
 
 
 def devices(server: Server) -> list[dict[str, Any]]:

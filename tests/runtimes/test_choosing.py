@@ -1,0 +1,87 @@
+"""Which runtime is offered first for which hardware, and that offers and recipes name each other."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+import pytest
+
+from backend.devices import backends
+from backend.runtimes.recipes import how_to, recipes
+from backend.runtimes.types import Runtime
+from backend.types import DeviceKind, Hardware
+from backend.upkeep.choosing import best
+from backend.upkeep.proving import meant_for
+
+
+def card(vendor: str, kind: DeviceKind = "gpu", architecture: str | None = None, slot: int = 1) -> Hardware:
+    return Hardware(f"pci:0000:0{slot}:00.0", f"{vendor} card", vendor, kind, architecture=architecture)
+
+
+def first(hardware: list[Hardware], *installed: str) -> str | None:
+    """What is offered where all that is made for the system can be installed."""
+    states = [
+        Runtime(name, "installed" if name in installed else "installable" if recipe.build() else "unsupported")
+        for name, recipe in recipes().items()
+    ]
+    name, reason = best(recipes().values(), states, hardware)
+    assert reason.endswith(".") and (name is None or recipes()[name].title in reason)
+    return name
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.setattr(sys, "platform", request.param)
+    monkeypatch.setattr(platform, "machine", lambda: "AMD64" if request.param == "win32" else "x86_64")
+
+
+@pytest.mark.parametrize(
+    ("system", "hardware", "name"),
+    [
+        ("linux", [card("NVIDIA")], "cuda"),
+        ("linux", [card("AMD", architecture="gfx1100")], "rocm"),
+        ("linux", [card("AMD", architecture="gfx803")], "onnx-migraphx"),  # too old for AMD's torch
+        ("linux", [card("Intel")], "xpu"),
+        ("linux", [card("Intel", "integrated"), card("NVIDIA", slot=2)], "cuda"),
+        ("win32", [card("NVIDIA")], "cuda"),
+        ("win32", [card("AMD", architecture="gfx1100")], "onnx-directml"),
+        ("win32", [card("Intel")], "onnx-directml"),
+        ("linux", [card("AMD", "npu")], None),
+        ("linux", [card("Red Hat", "emulated")], None),
+        ("linux", [], None),
+    ],
+    indirect=["system"],
+)
+def test_the_first_offer_for(system: None, hardware: list[Hardware], name: str | None) -> None:
+    assert first(hardware) == name
+
+
+@pytest.mark.parametrize("system", ["linux"], indirect=True)
+def test_what_is_installed_is_not_offered_and_nothing_worse_in_its_place(system: None) -> None:
+    assert first([card("NVIDIA")], "cuda") is None
+    assert first([card("NVIDIA")], "onnx-cuda") == "cuda"
+    assert first([card("NVIDIA"), card("AMD", architecture="gfx1100", slot=2)], "cuda") == "rocm"
+
+
+@pytest.mark.parametrize("system", ["linux"], indirect=True)
+def test_a_runtime_knows_the_hardware_that_it_is_for(system: None) -> None:
+    cards = [card("NVIDIA"), card("AMD", architecture="gfx1100", slot=2)]
+    assert {name for name, _ in meant_for("cuda", cards)} == {"cuda"}
+    assert {name for name, _ in meant_for("onnx-cuda", cards)} == {"onnx-cuda", "onnx-tensorrt"}
+    assert [item.vendor for _, item in meant_for("rocm", cards)] == ["AMD"]
+    assert not meant_for("torch", cards), "the build for the processor drives no card"
+
+
+def test_every_offer_of_a_backend_has_a_recipe_and_every_recipe_somebody_it_is_for() -> None:
+    offered = {offer.runtime for backend in backends().values() for offer in backend.offers}
+    assert offered <= set(recipes())
+    named = {name for backend in backends().values() for name in backend.runtimes}
+    assert set(recipes()) <= named
+
+
+@pytest.mark.parametrize("system", ["linux", "win32"], indirect=True)
+def test_the_command_comes_with_what_it_costs_and_what_the_package_reports(system: None) -> None:
+    said = how_to(recipes()["cuda"])
+    assert said.startswith("Install it: `runtimes install cuda` (2.") and "on disk" in said and "at 10 MB/s" in said
+    assert "reports to its maker" in how_to(recipes()["directml"])
