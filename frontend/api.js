@@ -59,6 +59,11 @@ export const removeModel = (model) => call("DELETE", `models/${encodeURIComponen
 export const models = () => call("GET", "models");
 /** @param {string} source */
 export const addModel = (source) => call("POST", "models", { body: { source } });
+export const runtimes = () => call("GET", "runtimes");
+/** @param {string} task install, update, verify, rollback @param {string} name @returns {Promise<any>} a Job, or for a rollback the Runtime */
+export const changeRuntime = (task, name) => call("POST", `runtimes/${encodeURIComponent(name)}/${task}`, { body: {} });
+/** @param {string} name */
+export const removeRuntime = (name) => call("DELETE", `runtimes/${encodeURIComponent(name)}`, { limit_s: 120 });
 /** @param {Record<string, unknown>} request @returns {Promise<Job>} */
 export const generate = (request) => call("POST", "generate", { body: request, headers: { Prefer: "respond-async" } });
 /** @param {string} query */
@@ -89,7 +94,7 @@ export function followAll(onEvent, onOpen) {
       setTimeout(open, wait_s * 1000); // refused, as without a token: the browser has given up
       wait_s = Math.min(wait_s * 2, LONGEST_WAIT_S);
     });
-    for (const name of [...EVENTS, "device"]) {
+    for (const name of [...EVENTS, "device", "runtime"]) {
       source.addEventListener(name, (event) => { if (event instanceof MessageEvent) onEvent(name, JSON.parse(event.data)); });
     }
   };

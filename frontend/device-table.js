@@ -24,7 +24,7 @@ export function showOthers(list, acts) {
 /** @param {Device} device @param {import("./hardware.js").Acts} acts */
 function row(device, acts) {
   const button = (/** @type {string} */ words, /** @type {() => void} */ click) =>
-    el("button", { type: "button", class: "small", "data-key": `${words} ${device.id}`, click }, words, el("span", { class: "unseen" }, `: ${device.id}`));
+    el("button", { type: "button", class: "small", "data-key": `${words} ${device.id}`, click }, words, el("span", { class: "unseen" }, ` ${device.id}`));
   return el("tr", { role: "row" },
     el("th", { scope: "row", role: "rowheader", dir: "auto" }, device.id, el("span", { class: "quiet" }, ` ${device.name}`)),
     el("td", { role: "cell" }, el("span", { class: "state", "data-state": device.state }, device.state),

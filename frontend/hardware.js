@@ -67,7 +67,7 @@ function way(device, acts) {
 
 /** @param {string} words @param {() => void} click @param {string} [of] said to those who do not see where the button stands */
 export function act(words, click, of) {
-  return el("button", { type: "button", class: "small", "data-key": `${words} ${of}`, click }, words, of && el("span", { class: "unseen" }, `: ${of}`));
+  return el("button", { type: "button", class: "small", "data-key": `${words} ${of}`, click }, words, of && el("span", { class: "unseen" }, ` ${of}`));
 }
 
 /** What was computed, on demand. @param {Device} device */

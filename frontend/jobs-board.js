@@ -86,7 +86,7 @@ export class JobsBoard {
 
   /** @param {Job} job */
   #row(job) {
-    const words = firstWords(job), gone = el("button", { type: "button", class: "small", "data-key": `delete-${job.id}` }, "Delete", el("span", { class: "unseen" }, `: ${words}`));
+    const words = firstWords(job), gone = el("button", { type: "button", class: "small", "data-key": `delete-${job.id}` }, "Delete", el("span", { class: "unseen" }, ` ${words}`));
     twice(gone, () => this.#forget(job.id));
     const box = /** @type {HTMLInputElement} */ (el("input", { type: "checkbox", "data-key": `tick-${job.id}`, "aria-label": `Compare: ${words}` }));
     box.checked = this.#ticked.includes(job.id);

@@ -12,6 +12,7 @@ import { JobView } from "./job-view.js";
 import { JobsBoard } from "./jobs-board.js";
 import { hearModels, modelActs, showModelList } from "./models-view.js";
 import { showPresets } from "./presets.js";
+import { hearRuntimes, loadRuntimes } from "./runtimes-view.js";
 import { settings, shownJob, wholeAddress } from "./settings.js";
 import { listenToKeys } from "./shortcuts.js";
 import { showSpeeds } from "./speed-chart.js";
@@ -81,6 +82,7 @@ async function loadDevices() {
   try {
     takeDevices(await api.devices());
     while (state.list.probing) takeDevices(await api.devices(PROBE_WAIT_S));
+    loadRuntimes(fail); // which are of use depends on the hardware found
   } catch (error) { notLoaded(error); }
 }
 
@@ -127,4 +129,5 @@ load();
 listen(({ event, data }) => {
   if (event === "device") { clearTimeout(soon); soon = window.setTimeout(loadDevices, SOON_MS); } else board.hear(event, data);
   if (hearModels(event, data)) loadModels();
+  hearRuntimes(event, data);
 }, () => { loadDevices(); loadModels(); board.refresh(); });

@@ -24,6 +24,9 @@
  *   title?: string, description?: string}} Schema
  * @typedef {{id: string, name: string, task: string, engines?: string[], source?: string|null, bytes: number|null, licence: string|null, state: string,
  *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema}} Model
+ * @typedef {{name: string, state: string, title: string, version: string|null, previous: string|null, bytes: number|null,
+ *   install_bytes: number|null, devices: string[], licence: string|null, reason: string|null, remedy: string|null,
+ *   note: string|null, job: string|null}} Runtime
  * @typedef {{phase: string, done: number, total: number|null, unit: string, eta_s: number|null}} Progress
  * @typedef {{device: string, runtime: string|null, engine: string|null, started_at: string, ended_at: string|null,
  *   error: string|null}} Attempt

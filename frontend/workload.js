@@ -24,7 +24,7 @@ function row(one, onUnload) {
   return el("tr", { role: "row" }, el("th", { scope: "row", role: "rowheader" }, one.model), cell(`${one.device}, ${one.engine}`), cell(bytes(one.memory_bytes)),
     cell(one.jobs ? `${plural(one.jobs, "job")}${loadWords(one)}` : "idle"),
     el("td", { role: "cell" }, el("button", { type: "button", class: "small", "data-key": `${one.model} ${one.device}`, click: () => onUnload(one.model) }, "Unload",
-      el("span", { class: "unseen" }, `: ${one.model}`))));
+      el("span", { class: "unseen" }, ` ${one.model}`))));
 }
 
 /** Cores kept busy since the last look. @param {Loaded} one */

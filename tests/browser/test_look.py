@@ -29,7 +29,18 @@ def violations(page: Page) -> list[tuple[str, list[Any]]]:
 
 
 def fits(page: Page) -> bool:
-    return bool(page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"))
+    """Whether nothing has to be scrolled sideways; what sticks out is printed."""
+    found = page.evaluate(
+        """() => {
+            const { clientWidth: width, scrollWidth } = document.documentElement;
+            const sticksOut = (one) => one.getBoundingClientRect().right > width;
+            const out = [...document.querySelectorAll("body *")].filter(sticksOut);
+            return [scrollWidth <= width, out.map((one) => `${one.tagName} ${one.id} ${one.className}`)];
+        }"""
+    )
+    if not found[0]:
+        print(found[1])
+    return bool(found[0])
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from backend.types import Device, Hardware, Proof
 from tests.browser.test_look import DESK, PHONE, fits, violations
@@ -46,7 +47,7 @@ ABSENT = Device(
 )
 
 
-def show(page: Page, devices: list[Device], hardware: list[Hardware]) -> None:
+def show(page: Page, devices: list[Device], hardware: list[Hardware], loaded: list[Any] | None = None) -> None:
     """Lets the page see such a machine."""
     found: dict[str, Any] = {
         "devices": [asdict(device) for device in devices],
@@ -54,6 +55,7 @@ def show(page: Page, devices: list[Device], hardware: list[Hardware]) -> None:
         "default": "vulkan:0",
         "default_reason": "It comes first.",
         "probing": False,
+        "loaded": loaded or [],
     }
     page.route("**/api/devices*", lambda route: route.fulfill(json=found))
 
@@ -90,6 +92,41 @@ def test_what_is_not_known_is_left_out(touchstone: TouchstonePage) -> None:
     show(touchstone.page, [CPU], [Hardware("pci:1", "Something", None, "npu")])
     touchstone.open()
     expect(touchstone.page.locator("#hardware-items .quiet").first).to_have_text("neural processor · pci:1")
+
+
+def test_what_can_be_done_is_a_button(touchstone: TouchstonePage) -> None:
+    page, sent = touchstone.page, list[tuple[str, Any]]()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    banned = replace(CUDA, state="quarantined", reason="Its workers died three times.")
+    loaded = {"device": "cpu", "model": "stone", "engine": "llama.cpp", "runtime": "base"}
+    show(page, [replace(CPU, quarantined_models=["pebble"]), VULKAN, banned], [CHIP, CARD, CLOSED],
+         [{**loaded, "memory_bytes": 264_000_000, "jobs": 0, "pid": 7, "cpu_s": 1.0}])  # fmt: skip
+
+    def note(route: Route) -> None:
+        sent.append((urlsplit(route.request.url).path, route.request.post_data_json))
+        route.fulfill(status=202, json={})
+
+    for path in ("refresh", "*/release"):
+        page.route(f"**/api/devices/{path}", note)
+    page.route("**/api/models/*/unload", note)
+    touchstone.open()
+    machine = page.get_by_role("region", name="This machine")
+    machine.get_by_role("button", name="Copy sudo usermod").click()
+    assert page.evaluate("navigator.clipboard.readText()") == "sudo usermod -aG render $USER"
+    for name in ("Probe again vulkan:0", "Try pebble here again", "Lift the quarantine cuda:0"):
+        machine.get_by_role("button", name=name).click()
+    row = page.get_by_role("region", name="Loaded models").get_by_role("row").filter(has_text="stone")
+    expect(row).to_contain_text("264 MB")
+    row.get_by_role("button", name="Unload").click()
+    expect(row).to_be_visible()
+    assert sent == [
+        ("/api/devices/refresh", {"device": "vulkan:0"}),
+        ("/api/devices/cpu/release", {"model": "pebble"}),
+        ("/api/devices/cuda%3A0/release", {}),
+        ("/api/models/stone/unload", {}),
+    ]
+    machine.get_by_text("The proof of vulkan:0").click()
+    expect(machine.get_by_role("region", name="Proof of vulkan:0")).to_be_visible()
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])

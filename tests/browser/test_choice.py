@@ -1,0 +1,118 @@
+"""What helps to choose: presets, lyrics, what each device offers, what was measured, and what is said of a slow one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from backend.types import Speed
+from tests.browser import played_jobs
+from tests.browser.test_machine import CARD, CHIP, CPU, VULKAN
+from tests.browser.touchstone_page import TouchstonePage, play
+
+pytestmark = pytest.mark.browser
+
+MODEL = "smollm2-135m-instruct"
+AT = "2026-01-01T00:00:00.000Z"
+
+
+def show(page: Page, **more: Any) -> None:
+    """A machine with two devices whose speeds were measured."""
+    cpu = replace(
+        CPU,
+        memory_free_bytes=12_000_000_000,
+        engines=["llama.cpp"],
+        speed=[Speed(MODEL, "llama.cpp", 90.0, "tokens/s", AT)],
+    )
+    card = replace(
+        VULKAN,
+        memory_free_bytes=3_000_000_000,
+        engines=["llama.cpp"],
+        speed=[Speed(MODEL, "llama.cpp", 30.0, "tokens/s", AT)],
+    )
+    found: dict[str, Any] = {
+        "devices": [asdict(cpu), asdict(card)],
+        "hardware": [asdict(CHIP), asdict(CARD)],
+        "default": "cpu",
+        "default_reason": "It was the fastest.",
+        "probing": False,
+        "loaded": [],
+        **more,
+    }
+    page.route("**/api/devices*", lambda route: route.fulfill(json=found))
+
+
+def test_one_press_makes_a_text(touchstone: TouchstonePage) -> None:
+    touchstone.open().page.get_by_role("button", name="Chat").click()
+    touchstone.expect_text()
+    touchstone.stop.click()
+    touchstone.expect_end("(Stopped|Done)")
+    assert "touchstone" in touchstone.job()["request"]["prompt"]
+    expect(touchstone.page.get_by_role("button", name="Chat")).to_be_hidden()
+
+
+def test_lyrics_are_a_prompt_of_fields_with_a_plain_word_on_small_models(touchstone: TouchstonePage) -> None:
+    page = touchstone.open().page
+    page.get_by_role("radio", name="Lyrics").check()
+    expect(page.locator("#task-note")).to_contain_text("seldom rhyme")
+    page.get_by_label("Theme").fill("a lighthouse")
+    page.get_by_label("Style").fill("sea shanty")
+    page.get_by_label("Sections").fill("verse\nchorus")
+    page.get_by_label("Lines per section").fill("2")
+    page.get_by_label("More wishes, if you like").fill("Name the keeper.")
+    touchstone.options(max_tokens=8).generate.click()
+    touchstone.expect_end()
+    request = touchstone.job()["request"]
+    assert request["task"] == "text" and request["options"]["max_tokens"] == 8
+    for words in (
+        "sea shanty song about a lighthouse",
+        "in this order: verse, chorus",
+        "2 short lines",
+        "Name the keeper",
+    ):
+        assert words in request["prompt"]
+    page.reload()
+    expect(page.get_by_role("radio", name="Lyrics")).to_be_checked()
+    expect(page.get_by_label("Theme")).to_have_value("a lighthouse")
+    assert "task=lyrics" in page.url
+
+
+def test_each_device_says_its_engine_free_memory_and_measured_speed(touchstone: TouchstonePage) -> None:
+    page = touchstone.page
+    show(page)
+    touchstone.open()
+    groups = touchstone.device.locator("optgroup")
+    assert groups.evaluate_all("all => all.map((one) => one.label)") == [CHIP.name, CARD.name]
+    expect(groups.nth(0).locator("option")).to_have_text("cpu · llama.cpp · 12.0 GB free · 90 tokens/s")
+    expect(groups.nth(1).locator("option")).to_have_text("vulkan:0 · llama.cpp · 3.0 GB free · 30 tokens/s")
+    chart = page.get_by_role("table", name="How fast")
+    expect(chart.get_by_role("rowheader")).to_have_text(["cpu", "vulkan:0"])
+    widths = chart.locator(".bar").evaluate_all("all => all.map((one) => one.offsetWidth)")
+    assert abs(widths[0] / widths[1] - 3) < 0.1
+
+
+def test_a_device_slower_than_the_processor_is_said(touchstone: TouchstonePage) -> None:
+    page = touchstone.page
+    show(page)
+    receipt = played_jobs.receipt(
+        asked="vulkan:0", resolved="vulkan:0", used="vulkan:0", rate={"value": 31.0, "unit": "tokens/s"}
+    )
+    job = played_jobs.job(model=MODEL, receipt=receipt, output={"text": "a", "artifacts": []})
+    play(page, job, [*played_jobs.tokens(["a"]), ("done", job)])
+    touchstone.open().ask("played")
+    touchstone.expect_end()
+    expect(touchstone.banner).to_contain_text("Slower than the CPU")
+    expect(touchstone.banner).to_contain_text("made this at 31 tokens/s; the CPU made 90 tokens/s")
+
+
+def test_a_link_carries_the_whole_choice(touchstone: TouchstonePage) -> None:
+    page = touchstone.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    touchstone.open("?device=cpu").fallback.select_option("never")
+    page.get_by_role("button", name="Copy a link to this choice").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link == f"{touchstone.url}/?task=text&device=cpu&fallback=never"
