@@ -8,6 +8,8 @@ from pathlib import Path
 
 from backend.launcher.tools import BATS, CHROMIUM, NPM, SHELLCHECK, Tool
 
+TYPESCRIPT = "7.0.2"
+PAGE_TYPES = "tests/browser/jsconfig.json"
 # What runs in foreign interpreters, from Python 3.10 on; what these import of `backend` is added by itself.
 FOREIGN = ("child", "devices", "engines", "types.py", "errors.py")
 
@@ -61,6 +63,12 @@ def stages(root: Path) -> tuple[Stage, ...]:
             posix_only=True,
         ),
         Stage("javascript", tests=("tests/openai", "-m", "javascript"), tools=(NPM,)),
+        # The page's JSDoc types, by TypeScript itself; npm keeps it between runs.
+        Stage(
+            "page",
+            (_tool(NPM, "exec", "--yes", f"--package=typescript@{TYPESCRIPT}", "--", "tsc", "-p", PAGE_TYPES),),
+            tools=(NPM,),
+        ),
         Stage("browser", tests=("tests/browser",), tools=(CHROMIUM,)),
         Stage("newcomer", tests=("tests/launcher", "-m", "newcomer", "-s"), posix_only=True),
     )

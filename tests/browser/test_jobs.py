@@ -74,7 +74,7 @@ def test_jobs_are_found_compared_run_again_elsewhere_and_deleted(touchstone: Tou
 
 
 def test_a_tune_is_varied_and_gone_on_from(touchstone: TouchstonePage) -> None:
-    page, sent = touchstone.page, list[dict[str, Any]]()
+    page, sent = touchstone.page, list[Any]()
     chosen = {"form": "air", "key": "D", "mode": "minor", "bars": 8, "backing": "bass", "instrument": "flute"}
     files = [{"name": "tune.abc", "media_type": "text/vnd.abc", "bytes": len(ABC), "url": "/api/jobs/played1/tune.abc"}]
     job = played_jobs.job(
