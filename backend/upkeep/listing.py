@@ -10,7 +10,6 @@ from backend.errors import TouchstoneError
 from backend.runtimes.recipes import LINE_BYTES_PER_S, Recipe, costs, this_platform
 from backend.runtimes.shelf import Made, Shelf
 from backend.runtimes.types import Runtime
-from backend.types import Hardware
 from backend.upkeep.proving import meant_for
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def view(manager: Core, shelf: Shelf, recipe: Recipe, about: About) -> Runtime:
     if shelf.broken(recipe.name):
         reason, remedy = "Its files are not whole any more.", f"Install it again: `runtimes install {recipe.name}`."
         return replace(shown, state="broken", reason=reason, remedy=remedy)
-    if refusal := _unsupported(recipe, hardware):
+    if refusal := unsupported(manager, recipe):
         return replace(shown, state="unsupported", reason=refusal[0], remedy=refusal[1])
     assert build
     if about.failure:
@@ -119,12 +118,14 @@ def _devices(manager: Core, name: str) -> list[str]:
     return sorted(device.id for device in manager.known_devices() if name in device.served_by)
 
 
-def _unsupported(recipe: Recipe, hardware: Mapping[str, Hardware]) -> tuple[str, str] | None:
+def unsupported(manager: Core, recipe: Recipe) -> tuple[str, str] | None:
+    """Why a runtime is of no use here, and what to do instead; None if it may be of use."""
     named = f"An environment of your own can be named in config.yaml: `runtimes: {{{recipe.name}: {{python: …}}}}`."
     if recipe.own:
         return recipe.own, named
     if recipe.build() is None:
         return f"It is not to be had for {this_platform()}.", named
-    if not hardware and not recipe.processor:
+    for_hardware = recipe.processor or meant_for(recipe.name, manager.hardware())
+    if not for_hardware and manager.probes.started:  # before that nobody knows what is here
         return "No hardware here is what it is made for.", "Nothing needs to be done; `devices` lists what is here."
     return None

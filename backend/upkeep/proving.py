@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from backend.core import Core
 
 SLOWER = 0.8  # of the speed before: worth a word
-ROUNDS = 3  # the best of so many counts, so that another program's work is not taken for the version's
+ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -100,23 +100,24 @@ def _backends_of(name: str) -> set[str]:
 
 
 async def slower(manager: Core, name: str, new: str, fresh: Proved, old: str, before: dict[str, float | None]) -> str:
-    """In words which devices are slower under the new interpreter than under the old one; empty if none is."""
-    best = {"new": dict(fresh.speeds), "old": dict(before)}
-    for _ in range(ROUNDS - 1):
-        if not _behind(best):
+    """In words which devices are slower under the new interpreter than under the old one; empty if none is.
+
+    What seems so by the earlier figures is measured again, old and new in turns: only what is slower every time counts,
+    since other programs slow down now the one and now the other.
+    """
+    behind = _behind(before, fresh.speeds)
+    for _ in range(ROUNDS):
+        if not behind:
             return ""
-        for which, python in (("old", old), ("new", new)):
-            again = (await prove(manager, name, python)).speeds
-            kept = best[which]
-            best[which] = {id_: max(kept.get(id_) or 0, again.get(id_) or 0) or None for id_ in {*kept, *again}}
-    behind = _behind(best)
+        pair = _behind((await prove(manager, name, old)).speeds, (await prove(manager, name, new)).speeds)
+        behind = {id_: figures for id_, figures in pair.items() if id_ in behind}
     words = [
         f"{id_} computes {1 - after / earlier:.0%} slower than before ({earlier:.3g} → {after:.3g} GFLOP/s)"
         for id_, (earlier, after) in behind.items()
     ]
-    return "; ".join(words) + f"; best of {ROUNDS} each. `runtimes rollback {name}` goes back." if words else ""
+    return "; ".join(words) + f", in each of {ROUNDS} rounds. `runtimes rollback {name}` goes back." if words else ""
 
 
-def _behind(best: dict[str, dict[str, float | None]]) -> dict[str, tuple[float, float]]:
-    pairs = {id_: (best["old"].get(id_), after) for id_, after in best["new"].items()}
-    return {id_: (old, new) for id_, (old, new) in pairs.items() if old and new and new < SLOWER * old}
+def _behind(old: dict[str, float | None], new: dict[str, float | None]) -> dict[str, tuple[float, float]]:
+    pairs = {id_: (old.get(id_), after) for id_, after in new.items()}
+    return {id_: (was, now) for id_, (was, now) in pairs.items() if was and now and now < SLOWER * was}

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backend.errors import TouchstoneError
+from backend.errors import TouchstoneError, Validation
 from backend.jobs import LiveJob
 from backend.pool import Held
 from backend.running import cancelled, unless
 from backend.runtimes.recipes import Recipe, size
 from backend.runtimes.shelf import Made
 from backend.types import Progress
-from backend.upkeep.listing import About
+from backend.upkeep.listing import About, unsupported
 from backend.upkeep.proving import Proved, check, meant_for, prove, proved_by, slower
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ async def _prepared(manager: Core, upkeep: Upkeep, job: LiveJob, recipe: Recipe,
 
     rules = manager.settings.runtimes.get(name)
     await manager.probes.settled()  # what hardware is here decides what is installed, and what has to work
+    if refusal := unsupported(manager, recipe):
+        raise Validation(*refusal)
     chips = [item.architecture for _, item in meant_for(name, manager.hardware()) if item.architecture]
     lock, about = await upkeep.maker.lock(recipe, tell, next(iter(chips), None), rules.index if rules else None)
     if current and current.version == lock.digest:
