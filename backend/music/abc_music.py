@@ -21,12 +21,13 @@ TOKENS = re.compile(
     r"|(?P<field>\[[A-Za-z]:[^\]]*\]?)"
     r"|(?P<ending>\[\s*(?=\d)[\d,\-]+)"
     rf"|(?P<chord>\[(?=[^\]|]*[A-Ga-gzx])[^\]|]*\]?{LENGTH})"
-    r"|(?P<bar>[:|\[\]]*[|:\]][:|\[\]]*(?:\s*[\d][\d,\-]*(?![\d/]))?)"
+    r"|(?P<bar>\[?[:|\]]+(?:\s*\[?\s*\d[\d,\-]*(?![\d/]))?)"
     rf"|(?P<rest>[zx]{LENGTH})|(?P<rests>[ZX](\d*))"
     rf"|(?P<note>{PITCH}{LENGTH})"
     r"|(?P<tuplet>\((\d)(?::(\d*))?(?::(\d*))?)"
     r"|(?P<broken>>+|<+)|(?P<tie>-)|(?P<slur>[()])|(?P<overlay>&)"
 )
+SILENT = ("space", "quoted", "decoration", "grace", "slur")
 TUPLETS = {2: 3, 3: 2, 4: 3, 6: 2, 8: 3}
 
 
@@ -70,10 +71,12 @@ class MusicReader:
         self._bars: list[Bar] = []
         self._bar = Bar(1)
         self._accidentals: dict[str, int] = {}
-        self._tied: int | None = None
+        self._letter = ""  # of the note read last
+        self._voices: list[str] = []
         self._broken = Fraction(1)  # what the next note's length is multiplied by
         self._tuplet = (Fraction(1), 0)  # the factor, for how many more notes
         self._skipping = False  # within an overlay
+        self._muted = False  # within a further voice
         self._count = 0
 
     def set_meter(self, meter: tuple[int, int]) -> None:
@@ -95,25 +98,34 @@ class MusicReader:
             at = found.end()
 
     def finish(self) -> list[Bar]:
-        """The bars so far; the reader must not be used after it."""
+        """All bars, the last one too where no barline ends it."""
         if self._bar.notes:
             self._bars.append(self._bar)
+            self._bar = Bar(0)
         return self._bars
 
     def _token(self, found: re.Match[str], line: int, column: int) -> None:
         kind, text = str(found.lastgroup), found[0]
+        if kind == "field":
+            self._inline(text[1:].rstrip("]"), line, column)
+        elif self._muted:
+            return
+        elif kind in ("bar", "ending", "overlay"):
+            self._structure(kind, text, line, column)
+        elif not self._skipping and kind not in SILENT:
+            self._play(kind, text, line, column)
+
+    def _structure(self, kind: str, text: str, line: int, column: int) -> None:
         if kind == "bar":
             self._barline(text, line)
         elif kind == "ending":
             self._bar.ending = text.strip("[ ")
-        elif kind == "field":
-            self._inline(text[1:].rstrip("]"), line, column)
-        elif kind == "overlay":
+        else:
             self._skipping = True
             self._left_out.append(f"line {line}, column {column}: a second voice (&) was left out")
-        elif self._skipping or kind in ("space", "quoted", "decoration", "grace", "slur"):
-            return
-        elif kind == "tuplet":
+
+    def _play(self, kind: str, text: str, line: int, column: int) -> None:
+        if kind == "tuplet":
             self._begin_tuplet(text, line, column)
         elif kind == "broken":
             self._break_rhythm(text, line, column)
@@ -168,19 +180,16 @@ class MusicReader:
         name = letter.upper()
         if mark:
             self._accidentals[name] = mark.count("^") - mark.count("_")
-        elif self._bar.notes == [] and self._bars and self._bars[-1].notes and self._bars[-1].notes[-1].tied:
+        elif not self._bar.notes and self._bars and self._bars[-1].notes[-1].tied and self._letter == name:
+            # A tie carries its accidental over the barline.
             before = self._bars[-1].notes[-1].pitch
-            plain = _plain(letter, octaves)
-            if before is not None and abs(before - plain) <= 2 and self._tied_letter == name:
+            if before is not None and abs(before - _plain(letter, octaves)) <= 2:
                 return before
-        shift = self._accidentals.get(name, self.key.accidentals[name])
-        self._tied_letter = name
-        pitch = _plain(letter, octaves) + shift
+        self._letter = name
+        pitch = _plain(letter, octaves) + self._accidentals.get(name, self.key.accidentals[name])
         if not 12 <= pitch <= 120:
             raise AbcError(line, column, "a note is too high or too low to play", "stay within seven octaves")
         return pitch
-
-    _tied_letter = ""
 
     def _begin_tuplet(self, text: str, line: int, column: int) -> None:
         parts = [int(part) if part else 0 for part in text[1:].split(":")]
@@ -201,8 +210,8 @@ class MusicReader:
         self._broken = second
 
     def _barline(self, text: str, line: int) -> None:
-        found = re.match(r"([:|\[\]\s]*?)\s*(\d[\d,\-]*)?$", text)
-        marks, ending = (found[1], found[2] or "") if found else (text, "")
+        marks = re.sub(r"[\s\d,\-]|(?<=.)\[", "", text)
+        ending = "".join(re.findall(r"\d[\d,\-]*$", text))
         self._skipping = False
         self._accidentals = {}
         ends = marks.startswith(":")
@@ -217,8 +226,19 @@ class MusicReader:
         self._bar.repeat_start |= starts
         self._bar.ending = ending or self._bar.ending
 
+    def voice(self, name: str, line: int) -> None:
+        """From here on another voice plays; all but the first are left out."""
+        if name not in self._voices:
+            self._voices.append(name)
+            if len(self._voices) > 1:
+                self._left_out.append(f"line {line}: voice {name} was left out, the first one counts")
+        self._muted = name != self._voices[0]
+
     def _inline(self, text: str, line: int, column: int) -> None:
         name, value = text[0], text[2:].strip()
+        if name == "V":
+            self.voice((value.split() or [""])[0], line)
+            return
         try:
             if name == "K" and (key := read_key(value)) != self.key:
                 self.key = key

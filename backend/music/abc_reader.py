@@ -19,8 +19,8 @@ from backend.music.abc_music import Bar, MusicReader
 T = TypeVar("T")
 KEY_REMEDY = "name a key such as D, Am, Ador or Amix"
 MAX_CHARACTERS = 200_000
-# Fields that hold words; none of them is ever played, nor is what "+:" adds to them.
-FIELD = re.compile(r"([A-Za-z+]):(.*)")
+# Fields that hold words are never played, nor is what "+:" adds to them. A line such as "d:|" is music.
+FIELD = re.compile(r"(?![A-Ga-gz]:[|:])([A-Za-z+]):(.*)")
 
 
 @dataclass
@@ -80,20 +80,14 @@ def _read(lines: list[str], first: int, meter: tuple[int, int] | None, key: str 
     reader = MusicReader(tune.notes)
     reader.key = _field(read_key, key or "C", first, KEY_REMEDY)
     reader.set_meter(meter or (4, 4))
-    voices: list[str] = []
     for number, line in enumerate(lines, first):
         bare = re.sub(r"(?<!\\)%.*", "", line).rstrip()
         found = FIELD.match(bare)
         if found and found[1] == "V":
-            voice = (found[2].split() or [""])[0]
-            if voice not in voices:
-                voices.append(voice)
-                if len(voices) > 1:
-                    tune.notes.append(f"line {number}: voice {voice} was left out, the first one counts")
-            voices.append(voice)  # the last is the one that now plays
+            reader.voice((found[2].split() or [""])[0], number)
         elif found:
             _header(tune, reader, found[1], found[2].strip(), number)
-        elif bare and (not voices or voices[-1] == voices[0]):
+        elif bare:
             reader.read(bare, number)
     tune.bars = reader.finish()
     tune.changes += reader.changes

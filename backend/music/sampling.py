@@ -90,22 +90,29 @@ def compose(
     asked before each token. Either returns True to end it: Stopped is raised then. Raises ValueError where the
     plan's opening does not fit its grid.
     """
-    rows = compose_rows(decoder, plan, seeds, on_bar, stop, guard)
+    rows = compose_rows(decoder, [plan] * len(seeds), seeds, on_bar, stop, guard)
     each = len(plan.tunes)
     return [melody(plan, rows[at : at + each]) for at in range(0, len(rows), each)]
 
 
 def compose_rows(
     decoder: Decoder,
-    plan: Plan,
+    plans: Sequence[Plan],
     seeds: Sequence[int],
     on_bar: Callable[[int, int], bool] | None = None,
     stop: Callable[[], bool] | None = None,
     guard: CopyGuard | None = None,
 ) -> list[Row]:
-    """As `compose`, but the tunes as written: those of each seed's set after each other."""
-    parts = [_Part(plan, sections, seed, number) for seed in seeds for number, sections in enumerate(plan.tunes)]
-    total = plan.bars * len(seeds)
+    """As `compose` with a plan for each seed, but the tunes as written: those of each seed's set after each other.
+
+    All plans have the same temperature and top-p.
+    """
+    parts = [
+        _Part(plan, sections, seed, number)
+        for plan, seed in zip(plans, seeds, strict=True)
+        for number, sections in enumerate(plan.tunes)
+    ]
+    total = sum(plan.bars for plan in plans)
     told = 0
     for at in range(0, len(parts), ROWS_MAX):
         batch = parts[at : at + ROWS_MAX]

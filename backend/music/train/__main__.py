@@ -19,6 +19,7 @@ def main() -> int:
     steps = parser.add_subparsers(dest="step", required=True)
     prepare = steps.add_parser("prepare", help="read music21's corpus, write tunes.npz")
     prepare.add_argument("--without-campin", action="store_true", help="leave out the collections of Jack Campin")
+    prepare.add_argument("--seed", type=int, help="draw a new split; without it, the one of the released weights")
     fit = steps.add_parser("fit", help="train one configuration")
     fit.add_argument("--config", default="{}", help="JSON with what differs from the defaults of fit.Config")
     sweep = steps.add_parser("sweep", help="train several configurations side by side")
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> object:
     if arguments.step == "prepare":
         from backend.music.train.prepare import prepare
 
-        return prepare(arguments.data, arguments.without_campin)
+        return prepare(arguments.data, arguments.without_campin, arguments.seed)
     if arguments.step == "fit":
         from backend.music.train.fit import Config, fit
 

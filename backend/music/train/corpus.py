@@ -44,6 +44,11 @@ class Source:
     tune: Tune
     form: str
 
+    @property
+    def name(self) -> str:
+        """Collection, number and title."""
+        return " ".join((self.collection, self.tune.number, *self.tune.titles[:1]))
+
 
 def read_corpus(folder: Path, without_campin: bool = False) -> Iterator[Source | AbcError]:
     """All tunes of the collections below music21's `corpus` folder, in a fixed order."""

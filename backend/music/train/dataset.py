@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,8 @@ from backend.music.train.clusters import find_clusters
 from backend.music.train.normalise import Event, Unusable, WrittenSection, WrittenTune
 
 SPLITS = ("train", "valid", "test")
-HELD_OUT = 0.055  # share of the tunes in each of valid and test
+SHARE = 0.055  # of the tunes, in each of valid and test
+RELEASED = Path(__file__).parent / "held-out.json"  # the names of the tunes that the released weights did not see
 KINDS = {Slot.PICKUP: 1, Slot.PITCH: 2, Slot.DURATION: 3}  # of a target; 0 is a forced token
 # What a scale degree becomes when a tune is put in another mode on the same tonic.
 PARALLEL = {
@@ -126,21 +128,29 @@ def in_mode(tune: WrittenTune, mode: str) -> WrittenTune | None:
     return replace(tune, mode=mode, sections=tuple(part and section(part) for part in tune.sections))
 
 
-def build(tunes: Sequence[WrittenTune], path: Path, seed: int = 0) -> dict[str, int]:
-    """Encodes, clusters, splits and writes; returns counts.
+def build(tunes: Sequence[WrittenTune], path: Path, seed: int | None = None) -> dict[str, int]:
+    """Encodes, clusters, splits and writes; returns counts. A seed draws a new split.
 
     In the file, `start` has the first token of each tune; `made` marks tunes that were put in another mode (train
     only); `cluster` numbers the clusters.
     """
     # Complete tunes first, then the longer settings: of two that are the same, the one met first is kept.
-    tunes = sorted(tunes, key=lambda tune: (None in tune.sections, -len(pitches(tune)), tune.collection, tune.number))
+    tunes = sorted(tunes, key=lambda tune: (None in tune.sections, -len(pitches(tune)), tune.name))
     found = find_clusters([pitches(tune) for tune in tunes])
-    split = _split(found.cluster, found.duplicates, seed)
+    names: set[str] = set()
+    if seed is None:
+        split, names = _released(tunes, found.cluster)
+    else:
+        split = _drawn(found.cluster, found.duplicates, seed)
     rows: list[tuple[WrittenTune, Encoded, int, bool, int]] = []
     counts = {"tunes": len(tunes), "clusters": len(set(found.cluster)), "duplicates": len(found.duplicates)}
     for number, tune in enumerate(tunes):
         part = split[found.cluster[number]]
-        if number in found.duplicates or (part and None in tune.sections):
+        if (
+            number in found.duplicates
+            or (part and None in tune.sections)
+            or (part and names and tune.name not in names)
+        ):
             continue
         variants = [(tune, False)]
         if part == 0:
@@ -175,20 +185,30 @@ def build(tunes: Sequence[WrittenTune], path: Path, seed: int = 0) -> dict[str, 
         meter=np.array([tokens.METERS.index(row[0].meter) for row in rows], np.int8),
         mode=np.array([tokens.MODES.index(row[0].mode) for row in rows], np.int8),
         cluster=np.array([row[4] for row in rows]),
-        source=np.array([f"{row[0].collection} {row[0].number}" for row in rows]),
+        source=np.array([row[0].name for row in rows]),
         side_sizes=np.array(SIDES),
     )
     return counts
 
 
-def _split(cluster: Sequence[int], duplicates: frozenset[int], seed: int) -> dict[int, int]:
+def _released(tunes: Sequence[WrittenTune], cluster: Sequence[int]) -> tuple[dict[int, int], set[str]]:
+    """Which of SPLITS each cluster belonged to when the released weights were trained, and the tunes held out then."""
+    lists = json.loads(RELEASED.read_text("utf-8"))
+    part = {name: SPLITS.index(split) for split in lists for name in lists[split]}
+    split = dict.fromkeys(cluster, 0)
+    for tune, own in zip(tunes, cluster, strict=True):
+        split[own] = max(split[own], part.get(tune.name, 0))
+    return split, set(part)
+
+
+def _drawn(cluster: Sequence[int], duplicates: frozenset[int], seed: int) -> dict[int, int]:
     """Which of SPLITS each cluster belongs to; clusters are drawn at random until the shares are full."""
     sizes: dict[int, int] = {}
     for number, own in enumerate(cluster):
         sizes[own] = sizes.get(own, 0) + (number not in duplicates)
     order = sorted(sizes)
     random.Random(seed).shuffle(order)
-    wanted = HELD_OUT * sum(sizes.values())
+    wanted = SHARE * sum(sizes.values())
     split = dict.fromkeys(order, 0)
     taken = [0.0, 0.0, 0.0]
     for own in order:

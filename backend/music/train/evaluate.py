@@ -184,13 +184,9 @@ def _samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[s
     found: dict[str, Any] = {"rhythm": {}, "scale": {}}
     for form in tokens.FORMS[1:]:
         alike = [row for row in everything if row.heading.form == form and row.heading.meter in FORMS[form]]
-        plans: dict[tuple[Any, str], int] = {}
-        for pick in random.choice(len(alike), count):
-            key = (alike[pick].heading.meter, alike[pick].heading.mode)
-            plans[key] = plans.get(key, 0) + 1
-        own: list[Row] = []
-        for (meter, mode), each in plans.items():
-            own += _composed(decoder, guard, form, meter, mode, each, random)
+        headings = [alike[pick].heading for pick in random.choice(len(alike), count)]
+        plans = [Plan(form, heading.meter, heading.mode, "D", 32) for heading in headings]
+        own = _composed(decoder, guard, plans, random)
         rows += own
         held_alike = [row for row in held if row.heading.form == form]
         found["rhythm"][form] = {
@@ -204,8 +200,9 @@ def _samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[s
     for mode in tokens.MODES[1:]:
         own = [row for row in rows if row.heading.mode == mode]
         if mode != "major":
-            for form, meter in (("jig", (6, 8)), ("reel", (4, 4)), ("hornpipe", (4, 4)), ("air", (3, 4))):
-                own += _composed(decoder, guard, form, meter, mode, max(1, count // 3), random)
+            more = [(form, meter) for form, meters in FORMS.items() for meter in meters]
+            plans = [Plan(form, meter, mode, "D", 32) for form, meter in more * max(1, count // len(more))]
+            own += _composed(decoder, guard, plans, random)
         found["scale"][mode] = {
             "generated": in_scale(own, mode),
             "held-out": in_scale([row for row in held if row.heading.mode == mode], mode),
@@ -227,8 +224,6 @@ def _samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[s
     return found
 
 
-def _composed(
-    decoder: Any, guard: CopyGuard, form: str, meter: tuple[int, int], mode: str, count: int, random: Any
-) -> list[Row]:
-    plan = Plan(form, meter, mode, "D", 32)
-    return compose_rows(decoder, plan, [int(seed) for seed in random.integers(2**31, size=count)], guard=guard)
+def _composed(decoder: Any, guard: CopyGuard, plans: Sequence[Plan], random: np.random.Generator) -> list[Row]:
+    seeds = [int(seed) for seed in random.integers(2**31, size=len(plans))]
+    return compose_rows(decoder, plans, seeds, guard=guard)

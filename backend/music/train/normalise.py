@@ -43,8 +43,7 @@ class WrittenSection:
 class WrittenTune:
     """A tune in the model's terms; a section that could not be read is None."""
 
-    collection: str
-    number: str
+    name: str  # collection, number and title: what the released split knows it by
     form: str
     meter: tuple[int, int]
     mode: str
@@ -73,7 +72,7 @@ def normalise(source: Source) -> WrittenTune:
     sections = tuple(_section(piece, tonic) if piece else None for piece in pieces)
     if sum(len(section.bars) for section in sections if section) < 4:
         raise Unusable("bars" if None in sections else "shape")
-    return WrittenTune(source.collection, tune.number, source.form, meter, tune.key.mode, sections)
+    return WrittenTune(source.name, source.form, meter, tune.key.mode, sections)
 
 
 def _sixteenths(tune: Tune) -> bool:

@@ -40,7 +40,7 @@ def parity(weights: Weights, folder: Path, tunes: int) -> dict[str, int]:
         seeds = [int(seed) for seed in random.integers(2**31, size=each)]
         for kind, temperature, own in (("sampled", 1.0, seeds), ("greedy", 0.0, seeds[:5])):
             plan = Plan(form, meter, mode, "D", bars, temperature=temperature)
-            left, right = (_tokens(compose_rows(engine, plan, own), len(own)) for engine in engines)
+            left, right = (_tokens(compose_rows(engine, [plan] * len(own), own), len(own)) for engine in engines)
             found[kind] += len(own)
             found[f"{kind}, same"] += sum(one == other for one, other in zip(left, right, strict=True))
     return found
@@ -63,12 +63,12 @@ def speeds(weights: Weights, folder: Path, device: str, variations: int = 16) ->
     plan = Plan("jig", (6, 8), "major", "G", 32)
     found = {}
     for name, decoder in decoders.items():
-        compose_rows(decoder, plan, [0])
+        compose_rows(decoder, [plan], [0])
         times = []
         for batches in ([[1]], [[1]], [[1]], [[seed] for seed in range(variations)], [list(range(variations))]):
             began = time.perf_counter()
             for seeds in batches:
-                compose_rows(decoder, plan, seeds)
+                compose_rows(decoder, [plan] * len(seeds), seeds)
             times.append(time.perf_counter() - began)
         found[name] = {"one": min(times[:3]), f"{variations} in turn": times[3], f"{variations} as one batch": times[4]}
     return found

@@ -36,12 +36,12 @@ def read_tunes(without_campin: bool = False) -> tuple[list[WrittenTune], Counter
     return tunes, reasons
 
 
-def prepare(path: Path, without_campin: bool = False) -> dict[str, Any]:
-    """Writes `path`; returns counts."""
+def prepare(path: Path, without_campin: bool = False, seed: int | None = None) -> dict[str, Any]:
+    """Writes `path`; returns counts. A seed draws a new split, else it is that of the released weights."""
     path.parent.mkdir(parents=True, exist_ok=True)
     tunes, reasons = read_tunes(without_campin)
     return {
         "left out": dict(reasons),
-        "by collection": dict(Counter(tune.collection for tune in tunes)),
+        "by collection": dict(Counter(tune.name.split()[0] for tune in tunes)),
         **build(tunes, path),
     }
