@@ -31,7 +31,7 @@ from backend.probes import Probes
 from backend.probes.proofbook import ProofBook
 from backend.quarantine import Quarantine
 from backend.requests import GenerateRequest, served_tasks
-from backend.resolving import Resolution, resolve, unreachable
+from backend.resolving import Resolution, in_order, resolve, unreachable
 from backend.running import Run
 from backend.settings import Settings, load_settings
 from backend.sleepwatch import SleepWatch
@@ -112,13 +112,14 @@ class Core:
 
     def known_devices(self) -> list[Device]:
         """All devices found so far, as the user's settings allow them."""
-        return [self._allowed(device) for device in self.probes.devices.values()]
+        found = sorted(self.probes.devices.values(), key=in_order)
+        return [self._allowed(device) for device in found]
 
     def device(self, id_: str) -> Device:
         """One device; a well-formed id with nothing behind it gives one that is `unavailable`."""
         if found := self.probes.devices.get(id_):
             return self._allowed(found)
-        return unreachable(id_, backends()[id_.partition(":")[0]])
+        return self._allowed(unreachable(id_, backends()[id_.partition(":")[0]]))
 
     def hardware(self) -> list[Hardware]:
         """The hardware behind the devices found so far."""

@@ -69,6 +69,12 @@ def by_preference(devices: Iterable[Device], task: str) -> list[Device]:
     return sorted(ready, key=lambda d: (_behind(d), backends()[d.backend].rank, split_id(d.id)))
 
 
+def in_order(device: Device) -> tuple[bool, int, tuple[str, int]]:
+    """The order of the device list: the processor, then by the documented order and the index."""
+    backend = backends()[device.backend]
+    return backend.kind != "cpu", backend.rank, split_id(device.id)
+
+
 def _behind(device: Device) -> bool:
     return device.note is not None or not (backends()[device.backend].leads_unmeasured or device.speed)
 
@@ -120,7 +126,7 @@ def _of_backend(
         if index >= INDEX_LIMIT:
             raise unknown_device(asked, devices)
         return Resolution(device_id(backend, index), f"{note}.")
-    ready = [d.id for d in devices.values() if d.backend == backend.name and d.state == "ready"]
+    ready = [d.id for d in sorted(devices.values(), key=in_order) if d.backend == backend.name and d.state == "ready"]
     target = ready[0] if ready else device_id(backend, 0)
     return Resolution(target, f"{note}." if target == asked else f"{note}: that is {target}.")
 

@@ -92,7 +92,8 @@ class Hardware:
     """A physical thing the system reports; it owns one lane.
 
     `reason` and `remedy` stand where nothing can use it as things are: no driver, no permission, an emulated adapter.
-    `driver` is name and version. `memory_bytes` is its own memory, `memory_shared_bytes` what it borrows of the machine's.
+    `driver` is name and version. `memory_bytes` is its own memory, `memory_shared_bytes` what it borrows of the
+    machine's.
     """
 
     id: str
@@ -264,7 +265,7 @@ class Receipt:
     rate: Rate | None = None
     audio_s: float | None = None  # of all variations together
     phases: dict[str, float] = field(default_factory=dict)  # seconds of the run, by the name of its phase
-    chosen: dict[str, Any] = field(default_factory=dict)  # what a tune was made from, also where the request left it open
+    chosen: dict[str, Any] = field(default_factory=dict)  # what a tune was made from, also what the request left open
     worker_pid: int | None = None
 
 

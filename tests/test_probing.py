@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from backend import children
 from backend.children import Spawn
+from backend.devices import Found, confine, hiding
 from backend.lanes import Lane
 from backend.probes import Probes
 from backend.probes.proofbook import ProofBook
@@ -100,6 +102,21 @@ def test_a_hidden_card_is_said_to_be_hidden_and_not_touched(two_cards: Path, mon
     assert [device.reason for device in devices.values()] == [f"{HIDDEN}, which hides it."] * 2
 
 
+def test_a_worker_sees_its_card_alone_and_the_processor_s_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seen(backend: str, **identity: str) -> dict[str, str]:
+        monkeypatch.setattr("os.environ", {"CUDA_VISIBLE_DEVICES": "0,1", "PATH": "/bin"})
+        confine(backend, Found("A card", "gpu", None, None, None, position=1, count=2, identity=identity))
+        return {name: os.environ[name] for name in hiding() if name in os.environ}
+
+    assert seen("cuda", uuid="GPU-1") | {"GGML_VK_VISIBLE_DEVICES": ""} == {
+        "CUDA_VISIBLE_DEVICES": "GPU-1", "HIP_VISIBLE_DEVICES": "-1", "GGML_VK_VISIBLE_DEVICES": "",
+    }  # fmt: skip
+    assert seen("cuda")["CUDA_VISIBLE_DEVICES"] == "1"
+    assert seen("rocm") == {"HIP_VISIBLE_DEVICES": "1", "GGML_VK_VISIBLE_DEVICES": ""}
+    assert seen("vulkan")["GGML_VK_VISIBLE_DEVICES"] == "1"
+    assert set(seen("cpu").values()) == {"-1", ""}
+
+
 def test_one_device_served_by_two_runtimes_is_one(two_cards: Path, tmp_path: Path) -> None:
     broken = make(tmp_path / "broken", {"cards": [CARD], "spoil": {"matmul": ["scale", 2, None]}})
     again = make(tmp_path / "again", {"cards": [CARD, TWIN]})
@@ -180,6 +197,16 @@ def test_hardware_that_nothing_reaches_shows_what_to_install() -> None:
     assert "`runtimes install rocm`" in str(rocm.remedy) and cuda.layer == "runtime package"
     assert devices["vulkan:1"].hardware_id == TWIN_PCI
     assert not any(device.hardware_id == emulated.id for device in devices.values())
+
+
+def test_an_offer_goes_with_its_hardware() -> None:
+    cards = [Hardware(PCI, "NVIDIA GeForce RTX 3060", "NVIDIA", "gpu")]
+
+    async def inventory(spawn: Spawn) -> list[Hardware]:
+        return list(cards)
+
+    before, after = rounds(probes({}, inventory=inventory), cards.clear)
+    assert before["cuda:0"].state == "installable" and after == {}
 
 
 def test_hardware_that_lacks_a_driver_says_that_first() -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, replace
 
@@ -57,6 +58,7 @@ class Probes:
         self._book = book or ProofBook()
         self._inventory = inventory
         self._prober = Prober(spawn, limit_s, AT_ONCE)
+        self._prober.patience = 3.0 if sys.platform == "win32" else 1.0  # there the first start scans every file
         self._running = 0
         self._turns: dict[str | None, asyncio.Lock] = {}
         self._next: set[str | None] = set()  # the rounds that wait for one of their own kind to end
@@ -110,7 +112,7 @@ class Probes:
             self.known.compare()
         finally:
             self._running -= 1
-            self.started = True
+            self.started, self._prober.patience = True, 1.0
             if not self._running:
                 self._idle.set()
 

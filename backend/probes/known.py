@@ -105,7 +105,10 @@ class Known:
         self.offer()
 
     def offer(self) -> None:
-        """Adds what could be installed for hardware that nothing reaches by a backend."""
+        """Adds what could be installed for hardware that nothing reaches by a backend, and takes back what is gone."""
+        for id_, words in list(self._said.items()):
+            if _OFFERS in words and words[_OFFERS].hardware_id not in self.surveyed:
+                del self._said[id_], self.devices[id_]
         for backend in backends().values():
             cards = sorted(fitting(backend, self.surveyed.values()), key=lambda item: item.id)
             numbers = self._numbering.of(backend.name, [as_found(item) for item in cards])

@@ -38,6 +38,7 @@ class Prober:
         self._spawn = spawn
         self._limit_s = limit_s
         self._places = asyncio.Semaphore(at_once)
+        self.patience = 1.0  # by which the limit is longer
 
     async def run(
         self,
@@ -82,7 +83,8 @@ class Prober:
         silent: Callable[[Outcome], None],
     ) -> None:
         clock = asyncio.get_running_loop().time
-        late_at = clock() + self._limit_s
+        limit_s = self._limit_s * self.patience
+        late_at = clock() + limit_s
         quiet_at: float | None = clock() + SILENT_S  # None once the place is given up
         frames = asyncio.ensure_future(child.receive())
         try:
@@ -103,7 +105,7 @@ class Prober:
                 elif clock() >= late_at:
                     line = child.last_line()
                     said = f"; last line: {line}" if line else ""
-                    outcome.hung, outcome.trouble = True, f"it hung: no end after {self._limit_s:g} s{said}"
+                    outcome.hung, outcome.trouble = True, f"it hung: no end after {limit_s:g} s{said}"
                     return
                 elif quiet_at is not None:
                     quiet_at = None
