@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from backend import conversions
-from backend.catalogue import Catalogue
+from backend.catalogue import Catalogue, changes
 from backend.child import convert as program
 from backend.convert import FORMS, MANIFEST, comparing, environment, place_of, tokenizer
 from backend.errors import DiskFull, ModelIncompatible, TouchstoneError, Validation
@@ -144,6 +144,13 @@ def test_a_form_is_another_engine_of_the_same_model(tmp_path: Path, model_file: 
     assert told.details["forms"]["onnx-genai"] == {"form": "onnx-int4", "bytes": 5, "tokens": 10, "tokens_alike": 7}
     better = form(settings, "onnx-int8", model_file.stat().st_size)
     assert Catalogue(settings).resolve("smollm2-135m-instruct").path_for("onnx-genai") == better
+
+
+def test_forms_go_with_their_model(tmp_path: Path, model_file: Path) -> None:
+    settings = settings_of(tmp_path / "d", model_file)
+    place = form(settings, "onnx-int8", model_file.stat().st_size)
+    changes.remove(Catalogue(settings), "smollm2-135m-instruct")
+    assert not place.exists()
 
 
 def test_a_form_of_another_file_is_not_offered(tmp_path: Path, model_file: Path) -> None:

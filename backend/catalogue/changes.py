@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 from backend.catalogue.entries import BUILT_IN, Entry, entry_for, slug
 from backend.catalogue.files import FETCHABLE, check, is_there
+from backend.catalogue.forms import drop_forms
 from backend.catalogue.sources import Source, parse
 from backend.child.workspace import NAME, lock_for, part_for
 from backend.engines import engines
@@ -87,6 +88,7 @@ def remove(catalogue: Catalogue, id_: str) -> None:
             ) from error
     finally:
         lock.release()
+    drop_forms(id_, catalogue.added.file.parent)
     if id_ in catalogue.added.entries():
         catalogue.added.drop(id_)
     elif not came:

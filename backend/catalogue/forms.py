@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,11 @@ def with_forms(entry: Entry, models_dir: Path) -> Entry:
 def any_forms(models_dir: Path) -> bool:
     """Whether anything was ever converted here."""
     return (models_dir / FOLDER).is_dir()
+
+
+def drop_forms(id_: str, models_dir: Path) -> None:
+    """Removes what was made of a model."""
+    shutil.rmtree(models_dir / FOLDER / id_, ignore_errors=True)
 
 
 def _is_of(place: Path, entry: Entry) -> bool:

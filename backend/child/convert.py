@@ -118,6 +118,8 @@ class _Conversion:
         (output / MANIFEST).write_text(json.dumps(made, indent=1, ensure_ascii=False), encoding="utf-8")
         self._target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self._target, ignore_errors=True)
+        if self._target.exists():  # Windows keeps files that a worker has open
+            raise JobActive(f"{self._target} is in use.", "Unload the model, then start again: it goes on.")
         output.replace(self._target)
         sync_folder(self._target.parent)
         shutil.rmtree(self._work, ignore_errors=True)
