@@ -82,7 +82,11 @@ class ChatMessage(Body):
 
 
 class ChatBody(Generation):
-    """The body of `POST /v1/chat/completions`."""
+    """The body of `POST /v1/chat/completions`.
+
+    Null means left out. `user`, `metadata`, `store`, `safety_identifier` and `prompt_cache_key` are accepted without
+    effect; every other key of OpenAI's is refused by its name (docs/openai.md).
+    """
 
     messages: list[ChatMessage] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1, le=1_000_000, description="Another name for max_tokens")
