@@ -220,6 +220,26 @@ def test_hardware_that_lacks_a_driver_says_that_first() -> None:
     assert device.reason == card.reason and device.remedy == card.remedy
 
 
+@pytest.mark.parametrize(("vendor", "device"), [("NVIDIA", "cuda:0"), ("AMD", "rocm:0"), ("Intel", "xpu:0")])
+def test_a_torch_for_the_processor_beside_a_card_says_so(vendor: str, device: str, tmp_path: Path) -> None:
+    python = make(tmp_path / "env", {"cards": [], "cuda": None, "version": "2.13.0+cpu"})
+    card = Hardware(PCI, f"{vendor} card", vendor, "gpu")
+    found = once(probes({"torch": python}, inventory=having(card)))[device]
+    assert (found.state, found.layer, found.hardware_id) == ("unavailable", "runtime package", PCI)
+    assert str(found.reason).startswith(
+        f"{vendor} card is here. This is torch 2.13.0+cpu, built for the processor alone"
+    )
+
+
+def test_a_library_that_lists_nothing_where_the_card_has_no_permission(tmp_path: Path) -> None:
+    python = make(tmp_path / "env", {"cards": [], "cuda": None, "hip": "7.2"})
+    why, remedy = "You have no permission for /dev/kfd, of the group render.", "Join the group render."
+    card = Hardware(PCI, "Radeon RX 6800", "AMD", "gpu", reason=why, remedy=remedy)
+    found = once(probes({"torch": python}, inventory=having(card)))["rocm:0"]
+    assert (found.state, found.layer, found.remedy) == ("unavailable", "permission", remedy)
+    assert str(found.reason).startswith(f"Radeon RX 6800 is here. {why} No such device: it lists no card")
+
+
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory, model_file: Path) -> Iterator[Server]:
     """A real server with a good runtime among bad ones."""

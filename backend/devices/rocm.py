@@ -33,7 +33,8 @@ def list_devices(torch: Any) -> list[Found]:
     from backend.devices._torch_cuda import list_cards
 
     if not getattr(torch.version, "hip", None):
-        raise Absent(f"This is {build_name(torch)}: no AMD card can be reached with it.", quiet=True)
+        other = getattr(torch.version, "cuda", None) or getattr(torch.version, "xpu", None)
+        raise Absent(f"This is {build_name(torch)}: no AMD card can be reached with it.", quiet=bool(other))
     return list_cards(torch, _addresses())
 
 

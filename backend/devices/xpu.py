@@ -31,7 +31,8 @@ def list_devices(torch: Any) -> list[Found]:
 
     xpu = getattr(torch, "xpu", None)
     if xpu is None or not getattr(torch.version, "xpu", None):
-        raise Absent(f"This is {build_name(torch)}: no Intel card can be reached with it.", quiet=True)
+        other = getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)
+        raise Absent(f"This is {build_name(torch)}: no Intel card can be reached with it.", quiet=bool(other))
     count = int(xpu.device_count()) if xpu.is_available() else 0
     if not count:
         raise Absent("it lists no card (is Intel's compute runtime, libze-intel-gpu1 and intel-opencl-icd, installed?)")

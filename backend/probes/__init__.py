@@ -20,7 +20,7 @@ from backend.hardware import take_inventory
 from backend.lanes import Lane
 from backend.probes.known import Known, Trouble
 from backend.probes.listing import Listed, Listing
-from backend.probes.offers import fitting
+from backend.probes.offers import beside_card, fitting
 from backend.probes.prober import Prober
 from backend.probes.proofbook import ProofBook
 from backend.probes.verdicts import BASE, REINSTALL, proved, refused, unproved
@@ -205,9 +205,7 @@ class Probes:
         backend = backends()[id_.partition(":")[0]]
         judged = refused(unproved(id_, backend, runtime), listed.outcome, listed.refusal)
         cards = [] if backend.kind == "cpu" else fitting(backend, self.known.surveyed.values())
-        if cards and judged.reason:
-            judged = replace(judged, reason=f"{cards[0].name} is here. {judged.reason}", hardware_id=cards[0].id)
-        return judged
+        return beside_card(judged, cards[0]) if cards else judged
 
     def _note_trouble(self, runtime: str, refusals: Mapping[str, Listed], listing: Listing) -> None:
         self.known.troubles.pop(runtime, None)

@@ -36,18 +36,35 @@ def installable(id_: str, backend: Backend, item: Hardware, offer: Offer) -> Dev
     device = replace(unproved(id_, backend, offer.runtime, as_found(item)), stage="none", hardware_id=item.id)
     remedy = how_to(recipes()[offer.runtime])
     if item.reason:
-        layer = "permission" if "permission" in item.reason.lower() else "driver"
         return replace(
-            device, state="unavailable", reason=item.reason, remedy=item.remedy or remedy, layer=layer, runtimes=[]
+            device,
+            state="unavailable",
+            reason=item.reason,
+            remedy=item.remedy or remedy,
+            layer=_layer_of(item),
+            runtimes=[],
         )
     reason = f"{item.name} is here, and no runtime that would use it for {backend.label} is installed."
     return replace(device, state="installable", reason=reason, remedy=remedy, layer="runtime package")
+
+
+def beside_card(device: Device, item: Hardware) -> Device:
+    """A device that is not there, though a card is: which one, and what that itself lacks."""
+    device = replace(device, hardware_id=item.id)
+    if item.reason is None:
+        return replace(device, reason=f"{item.name} is here. {device.reason}")
+    reason = f"{item.name} is here. {item.reason} {device.reason}"
+    return replace(device, reason=reason, remedy=item.remedy or device.remedy, layer=_layer_of(item))
 
 
 def as_found(item: Hardware) -> Found:
     """The hardware as a library would list it."""
     identity = {"pci": item.id.removeprefix("pci:")} if item.id.startswith("pci:") else {"hardware": item.id}
     return Found(item.name, item.kind, item.id, item.memory_bytes, None, identity=identity)
+
+
+def _layer_of(item: Hardware) -> str:
+    return "permission" if "permission" in (item.reason or "").lower() else "driver"
 
 
 def _fits(offer: Offer, item: Hardware) -> bool:
