@@ -36,6 +36,7 @@ def health(manager: Core) -> dict[str, Any]:
         {"subject": f"runtime:{name}", "code": "runtime_broken", "detail": trouble.detail, "remedy": trouble.remedy}
         for name, trouble in manager.probes.known.troubles.items()
     ]
+    problems += manager.upkeep.problems()
     # A worker's death is worth a line, but the device works: only its own state degrades the service.
     problems += [
         {"subject": device, "code": error.code, "detail": error.detail, "remedy": error.remedy}

@@ -94,6 +94,7 @@ class Upkeep:
         if previous is None:
             raise Validation(f"The runtime {name} has no version to go back to.", "Only an update leaves one behind.")
         await work.adopt(self._manager, self, name, previous.version)
+        self._manager.in_background(self._manager.probes.round(runtime=name))  # it was proved when it was made
         self.note(name, About())
         return self.runtime(name)
 
@@ -106,6 +107,7 @@ class Upkeep:
         if self._manager.pool.runtime_in_use(name):
             raise JobActive(f"Jobs run in the runtime {name}.", "Wait for them or cancel them first.")
         self._manager.pythons.pop(name, None)
+        await self._manager.probes.settled()  # what is being proved there would be said after it was forgotten
         for held in self._manager.pool.of_runtime(name):
             await self._manager.pool.unload(held)
         self._manager.probes.known.forget(name)
@@ -120,6 +122,15 @@ class Upkeep:
     def note(self, name: str, about: About) -> None:
         """Remembers it."""
         self._about[name] = about
+
+    def problems(self) -> list[dict[str, str | None]]:
+        """What health says of runtimes whose last proof failed, from memory."""
+        return [
+            {"subject": f"runtime:{name}", "code": "runtime_broken", "detail": known.failure.detail,
+             "remedy": known.failure.remedy}
+            for name, known in self._about.items()
+            if known.failure and known.unproved and name not in self._manager.probes.known.troubles
+        ]  # fmt: skip
 
     def tell(self, name: str) -> None:
         """Lets the followers of the feed know that a runtime changed."""

@@ -99,7 +99,9 @@ def _here(manager: Core, shelf: Shelf, shown: Runtime, own: str | None, made: Ma
         facts = replace(shown, version=made.version, previous=previous, python=made.python)
         shown = replace(facts, bytes=made.bytes, packages=made.packages)
         if about.failure and about.unproved:
-            shown = replace(shown, state="broken", reason=about.failure.detail, remedy=about.failure.remedy)
+            again = f"If that does not help: `runtimes remove {shown.name}`, then install it again."
+            remedy = f"{about.failure.remedy} {again}"
+            shown = replace(shown, state="broken", reason=about.failure.detail, remedy=remedy)
         elif about.failure:
             reason, remedy = f"The last try to change it failed. {about.failure.detail}", about.failure.remedy
             shown = replace(shown, reason=reason, remedy=remedy)

@@ -45,7 +45,7 @@ async def do(manager: Core, upkeep: Upkeep, job: LiveJob, recipe: Recipe) -> Non
 
 
 async def adopt(manager: Core, upkeep: Upkeep, name: str, version: str) -> None:
-    """Makes a version the current one, and has its devices known and used; idle workers of the other one end."""
+    """Makes a version the current one: workers start in it from now on; those of the other one end when idle."""
     await asyncio.to_thread(upkeep.shelf.switch, name, version)
     made = upkeep.shelf.current(name)
     assert made, "it was whole a moment ago"
@@ -56,7 +56,6 @@ async def adopt(manager: Core, upkeep: Upkeep, name: str, version: str) -> None:
             await manager.pool.unload(held)
     for held in old:
         manager.in_background(_unload_later(manager, held))
-    await manager.probes.round(runtime=name)
 
 
 async def _unload_later(manager: Core, held: Held) -> None:
@@ -117,6 +116,7 @@ async def _count(manager: Core, upkeep: Upkeep, name: str, fresh: _Fresh) -> str
     if fresh.made:
         await asyncio.to_thread(upkeep.shelf.finish, name, fresh.made)
         await adopt(manager, upkeep, name, fresh.made.version)
+        await manager.probes.round(runtime=name)
         if not manager.pool.runtime_in_use(name):
             await asyncio.to_thread(upkeep.shelf.sweep, name)
     upkeep.note(name, About(slower=fresh.slower))

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from backend.errors import JobActive, NotFound, Validation
 from backend.jobs import LiveJob
 from backend.pool import Held
+from backend.reports import health
 from backend.runtimes.types import Runtime
 from backend.types import Job
 from backend.workers import WorkerKey
@@ -60,6 +61,20 @@ def test_what_is_whole_is_not_installed_again_but_proved(house: House) -> None:
     assert "works: cpu proved" in house.done(job)["output"]["text"]
     assert not [event for event in job.events if event.data.get("phase") == "download"]
     assert house.run("verify")["status"] == "done"
+
+
+def test_one_that_broke_since_is_told_by_its_list_and_by_health(house: House) -> None:
+    packages = next(house.shelf_folder.glob("*/lib/python*/site-packages"))
+    (packages / "onnxruntime.py").write_text(MISSING)
+    job = house.run("verify")
+    assert job["error"]["code"] == "runtime_failed" and "libtiny.so.7" in job["error"]["detail"]
+    runtime = house.manager.upkeep.runtime(NAME)
+    assert runtime.state == "broken" and runtime.remedy and f"runtimes remove {NAME}" in runtime.remedy
+    subjects = [problem["subject"] for problem in health(house.manager)["problems"]]
+    assert subjects.count(f"runtime:{NAME}") == 1
+    (packages / "onnxruntime.py").unlink()
+    assert house.run("verify")["status"] == "done" and house.manager.upkeep.runtime(NAME).state == "installed"
+    assert not health(house.manager)["problems"]
 
 
 def test_an_update_without_anything_newer_says_so(house: House) -> None:

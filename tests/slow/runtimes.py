@@ -12,6 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from functools import cache
 from pathlib import Path
 
 from backend.child.install_errors import telling_line, unreachable
@@ -82,23 +83,21 @@ def resolved(recipe: Recipe, build: Build, system: str) -> Lock:
 
 def found_by_pip(recipe: Recipe, build: Build, system: str, lock: Lock) -> None:
     """Raises ValueError where pip knows no wheel of a version for that system."""
-    with tempfile.TemporaryDirectory() as folder:
-        pins = Path(folder, "pins.txt")
-        pins.write_text("\n".join(f"{name}=={version}" for name, version in lock.packages.items()) + "\n")
-        command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet"]
-        command += ["--only-binary", ":all:", "--target", folder, "--python-version", python_of(recipe)]
-        # uv has looked at what Python each package takes; pip would compare that with the one that runs it
-        command += [
-            "--ignore-requires-python",
-            "--implementation",
-            "cp",
-            *(word for tag in tags(system) for word in ("--platform", tag)),
-        ]
-        command += ["--extra-index-url", build.index] if build.index else []
-        done = subprocess.run([*command, "-r", str(pins)], capture_output=True, text=True)
-        if done.returncode:
-            errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            raise ValueError(f"pip: {(errors or [done.stderr[-300:]])[-1]}")
+    for name, version in lock.packages.items():
+        if version not in versions(name, system, python_of(recipe), build.index):
+            raise ValueError(f"pip knows no wheel of {name} {version}")
+
+
+@cache
+def versions(name: str, system: str, python: str, index: str | None) -> frozenset[str]:
+    """Those of which pip sees a wheel for that system and Python; it looks at the index alone and fetches none."""
+    command = [sys.executable, "-m", "pip", "index", "versions", name, "--pre", "--only-binary", ":all:"]
+    command += ["--python-version", python, "--implementation", "cp"]
+    command += [word for tag in tags(system) for word in ("--platform", tag)]
+    command += ["--extra-index-url", index] if index else []
+    done = subprocess.run([*command, "--disable-pip-version-check"], capture_output=True, text=True)
+    listed = next((line for line in done.stdout.splitlines() if line.startswith("Available versions:")), "")
+    return frozenset(word.strip() for word in listed.removeprefix("Available versions:").split(","))
 
 
 def tags(system: str) -> list[str]:
