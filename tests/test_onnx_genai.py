@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,16 @@ def test_a_text_among_others_is_the_text_alone(session: GenaiSession) -> None:
         thread.join()
     assert together == alone
     assert len(set(alone.values())) == len(prompts)
+
+
+def test_a_cache_that_is_not_written_in_place_says_the_same(folder: Path, session: GenaiSession) -> None:
+    """What devices other than the processor get."""
+    prompts = ["a", "Tell me of rivers and mills. " * 5, "xyz"]
+    expected = [run(session, prompt)[0] for prompt in prompts]
+    apart = opened(folder, slots=3)
+    apart._decoder._graph._in_place = False
+    with ThreadPoolExecutor(3) as pool:
+        assert [text for text, _, _ in pool.map(lambda prompt: run(apart, prompt), prompts)] == expected
 
 
 def test_typed_marks_are_text(session: GenaiSession) -> None:

@@ -50,13 +50,16 @@ class Step:
 class Decoder:
     """The loop over one session, in a thread of its own."""
 
-    def __init__(self, session: Any, folder: GenaiFolder, context_tokens: int, rows: int) -> None:
-        """Raises ModelIncompatible for a graph with inputs that are not known here."""
+    def __init__(self, session: Any, folder: GenaiFolder, context_tokens: int, rows: int, in_place: bool) -> None:
+        """`in_place`: the attention writes into the cache that it reads, as ONNX Runtime's own does on processors.
+
+        Raises ModelIncompatible for a graph with inputs that are not known here.
+        """
         import numpy
 
         self._np = numpy
         self._session = session
-        self._graph = _Graph(session, folder, context_tokens, rows)
+        self._graph = _Graph(session, folder, context_tokens, rows, in_place)
         self._rows: list[Text] = []  # in the order of the cache's rows: those that write, then the one that reads in
         self._reading: Text | None = None
         self._waiting: deque[Text] = deque()
@@ -147,10 +150,10 @@ class Decoder:
 class _Graph:
     """The session with its cache: one array a layer for keys and for values, a row for each text."""
 
-    def __init__(self, session: Any, folder: GenaiFolder, context_tokens: int, rows: int) -> None:
+    def __init__(self, session: Any, folder: GenaiFolder, context_tokens: int, rows: int, in_place: bool) -> None:
         import numpy
 
-        self._np, self._session = numpy, session
+        self._np, self._session, self._in_place = numpy, session, in_place
         decoder = folder.decoder
         inputs, outputs = decoder["inputs"], decoder["outputs"]
         self._names = {"ids": inputs["input_ids"], "logits": outputs["logits"]}
@@ -195,6 +198,9 @@ class _Graph:
         `ids` (rows, tokens) follow what each row holds already, `lengths` of it.
         """
         np, (rows, tokens) = self._np, ids.shape
+        if not self._in_place:
+            apart = [self._run_apart(first + row, ids[row : row + 1], lengths[row]) for row in range(rows)]
+            return np.concatenate(apart)
         binding = self._binding(first, rows)
         self._kept = [ids]  # as long as the library reads it
         binding.bind_cpu_input(self._names["ids"], ids)
@@ -212,6 +218,22 @@ class _Graph:
         binding.bind_output(self._names["logits"], "cpu", 0, self._logits_kind, logits.shape, logits.ctypes.data)
         self._session.run_with_iobinding(binding)
         return logits[:, -1].astype(np.float32, copy=False)
+
+    def _run_apart(self, row: int, ids: Any, length: int) -> Any:
+        """One row whose cache goes in as long as it is, and comes out longer: what every provider can."""
+        np, tokens = self._np, ids.shape[1]
+        feeds = {self._names["ids"]: ids}
+        if "attention_mask" in self._names:
+            feeds[self._names["attention_mask"]] = np.ones((1, length + tokens), np.int64)
+        if "position_ids" in self._names:
+            feeds[self._names["position_ids"]] = np.arange(length, length + tokens, dtype=np.int64)[None]
+        for past, _, cache in self._pairs:
+            feeds[past] = np.ascontiguousarray(cache[row : row + 1, :, :length])
+        presents = [present for _, present, _ in self._pairs]
+        logits, *longer = self._session.run([self._names["logits"], *presents], feeds)
+        for (_, _, cache), present in zip(self._pairs, longer, strict=True):
+            cache[row, :, length : length + tokens] = present[0, :, length : length + tokens]
+        return logits[:, -1].astype(np.float32)
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copies what a row holds to another row."""

@@ -77,7 +77,7 @@ def load(request: LoadRequest) -> GenaiSession:
         tokenizer = onnxruntime_genai.Tokenizer(str(folder.path))
         tokenizer.update_options(add_special_tokens="false")
         context = min(request.context_tokens, folder.context_length or request.context_tokens)
-        decoder = Decoder(session, folder, context, request.slots)
+        decoder = Decoder(session, folder, context, request.slots, in_place=place.is_processor)
     except TouchstoneError:
         chat.close()
         raise
