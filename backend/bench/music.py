@@ -15,7 +15,7 @@ WISH = {"form": "reel", "key": "D", "mode": "major", "seconds": SECONDS}
 
 
 def measure(runs: int, device: str) -> list[Row]:
-    """Tunes of 30 s with all their files by a server that has the model loaded; then 16 variations both ways, thrice at most."""
+    """Tunes of 30 s with all their files by a server that has the model loaded, then 16 variations both ways."""
     with tempfile.TemporaryDirectory() as folder:
         service = Service(Path(folder), {})
         with service.running():
