@@ -35,13 +35,18 @@ async function call(method, path, { body, headers = {}, limit_s = 30 } = {}) {
   throw new ApiError({ ...fallback, ...(answer ?? {}) });
 }
 
-/** The text of a file. @param {string} url */
-export async function text(url) {
+/** @param {string} url */
+async function file(url) {
   let response;
   try { response = await fetch(url, { signal: AbortSignal.timeout(30_000) }); } catch { throw new ApiError(unreachable()); }
   if (!response.ok) throw new ApiError({ ...unreachable(), detail: `The server answered ${response.status}.`, code: "unknown" });
-  return response.text();
+  return response;
 }
+
+/** The text of a file. @param {string} url */
+export const text = async (url) => (await file(url)).text();
+/** The bytes of a file. @param {string} url */
+export const whole = async (url) => (await file(url)).arrayBuffer();
 
 /** @param {string} token */
 export const openSession = (token) => call("POST", "session", { body: { token } });

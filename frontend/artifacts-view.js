@@ -4,6 +4,7 @@
 import * as api from "./api.js";
 import { copy, el } from "./dom.js";
 import { bytes } from "./format.js";
+import { waveform } from "./waveform.js";
 
 /** @typedef {import("./types.js").Artifact} Artifact */
 
@@ -63,8 +64,12 @@ export class ArtifactsView {
 const playable = (/** @type {string} */ type) => document.createElement("audio").canPlayType(type) !== "";
 
 /** @param {Artifact} artifact */
-function heard({ url, name }) {
-  return el("audio", { controls: true, preload: "metadata", src: url, "aria-label": `Play ${name}` });
+function heard(artifact) {
+  const { url, name } = artifact;
+  const player = /** @type {HTMLAudioElement} */ (el("audio", { controls: true, preload: "metadata", src: url, "aria-label": `Play ${name}` }));
+  const box = el("div", { class: "player" }, player);
+  box.prepend(waveform(player, artifact));
+  return box;
 }
 
 /** @param {Artifact} artifact */

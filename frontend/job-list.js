@@ -20,7 +20,7 @@ export class JobList {
   filter = { words: "", status: "", task: "" };
 
   /** @param {number} limit @param {string} [before] */
-  async #fetch(limit, before) {
+  async #page(limit, before) {
     const query = new URLSearchParams({ limit: String(limit) });
     for (const [name, value] of Object.entries({ status: this.filter.status, task: this.filter.task === "all" ? "" : this.filter.task, before })) if (value) query.set(name, value);
     return api.jobs(String(query));
@@ -29,7 +29,7 @@ export class JobList {
   /** The newest page, and what was there of older ones. @returns {Promise<boolean>} false if a later call has overtaken it */
   async refresh() {
     const number = ++this.#asked;
-    const { jobs, next } = await this.#fetch(PAGE);
+    const { jobs, next } = await this.#page(PAGE);
     if (number !== this.#asked) return false;
     const last = jobs.at(-1)?.id ?? "";
     const older = next ? this.jobs.filter((job) => job.id < last) : [];
@@ -53,7 +53,7 @@ export class JobList {
   /** @param {number} limit */
   async older(limit = PAGE) {
     if (!this.#next) return;
-    const number = this.#asked, { jobs, next } = await this.#fetch(limit, this.#next);
+    const number = this.#asked, { jobs, next } = await this.#page(limit, this.#next);
     if (number !== this.#asked) return;
     this.#next = next;
     this.jobs.push(...jobs);

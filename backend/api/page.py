@@ -28,6 +28,7 @@ def install(app: FastAPI) -> None:
 
 def _sender(file: Path) -> Callable[[Request], Awaitable[Response]]:
     media_type = TYPES.get(file.suffix) or mimetypes.guess_type(file.name)[0]
+    packed: dict[str, bytes] = {}  # of the file as it is now
 
     async def send(request: Request) -> Response:
         facts = file.stat()
@@ -35,10 +36,11 @@ def _sender(file: Path) -> Callable[[Request], Awaitable[Response]]:
         headers = {"Cache-Control": "no-cache", "ETag": tag, "Vary": "Accept-Encoding"}
         if tag in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
-        body = file.read_bytes()
-        if "gzip" in request.headers.get("accept-encoding", ""):
-            body = gzip.compress(body, 6, mtime=0)
-            headers["Content-Encoding"] = "gzip"
-        return Response(body, headers=headers, media_type=media_type)
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(file.read_bytes(), headers=headers, media_type=media_type)
+        if tag not in packed:
+            packed.clear()
+            packed[tag] = gzip.compress(file.read_bytes(), 6, mtime=0)
+        return Response(packed[tag], headers=headers | {"Content-Encoding": "gzip"}, media_type=media_type)
 
     return send
