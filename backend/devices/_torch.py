@@ -82,11 +82,11 @@ def build_name(torch: Any) -> str:
     build = getattr(torch, "version", None)
     for name, words in (("hip", "ROCm (HIP {})"), ("cuda", "CUDA {}"), ("xpu", "Intel XPU {}")):
         if number := getattr(build, name, None):
-            return f"torch {torch.__version__}, built for " + words.format(number)
+            return f"torch {getattr(torch, '__version__', 'of an unknown version')}, built for " + words.format(number)
     mps = getattr(getattr(torch, "backends", None), "mps", None)
     if mps is not None and mps.is_built():
-        return f"torch {torch.__version__}, built for Apple's GPU"
-    return f"torch {torch.__version__}, built for the processor alone"
+        return f"torch {getattr(torch, '__version__', 'of an unknown version')}, built for Apple's GPU"
+    return f"torch {getattr(torch, '__version__', 'of an unknown version')}, built for the processor alone"
 
 
 def seconds_of(work: Callable[[], Any], synchronize: Callable[[], None]) -> float:

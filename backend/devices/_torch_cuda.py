@@ -77,7 +77,7 @@ def _found(torch: Any, position: int, count: int, addresses: Addresses) -> Found
     name = getattr(facts, "name", None) or torch.cuda.get_device_name(position)
     identity = {"pci": _address_of(facts) or addresses(position), "uuid": uuid_text(getattr(facts, "uuid", None))}
     known = {key: value for key, value in identity.items() if value}
-    chip = getattr(facts, "gcnArchName", None) if getattr(torch.version, "hip", None) else None
+    chip = getattr(facts, "gcnArchName", None) if getattr(getattr(torch, "version", None), "hip", None) else None
     return Found(
         name=clean(name),
         kind="integrated" if getattr(facts, "is_integrated", False) else "gpu",

@@ -32,10 +32,10 @@ def list_devices(torch: Any) -> list[Found]:
     from backend.devices._torch import build_name
     from backend.devices._torch_cuda import list_cards
 
-    build = torch.version
+    build = getattr(torch, "version", None)
     if getattr(build, "hip", None) or getattr(build, "xpu", None):
         raise Absent(f"This is {build_name(torch)}.", quiet=True)
-    if not getattr(build, "cuda", None):
+    if not getattr(build, "cuda", None) and not torch.cuda.is_available():
         raise Absent(f"This is {build_name(torch)}: no NVIDIA card can be reached with it.")
     return list_cards(torch, _addresses())
 

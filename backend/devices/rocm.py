@@ -32,8 +32,9 @@ def list_devices(torch: Any) -> list[Found]:
     from backend.devices._torch import build_name
     from backend.devices._torch_cuda import list_cards
 
-    if not getattr(torch.version, "hip", None):
-        other = getattr(torch.version, "cuda", None) or getattr(torch.version, "xpu", None)
+    build = getattr(torch, "version", None)
+    if not getattr(build, "hip", None):
+        other = getattr(build, "cuda", None) or getattr(build, "xpu", None)
         raise Absent(f"This is {build_name(torch)}: no AMD card can be reached with it.", quiet=bool(other))
     return list_cards(torch, _addresses())
 

@@ -29,9 +29,9 @@ def list_devices(torch: Any) -> list[Found]:
     """Cards of a torch that was built for Intel's. Raises Absent."""
     from backend.devices._torch import build_name
 
-    xpu = getattr(torch, "xpu", None)
-    if xpu is None or not getattr(torch.version, "xpu", None):
-        other = getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None)
+    xpu, build = getattr(torch, "xpu", None), getattr(torch, "version", None)
+    if xpu is None or not getattr(build, "xpu", None):
+        other = getattr(build, "cuda", None) or getattr(build, "hip", None)
         raise Absent(f"This is {build_name(torch)}: no Intel card can be reached with it.", quiet=bool(other))
     count = int(xpu.device_count()) if xpu.is_available() else 0
     if not count:

@@ -196,7 +196,11 @@ class Probes:
             refusals = {name: one for name, one in listing.answers.items() if not one.devices}
         if only is None:
             self._note_trouble(runtime, refusals, listing)
-        for name in self._expected(runtime, [name for name in refusals if not refusals[name].quiet]):
+        served = {
+            library_of(name) for name, one in listing.answers.items() if one.devices and backends()[name].kind != "cpu"
+        }
+        missed = [name for name, one in refusals.items() if one.failed or not (one.quiet or library_of(name) in served)]
+        for name in self._expected(runtime, missed):
             for id_ in self.known.ids(runtime, name):
                 if only in (None, id_):
                     self.known.say(runtime, self._refused(id_, runtime, refusals[name]))
