@@ -90,6 +90,13 @@ function consequence(list, policy) {
   }
 }
 
+/** @param {Device} device @param {string} model what it has to give: the entry of a narrow list is cut off before it says so */
+function offerWords(device, model) {
+  const speed = speedOf(device, model);
+  const free = device.memory_free_bytes == null ? "" : ` ${bytes(device.memory_free_bytes)} of memory free.`;
+  return `${free}${speed ? ` ${rateWords(speed)} with this model, ${speed.measured ? "measured" : "in the last job"} ${moment(speed.at)}.` : ""}`;
+}
+
 /** @param {DeviceList} list @param {string} chosen @param {string} policy @param {string} model */
 export function showDeviceHint(list, chosen, policy, model) {
   const device = find(list, chosen);
@@ -101,7 +108,7 @@ export function showDeviceHint(list, chosen, policy, model) {
   } else if (device && isReady(device)) {
     const { proof } = device;
     hint.replaceChildren(proof ? `Proved ${moment(proof.at)}: ${proof.operation} in ${proof.dtype}, largest error `
-      + `${small(proof.max_abs_error)} (allowed ${small(proof.tolerance)}).` : "Ready.");
+      + `${small(proof.max_abs_error)} (allowed ${small(proof.tolerance)}).` : "Ready.", offerWords(device, model));
     if (device.quarantined_models.includes(model)) {
       hint.append(" The chosen model is in quarantine on it, after crashes. ", consequence(list, policy));
       hint.dataset.kind = "warn";
