@@ -99,15 +99,17 @@ def _here(manager: Core, shelf: Shelf, shown: Runtime, own: str | None, made: Ma
         facts = replace(shown, version=made.version, previous=previous, python=made.python)
         shown = replace(facts, bytes=made.bytes, packages=made.packages)
         if about.failure and about.unproved:
-            again = f"If that does not help: `runtimes remove {shown.name}`, then install it again."
-            remedy = f"{about.failure.remedy} {again}"
-            shown = replace(shown, state="broken", reason=about.failure.detail, remedy=remedy)
+            shown = replace(shown, state="broken", reason=about.failure.detail, remedy=about.failure.remedy)
         elif about.failure:
             reason, remedy = f"The last try to change it failed. {about.failure.detail}", about.failure.remedy
             shown = replace(shown, reason=reason, remedy=remedy)
         elif about.slower:
             shown = replace(shown, reason=about.slower, remedy=f"`runtimes rollback {shown.name}`, or leave it.")
-    return _troubled(manager, shown)
+    shown = _troubled(manager, shown)
+    if made is None or shown.state != "broken":
+        return shown
+    again = f"If that does not help: `runtimes remove {shown.name}`, then install it again."
+    return replace(shown, remedy=f"{shown.remedy} {again}")
 
 
 def _troubled(manager: Core, shown: Runtime) -> Runtime:
