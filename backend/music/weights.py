@@ -75,4 +75,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], int]:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length < 1_000_000:
             raise ValueError(f"{path.name} is no file of weights")
-        return json.loads(file.read(length)), 8 + length
+        try:
+            return json.loads(file.read(length)), 8 + length
+        except ValueError:
+            raise ValueError(f"{path.name} was not saved whole") from None

@@ -60,7 +60,12 @@ def read_corpus(folder: Path, without_campin: bool = False) -> Iterator[Source |
                 if isinstance(tune, AbcError):
                     yield tune
                 elif not any("norbeck" in name.lower() for name in tune.transcribers):
-                    yield Source(collection, tune, _form(collection, tune))
+                    yield label(collection, tune)
+
+
+def label(collection: str, tune: Tune) -> Source:
+    """A tune of a collection with its form."""
+    return Source(collection, tune, _form(collection, tune))
 
 
 def _form(collection: str, tune: Tune) -> str:

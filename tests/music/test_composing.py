@@ -1,0 +1,179 @@
+"""Tunes come out exact whatever the model says, repeat, can be stopped, begin as asked and copy nothing long."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from backend.music import tokens
+from backend.music.grid import Row, Slot
+from backend.music.melody import melody
+from backend.music.opening import read_opening
+from backend.music.originality import LONGEST_COPY, CopyGuard, pitches, run_hashes
+from backend.music.plan import FORMS, MAX_BARS, MODES, TONICS, Plan, layout
+from backend.music.sampling import TOKENS_MAX, Stopped, compose, compose_rows
+from backend.music.score import Melody
+from tests.whim import Whim
+
+REEL = Plan("reel", (4, 4), "dorian", "E", 16)
+
+
+def any_plan(number: int) -> Plan:
+    """Some combination of controls."""
+    chance = random.Random(number)
+    form = chance.choice(list(FORMS))
+    return Plan(
+        form,
+        chance.choice(FORMS[form]),
+        chance.choice(MODES),
+        chance.choice(list(TONICS)),
+        chance.randint(1, 40) if number % 12 else chance.randint(41, MAX_BARS),
+        pickup=chance.random() < 0.7,
+        temperature=chance.choice([0.0, 0.5, 1.0, 2.0]),
+        top_p=chance.choice([0.5, 0.95, 1.0]),
+    )
+
+
+def check_exact(made: Melody, plan: Plan) -> None:
+    """Bars, grid and key as the plan says."""
+    bar = made.bar_ticks
+    assert made.bar_starts == tuple(made.pickup_ticks + bar * number for number in range(plan.bars))
+    assert made.end == made.pickup_ticks + bar * plan.bars and 0 <= made.pickup_ticks < bar
+    assert plan.pickup or not made.pickup_ticks
+    assert (made.form, made.meter, made.tonic, made.mode) == (plan.form, plan.meter, plan.tonic, plan.mode)
+    at = 0
+    for note in made.notes:
+        assert note.start >= at and note.ticks > 0 and 36 <= note.pitch <= 108
+        at = note.start + note.ticks
+    assert at <= made.end
+
+
+@pytest.mark.parametrize("number", range(24))
+def test_any_controls_give_exact_tunes(number: int) -> None:
+    plan = any_plan(number)
+    made = compose(Whim(), plan, [number, number + 1])
+    for one in made:
+        check_exact(one, plan)
+    # A variation is the same alone.
+    assert compose(Whim(), plan, [number + 1]) == made[1:]
+
+
+def test_the_sections_of_any_length_add_up() -> None:
+    for bars in range(1, MAX_BARS + 1):
+        tunes = layout(bars)
+        sections = [section for tune in tunes for section in tune]
+        assert sum(section.bars * section.times for section in sections) == bars
+        assert all(section.bars <= tokens.BARS_MAX and section.times in (1, 2) for section in sections)
+        assert all(len(tune) <= tokens.SECTIONS_MAX for tune in tunes)
+        assert bars < 4 or min(section.bars for section in sections) >= 4
+
+
+def test_repeats_are_the_same_notes() -> None:
+    (made,) = compose(Whim(), Plan("jig", (6, 8), "major", "G", 32, pickup=False), [3])
+    bars = [[(n.start - at, n.ticks, n.pitch) for n in made.notes if at <= n.start < at + 72] for at in made.bar_starts]
+    assert made.sections == (0, 8, 16, 24)
+    assert bars[:7] == bars[8:15] and bars[16:23] == bars[24:31] and bars[:8] != bars[16:24]
+
+
+def test_seeds_differ_and_a_seed_repeats() -> None:
+    first, second = compose(Whim(), REEL, [1, 2])
+    assert first != second and [first, second] == compose(Whim(), REEL, [1, 2])
+
+
+def test_progress_counts_bars_as_heard() -> None:
+    heard: list[tuple[int, int]] = []
+    compose(Whim(), Plan("reel", (4, 4), "major", "D", 48), [1, 2], lambda *at: heard.append(at) is not None)
+    assert heard[-1] == (96, 96)
+    assert [done for done, _ in heard] == sorted({done for done, _ in heard})
+
+
+def test_a_stop_is_heard_at_each_token_and_each_bar() -> None:
+    decoder = Whim()
+    with pytest.raises(Stopped):
+        compose(decoder, REEL, [1], stop=lambda: decoder.steps == 20)
+    assert decoder.steps == 20
+    told: list[int] = []
+    with pytest.raises(Stopped):
+        compose(Whim(), REEL, [1], on_bar=lambda done, _: told.append(done) is None and done >= 3)
+    assert told == [1, 2, 3]
+
+
+def test_a_tune_near_the_limit_is_finished_with_long_notes() -> None:
+    class Restless(Whim):
+        def step(self, ids, sides):  # type: ignore[no-untyped-def]
+            logits = super().step(ids, sides)
+            logits[:, tokens.DURATION] += 100  # nothing but the shortest notes
+            return logits
+
+    (row,) = compose_rows(Restless(), [Plan("slip jig", (9, 8), "major", "D", 47)], [1])
+    assert row.slot is Slot.DONE
+    assert TOKENS_MAX - 200 < 2 * len(row.events) < TOKENS_MAX
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "M:4/4\nK:Edor\nB>A|G2 (3EFG B2 AB|d3 B A2",
+        "M:4/4\nK:Edor\nE2",
+        "M:4/4\nK:Edor\nz4 E4-|E8|z8|" + "EFGA BAGF|" * 9,
+        "M:4/4\nK:Edor\nB7|e8-|e5 f3|",
+    ],
+)
+def test_an_opening_begins_the_tune_note_for_note(text: str) -> None:
+    opening = read_opening(text).opening
+    plan = Plan("reel", (4, 4), "dorian", "E", 16, opening=opening)
+    (made,) = compose(Whim(), plan, [5])
+    shift = made.pickup_ticks - opening.pickup_ticks  # an odd pickup becomes a bar that begins with a rest
+    shift += 96 if shift else 0
+    given = [(note.start + shift, note.pitch) for note in opening.notes]
+    assert [(note.start, note.pitch) for note in made.notes][: len(given)] == given
+    assert [note.ticks for note in made.notes][: len(given) - 1] == [note.ticks for note in opening.notes][:-1]
+    assert len(made.notes) > len(given) and made.bars == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("M:4/4\nK:E\n" + "E8|" * 17, "longer"), ("M:4/4\nK:E\nE,,8|e'8|", "range"), ("M:4/4\nK:E\n(3EFG2 A", "rhythm")],
+)
+def test_an_opening_that_does_not_fit_is_refused(text: str, word: str) -> None:
+    plan = Plan("reel", (4, 4), "major", "E", 16, opening=read_opening(text).opening)
+    with pytest.raises(ValueError, match=word):
+        compose(Whim(), plan, [5])
+
+
+def test_no_long_run_of_a_known_tune_is_repeated() -> None:
+    plans = [Plan("reel", (4, 4), "major", "D", 32, top_p=0.3)] * 4
+    known = compose_rows(Whim(), plans, [1, 2, 3, 4])
+    table = np.array(sorted({value for row in known for value in run_hashes(pitches(row))}), np.uint32)
+    assert longest_copies(known, known) == [len(pitches(row)) - 1 for row in known]
+    again = compose_rows(Whim(), plans, [1, 2, 3, 4], guard=CopyGuard(table))
+    assert max(longest_copies(again, known)) <= LONGEST_COPY == 24
+
+
+def longest_copies(rows: list[Row], known: list[Row]) -> list[int]:
+    """Intervals in the longest run of each row that a known row has."""
+    text = "\n".join(steps(row) for row in known)
+    found = []
+    for own in map(steps, rows):
+        found.append(
+            max(
+                length for at in range(len(own)) for length in range(len(own) - at + 1) if own[at : at + length] in text
+            )
+        )
+    return found
+
+
+def steps(row: Row) -> str:
+    """A row's intervals as characters."""
+    own = pitches(row)
+    return "".join(chr(200 + after - before) for before, after in zip(own, own[1:], strict=False))
+
+
+def test_a_row_that_is_not_complete_is_no_melody() -> None:
+    plan = Plan("reel", (4, 4), "major", "D", 8)
+    (row,) = compose_rows(Whim(), [plan], [1])
+    assert melody(plan, [row]).bars == 8
+    with pytest.raises(ValueError):
+        Plan("waltz", (3, 4), "major", "D", 8)
