@@ -84,7 +84,12 @@ def test_seeds_differ_and_a_seed_repeats() -> None:
 
 def test_progress_counts_bars_as_heard() -> None:
     heard: list[tuple[int, int]] = []
-    compose(Whim(), Plan("reel", (4, 4), "major", "D", 48), [1, 2], lambda *at: heard.append(at) is not None)
+
+    def on_bar(done: int, total: int) -> bool:
+        heard.append((done, total))
+        return False
+
+    compose(Whim(), Plan("reel", (4, 4), "major", "D", 48), [1, 2], on_bar)
     assert heard[-1] == (96, 96)
     assert [done for done, _ in heard] == sorted({done for done, _ in heard})
 
@@ -95,8 +100,13 @@ def test_a_stop_is_heard_at_each_token_and_each_bar() -> None:
         compose(decoder, REEL, [1], stop=lambda: decoder.steps == 20)
     assert decoder.steps == 20
     told: list[int] = []
+
+    def on_bar(done: int, total: int) -> bool:
+        told.append(done)
+        return done >= 3
+
     with pytest.raises(Stopped):
-        compose(Whim(), REEL, [1], on_bar=lambda done, _: told.append(done) is None and done >= 3)
+        compose(Whim(), REEL, [1], on_bar)
     assert told == [1, 2, 3]
 
 

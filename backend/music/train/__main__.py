@@ -1,4 +1,4 @@
-"""`python -m backend.music.train STEP`: prepare, fit (or sweep), export, evaluate, parity, speed, in this order."""
+"""`python -m backend.music.train STEP`: prepare, fit (or sweep), export, evaluate, parity, speed, plots: in this order."""
 
 from __future__ import annotations
 
@@ -35,6 +35,10 @@ def main() -> int:
     parity.add_argument("--tunes", type=int, default=500)
     speed = steps.add_parser("speed", help="time both engines, one tune and sixteen")
     speed.add_argument("--device", default="cpu", help="a torch device beside the CPU")
+    plots = steps.add_parser("plots", help="draw the pictures of docs/music.md")
+    plots.add_argument("--sweeps", type=Path, nargs="*", default=[DATA / "fit" / "sweep.json"])
+    plots.add_argument("--evaluation", type=Path, required=True, help="what evaluate printed")
+    plots.add_argument("--pictures", type=Path, default=Path("docs/music"))
     for step in (export, evaluate, parity, speed):
         step.add_argument("--model", type=Path, default=DATA / "model", help="folder of the exported files")
     for step in (fit, sweep):
@@ -68,6 +72,10 @@ def run(arguments: argparse.Namespace) -> object:
         from backend.music.train.evaluate import evaluate
 
         return evaluate(arguments.model, arguments.data, arguments.device, arguments.samples, arguments.test)
+    if arguments.step == "plots":
+        from backend.music.train.plots import plots
+
+        return plots(arguments.sweeps, arguments.evaluation, arguments.pictures)
     if arguments.step in ("parity", "speed"):
         import torch
 
