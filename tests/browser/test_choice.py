@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
-from backend.types import Speed
+from backend.types import Model, Speed
 from tests.browser import played_jobs
 from tests.browser.test_machine import CARD, CHIP, CPU, VULKAN
 from tests.browser.touchstone_page import TouchstonePage, play
@@ -116,3 +117,34 @@ def test_a_link_carries_the_whole_choice(touchstone: TouchstonePage) -> None:
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     link = page.evaluate("navigator.clipboard.readText()")
     assert link == f"{touchstone.url}/?task=text&device=cpu&fallback=never"
+
+
+def test_models_are_added_and_removed_on_the_page(touchstone: TouchstonePage) -> None:
+    page, sent = touchstone.page, list[tuple[str, Any]]()
+    stone = asdict(
+        Model("stone", "Stone", "text", ["llama.cpp"], "ready", 1_000_000, source="https://a.example/stone.gguf")
+    )
+    half = {"phase": "download", "done": 5e5, "total": 1e6, "unit": "bytes", "eta_s": 3.0}
+    job = played_jobs.job(id="load1", task="download", model="stone", status="running", receipt=None, progress=half)
+
+    def answer(route: Route) -> None:
+        if route.request.method == "GET":
+            found = route.fetch().json()["models"]
+            route.fulfill(json={"models": found if ("DELETE", None) in sent else [*found, stone]})
+        else:
+            sent.append((route.request.method, route.request.post_data_json if route.request.post_data else None))
+            route.fulfill(status=202, json=job)
+
+    page.route(re.compile(r"/api/models(/stone)?$"), answer)
+    touchstone.open()
+    models = page.get_by_role("region", name="Models")
+    entry = models.get_by_role("listitem").filter(has_text="stone.gguf")
+    expect(entry).to_contain_text("1.0 MB · licence not known · runs with llama.cpp")
+    models.get_by_role("textbox", name="Add a model").fill("hf:someone/some/stone.gguf")
+    models.get_by_role("button", name="Add").click()
+    expect(entry).to_contain_text("500 kB of 1.0 MB (50 %), about 3 s left")
+    entry.get_by_role("button", name="Remove").click()
+    entry.get_by_role("button", name="Press again").click()
+    expect(models.get_by_role("status")).to_have_text("stone was removed.")
+    expect(entry).to_have_count(0)
+    assert sent == [("POST", {"source": "hf:someone/some/stone.gguf"}), ("DELETE", None)]
