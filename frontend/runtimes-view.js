@@ -13,6 +13,8 @@ const PHASES = /** @type {Record<string, string>} */ ({ tool: "fetching the inst
   resolve: "looking up which versions fit together", store: "writing all to the disk", prove: "proving its devices" });
 /** Jobs at work, by runtime. @type {Map<string, {id: string, progress?: Job["progress"]}>} */
 const working = new Map();
+/** Runtimes by job, also after its end: the list may tell of that before the event does. @type {Map<string, string>} */
+const begun = new Map();
 /** @type {(problem: import("./types.js").Problem) => void} */
 let fail = () => {};
 
@@ -25,7 +27,7 @@ export async function loadRuntimes(onFail) {
 /** @param {{runtimes: Runtime[], best: string|null, best_reason: string}} found */
 function show(found) {
   for (const { name, job } of found.runtimes) {
-    if (!job) working.delete(name); else if (working.get(name)?.id !== job) working.set(name, { id: job });
+    if (!job) working.delete(name); else if (working.get(name)?.id !== job) work(name, job);
   }
   const gone = found.runtimes.filter((one) => one.state === "unsupported").map((one) => one.name);
   best.textContent = found.best ? `The CPU serves for now. ${found.best_reason}` : "";
@@ -54,7 +56,13 @@ function item(one) {
 
 /** @param {string} task @param {string} name */
 function start(task, name) {
-  return attempt(name, async () => { working.set(name, { id: (await api.changeRuntime(task, name)).id }); });
+  return attempt(name, async () => work(name, (await api.changeRuntime(task, name)).id));
+}
+
+/** @param {string} name @param {string} id */
+function work(name, id) {
+  working.set(name, { id });
+  begun.set(id, name);
 }
 
 /** @param {string} name @param {() => Promise<unknown>} work */
@@ -78,12 +86,13 @@ function showProgress(name) {
 /** @param {string} event @param {any} data */
 export function hearRuntimes(event, data) {
   if (event === "runtime") { loadRuntimes(fail); return; }
-  const found = [...working].find(([, job]) => job.id === data.job_id || job.id === data.id);
-  if (!found) return;
-  const [name, job] = found;
-  if (event === "progress") { job.progress = data; showProgress(name); }
+  const name = begun.get(data.job_id ?? data.id);
+  if (!name) return;
+  const job = working.get(name);
+  if (event === "progress" && job) { job.progress = data; showProgress(name); }
   if (!api.TERMINAL.includes(event)) return;
   working.delete(name);
+  begun.delete(data.job_id ?? data.id);
   said.textContent = event === "done" ? data.output.text : event === "cancelled" ? `${name}: cancelled.` : `${name}: ${data.detail} ${data.remedy}`;
   loadRuntimes(fail);
 }
