@@ -277,7 +277,7 @@ def test_the_built_in_model_is_ready_without_a_download_and_stays(build: Callabl
         remove(build(), TUNES)
 
 
-def test_a_model_folder_without_the_files_of_any_engine_is_broken(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+def test_a_model_folder_without_files_of_any_engine_is_broken(build: Callable[..., Catalogue], tmp_path: Path) -> None:
     (tmp_path / "tunes").mkdir()
     catalogue = build("models: {mine: {path: tunes, task: music, engine: onnxruntime}}")
     wanted = engines()["onnxruntime"].files[0]
