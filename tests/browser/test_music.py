@@ -63,6 +63,7 @@ def test_words_become_a_tune_that_plays_shows_and_downloads(music: TouchstonePag
     assert abs(player.evaluate(duration) - 4) < 0.1
     seek = "audio => new Promise(done => { audio.onseeked = () => done(audio.currentTime); audio.currentTime = 2; })"
     assert abs(player.evaluate(seek) - 2) < 0.1
+    expect(page.locator(".waveform path")).to_have_attribute("d", re.compile(r"^(M[\d.]+ [\d.]+V[\d.]+){600}$"))
     sheet = page.get_by_role("img", name="The notes of tune as a sheet")
     assert sheet.evaluate("image => image.decode().then(() => image.naturalWidth)") > 100
     page.get_by_text("tune.abc as text").click()
