@@ -122,7 +122,7 @@ export class JobsBoard {
 }
 
 /** @param {Job} job */
-export function firstWords(job) {
+function firstWords(job) {
   const words = (promptOf(job) || optionWords(job)).trim().slice(0, 200).split(/\s+/);
   return words.slice(0, SHOWN_WORDS).join(" ") + (words.length > SHOWN_WORDS ? " …" : "");
 }

@@ -6,7 +6,7 @@
 
 /** @typedef {import("./types.js").Model} Model @typedef {import("./types.js").Schema} Schema */
 
-export const SECTIONS = ["verse", "chorus", "bridge"];
+const SECTIONS = ["verse", "chorus", "bridge"];
 
 /** @type {Record<string, Schema>} */
 const FIELDS = {

@@ -7,7 +7,7 @@ const KEPT = ["form", "instrument", "backing", "tempo_bpm", "temperature", "top_
 const MOST_BARS = 256, MOST_OPENING_BARS = 32, MOST_CHARS = 4800, SEED_LIMIT = 2 ** 32 - 1;
 
 /** The melody of our ABC: its metre, unit and key, and its bars; chord names and further voices are left out. @param {string} abc */
-export function melodyOf(abc) {
+function melodyOf(abc) {
   const lines = abc.split("\n");
   const head = lines.filter((line) => /^[MLK]:/.test(line));
   const first = lines.findIndex((line) => /^V:/.test(line)), start = first < 0 ? lines.findIndex((line) => /^K:/.test(line)) : first;

@@ -48,7 +48,7 @@ def test_keyboard_alone_is_enough(touchstone: TouchstonePage) -> None:
     page = touchstone.open().page
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the prompt")).to_be_focused()
-    for name in ("Generate", "Jobs", "Devices", "Models"):
+    for name in ("Generate", "Jobs", "Devices", "Models", "Runtimes"):
         page.keyboard.press("Tab")
         expect(page.get_by_role("link", name=name, exact=True)).to_be_focused()
     page.keyboard.press("Tab")

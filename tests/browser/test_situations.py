@@ -101,7 +101,7 @@ def look(**media: Any) -> Callable[[TouchstonePage], None]:
         touchstone.expect_end()
         if media.get("reduced_motion"):
             assert touchstone.page.evaluate("document.getAnimations().length") == 0
-        for name in ("Generate", "Jobs", "Devices", "Models"):
+        for name in ("Generate", "Jobs", "Devices", "Models", "Runtimes"):
             touchstone.page.get_by_role("link", name=name, exact=True).click()
 
     return situation
