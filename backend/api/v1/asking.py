@@ -16,7 +16,7 @@ from backend.api.v1.choices import Choices
 from backend.errors import UnknownModel
 from backend.manager import ModelManager
 from backend.options.text import Sampling
-from backend.requests import GenerateRequest
+from backend.requests import GenerateRequest, parse_request
 
 SEEDS = 2**32 - 1
 
@@ -35,13 +35,16 @@ def sampling_of(body: Generation) -> dict[str, Any]:
 
 
 def requests_of(body: Generation, say: list[dict[str, Any]], options: dict[str, Any]) -> list[GenerateRequest]:
-    """n requests for each of `say` (prompt or messages). With a seed each choice counts it up, or all were the same."""
+    """n requests for each of `say` (prompt or messages). With a seed each choice counts it up, or all were the same.
+
+    Raises UnknownModel, and Validation for messages that do not fit each other.
+    """
     requests = []
     for said in say:
         for number in range(body.n):
             seed = {"seed": (options["seed"] + number) % SEEDS} if "seed" in options else {}
             asked = {**where_of(body), **said, "task": "text", "options": {**options, **seed}, "stream": body.stream}
-            requests.append(GenerateRequest.model_validate(asked))
+            requests.append(parse_request(asked))
     return requests
 
 

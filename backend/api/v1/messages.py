@@ -61,7 +61,7 @@ def _call(call: dict[str, Any], place: str) -> dict[str, Any]:
     name, written = function.get("name"), function.get("arguments", "{}")
     try:
         arguments = json.loads(written or "{}") if isinstance(written, str) else None
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = None
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise _wrong(f"{place}.function", "it needs a name, and arguments as the text of a JSON object")

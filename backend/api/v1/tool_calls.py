@@ -92,7 +92,8 @@ def calls_schema(tools: Sequence[Tool]) -> dict[str, Any]:
     forms = []
     for tool in tools:
         parameters = dict(tool.function.parameters or {"type": "object"})
-        for key, shapes in [(key, parameters.pop(key)) for key in ("$defs", "definitions") if key in parameters]:
+        named = [key for key in ("$defs", "definitions") if isinstance(parameters.get(key), dict)]
+        for key, shapes in [(key, parameters.pop(key)) for key in named]:
             known = shared.setdefault(key, {})
             if any(known.get(name, shape) != shape for name, shape in shapes.items()):
                 raise UnsupportedParameter(
@@ -110,7 +111,7 @@ def calls_schema(tools: Sequence[Tool]) -> dict[str, Any]:
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # whatever the model wrote is no reason to fail
         return None
 
 
@@ -119,7 +120,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _call(value: Any, names: frozenset[str]) -> Call | None:
-    if not isinstance(value, dict) or value.get("name") not in names:
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or value["name"] not in names:
         return None
     arguments = value.get("arguments", value.get("parameters", {}))
     return Call(value["name"], json.dumps(arguments, ensure_ascii=False)) if isinstance(arguments, dict) else None
