@@ -75,7 +75,7 @@ class Core:
         Raises Configuration when the folder is held or unusable.
         """
         self.folder.take()
-        self.upkeep.sweep()
+        await asyncio.to_thread(self.upkeep.sweep)
         self.probes = self._prober(ProofBook(self.settings.data_dir / "proofs.json"))
         self.pool = Pool(self.settings, self.pythons, self.spawn, found=self.probes.found)
         try:
