@@ -1,4 +1,4 @@
-"""`python -m backend.music.train STEP`: prepare, fit or sweep, export, evaluate, parity, speed, plots, in this order."""
+"""`python -m backend.music.train STEP`: prepare, fit or sweep, export, evaluate, parity, speed, plots, in order."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ class Batches:
         start = data["start"]
         self.length: NDArray[np.int64] = np.minimum(np.diff(start), LENGTH_MAX)
         self.split, self.form, self.mode, self.made = data["split"], data["form"], data["mode"], data["made"]
-        self.meter, self.source = data["meter"], data["source"]
         self.device = device
         width = int(self.length.max())
         ids, kinds, sides = data["ids"], data["kinds"], data["sides"]  # each look-up unpacks the whole array

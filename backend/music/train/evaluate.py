@@ -26,7 +26,6 @@ from backend.music.train.ngram import NGram
 from backend.music.weights import Weights, read_weights
 
 log = logging.getLogger(__name__)
-DOTTED = ("hornpipe", "strathspey", "march")
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,9 @@ from backend.music.plan import MODES
 from backend.music.tokens import BARS_MAX, METERS, PICKUPS, PITCHES, SECTIONS_MAX
 from backend.music.train.corpus import Source
 
-REASONS = ("bars", "meter", "key", "grid", "range", "shape")
-
 
 class Unusable(Exception):
-    """A tune that is left out; the text is one of REASONS."""
+    """A tune that is left out; the text says why in a word: bars, meter, key, grid, range or shape."""
 
 
 @dataclass(frozen=True)
