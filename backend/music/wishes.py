@@ -5,6 +5,7 @@ What a caller sets as an option wins over the words. Each word is accounted for:
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -169,7 +170,7 @@ def _apply_pace(pace: str, reading: _Reading, given: Mapping[str, Any]) -> None:
     tempo = tempo_of(form, meter)
     target = round((tempo.usual + (tempo.slow if pace == "slow" else tempo.fast)) / 2)
     seconds = wanted("seconds")
-    fit = fitted(seconds, meter, replace(tempo, usual=target)) if seconds else None
+    fit = fitted(seconds, meter, replace(tempo, usual=target)) if seconds and math.isfinite(seconds) else None
     reading.found["tempo_bpm"], reading.words["tempo_bpm"] = fit[1] if fit else target, words
 
 
