@@ -113,7 +113,7 @@ class GenaiSession:
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Generates until a stop, the limit or a cancel. Raises ContextLengthExceeded."""
         options = request.options
-        pieces, template = ([request.prompt or ""], None) if options["raw"] else self._chat.pieces(request)
+        pieces, template = self._chat.pieces(request)
         prompt = self._tokens(pieces)
         if len(prompt) >= self._context:
             raise ContextLengthExceeded(
