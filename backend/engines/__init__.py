@@ -1,7 +1,7 @@
 """Engines: one file a way to run models. A new engine is a new file here.
 
-An engine file has `ENGINE: Engine`, and functions `check`, `load` (the protocol `EngineModule`). Third-party imports
-stand inside functions: the server reads the facts without the library.
+An engine file has `ENGINE: Engine`, and functions `estimate_bytes`, `check`, `load` (the protocol `EngineModule`).
+Third-party imports stand inside functions: the server reads the facts without the library.
 """
 
 from __future__ import annotations
