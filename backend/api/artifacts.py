@@ -13,7 +13,7 @@ from backend.api.problems import respond
 from backend.errors import NotFound, RangeNotSatisfiable
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
-_RANGE = re.compile(r"(\d+)-(\d*)|-(\d+)", re.ASCII)
+_RANGE = re.compile(r"(\d{1,19})-(\d{0,19})|-(\d{1,19})", re.ASCII)  # more digits are no place in any file
 
 
 @router.get(
