@@ -75,11 +75,11 @@ class Answer(ABC):
         for index in range(len(self._choices.jobs)):
             if part := self.opening(index):
                 yield self._chunk(index, part)
-        shown: set[int] = set()
+        begun: set[int] = set()
         async for index, event in _merged(self._choices.jobs):
             if event.event == "token":
+                begun.add(index)  # also while its text is held back
                 if part := self.text(index, event.data):
-                    shown.add(index)
                     yield self._chunk(index, part)
             elif event.event == "done":
                 job = self._choices.jobs[index]
@@ -87,7 +87,7 @@ class Answer(ABC):
                 for part in parts:
                     yield self._chunk(index, part)
                 yield self._chunk(index, last, receipt=_receipt(job))
-            elif event.event in TERMINAL or (event.event == "fallback" and index in shown):
+            elif event.event in TERMINAL or (event.event == "fallback" and index in begun):
                 self._choices.cancel()
                 yield data_line(_failure(self._choices.jobs[index], event))
                 return
