@@ -16,9 +16,7 @@ from backend.settings import load_settings
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to measure, and how often."""
     parser.add_argument("kind", choices=("overhead", "server", "text", "music"))
-    parser.add_argument(
-        "--runs", type=int, default=9, help="overhead, text: rounds; music: tunes of 30 s"
-    )
+    parser.add_argument("--runs", type=int, default=9, help="overhead, text: rounds; music: tunes of 30 s")
     parser.add_argument("--pairs", type=int, default=50, help="overhead: pairs of first tokens")
     parser.add_argument("--small", type=Path, metavar="GGUF", help="server: a tiny model for the thousands of jobs")
     parser.add_argument("--device", default="auto", help="music: device id, alias, or auto")
