@@ -38,7 +38,6 @@ class AbcNote:
     ticks: Fraction
     pitch: int | None
     tied: bool = False
-    tuplet: bool = False
 
 
 @dataclass
@@ -173,7 +172,7 @@ class MusicReader:
         self._tuplet = (factor, left - 1) if left > 1 else (Fraction(1), 0)
         self._broken = Fraction(1)
         tied = kind == "chord" and "-" in text
-        self._bar.notes.append(AbcNote(ticks, pitch, tied, left > 0))
+        self._bar.notes.append(AbcNote(ticks, pitch, tied))
 
     def _pitch(self, head: re.Match[str], line: int, column: int) -> int:
         mark, letter, octaves = head[1], head[2], head[3]
