@@ -1,4 +1,4 @@
-"""Jobs that look after models: fetching, loading, unloading. They stand in the history like any other."""
+"""Jobs that look after models: fetching, loading, converting, unloading. They stand in the history like any other."""
 
 from __future__ import annotations
 
@@ -57,16 +57,19 @@ async def load(manager: Core, model: str, device: str, engine: str | None, calle
 
 
 async def convert(manager: Core, model: str, to: str, caller: str) -> LiveJob:
-    """Makes another engine's form of a model; one that is being made is joined.
+    """Makes another engine's form of a model; if that very one is being made, its job is joined.
 
-    Raises UnknownModel, ModelNotDownloaded, ModelBroken, Validation.
+    Raises UnknownModel, ModelNotDownloaded, ModelBroken, Validation, JobActive while another form is being made.
     """
     entry = manager.catalogue.resolve(model)
     conversions.check(entry, to)
     manager.catalogue.path_of(entry)
     for job in manager.book.live.values():
         if job.task == "convert" and job.model == entry.id and job.active:
-            return job
+            if job.request["to"] == to:
+                return job
+            made = f"The job {job.id} is converting {entry.id} to {job.request['to']}."
+            raise JobActive(made, "Wait for it or cancel it, then ask again.")
     job = await _accepted(manager, "convert", entry, {"to": to}, caller)
     manager.book.conduct(job, _convert(manager, job, entry))
     return job
