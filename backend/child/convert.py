@@ -1,7 +1,7 @@
 """The program that makes another form of a model: environment, weights, tokenizer, comparison, then the name.
 
-Parent → child: `convert {source, model, form, models_dir, home, context_tokens}`. Child → parent: `hello`, `progress
-{phase, done, total, unit}`, at last `done {path, bytes, comparison, versions}` or `failed {code, detail, remedy}`.
+Parent → child: `convert {source, model, form, models_dir, home, python}`. Child → parent: `hello`, `progress
+{phase, done, total, unit}`, at last `done {path, bytes, comparison}` or `failed {code, detail, remedy}`.
 What was made stays in `converted/.work` when it breaks off, and the next run goes on with it; the form itself gets its
 place whole or not at all.
 """
@@ -66,14 +66,14 @@ class _Conversion:
         self._python = order.get("python")
         self._target = place_of(Path(order["models_dir"]), order["model"], order["form"])
         self._work = Path(order["models_dir"]) / FOLDER / ".work" / order["model"]
-        self._name = f"{order['model']}.{order['form']}"
+        self._model = str(order["model"])
 
     def run(self) -> dict[str, Any]:
         """Makes the form. Raises TouchstoneError."""
         vocabulary = read_vocabulary(self._source)
         tokenizer.tokenizer_json(vocabulary)  # refuses now what could not be converted after a long while
         self._work.mkdir(parents=True, exist_ok=True)
-        lock = lock_for(self._work.parent, self._name)
+        lock = lock_for(self._work.parent, self._model)
         if not lock.acquire():
             raise JobActive("Another program is converting this model.", "Wait for it.")
         try:
