@@ -11,7 +11,8 @@ from backend.music.score import TICKS_PER_WHOLE
 
 MAX_NOTES = 20_000
 
-LENGTH = r"(\d*)(/*)(\d*)"
+NUMBER = r"\d{0,9}"  # longer ones mean nothing, and Python refuses to read thousands of digits
+LENGTH = rf"({NUMBER})(/*)({NUMBER})"
 PITCH = r"(\^\^|\^|__|_|=)?([A-Ga-g])([,']*)"
 TOKENS = re.compile(
     r"(?P<space>[\s`\\$*;?@]+)"
@@ -22,9 +23,9 @@ TOKENS = re.compile(
     r"|(?P<ending>\[\s*(?=\d)[\d,\-]+)"
     rf"|(?P<chord>\[(?=[^\]|]*[A-Ga-gzx])[^\]|]*\]?{LENGTH})"
     r"|(?P<bar>\[?[:|\]]+(?:\s*\[?\s*\d[\d,\-]*(?![\d/]))?)"
-    rf"|(?P<rest>[zx]{LENGTH})|(?P<rests>[ZX](\d*))"
+    rf"|(?P<rest>[zx]{LENGTH})|(?P<rests>[ZX]({NUMBER}))"
     rf"|(?P<note>{PITCH}{LENGTH})"
-    r"|(?P<tuplet>\((\d)(?::(\d*))?(?::(\d*))?)"
+    rf"|(?P<tuplet>\((\d)(?::({NUMBER}))?(?::({NUMBER}))?)"
     r"|(?P<broken>>+|<+)|(?P<tie>-)|(?P<slur>[()])|(?P<overlay>&)"
 )
 SILENT = ("space", "quoted", "decoration", "grace", "slur")
