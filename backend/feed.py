@@ -1,4 +1,4 @@
-"""One stream of what happens, for the page: every job's events but tokens, and every change of a device.
+"""One stream of what happens, for the page: every job's events but tokens, each change of a device or runtime.
 
 Ids have a sequence of their own that begins at the moment of the start, so an id from before a restart is an old one.
 """

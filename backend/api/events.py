@@ -1,4 +1,4 @@
-"""GET /api/events: one stream for all jobs and devices, since a browser allows six connections a host."""
+"""GET /api/events: one stream for all jobs, devices and runtimes, since a browser allows six connections a host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ router = APIRouter(prefix="/api", tags=["events"])
 
 @router.get("/events", response_class=Response, responses={200: events_or(), **problems(429)})
 async def follow_all(request: Request, manager: Manager, streams: OpenStreams, after: After) -> Response:
-    """Every job's events but tokens, and `device` events; resumes from `Last-Event-ID` or `?after=`."""
+    """Every job's events but tokens, `device` and `runtime` events; resumes from `Last-Event-ID` or `?after=`."""
     streams.check()
     resumes = "last-event-id" in request.headers or "after" in request.query_params
     return EventStream(streams, manager.feed.follow(after if resumes else None))
