@@ -100,19 +100,16 @@ class Upkeep:
 
     async def remove(self, name: str) -> int:
         """Removes a runtime; returns the bytes that frees. Raises NotFound, Validation, JobActive."""
-        self._recipe(name)
-        self._free(name)
-        if self.shelf.current(name) is None and not self.shelf.broken(name):
-            raise Validation(f"The runtime {name} is not installed.", "`runtimes` lists what is.")
-        if self._manager.pool.runtime_in_use(name):
-            raise JobActive(f"Jobs run in the runtime {name}.", "Wait for them or cancel them first.")
-        self._manager.pythons.pop(name, None)
+        self._check_removable(name)
         await self._manager.probes.settled()  # what is being proved there would be said after it was forgotten
-        for held in self._manager.pool.of_runtime(name):
-            await self._manager.pool.unload(held)
-        self._manager.probes.known.forget(name)
-        self.note(name, About())
-        return await asyncio.to_thread(self.shelf.remove, name)
+        async with self._asking:  # no job may be accepted for it while it goes
+            self._check_removable(name)  # nor have begun meanwhile
+            self._manager.pythons.pop(name, None)
+            for held in self._manager.pool.of_runtime(name):
+                await self._manager.pool.unload(held)
+            self._manager.probes.known.forget(name)
+            self.note(name, About())
+            return await asyncio.to_thread(self.shelf.remove, name)
 
     def about(self, name: str) -> About:
         """What is remembered of a runtime, and the job that is at work on it."""
@@ -169,6 +166,14 @@ class Upkeep:
                 raise Validation(f"{recipe.name}: {runtime.reason}", str(runtime.remedy))
         elif not here:
             raise Validation(f"The runtime {recipe.name} is not installed.", f"`runtimes install {recipe.name}`")
+
+    def _check_removable(self, name: str) -> None:
+        self._recipe(name)
+        self._free(name)
+        if self.shelf.current(name) is None and not self.shelf.broken(name):
+            raise Validation(f"The runtime {name} is not installed.", "`runtimes` lists what is.")
+        if self._manager.pool.runtime_in_use(name):
+            raise JobActive(f"Jobs run in the runtime {name}.", "Wait for them or cancel them first.")
 
     def _active(self, name: str) -> LiveJob | None:
         jobs = self._manager.book.live.values()
