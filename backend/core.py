@@ -259,11 +259,12 @@ class Core:
         reason, remedy = f"devices.{device.id}.enabled is false in the settings.", "Set it to true in config.yaml."
         return replace(device, state="unavailable", reason=reason, remedy=remedy)
 
-    def in_background(self, work: Any) -> None:
-        """Lets it run until it or the manager ends."""
+    def in_background(self, work: Any) -> asyncio.Task[None]:
+        """Lets it run until it or the manager ends, whoever waits for it."""
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
     def _tell_device(self, device: Device) -> None:
         self.feed.publish("device", asdict(self._allowed(device)))

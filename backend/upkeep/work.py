@@ -66,7 +66,8 @@ async def _unload_later(manager: Core, held: Held) -> None:
 
 async def _verify(manager: Core, name: str, job: LiveJob) -> str:
     await _tell(job, Progress("prove", 0, None, "devices"))
-    await manager.probes.round(runtime=name)
+    # A round that is broken off would leave devices as being checked, so a cancel leaves it to itself.
+    await asyncio.shield(manager.in_background(manager.probes.round(runtime=name)))
     proved = proved_by(manager.probes, name)
     check(name, proved, manager.hardware())
     return f"{name} works: {_devices(proved)}."
