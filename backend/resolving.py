@@ -103,7 +103,7 @@ def _general(word: str, devices: Mapping[str, Device], task: str) -> Resolution:
         why = (
             "it is the only device that is ready"
             if not others
-            else "it leads the documented order; none is measured yet"
+            else "it comes first in the documented order, in which devices slower than the CPU come last"
         )
         return Resolution(ordered[0].id, f"{ordered[0].name} was chosen because {why}.")
     kinds = {"gpu": ("gpu", "integrated"), "npu": ("npu",)}[word]
