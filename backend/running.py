@@ -138,7 +138,7 @@ class Run:
         if target is None:
             asked = self._ledger.asked
             detail = f"No device stands behind {asked!r}: {self._ledger.resolution.reason}"
-            self._ledger.refuse(asked, "device_not_ready")
+            self._ledger.refuse(asked.strip().lower(), "device_not_ready")  # /metrics counts it under that name
             raise errors.DeviceNotReady(detail, "Choose one of the ready devices in /api/devices.")
         device = self._around.device(target)
         if refusal := refusal_of(device, self._entry.id):
