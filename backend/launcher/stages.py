@@ -41,10 +41,15 @@ def stages(root: Path) -> tuple[Stage, ...]:
         ),
         # mypy reads them as Python 3.10 does: syntax and library both.
         Stage("compile", ((*python, "mypy", "--strict", "--python-version", "3.10", *foreign),)),
+        # Two processes at once, a file of tests in one of them: most tests wait for children. What they share is
+        # fetched before.
         Stage(
             "unit",
+            ((*python, "backend", "models", "fetch-default", "--data-dir", ".test-data"),),
             tests=(
                 "tests",
+                "--numprocesses=2",
+                "--dist=loadfile",
                 "-m",
                 "not browser and not javascript",
                 "--ignore=tests/launcher",

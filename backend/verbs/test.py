@@ -18,7 +18,7 @@ from backend.launcher.tools import Tool
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTHING_COLLECTED = 5  # pytest's exit code
-LIMIT_S = 900.0
+LIMIT_S = 1800.0
 
 
 @dataclass(frozen=True)
