@@ -33,7 +33,7 @@ def _biases(value: Any) -> Any:
             raise ValueError("should have token ids as keys, whole numbers written as texts")
         if len(value) > BIAS_LIMIT:
             raise ValueError(f"should name at most {BIAS_LIMIT} tokens")
-    return value or None
+    return None if value == {} else value
 
 
 Bias = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
