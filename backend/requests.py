@@ -19,6 +19,7 @@ from backend.strict import Name, Strict, explained
 from backend.types import Fallback
 
 TEXT_LIMIT = 2048  # in one job for embeddings
+MESSAGE_LIMIT = 2048  # in one conversation; checking hundreds of thousands would hold everything else up
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
 
@@ -72,7 +73,7 @@ class GenerateRequest(Strict):
     fallback: Fallback = Field("cpu", description="Where to run if the device cannot")
     engine: Name | None = None
     prompt: NonEmpty | None = Field(None, description="One message of a user; or use messages. For music: its wishes")
-    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MESSAGE_LIMIT)] | None = None
     texts: Annotated[list[NonEmpty], Field(min_length=1, max_length=TEXT_LIMIT)] | None = Field(
         None, description="For embeddings: a vector is made of each"
     )

@@ -10,7 +10,7 @@ from backend.api.v1.keys import Body
 from backend.options.response_format import ResponseFormat
 from backend.options.text import LOGPROBS_LIMIT, TOOL_LIMIT, Sampling
 from backend.options.tools import FunctionName, Tool
-from backend.requests import TEXT_LIMIT
+from backend.requests import MESSAGE_LIMIT, TEXT_LIMIT
 from backend.strict import Name, Strict
 from backend.types import Fallback
 
@@ -88,7 +88,7 @@ class ChatBody(Generation):
     effect; every other key of OpenAI's is refused by its name (docs/openai.md).
     """
 
-    messages: list[ChatMessage] = Field(min_length=1)
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MESSAGE_LIMIT)
     max_completion_tokens: int | None = Field(None, ge=1, le=1_000_000, description="Another name for max_tokens")
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=LOGPROBS_LIMIT)
