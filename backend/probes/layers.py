@@ -53,8 +53,8 @@ _KNOWN: tuple[tuple[str, Layer, str], ...] = (
     (
         r"built for (?:the processor alone|CUDA|ROCm|Intel|Apple)",
         "runtime package",
-        "Install a build that was made for this card in an environment of your own and name it under `runtimes` in "
-        "config.yaml; then start again.",
+        "`runtimes` lists the builds for this card that can be installed beside this one; an environment of your own "
+        "can be named under `runtimes` in config.yaml.",
     ),
     (
         r"no nvidia driver|cuda driver initialization failed|driver shutting down|driver not found|found no nvidia",
