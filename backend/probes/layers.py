@@ -53,8 +53,8 @@ _KNOWN: tuple[tuple[str, Layer, str], ...] = (
     (
         r"built for (?:the processor alone|CUDA|ROCm|Intel|Apple)",
         "runtime package",
-        "`runtimes` lists the builds for this card that can be installed beside this one; an environment of your own "
-        "can be named under `runtimes` in config.yaml.",
+        "Install a build that was made for this card: `runtimes` lists those that come beside this one, and an "
+        "environment of your own can be named under `runtimes` in config.yaml.",
     ),
     (
         r"no nvidia driver|cuda driver initialization failed|driver shutting down|driver not found|found no nvidia",
