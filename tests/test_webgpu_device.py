@@ -48,6 +48,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory, model_file: Path) -> Iter
         "VK_DRIVER_FILES": str(DRIVER),
         "VK_ICD_FILENAMES": str(DRIVER),
         "XDG_RUNTIME_DIR": str(folder),
+        "TOUCHSTONE_SUPERVISION__STEP_S": "300",  # software compiles shaders slowly
         **loader,
     }
     server = start_server(furnished(folder / "data", model_file), environ=environ, under=IN_NAMESPACE)
@@ -86,3 +87,14 @@ def test_nobody_gets_it_who_does_not_ask_for_it(emulated: Server) -> None:
     body = {"prompt": "Say hello.", "options": {"max_tokens": 2}, "device": "gpu", "fallback": "never"}
     refused(emulated.http.post("/api/generate", json=body), 409, "device_not_ready")
     assert emulated.http.get("/api/health").json()["status"] == "ok"
+
+
+def test_a_tune_is_composed_there_with_every_node(emulated: Server) -> None:
+    body = {"task": "music", "device": "onnx-webgpu:0", "fallback": "never"}
+    options = {"form": "march", "bars": 1, "backing": "none", "seed": 1}
+    answer = emulated.http.post("/api/generate", json={**body, "options": options}, timeout=300)
+    assert answer.status_code == 200, answer.text
+    receipt = answer.json()["receipt"]
+    assert (receipt["used"], receipt["fell_back"], receipt["placement"]["on_device"]) == ("onnx-webgpu:0", False, 1.0)
+    assert "nodes on WebGpuExecutionProvider" in receipt["placement"]["evidence"]
+    assert receipt["counts"]["bars"] == 1 and receipt["counts"]["notes"] >= 1

@@ -54,6 +54,7 @@ def stages(root: Path) -> tuple[Stage, ...]:
                 "not browser and not javascript",
                 "--ignore=tests/launcher",
                 "--ignore=tests/browser",
+                "--ignore=tests/test_webgpu_device.py",
             ),
         ),
         Stage(
@@ -75,6 +76,8 @@ def stages(root: Path) -> tuple[Stage, ...]:
             tools=(NPM,),
         ),
         Stage("browser", tests=("tests/browser",), tools=(CHROMIUM,)),
+        # Chromium brings the software Vulkan.
+        Stage("webgpu", tests=("tests/test_webgpu_device.py",), tools=(CHROMIUM,)),
         Stage("newcomer", tests=("tests/launcher", "-m", "newcomer", "-s"), posix_only=True),
     )
 
