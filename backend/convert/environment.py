@@ -10,11 +10,13 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from backend.child import process
+from backend.child.workspace import lock_for
 from backend.convert import ENVIRONMENT_BYTES, REQUIREMENTS
 from backend.errors import Configuration, DiskFull, TouchstoneError
 
@@ -41,11 +43,22 @@ def ready(home: Path) -> bool:
 
 def make(home: Path, tell: Tell) -> Path:
     """Makes the environment if it is not there; returns its interpreter. Raises Configuration, DiskFull."""
-    folder = folder_of(home)
+    if not ready(home):
+        home.mkdir(parents=True, exist_ok=True)
+        lock = lock_for(home, "environment")
+        tell("environment", 0, ENVIRONMENT_BYTES, "bytes")
+        while not lock.acquire():  # the conversion of another model makes it
+            time.sleep(_LOOK_S)
+        try:
+            if not ready(home):
+                _fill(folder_of(home), tell)
+        finally:
+            lock.release()
+    return python_of(folder_of(home))
+
+
+def _fill(folder: Path, tell: Tell) -> None:
     python = python_of(folder)
-    if ready(home):
-        return python
-    tell("environment", 0, ENVIRONMENT_BYTES, "bytes")
     if not python.is_file():
         call([sys.executable, "-I", "-m", "venv", str(folder)], "the environment could not be made")
     grown = threading.Event()
@@ -59,7 +72,6 @@ def make(home: Path, tell: Tell) -> Path:
     proof = "import torch, transformers, onnxruntime_genai as g; print(torch.__version__, transformers.__version__)"
     versions = call([str(python), "-I", "-c", proof], "what was installed does not work")
     (folder / MARK).write_text(json.dumps({"requirements": REQUIREMENTS, "versions": versions.split()}))
-    return python
 
 
 def call(command: list[str], failing: str, env: dict[str, str] | None = None) -> str:
