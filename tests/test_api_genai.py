@@ -87,6 +87,12 @@ def test_what_it_cannot_is_refused_by_name(genai: Server) -> None:
     assert "response_format" in problem["detail"] and "onnx-genai" in problem["detail"]
 
 
+def test_a_bias_for_a_token_that_the_model_lacks_is_refused(genai: Server) -> None:
+    problem = refused(genai, options={"logit_bias": {"0": 1, "999999": 1}})
+    assert (problem["status"], problem["code"]) == (422, "validation_error")
+    assert "no 999999" in problem["detail"]
+
+
 def test_a_prompt_beyond_the_context_is_refused_with_both_counts(genai: Server) -> None:
     problem = refused(genai, prompt="x" * 500)
     assert (problem["status"], problem["code"]) == (400, "context_length_exceeded")

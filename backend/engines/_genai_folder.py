@@ -57,6 +57,12 @@ class GenaiFolder:
         return int(2 * decoder["num_hidden_layers"] * decoder["num_key_value_heads"] * decoder["head_size"] * 4)
 
     @property
+    def vocabulary_size(self) -> int | None:
+        """How many tokens the model knows."""
+        found = self.model.get("vocab_size")
+        return found if isinstance(found, int) else None
+
+    @property
     def ends(self) -> frozenset[int]:
         """Tokens that end a text."""
         found = self.model.get("eos_token_id")

@@ -18,12 +18,13 @@ from typing import Any
 
 from backend import faults
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
+from backend.engines._biases import check_biases
 from backend.engines._chat import Chat
 from backend.engines._llama_embeddings import embed
 from backend.engines._llama_prompt import prompt_of
 from backend.engines._llama_stream import Stream
 from backend.engines._schema_grammar import grammar_of
-from backend.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError, Validation
+from backend.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.gguf import parts, read_header
 from backend.gguf.vocabulary import Vocabulary, read_vocabulary
 from backend.types import Placement, PlacementPart
@@ -151,7 +152,7 @@ class LlamaSession:
             "repeat_last_n": self._context_tokens,  # all penalties look at prompt and text, not at the last 64 tokens
             **{key: options[key] for key in _SAME},
         }
-        self._check_biases(options["logit_bias"] or {})
+        check_biases(options["logit_bias"], len(self._vocabulary.tokens))  # the library passes over what it lacks
         if options["logprobs"] is not None:
             body["n_probs"] = max(1, options["logprobs"])
         if options["response_format"]:
@@ -160,16 +161,6 @@ class LlamaSession:
         reading = Stream(emit, options["stop"], options["logprobs"])
         self._server.handle_completions({**body, "prompt": prompt_of(pieces, self._vocabulary)}, reading)
         return reading.result(template)
-
-    def _check_biases(self, biases: dict[str, float]) -> None:
-        """llama.cpp passes over ids that its vocabulary does not have."""
-        size = len(self._vocabulary.tokens)
-        if unknown := [token for token in biases if int(token) >= size]:
-            raise Validation(
-                f"logit_bias: the model has the tokens 0 to {size - 1}, and no {unknown[0]}.",
-                "Use ids of this model's vocabulary.",
-                fields=["options.logit_bias"],
-            )
 
 
 def _placement(log: str) -> Placement:

@@ -13,6 +13,7 @@ from typing import Any
 from backend import faults
 from backend.devices import backends_of, onnx_place
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
+from backend.engines._biases import check_biases
 from backend.engines._chat import Chat
 from backend.engines._decoder import Decoder, Step, Text
 from backend.engines._genai_folder import CONFIG, GenaiFolder, open_folder
@@ -111,7 +112,7 @@ class GenaiSession:
         self.versions = check()
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Generates until a stop, the limit or a cancel. Raises ContextLengthExceeded."""
+        """Generates until a stop, the limit or a cancel. Raises ContextLengthExceeded, Validation."""
         options = request.options
         pieces, template = self._chat.pieces(request)
         prompt = self._tokens(pieces)
@@ -122,6 +123,8 @@ class GenaiSession:
                 prompt_tokens=len(prompt),
                 context_tokens=self._context,
             )
+        if (size := self._folder.vocabulary_size) is not None:
+            check_biases(options["logit_bias"], size)
         sampler = Sampler(options, request.seed, prompt)
         limit = min(options["max_tokens"], self._context - len(prompt))
         text = Text(prompt, sampler, limit, self._folder.ends, options["logprobs"])
