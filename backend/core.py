@@ -30,7 +30,7 @@ from backend.pool import Pool
 from backend.probes import Probes
 from backend.probes.proofbook import ProofBook
 from backend.quarantine import Quarantine
-from backend.requests import GenerateRequest, served_tasks
+from backend.requests import GenerateRequest, parse_request, served_tasks
 from backend.resolving import Resolution, in_order, resolve, unreachable
 from backend.running import Run
 from backend.settings import Settings, load_settings
@@ -192,7 +192,7 @@ class Core:
         if view["task"] not in served_tasks():
             raise errors.Validation(f"A {view['task']} job cannot be run again.", "Ask for the work itself again.")
         request = {name: value for name, value in view["request"].items() if name in GenerateRequest.model_fields}
-        asked = GenerateRequest.model_validate({**request, **({"device": device} if device else {})})
+        asked = parse_request({**request, **({"device": device} if device else {})})
         return await self._accept(asked, caller, {})
 
     async def follow(self, job_id: str, after: int = 0) -> AsyncIterator[Event] | None:

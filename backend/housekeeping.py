@@ -34,12 +34,15 @@ async def beat(manager: Core, sleep: SleepWatch) -> None:
 async def sweep(manager: Core, store: Store) -> None:
     """Forgets what is older or more than the settings keep."""
     storage = manager.settings.storage
+    failed: TouchstoneError | None = None
     while True:
         try:
             gone = await store.sweep(moment(timedelta(days=storage.keep_days)), storage.keep_bytes)
         except TouchstoneError as error:
-            manager.book.trouble = error
+            manager.book.trouble = failed = error
         else:
+            if failed is not None and manager.book.trouble is failed:
+                manager.book.trouble = None
             if gone:
                 log.info("old jobs forgotten", extra={"jobs": gone})
         await asyncio.sleep(SWEEP_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, get_args
 
@@ -23,6 +24,15 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
+def _is_whole(data: Any) -> bool:
+    """Whether every text in it is Unicode, found quickly; False also where that is not certain."""
+    try:
+        json.dumps(data, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
 class Strict(BaseModel):
     """No unknown keys, no guesses about types."""
 
@@ -32,6 +42,8 @@ class Strict(BaseModel):
     @classmethod
     def _unicode(cls, data: Any) -> Any:
         """Half of a surrogate pair, in a key or a value, would break the worker, the history and every answer."""
+        if _is_whole(data):
+            return data
         pending: list[tuple[tuple[str, ...], Any]] = [((), data)]
         while pending:
             place, item = pending.pop()

@@ -43,10 +43,19 @@ def report(kind: str, rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "kind": kind,
         "machine": {"system": platform.platform(), "threads": usable_threads(), "memory_bytes": memory_bytes()},
-        "versions": {"touchstone": __version__, **{name: metadata.version(name) for name in packages}},
+        "versions": {"touchstone": __version__, **_versions(packages)},
         "at": utc_now(),
         "rows": [vars(row) for row in rows],
     }
+
+
+def _versions(packages: Sequence[str]) -> dict[str, str]:
+    """Of those that are here: not every system has all."""
+    found = {}
+    for name in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def table(found: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from backend.errors import Configuration, Validation, from_code
+from backend.logs import escaped
 from backend.options.music import MusicOptions
 from backend.settings import load_settings
 from backend.types import Fallback, Progress
@@ -78,7 +79,7 @@ async def _make(body: dict[str, Any], folder: Path, config: str | None, as_json:
                 if last.event == "progress":
                     bar.show(Progress(**{field.name: last.data[field.name] for field in fields(Progress)}))
                 elif last.event == "token" and not as_json:
-                    print(last.data["text"], flush=True)
+                    print("\n".join(map(escaped, last.data["text"].split("\n"))), flush=True)
                 elif last.event == "fallback":
                     bar.close()
                     print(f"! {last.data['from']} could not be used: {last.data['reason']}", file=sys.stderr)
