@@ -6,7 +6,10 @@ codes, and what allocators of llama.cpp, ONNX Runtime and torch print.
 
 from __future__ import annotations
 
+import math
 import re
+
+from backend.errors import WorkerCrashed
 
 _NO_MEMORY = re.compile(
     r"out of memory|insufficient memory|not enough memory|failed to allocate|cannot allocate memory|bad_alloc"
@@ -31,3 +34,15 @@ def code_of(text: str) -> str | None:
     if _LOST.search(text):
         return "device_lost"
     return "out_of_memory" if _NO_MEMORY.search(text) else None
+
+
+def check_numbers(highest: float) -> None:
+    """Judges what a model gave by its highest number, which is none if any of them is. Raises WorkerCrashed.
+
+    A device does so after a fault: the worker is then replaced, and the device counts it like a death.
+    """
+    if not math.isfinite(highest):
+        raise WorkerCrashed(
+            "The model gave numbers that are none (NaN or infinite), so nothing can be chosen by them.",
+            "Run the job again: it gets a new worker. If it repeats, refresh the device, which checks it.",
+        )

@@ -17,6 +17,7 @@ from typing import Any
 from backend.engines._genai_folder import GenaiFolder
 from backend.engines._sampler import Sampler
 from backend.errors import ModelIncompatible
+from backend.faults import check_numbers
 
 PROMPT_CHUNK_TOKENS = 64  # a cancel is heard between chunks of a prompt, and others get a token between them
 
@@ -113,6 +114,7 @@ class Decoder:
             self._take(text, logits[0])
 
     def _take(self, text: Text, logits: Any) -> None:
+        check_numbers(float(logits.max()))
         chances = None if text.logprobs is None else self._log_softmax(logits)
         token = text.sampler.next(logits)
         text.made, text.last = text.made + 1, token

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.faults import check_numbers
 from backend.music import tokens
 from backend.music.decoder import Decoder, Floats
 from backend.music.grid import NO_SIDES, Heading, Row, Slot
@@ -133,6 +134,7 @@ def compose_rows(
                 break
             sides = [NO_SIDES if part.row.slot is Slot.DONE else part.row.sides() for part in batch]
             logits = decoder.step(np.array(ids, np.int64), np.array(sides, np.int64))
+            check_numbers(float(logits.max()))
     return [part.row for part in parts]
 
 

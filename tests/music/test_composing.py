@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 
+from backend.errors import WorkerCrashed
 from backend.music import tokens
 from backend.music.grid import Row, Slot
 from backend.music.melody import melody
@@ -108,6 +109,19 @@ def test_a_stop_is_heard_at_each_token_and_each_bar() -> None:
     with pytest.raises(Stopped):
         compose(Whim(), REEL, [1], on_bar)
     assert told == [1, 2, 3]
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_a_device_that_gives_no_numbers_is_not_taken_at_its_word(number: float) -> None:
+    class Faulty(Whim):
+        def step(self, ids, sides):  # type: ignore[no-untyped-def]
+            logits = super().step(ids, sides)
+            if self.steps == 20:
+                logits[0, 3 if number > 0 or np.isnan(number) else slice(None)] = number
+            return logits
+
+    with pytest.raises(WorkerCrashed, match="NaN or infinite"):
+        compose(Faulty(), REEL, [1])
 
 
 def test_a_tune_near_the_limit_is_finished_with_long_notes() -> None:
