@@ -31,7 +31,8 @@ FAULTS_A_ROUND = 3
 REST_S = 90.0
 MEMORY_FACTOR = 1.5  # of the server within one life
 PAGE = 200
-KEPT = ("jobs.sqlite3", "lock", "models", "proofs.json", "reserve")  # what a server that was stopped leaves in its data folder
+# What a server that was stopped leaves in its data folder.
+KEPT = ("jobs.sqlite3", "lock", "models", "proofs.json", "reserve")
 
 
 @dataclass
