@@ -44,6 +44,7 @@ class Frames:
             url = f"/api/jobs/{job.id}/artifacts/{quote(frame['name'])}"
             made = Artifact(frame["name"], frame["media_type"], frame["bytes"], url)
             await job.emit("artifact", asdict(made))
+            await job.flush()  # a finished file is known after any crash
         elif frame["op"] == "done":
             job.finish_reason = frame["finish_reason"]
             self._ledger.count(frame)
