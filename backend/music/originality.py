@@ -59,7 +59,7 @@ class CopyGuard:
         copied = self._table[places] == hashes
         if not copied.any() or copied.all():
             return _ALL
-        mask = _ALL.copy()
+        mask: NDArray[np.bool_] = _ALL.copy()
         mask[tokens.PITCH : tokens.TIE] = ~copied
         return mask
 
@@ -76,4 +76,5 @@ def _hash(total: int, last: NDArray[np.int64]) -> NDArray[np.uint32]:
     with np.errstate(over="ignore"):
         mixed = np.uint64(total) * np.uint64(1_000_003) + (last + 64).astype(np.uint64)
         mixed = (mixed ^ (mixed >> np.uint64(31))) * np.uint64(FACTOR)
-    return (mixed >> np.uint64(32)).astype(np.uint32)
+    hashed: NDArray[np.uint32] = (mixed >> np.uint64(32)).astype(np.uint32)
+    return hashed
