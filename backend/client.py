@@ -42,6 +42,16 @@ class Client(Protocol):
 @contextlib.asynccontextmanager
 async def connect(settings: Settings) -> AsyncIterator[Client]:
     """A client for the data folder of the settings. Raises Configuration when a server holds it and does not answer."""
+    async with owner(settings) as found:
+        yield found if isinstance(found, Remote) else Local(found)
+
+
+@contextlib.asynccontextmanager
+async def owner(settings: Settings) -> AsyncIterator[Remote | ModelManager]:
+    """The running server of the data folder, or a started manager of our own that ends with the block.
+
+    Raises Configuration when a server holds the folder and does not answer.
+    """
     async with remote(settings) as server:
         if server:
             yield server
@@ -49,7 +59,7 @@ async def connect(settings: Settings) -> AsyncIterator[Client]:
     manager = ModelManager(settings)
     await manager.start()
     try:
-        yield Local(manager)
+        yield manager
     finally:
         await manager.stop()
 

@@ -133,20 +133,14 @@ class _Here:
 
 @contextlib.asynccontextmanager
 async def _keeper(settings: Settings) -> AsyncIterator[_Keeper]:
-    from backend.client import remote
-    from backend.manager import ModelManager
+    from backend.client import Remote, owner
 
-    async with remote(settings) as server:
-        if server:
-            yield server
-            return
-    manager = ModelManager(settings)
-    await manager.start()
-    try:
-        await manager.probes.settled()
-        yield _Here(manager)
-    finally:
-        await manager.stop()
+    async with owner(settings) as found:
+        if isinstance(found, Remote):
+            yield found
+        else:
+            await found.probes.settled()
+            yield _Here(found)
 
 
 async def _listed(settings: Settings) -> dict[str, Any]:
