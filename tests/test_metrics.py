@@ -66,8 +66,9 @@ def test_what_is_so_now_is_told(server: Server) -> None:
     assert now[labelled("touchstone_info", version=health["version"])] == 1
     assert 0 < now[labelled("touchstone_uptime_seconds")] <= health["uptime_s"]
     assert now[labelled("touchstone_proof_seconds", device="cpu")] > 0
-    (worker,) = [value for (name, _), value in now.items() if name == "touchstone_worker_memory_bytes"]
-    assert worker > 10_000_000
+    # Another test of this file may have left a worker of its own in the shared server.
+    workers = [value for (name, _), value in now.items() if name == "touchstone_worker_memory_bytes"]
+    assert workers and min(workers) > 10_000_000
     assert now[labelled("process_resident_memory_bytes")] > 10_000_000
 
 

@@ -4,9 +4,30 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 GOOD_BYE_S = 5.0
+SIGNAL_S = 0.5
+
+
+def wait(process: subprocess.Popen[Any]) -> int:
+    """The exit code, awaited so that signals are heard meanwhile.
+
+    Python handles a signal between two steps of the main thread. One that comes just before a wait in the kernel, or
+    to another thread, would be handled only when that wait is over; on Windows, every one would.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        process.wait()
+        ended.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+    while not ended.wait(SIGNAL_S):
+        pass
+    return process.wait()
 
 
 def run(
@@ -32,7 +53,7 @@ def run(
         if hear and process.stderr:
             for line in process.stderr:
                 hear(line.rstrip())
-        return process.wait()
+        return wait(process)
     except BaseException:
         _end(process)
         raise

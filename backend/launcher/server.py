@@ -11,6 +11,8 @@ from urllib.error import URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import ProxyHandler, build_opener
 
+from backend.launcher import children
+
 STOP_LIMIT_S = 8.0  # the server promises 5
 LISTENING = re.compile(r"Touchstone \S+ listening on (\S+)")
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
@@ -52,7 +54,7 @@ class Server:
         """Waits for its end; returns the exit code, 0 if it was never started."""
         if self._process is None:
             return 0
-        self._process.wait()
+        children.wait(self._process)
         return self.exit_code() or 0
 
     def stop(self) -> None:

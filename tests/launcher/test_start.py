@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,23 @@ def test_start_fetches_serves_and_says_the_address(ready: Folder) -> None:
     assert "the model is fetched" in running.lines
     assert ready.calls() == [["models", "fetch-default"], ["serve", *SERVER_FLAGS]]
     assert running.end(signal.SIGTERM) == 0
+
+
+def test_a_signal_that_another_thread_gets_is_heard_all_the_same() -> None:
+    """As one that comes just before the wait in the kernel: that wait is not cut short by it."""
+    program = """
+import signal, sys, threading, time
+from backend.launcher.server import Server
+server = Server([sys.executable, "-c", "import time; time.sleep(600)"])
+server.start()
+def late():
+    time.sleep(0.5)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+threading.Thread(target=late).start()
+print(server.wait())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.stdout == f"{128 + signal.SIGTERM}\n", done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
