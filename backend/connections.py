@@ -78,4 +78,7 @@ class Connection(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
+        if self.cycle:  # a route at work on the request, whose body turned out to be none, has nobody to answer
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         self.transport.close()

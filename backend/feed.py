@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from backend.types import Event
@@ -20,8 +20,9 @@ KEPT = 2000
 class Feed:
     """Keeps the last events and wakes those who follow."""
 
-    def __init__(self) -> None:
-        self._ids = itertools.count(int(time.time() * 1000))
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._first = int(clock() * 1000)
+        self._ids = itertools.count(self._first)
         self._events: deque[Event] = deque(maxlen=KEPT)
         self._followers: set[asyncio.Event] = set()
         self._closed = False
@@ -39,10 +40,14 @@ class Feed:
         self._wake()
 
     async def follow(self, after: int | None = None) -> AsyncIterator[Event]:
-        """Events above `after` that are still kept, and those to come; without `after` only those to come."""
+        """Events above `after` that are still kept, and those to come; without `after` only those to come.
+
+        An id beyond all that were given is one of an earlier start, after which the clock was set back.
+        """
         woken = asyncio.Event()
         self._followers.add(woken)
-        last = after if after is not None else self._events[-1].id if self._events else 0
+        newest = self._events[-1].id if self._events else self._first - 1
+        last = newest if after is None else after if after <= newest else 0
         try:
             while True:
                 woken.clear()

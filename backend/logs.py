@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+import time
 from logging.handlers import RotatingFileHandler
 
 from backend.errors import Configuration
@@ -21,8 +22,9 @@ def configure(settings: Settings) -> None:
     handler = _handler(settings.log)
     handler.setFormatter(JsonLines() if settings.log.json else Lines())
     logging.basicConfig(level=settings.log.level.upper(), handlers=[handler], force=True)
-    for name in ("asyncio", "uvicorn", "httpx"):
+    for name in ("asyncio", "httpx"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its warnings are of what strangers send, a line each
 
 
 def _handler(log: Log) -> logging.Handler:
@@ -38,15 +40,17 @@ def _handler(log: Log) -> logging.Handler:
 
 
 class Lines(logging.Formatter):
-    """`time level module: message key=value`, with control and direction characters written as escapes."""
+    """`time level module: message key=value`, the time in UTC, control and direction characters as escapes."""
+
+    converter = time.gmtime
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, and a traceback below it where there is one."""
         extra = "".join(f" {key}={value}" for key, value in _extra(record).items())
-        moment = self.formatTime(record, "%H:%M:%S")
+        moment = self.formatTime(record, "%Y-%m-%dT%H:%M:%SZ")
         line = f"{moment} {record.levelname.lower()} {record.name}: {record.getMessage()}{extra}"
-        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return escaped(line) + trace
+        trace = self.formatException(record.exc_info).split("\n") if record.exc_info else []
+        return "\n".join(map(escaped, (line, *trace)))
 
 
 class JsonLines(logging.Formatter):

@@ -65,3 +65,20 @@ def test_the_end_ends_all_followers() -> None:
         assert await asyncio.wait_for(asyncio.gather(*followers), 1) == [[], [], []]
 
     asyncio.run(play())
+
+
+def test_after_a_clock_was_set_back_nobody_waits_for_an_id_of_the_future() -> None:
+    async def play() -> None:
+        before = Feed(lambda: 2_000_000_000.0)
+        before.publish("done", {})
+        old = (await taken(before, 0, 1))[0].id
+        feed = Feed(lambda: 1_900_000_000.0)
+        feed.publish("queued", {})
+        assert [event.event for event in await taken(feed, old, 1)] == ["queued"]
+        fresh = Feed(lambda: 1_900_000_000.0)
+        live = asyncio.create_task(taken(fresh, None, 1))
+        await asyncio.sleep(0)
+        fresh.publish("queued", {})
+        assert [event.event for event in await live] == ["queued"]
+
+    asyncio.run(play())

@@ -39,10 +39,12 @@ def test_what_is_harmless_stays_readable() -> None:
     assert escaped("\x1b[31mred") == "\\x1b[31mred"
 
 
-def test_a_traceback_stays() -> None:
+def test_a_traceback_stays_and_steers_nothing() -> None:
     made = record("x")
     try:
-        raise ValueError("told")
+        raise ValueError("told \x1b[31m")
     except ValueError as error:
         made.exc_info = (ValueError, error, error.__traceback__)
-    assert "ValueError: told" in Lines().format(made) and "told" in json.loads(JsonLines().format(made))["trace"]
+    lines = Lines().format(made)
+    assert "ValueError: told" in lines and "\n" in lines and not STEERING - {"\n"} & set(lines)
+    assert "told" in json.loads(JsonLines().format(made))["trace"]

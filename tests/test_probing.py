@@ -205,8 +205,47 @@ def test_an_offer_goes_with_its_hardware() -> None:
     async def inventory(spawn: Spawn) -> list[Hardware]:
         return list(cards)
 
-    before, after = rounds(probes({}, inventory=inventory), cards.clear)
+    told: list[Device] = []
+    before, after = rounds(probes({}, inventory=inventory, on_change=told.append), cards.clear)
     assert before["cuda:0"].state == "installable" and after == {}
+    last = {device.id: device.state for device in told}
+    assert last["cuda:0"] == "unavailable", "who follows the changes hears of it"
+
+
+def test_a_runtime_removed_while_it_is_looked_at_ends_no_round_and_comes_to_no_word(two_cards: Path) -> None:
+    pythons = {"mine": str(two_cards)}
+
+    def told(device: Device) -> None:
+        if device.state == "probing" and device.backend == "cuda":
+            pythons.pop("mine", None)
+            told_of.append(device.id)
+
+    told_of: list[str] = []
+    subject = Probes(pythons, 60, children.spawn, Lane, told, inventory=nothing)
+
+    async def play() -> None:
+        await subject.round()
+        subject.known.forget("mine")
+        await subject.round(runtime="mine")
+
+    asyncio.run(play())
+    assert told_of and not [id_ for id_ in subject.devices if id_.startswith("cuda")]
+    assert not subject.probing
+
+
+def test_a_round_that_is_cut_off_leaves_nothing_that_is_being_checked(two_cards: Path) -> None:
+    subject = probes({"mine": two_cards})
+
+    async def play() -> None:
+        task = asyncio.create_task(subject.round())
+        while "cuda:0" not in subject.devices:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(play())
+    cut = subject.devices["cuda:0"]
+    assert cut.state == "broken" and cut.reason == "Its check was cut off."
 
 
 def test_hardware_that_lacks_a_driver_says_that_first() -> None:

@@ -22,7 +22,7 @@ class Nothing(Strict):
 @router.get("")
 async def list_runtimes(manager: Manager) -> dict[str, Any]:
     """All runtimes: what is installed, what could be and what that would cost, and the one to install first."""
-    return {"runtimes": [asdict(runtime) for runtime in manager.upkeep.runtimes()], **manager.upkeep.best()}
+    return manager.upkeep.overview()
 
 
 @router.post("/{name}/install", status_code=202, responses=problems(409, 507))

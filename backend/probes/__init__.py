@@ -106,8 +106,9 @@ class Probes:
         try:
             async with self._turn(kind), asyncio.TaskGroup() as group:
                 survey = group.create_task(self._survey())
-                for name in self._pythons if runtime is None else (runtime,):
-                    group.create_task(self._runtime(name, only, group, survey))
+                for name, python in list(self._pythons.items()):
+                    if runtime in (None, name):
+                        group.create_task(self._runtime(name, python, only, group, survey))
             self.known.offer()
             self.known.compare()
         finally:
@@ -133,15 +134,17 @@ class Probes:
         self.known.surveyed = {item.id: item for item in await self._inventory(self._spawn)}
 
     async def _runtime(
-        self, runtime: str, only: str | None, group: asyncio.TaskGroup, survey: asyncio.Task[None]
+        self, runtime: str, python: str, only: str | None, group: asyncio.TaskGroup, survey: asyncio.Task[None]
     ) -> None:
         backend = [only.partition(":")[0]] if only else []
-        visible = await self._visible(runtime, backend)
-        listing = Listing(self._prober, self._pythons[runtime], runtime)
+        visible = await self._visible(runtime, python, backend)
+        listing = Listing(self._prober, python, runtime)
         running = group.create_task(listing.run(backend))
         while (name := await listing.said.get()) is not None:
             answer = listing.answers[name]
             if answer.failed:
+                continue
+            if runtime not in self._pythons:  # removed meanwhile: nothing is said of it any more
                 continue
             hidden = _hidden(name, answer.devices, visible.get(name)) if visible else {}
             for id_, found in self.known.numbered(name, runtime, answer.devices):
@@ -150,21 +153,28 @@ class Probes:
                 if why := hidden.get(found.position):
                     self.known.say(runtime, _hidden_device(self.known.listed(id_, runtime, found), why))
                 else:
-                    group.create_task(self._device(id_, runtime, found, answer.versions, survey))
+                    group.create_task(self._device(id_, runtime, python, found, answer.versions, survey))
         await running
         await survey  # whose cards decide which of those that are not there are worth a word
-        self._conclude(runtime, listing, only)
+        if runtime in self._pythons:
+            self._conclude(runtime, listing, only)
 
-    async def _visible(self, runtime: str, only: list[str]) -> dict[str, Listed]:
+    async def _visible(self, runtime: str, python: str, only: list[str]) -> dict[str, Listed]:
         """What is listed under the variables that hide devices, where the user has set such."""
         if not any(name in os.environ for name in hiding()):
             return {}
-        listing = Listing(self._prober, self._pythons[runtime], runtime)
+        listing = Listing(self._prober, python, runtime)
         await listing.run(only, visible=True)
         return listing.answers
 
     async def _device(
-        self, id_: str, runtime: str, found: Found, versions: dict[str, str], survey: asyncio.Task[None]
+        self,
+        id_: str,
+        runtime: str,
+        python: str,
+        found: Found,
+        versions: dict[str, str],
+        survey: asyncio.Task[None],
     ) -> None:
         if found.identity:  # which card is it, and so whose lane does it take?
             await asyncio.wait({survey}, timeout=SURVEY_S)
@@ -173,20 +183,25 @@ class Probes:
         if before and before.state == "ready" and device.kind not in ("cpu", "emulated") and self._occupied(id_):
             return
         hardware = self.known.surveyed.get(device.hardware_id or "")
-        key = self._book.key(device, runtime, self._pythons[runtime], versions, hardware.driver if hardware else None)
+        key = self._book.key(device, runtime, python, versions, hardware.driver if hardware else None)
         earlier = self._book.recall(key) if not self.started else None
         if earlier:
             self.known.say(runtime, earlier)
         order = {"backend": device.backend, "found": asdict(found), "runtime": runtime, "device": id_}
-        outcome = await self._prober.run(
-            self._pythons[runtime],
-            ["prove", json.dumps(order)],
-            before=self._lane_of(device.hardware_id or id_).turn("probe"),
-            started=lambda: None if earlier else self.known.say(runtime, device),
-        )
-        judged = proved(device, runtime, outcome)
-        self._book.note(key, judged)
-        self.known.say(runtime, judged)
+        cut_off = replace(device, state="broken", reason="Its check was cut off.", remedy="Refresh: it is done again.")
+        judged = earlier or (before if before and before.state != "probing" else cut_off)
+        try:
+            outcome = await self._prober.run(
+                python,
+                ["prove", json.dumps(order)],
+                before=self._lane_of(device.hardware_id or id_).turn("probe"),
+                started=lambda: None if earlier or runtime not in self._pythons else self.known.say(runtime, device),
+            )
+            judged = proved(device, runtime, outcome)
+            self._book.note(key, judged)
+        finally:  # whatever ends a round leaves nothing `probing`
+            if runtime in self._pythons:
+                self.known.say(runtime, judged)
 
     def _conclude(self, runtime: str, listing: Listing, only: str | None) -> None:
         """Says what did not come of a runtime, of the devices that somebody would expect, and of itself."""

@@ -108,7 +108,9 @@ class Known:
         """Adds what could be installed for hardware that nothing reaches by a backend, and takes back what is gone."""
         for id_, words in list(self._said.items()):
             if _OFFERS in words and words[_OFFERS].hardware_id not in self.surveyed:
-                del self._said[id_], self.devices[id_]
+                del self._said[id_]
+                reason, remedy = "The hardware that it was offered for is here no more.", "Plug it in and refresh."
+                self._on_change(replace(self.devices.pop(id_), state="unavailable", reason=reason, remedy=remedy))
         for backend in backends().values():
             cards = sorted(fitting(backend, self.surveyed.values()), key=lambda item: item.id)
             numbers = self._numbering.of(backend.name, [as_found(item) for item in cards])

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,7 @@ class Shelf:
         if not version:
             return None
         with contextlib.suppress(OSError, ValueError, TypeError):
-            fields: dict[str, Any] = json.loads((self.folder(name, version) / MANIFEST).read_text(encoding="utf-8"))
-            made = Made(**fields)
+            made = Made(**_read(self.folder(name, version) / MANIFEST))
             return made if Path(made.python).is_file() else None
         return None
 
@@ -118,9 +118,20 @@ class Shelf:
 
     def _pointer(self, name: str) -> dict[str, Any]:
         with contextlib.suppress(OSError, ValueError):
-            read = json.loads((self.root / name / POINTER).read_text(encoding="utf-8"))
-            return read if isinstance(read, dict) else {}
+            return _read(self.root / name / POINTER)
         return {}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """An object in a file, parsed anew only when the file is another. Raises OSError, ValueError."""
+    facts = file.stat()
+    return _parsed(file, facts.st_ino, facts.st_mtime_ns, facts.st_size)
+
+
+@lru_cache(maxsize=128)
+def _parsed(file: Path, *_facts: int) -> dict[str, Any]:
+    read = json.loads(file.read_text(encoding="utf-8"))
+    return read if isinstance(read, dict) else {}
 
 
 def _write(file: Path, content: dict[str, Any]) -> None:

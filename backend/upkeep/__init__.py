@@ -61,10 +61,11 @@ class Upkeep:
             raise NotFound(f"There is no runtime {name[:100]!r}.", f"There are {', '.join(recipes())}.")
         return found
 
-    def best(self) -> dict[str, str | None]:
-        """`best`, the runtime to install first for the hardware here, or null, and `best_reason`."""
-        name, reason = choosing.best(recipes().values(), self.runtimes(), self._manager.hardware())
-        return {"best": name, "best_reason": reason}
+    def overview(self) -> dict[str, Any]:
+        """`runtimes`, all of them; `best`, the one to install first for the hardware here, or null; `best_reason`."""
+        listed = self.runtimes()
+        name, reason = choosing.best(recipes().values(), listed, self._manager.hardware())
+        return {"runtimes": [asdict(one) for one in listed], "best": name, "best_reason": reason}
 
     async def ask(self, task: str, name: str, caller: str) -> LiveJob:
         """Accepts a job of `TASKS`; one that does the same already is joined.

@@ -152,7 +152,7 @@ async def _listed(settings: Settings) -> dict[str, Any]:
             return await server.runtimes()
     manager = ModelManager(settings)
     await manager.look()
-    return {"runtimes": [asdict(one) for one in manager.upkeep.runtimes()], **manager.upkeep.best()}
+    return manager.upkeep.overview()
 
 
 async def _change(settings: Settings, action: str, name: str, bar: Bar) -> dict[str, Any]:
