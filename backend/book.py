@@ -14,6 +14,7 @@ from typing import Any, get_args
 from backend import errors
 from backend.errors import TouchstoneError
 from backend.feed import Feed
+from backend.jobids import go_on_after
 from backend.jobs import ID_BLOCK, LiveJob, stored_view, without_text
 from backend.moments import moment
 from backend.problems import problem_of
@@ -57,6 +58,7 @@ class JobBook:
     async def open(self) -> list[LiveJob]:
         """Opens the history; running jobs of a dead server become `interrupted`. Returns the queued ones, in order."""
         await self._store.open()
+        go_on_after(await self._store.newest_id())
         queued = []
         rows = await self._store.jobs(statuses=ACTIVE, limit=1_000_000)
         await self._store.reserve(ID_BLOCK)

@@ -75,10 +75,10 @@ class Core:
         Raises Configuration when the folder is held or unusable.
         """
         self.folder.take()
-        await asyncio.to_thread(self.upkeep.sweep)
-        self.probes = self._prober(ProofBook(self.settings.data_dir / "proofs.json"))
-        self.pool = Pool(self.settings, self.pythons, self.spawn, found=self.probes.found)
         try:
+            await asyncio.to_thread(self.upkeep.sweep)
+            self.probes = self._prober(ProofBook(self.settings.data_dir / "proofs.json"))
+            self.pool = Pool(self.settings, self.pythons, self.spawn, found=self.probes.found)
             for job in await self.book.open():
                 self._resume(job)
         except BaseException:

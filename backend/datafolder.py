@@ -41,16 +41,18 @@ class DataFolder:
         """Makes the folder and locks it. Raises Configuration in words that name the holder."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            free = self._lock.acquire()
+            free = self._lock.acquire() and not _foreign_and_fresh(self.holder())
+            if free:
+                self._sweep()
         except OSError as error:
+            self._lock.release()
             raise Configuration(
-                f"The data folder {self.path} cannot be used: {error.strerror}.",
+                f"The data folder {self.path} cannot be used: {error.strerror} ({error.filename}).",
                 "Set TOUCHSTONE_DATA_DIR to a folder that you may write to.",
             ) from error
-        if not free or _foreign_and_fresh(self.holder()):
+        if not free:
             self._lock.release()
             raise self._held()
-        self._sweep()
 
     def beat(self, url: str | None = None) -> None:
         """Says that this server is alive, and where. Called every BEAT_S."""

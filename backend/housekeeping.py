@@ -11,7 +11,7 @@ from backend import maintenance
 from backend.datafolder import BEAT_S
 from backend.errors import TouchstoneError
 from backend.moments import moment
-from backend.sleepwatch import SleepWatch
+from backend.sleepwatch import JumpWatch, SleepWatch
 from backend.store import Store
 
 if TYPE_CHECKING:
@@ -31,13 +31,14 @@ async def beat(manager: Core, sleep: SleepWatch) -> None:
         await asyncio.sleep(BEAT_S)
 
 
-async def sweep(manager: Core, store: Store) -> None:
-    """Forgets what is older or more than the settings keep."""
-    storage = manager.settings.storage
+async def sweep(manager: Core, store: Store, jumps: JumpWatch | None = None) -> None:
+    """Forgets what is older or more than the settings keep. A clock that was set forward makes nothing older."""
+    storage, jumps = manager.settings.storage, jumps or JumpWatch()
     failed: TouchstoneError | None = None
     while True:
         try:
-            gone = await store.sweep(moment(timedelta(days=storage.keep_days)), storage.keep_bytes)
+            kept = timedelta(days=storage.keep_days, seconds=max(0.0, jumps.jumped_s()))
+            gone = await store.sweep(moment(kept), storage.keep_bytes)
         except TouchstoneError as error:
             manager.book.trouble = failed = error
         else:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict
 from typing import Any
 
 from backend.errors import TouchstoneError
+from backend.jobids import new_id
 from backend.moments import utc_now
 from backend.problems import problem_of
 from backend.store import Store
@@ -22,14 +22,6 @@ from backend.tables import Row
 from backend.types import ACTIVE, TERMINAL, Artifact, Event, Job, JobStatus, Output, Problem, Progress, Receipt
 
 ID_BLOCK = 1000
-_last_stamp = 0
-
-
-def new_id() -> str:
-    """An opaque id that sorts by creation: milliseconds, never going back within a process, and 40 random bits."""
-    global _last_stamp
-    _last_stamp = max(_last_stamp + 1, time.time_ns() // 1_000_000)
-    return f"{_last_stamp:011x}{secrets.token_hex(5)}"
 
 
 class LiveJob:

@@ -1,7 +1,8 @@
-"""Notices that the machine slept: a driver may have lost its device meanwhile."""
+"""Notices that the machine slept, since a driver may have lost its device meanwhile, and that its clock was set."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -27,3 +28,24 @@ class SleepWatch:
         slept_s = abs((total - self._last[1]) - (awake - self._last[0]))
         self._last = awake, total
         return slept_s if slept_s > SLEEP_S else 0.0
+
+
+def steady_clock() -> float:
+    """Seconds that go on while the machine sleeps, and that nobody can set."""
+    if sys.platform == "darwin":
+        return time.clock_gettime(time.CLOCK_MONOTONIC)  # there it counts sleep, and `time.monotonic` does not
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
+
+
+class JumpWatch:
+    """Compares the clock on the wall, which may be set, with a steady one."""
+
+    def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = steady_clock) -> None:
+        self._clocks = wall, steady
+        self._ahead = wall() - steady()
+
+    def jumped_s(self) -> float:
+        """By how many seconds the clock was set forward since the start; negative for back."""
+        wall, steady = (clock() for clock in self._clocks)
+        return wall - steady - self._ahead

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from backend import damage
 from backend.artifacts import Artifacts
+from backend.child.outbox import full
 from backend.errors import Configuration, DiskFull, Internal, Interrupted, TouchstoneError
 from backend.reserve import Reserve
 from backend.tables import MIGRATIONS, Row, Statement, decoded, encoded, insert, packed
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 _ENDED = f"status NOT IN {ACTIVE}"
 SWEEP_AT_ONCE = 100
+BUSY_S = 2.0  # how long another program's lock on the file is waited out
 
 
 class Store:
@@ -38,18 +40,26 @@ class Store:
         self._reserve = Reserve(path.with_name("reserve"))
         self.artifacts = Artifacts(path.parent / "artifacts")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
-        self._db: sqlite3.Connection
+        self._db: Any = None  # the sqlite3.Connection, once it is open
+        self._file: tuple[int, int] | None = None  # what tells the open file from another of its name
         self._closed = False
         self.set_aside: Path | None = None  # where a history lies that was found damaged at the start
 
     async def open(self) -> None:
         """Opens or makes the file and brings it to the newest version. Raises Configuration for an unusable folder."""
-        await self._do(self._open)
+        try:
+            await self._do(self._open)
+        except BaseException as error:
+            self._thread.submit(self._close_file)
+            self._thread.shutdown(wait=False)
+            if isinstance(error, Internal):  # not of the service: its folder is what the settings name
+                raise Configuration(error.detail, error.remedy) from error
+            raise
 
     async def close(self) -> None:
         """Writes what is pending and closes."""
         self._closed = True  # whatever comes from now on is refused
-        await self._in_thread(lambda: self._db.close())
+        await self._in_thread(self._close_file)
         self._thread.shutdown()
 
     async def add(self, job: Row, events: Iterable[Event] = ()) -> None:
@@ -99,6 +109,10 @@ class Store:
             values += [before, before]
         condition = f"WHERE {' AND '.join(where)} " if where else ""
         return await self._read(f"SELECT * FROM jobs {condition}ORDER BY seq DESC LIMIT ?", [*values, limit])
+
+    async def newest_id(self) -> str | None:
+        """The highest id of all jobs."""
+        return await self._do(lambda: self._db.execute("SELECT max(id) FROM jobs").fetchone()[0])  # type: ignore[no-any-return]
 
     async def by_key(self, key: str, since: str) -> Row | None:
         """The newest job made with this Idempotency-Key since that moment."""
@@ -171,6 +185,7 @@ class Store:
 
     async def _write(self, statements: list[Statement], before: Callable[[], None] = lambda: None) -> None:
         def write() -> None:
+            self._check_in_place()
             before()
             with self._db:
                 for sql, values in statements:
@@ -188,17 +203,45 @@ class Store:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
             if damage.is_damage(error):
-                damage.remember(self.path)
+                with contextlib.suppress(OSError):
+                    damage.remember(self.path)
             raise _translated(error, self.path) from error
+        except OSError as error:
+            raise self._untouchable(error) from error
+
+    def _close_file(self) -> None:
+        if self._db is not None:
+            self._db.close()
+
+    def _check_in_place(self) -> None:
+        """A file that somebody removed or replaced takes writes as before, and nobody will ever read them."""
+        if self._identity(self.path) != self._file:
+            raise Internal(
+                f"The job history {self.path} was removed or replaced while the server runs.",
+                "Restart the server: it goes on with what lies there now.",
+            )
+
+    @staticmethod
+    def _identity(path: Path) -> tuple[int, int] | None:
+        with contextlib.suppress(OSError):
+            facts = path.stat()
+            return facts.st_dev, facts.st_ino
+        return None
 
     def _keep_reserve(self) -> None:
         try:
             self._reserve.keep()
         except OSError as error:
-            raise DiskFull(
-                f"The disk that holds {self.path.parent} has no room for a job's ending: {error.strerror}.",
-                "Free some space there.",
-            ) from error
+            raise self._untouchable(error, "for a job's ending") from error
+
+    def _untouchable(self, error: OSError, why: str = "left") -> TouchstoneError:
+        folder = self.path.parent
+        if full(error):
+            return DiskFull(
+                f"The disk that holds {folder} has no room {why}: {error.strerror}.", "Free some space there."
+            )
+        detail = f"The data folder {folder} cannot be used: {error.strerror} ({error.filename})."
+        return Internal(detail, "Check the folder's permissions and what lies there.")
 
     def _open(self) -> None:
         try:
@@ -206,13 +249,13 @@ class Store:
         except sqlite3.Error as error:
             if not damage.is_damage(error):
                 raise
-            self._db.close()
+            self._close_file()
             self.set_aside = damage.set_aside(self.path, self.artifacts.root)
             log.error("the job history was damaged and is set aside", extra={"folder": self.set_aside, "why": error})
             self._open_file()
 
     def _open_file(self) -> None:
-        self._db = sqlite3.connect(self.path, check_same_thread=True)
+        self._db = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=True)
         self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # takes effect while the file is new
         mode = self._db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
@@ -230,6 +273,7 @@ class Store:
             )
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             self._db.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+        self._file = self._identity(self.path)
         damage.check(self.path, self._db)
         with contextlib.suppress(OSError):  # said when a job is to be added
             self._reserve.keep()

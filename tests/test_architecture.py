@@ -44,7 +44,7 @@ LAYERS = (
     ("errands"),
     ("runtimes"),
     ("artifacts"),
-    ("requests damage reserve tables store lanes logs schema feed sleepwatch"),
+    ("requests damage reserve tables jobids store lanes logs schema feed sleepwatch"),
     ("deaths quarantine hardware downloads conversions jobs bench"),
     ("probes"),
     ("workers"),

@@ -1,16 +1,23 @@
-"""A machine that slept is noticed, one that was just busy or set its clock by a little is not."""
+"""A machine that slept is noticed, one that was just busy is not; a clock that is set makes nothing old."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from backend import datafolder
+from backend import datafolder, housekeeping, jobids
+from backend.book import JobBook
 from backend.core import Core
+from backend.jobs import new_row
+from backend.moments import moment
 from backend.settings import load_settings
-from backend.sleepwatch import SLEEP_S, SleepWatch
+from backend.sleepwatch import SLEEP_S, JumpWatch, SleepWatch
+from backend.store import Store
 from tests.faulty import faulty
 from tests.test_running import _config
 
@@ -49,3 +56,67 @@ def test_after_a_sleep_the_devices_are_proved_again(tmp_path: Path, monkeypatch:
             await core.stop()
 
     asyncio.run(play())
+
+
+DAY_S = 86_400.0
+
+
+class Watched(Store):
+    """A store that tells when it has swept."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.swept = asyncio.Event()
+
+    async def sweep(self, before: str, keep_bytes: int) -> int:
+        """As ever."""
+        gone = await super().sweep(before, keep_bytes)
+        self.swept.set()
+        return gone
+
+
+@pytest.mark.parametrize(("set_days", "left"), [(0, 1), (400, 2), (-400, 1)])
+def test_a_clock_set_forward_makes_no_job_old(tmp_path: Path, set_days: int, left: int) -> None:
+    """One job ended just now, one 390 days ago by a clock that was set forward by 400, or was not."""
+    wall, steady = [0.0], [0.0]
+    jumps = JumpWatch(lambda: wall[0], lambda: steady[0])
+    wall[0], steady[0] = 7 * DAY_S + set_days * DAY_S, 7 * DAY_S
+
+    async def play() -> None:
+        store = Watched(tmp_path / "jobs.sqlite3")
+        await store.open()
+        for ago in (0, 390):
+            ended = moment(timedelta(days=ago))
+            await store.add({**new_row("text", "m", {}, "c"), "status": "done", "ended_at": ended})
+        settings = load_settings({"storage.data_dir": str(tmp_path)}, {})
+        manager: Any = SimpleNamespace(settings=settings, book=SimpleNamespace(trouble=None))
+        sweeping = asyncio.create_task(housekeeping.sweep(manager, store, jumps))
+        await store.swept.wait()
+        sweeping.cancel()
+        assert len(await store.jobs()) == left
+        await store.close()
+
+    asyncio.run(play())
+
+
+def test_the_real_clocks_have_not_jumped() -> None:
+    assert abs(JumpWatch().jumped_s()) < 1
+
+
+def test_after_a_start_with_a_clock_set_back_new_ids_still_sort_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobids, "_last_stamp", 0)
+
+    async def life() -> str:
+        book = JobBook(Store(tmp_path / "jobs.sqlite3"))
+        await book.open()
+        job = await book.add(new_row("text", "m", {}, "c"))
+        await book.close()
+        return job.id
+
+    monkeypatch.setattr(jobids.time, "time_ns", lambda: 2_000_000_000 * 10**9)
+    first = asyncio.run(life())
+    monkeypatch.setattr(jobids, "_last_stamp", 0)
+    monkeypatch.setattr(jobids.time, "time_ns", lambda: 1_900_000_000 * 10**9)
+    assert asyncio.run(life()) > first

@@ -33,8 +33,8 @@ class Disk:
         if self.small:
             subprocess.run(["umount", "--lazy", str(self.folder)], check=True, capture_output=True)
 
-    def fill(self) -> None:
-        """Leaves no room: not on the disk, and none in the history's log."""
+    def fill(self, left_bytes: int = 0) -> None:
+        """Leaves so much room: none on the disk beyond it, and none in the history's log."""
         self.full_spans.append((time.time(), None))
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self._history, timeout=0.2)) as db:
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -43,6 +43,8 @@ class Disk:
                 with contextlib.suppress(OSError):
                     while ballast.write(b"\0" * size):
                         pass
+            with contextlib.suppress(OSError):
+                ballast.truncate(max(0, ballast.tell() - left_bytes))
 
     def free(self) -> None:
         """Makes room again."""
