@@ -22,8 +22,9 @@ import pytest
 from backend import conversions
 from backend.catalogue import Catalogue, changes
 from backend.child import convert as program
-from backend.convert import FORMS, MANIFEST, comparing, environment, place_of, tokenizer
+from backend.convert import FORMS, MANIFEST, comparing, environment, place_of
 from backend.errors import DiskFull, ModelIncompatible, TouchstoneError, Validation
+from backend.gguf import tokenizer
 from backend.gguf.vocabulary import Vocabulary, read_vocabulary
 from backend.settings import load_settings
 from backend.settings.schema import Settings

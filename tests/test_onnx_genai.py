@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from backend.engines import LoadRequest, RunRequest, RunResult, load_engine
-from backend.engines._decoder import PROMPT_CHUNK_TOKENS
+from backend.engines._genai_rows import PROMPT_CHUNK_TOKENS
 from backend.engines._sampler import Sampler
-from backend.engines.onnx_genai import GenaiSession, load
+from backend.engines._text_session import TextSession
+from backend.engines.onnx_genai import load
 from backend.errors import ContextLengthExceeded, ModelBroken, ModelIncompatible
 from backend.options import parse_options
 from tests import tiny_genai
@@ -29,16 +30,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def session(folder: Path) -> GenaiSession:
+def session(folder: Path) -> TextSession:
     return opened(folder, slots=3)
 
 
-def opened(folder: Path, slots: int = 1, context_tokens: int = 300) -> GenaiSession:
+def opened(folder: Path, slots: int = 1, context_tokens: int = 300) -> TextSession:
     return load(LoadRequest("cpu", str(folder), context_tokens, 1, slots))
 
 
 def run(
-    session: GenaiSession, prompt: str = "Hello", seed: int = 1, stop_at: Stop | None = None, **options: Any
+    session: TextSession, prompt: str = "Hello", seed: int = 1, stop_at: Stop | None = None, **options: Any
 ) -> tuple[str, RunResult, list[dict[str, Any]]]:
     texts: list[str] = []
     listed: list[dict[str, Any]] = []
@@ -54,12 +55,12 @@ def run(
     return "".join(texts), result, listed
 
 
-def test_the_evidence_is_the_record_of_the_assignment(session: GenaiSession) -> None:
+def test_the_evidence_is_the_record_of_the_assignment(session: TextSession) -> None:
     assert session.placement.on_device == 1.0
     assert session.placement.evidence.startswith("ONNX Runtime's record of the assignment: 12 of 12 nodes")
 
 
-def test_a_text_among_others_is_the_text_alone(session: GenaiSession) -> None:
+def test_a_text_among_others_is_the_text_alone(session: TextSession) -> None:
     prompts = {"a": 90, "Tell me of rivers and mills. " * 5: 30, "Why?": 60, "b" * 150: 20, "xyz": 75, "Ünïcödé": 40}
     alone = {prompt: run(session, prompt, max_tokens=limit)[0] for prompt, limit in prompts.items()}
     together: dict[str, str] = {}
@@ -78,41 +79,41 @@ def test_a_text_among_others_is_the_text_alone(session: GenaiSession) -> None:
     assert len(set(alone.values())) == len(prompts)
 
 
-def test_a_cache_that_is_not_written_in_place_says_the_same(folder: Path, session: GenaiSession) -> None:
+def test_a_cache_that_is_not_written_in_place_says_the_same(folder: Path, session: TextSession) -> None:
     """What devices other than the processor get."""
     prompts = ["a", "Tell me of rivers and mills. " * 5, "xyz"]
     expected = [run(session, prompt)[0] for prompt in prompts]
     apart = opened(folder, slots=3)
-    apart._decoder._graph._in_place = False
+    apart._decoder._model._graph._in_place = False  # type: ignore[attr-defined]
     with ThreadPoolExecutor(3) as pool:
         assert [text for text, _, _ in pool.map(lambda prompt: run(apart, prompt), prompts)] == expected
 
 
-def test_typed_marks_are_text(session: GenaiSession) -> None:
+def test_typed_marks_are_text(session: TextSession) -> None:
     plain = run(session, "x" * 10, max_tokens=1)[1].counts["prompt_tokens"]
     assert run(session, tiny_genai.END, max_tokens=1)[1].counts["prompt_tokens"] == plain
     raw = run(session, tiny_genai.END + "x", max_tokens=1, raw=True)[1]
     assert (raw.counts["prompt_tokens"], raw.chat_template) == (2, None)
 
 
-def test_the_template_s_marks_are_tokens(session: GenaiSession) -> None:
+def test_the_template_s_marks_are_tokens(session: TextSession) -> None:
     result = run(session, "", max_tokens=1)[1]
     assert result.counts["prompt_tokens"] == len("user\n") + len("\n") + len("assistant\n") + 3
     assert result.chat_template == "model"
 
 
-def test_a_prompt_that_does_not_fit_is_refused_with_both_counts(session: GenaiSession) -> None:
+def test_a_prompt_that_does_not_fit_is_refused_with_both_counts(session: TextSession) -> None:
     with pytest.raises(ContextLengthExceeded, match="has 319 tokens and the context holds 300") as refused:
         run(session, "x" * 300)
     assert refused.value.extra == {"prompt_tokens": 319, "context_tokens": 300}
 
 
-def test_a_text_ends_where_the_context_does(session: GenaiSession) -> None:
+def test_a_text_ends_where_the_context_does(session: TextSession) -> None:
     _, result, _ = run(session, "x" * 270, max_tokens=100)
     assert (result.finish_reason, result.counts["tokens"]) == ("length", 300 - 289)
 
 
-def test_a_stop_text_ends_it_and_is_not_shown(session: GenaiSession) -> None:
+def test_a_stop_text_ends_it_and_is_not_shown(session: TextSession) -> None:
     whole = run(session)[0]
     stop = whole[4:7]
     text, result, _ = run(session, stop=[stop])
@@ -120,7 +121,7 @@ def test_a_stop_text_ends_it_and_is_not_shown(session: GenaiSession) -> None:
     assert result.finish_reason == "stop"
 
 
-def test_a_cancel_is_heard_within_a_token(session: GenaiSession) -> None:
+def test_a_cancel_is_heard_within_a_token(session: TextSession) -> None:
     seen = 0
 
     def enough(event: str, _: dict[str, Any]) -> bool:
@@ -132,7 +133,7 @@ def test_a_cancel_is_heard_within_a_token(session: GenaiSession) -> None:
     assert (result.finish_reason, result.counts["tokens"]) == ("cancelled", 3)
 
 
-def test_a_cancel_is_heard_within_a_chunk_of_the_prompt(session: GenaiSession) -> None:
+def test_a_cancel_is_heard_within_a_chunk_of_the_prompt(session: TextSession) -> None:
     done: list[int] = []
 
     def enough(event: str, data: dict[str, Any]) -> bool:
@@ -144,13 +145,13 @@ def test_a_cancel_is_heard_within_a_chunk_of_the_prompt(session: GenaiSession) -
     assert run(session)[0] == run(session)[0]
 
 
-def test_the_same_seed_gives_the_same_text_and_another_another(session: GenaiSession) -> None:
+def test_the_same_seed_gives_the_same_text_and_another_another(session: TextSession) -> None:
     texts = [run(session, seed=seed, temperature=1.0, top_k=0, top_p=1.0)[0] for seed in (7, 7, 8)]
     assert texts[0] == texts[1] != texts[2]
     assert run(session, seed=7)[0] == run(session, seed=8)[0]
 
 
-def test_log_probabilities_are_those_of_the_model(session: GenaiSession) -> None:
+def test_log_probabilities_are_those_of_the_model(session: TextSession) -> None:
     text, _, listed = run(session, logprobs=3)
     assert "".join(token["token"] for token in listed) == text
     for token in listed:

@@ -28,11 +28,10 @@ from backend.convert import (
     comparing,
     environment,
     place_of,
-    tokenizer,
     work_bytes,
 )
 from backend.errors import DiskFull, JobActive, TouchstoneError
-from backend.gguf import read_header
+from backend.gguf import read_header, tokenizer
 from backend.gguf.vocabulary import read_vocabulary
 
 _PROGRAM = Path(__file__).resolve().parent

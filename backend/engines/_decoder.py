@@ -1,36 +1,33 @@
-"""Runs a GenAI graph for several texts at once: a step makes the next token of each, and newcomers join at any step.
+"""Several texts in one loaded model: a step makes the next token of each, and newcomers join at any step.
 
-GenAI 0.18 itself cannot on processors: its engine begins a batch together and ends it together, and hides the session
-whose record tells where the nodes run. So its graph is driven here. Each text has a row of the cache of its own; a row
-is read only up to its text's length, so no text sees what another left there. The attention of these graphs takes a
-length for each row (GroupQueryAttention's `seqlens_k`, made from the mask), with the cache written in place.
+How a step is computed is the matter of `Rows`: a cache with a row for each text, read only up to that text's length, so
+no text sees what another left there. A newcomer's prompt is read in chunks; between two of them the others go on.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
-from backend.engines._genai_folder import GenaiFolder
-from backend.engines._sampler import Sampler
-from backend.errors import ModelIncompatible
 from backend.faults import check_numbers
-
-PROMPT_CHUNK_TOKENS = 64  # a cancel is heard between chunks of a prompt, and others get a token between them
 
 
 @dataclass(eq=False)
 class Text:
-    """One request in the decoder. `news` gets tokens as `Step`, how far the prompt is, or the error that ended all."""
+    """One request in the decoder. `news` gets tokens as `Step`, how far the prompt is, or the error that ended all.
+
+    `limit` is how many tokens are made at most, `ends` the tokens that end it.
+    """
 
     prompt: list[int]
-    sampler: Sampler
-    limit: int  # tokens to make at most
+    options: Mapping[str, Any]
+    seed: int
+    limit: int
     ends: frozenset[int]
-    logprobs: int | None = None
     news: SimpleQueue[Step | int | Exception] = field(default_factory=SimpleQueue)
     cancelled: bool = False
     length: int = 0  # tokens in the cache
@@ -39,28 +36,50 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Step:
-    """One token; `finish` is `stop` or `length` with the last one. `likeliest` are (id, log probability), asked for."""
+class Drawn:
+    """A token that was chosen. `highest` is the highest logit, `likeliest` are (id, log probability), if asked for."""
 
     token: int
-    finish: str | None = None
+    highest: float
     logprob: float | None = None
     likeliest: tuple[tuple[int, float], ...] = ()
 
 
+@dataclass(frozen=True)
+class Step:
+    """One token of a text; `finish` is `stop` or `length` with the last one."""
+
+    drawn: Drawn
+    finish: str | None = None
+
+
+class Rows(Protocol):
+    """A model with a cache of several rows. Called from one thread alone."""
+
+    chunk_tokens: int  # of a prompt at once: a cancel is heard between chunks, and others get a token between them
+
+    def begin(self, row: int, text: Text) -> None:
+        """Gives a row to a text."""
+        ...
+
+    def read(self, row: int, text: Text, ids: list[int], last: bool) -> Drawn | None:
+        """Puts tokens of the prompt behind the `text.length` in its row; after the `last` ones draws a token."""
+        ...
+
+    def write(self, texts: Sequence[Text]) -> list[Drawn]:
+        """Puts each text's last token behind what its row holds, rows 0 and on, and draws the next ones."""
+        ...
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """A text moves to another row, `length` tokens of it."""
+        ...
+
+
 class Decoder:
-    """The loop over one session, in a thread of its own."""
+    """The loop over the rows, in a thread of its own."""
 
-    def __init__(self, session: Any, folder: GenaiFolder, context_tokens: int, rows: int, in_place: bool) -> None:
-        """`in_place`: the attention writes into the cache that it reads, as ONNX Runtime's own does on processors.
-
-        Raises ModelIncompatible for a graph with inputs that are not known here.
-        """
-        import numpy
-
-        self._np = numpy
-        self._session = session
-        self._graph = _Graph(session, folder, context_tokens, rows, in_place)
+    def __init__(self, model: Rows, rows: int) -> None:
+        self._model = model
         self._rows: list[Text] = []  # in the order of the cache's rows: those that write, then the one that reads in
         self._reading: Text | None = None
         self._waiting: deque[Text] = deque()
@@ -92,39 +111,34 @@ class Decoder:
             self._leave(text)
         if self._reading is None and self._waiting and len(self._rows) < self._limit:
             self._reading = self._waiting.popleft()
+            self._model.begin(len(self._rows), self._reading)
             self._rows.append(self._reading)
         if self._reading:
             self._read_chunk(self._reading)
         writing = self._rows if self._reading is None else self._rows[:-1]
         if writing:
-            ids = self._np.array([[text.last] for text in writing], self._np.int64)
-            logits = self._graph.run(0, ids, [text.length for text in writing])
+            drawn = self._model.write(writing)
             for text in writing:  # all of them before any leaves: its row is then filled with another's
                 text.length += 1
-            for text, row in zip(list(writing), logits, strict=True):
-                self._take(text, row)
+            for text, one in zip(list(writing), drawn, strict=True):
+                self._take(text, one)
 
     def _read_chunk(self, text: Text) -> None:
-        chunk = text.prompt[text.length : text.length + PROMPT_CHUNK_TOKENS]
-        logits = self._graph.run(len(self._rows) - 1, self._np.array([chunk], self._np.int64), [text.length])
+        chunk = text.prompt[text.length : text.length + self._model.chunk_tokens]
+        last = text.length + len(chunk) == len(text.prompt)
+        drawn = self._model.read(len(self._rows) - 1, text, chunk, last)
         text.length += len(chunk)
         text.news.put(text.length)
-        if text.length == len(text.prompt):
+        if last:
+            assert drawn is not None, "the last chunk gives a token"
             self._reading = None
-            self._take(text, logits[0])
+            self._take(text, drawn)
 
-    def _take(self, text: Text, logits: Any) -> None:
-        check_numbers(float(logits.max()))
-        chances = None if text.logprobs is None else self._log_softmax(logits)
-        token = text.sampler.next(logits)
-        text.made, text.last = text.made + 1, token
-        finish = "stop" if token in text.ends else "length" if text.made >= text.limit else None
-        if chances is None:
-            text.news.put(Step(token, finish))
-        else:
-            best = self._np.argsort(-chances)[: text.logprobs]
-            listed = tuple((int(other), float(chances[other])) for other in best)
-            text.news.put(Step(token, finish, float(chances[token]), listed))
+    def _take(self, text: Text, drawn: Drawn) -> None:
+        check_numbers(drawn.highest)
+        text.made, text.last = text.made + 1, drawn.token
+        finish = "stop" if drawn.token in text.ends else "length" if text.made >= text.limit else None
+        text.news.put(Step(drawn, finish))
         if finish:
             self._leave(text)
 
@@ -137,119 +151,8 @@ class Decoder:
             return
         last = len(self._rows) - (2 if self._reading else 1)
         if row != last:
-            self._graph.move(last, row, self._rows[last].length)
+            self._model.move(last, row, self._rows[last].length)
         if self._reading:
-            self._graph.move(last + 1, last, self._reading.length)
+            self._model.move(last + 1, last, self._reading.length)
         self._rows[row] = self._rows[last]
         del self._rows[last]
-
-    def _log_softmax(self, logits: Any) -> Any:
-        values = logits.astype(self._np.float64)
-        values -= values.max()
-        return values - self._np.log(self._np.exp(values).sum())
-
-
-class _Graph:
-    """The session with its cache: one array a layer for keys and for values, a row for each text."""
-
-    def __init__(self, session: Any, folder: GenaiFolder, context_tokens: int, rows: int, in_place: bool) -> None:
-        import numpy
-
-        self._np, self._session, self._in_place = numpy, session, in_place
-        decoder = folder.decoder
-        inputs, outputs = decoder["inputs"], decoder["outputs"]
-        self._names = {"ids": inputs["input_ids"], "logits": outputs["logits"]}
-        for name in ("attention_mask", "position_ids"):
-            if inputs.get(name):
-                self._names[name] = inputs[name]
-        layers = range(int(decoder["num_hidden_layers"]))
-        pasts, presents = [], []
-        for side in ("key", "value"):
-            pasts += [inputs[f"past_{side}_names"] % layer for layer in layers]
-            presents += [outputs[f"present_{side}_names"] % layer for layer in layers]
-        types = {item.name: item.type for item in session.get_inputs()}
-        unknown = set(types) - set(pasts) - set(self._names.values())
-        if unknown or not set(pasts) <= set(types):
-            told = ", ".join(sorted(unknown)[:3]) or "no inputs for its cache"
-            raise ModelIncompatible(
-                f"{folder.path.name} cannot be driven: its graph has {told}.", "Choose another engine or model."
-            )
-        kinds = {"tensor(float)": numpy.float32, "tensor(float16)": numpy.float16}
-        kind = kinds.get(types[pasts[0]])
-        logits = next(item for item in session.get_outputs() if item.name == self._names["logits"])
-        self._logits_kind = kinds.get(logits.type)
-        if kind is None or self._logits_kind is None or not isinstance(logits.shape[2], int):
-            raise ModelIncompatible(
-                f"{folder.path.name} keeps its cache as {types[pasts[0]]} and its logits as {logits.type} "
-                f"{logits.shape}.",
-                "Choose another engine or model.",
-            )
-        self._logits_shape = logits.shape  # some graphs give the logits of the last token alone
-        self._mask = numpy.zeros((rows, context_tokens), numpy.int64)
-        shape = (rows, int(decoder["num_key_value_heads"]), context_tokens, int(decoder["head_size"]))
-        # Pages of zeros take no memory before they are written.
-        self._cache = [numpy.zeros(shape, kind) for _ in pasts]
-        self._pairs = list(zip(pasts, presents, self._cache, strict=True))
-        self._kind = kind
-        self._bound: tuple[tuple[int, int], Any] | None = None
-        self._kept: list[Any] = []
-
-    def run(self, first: int, ids: Any, lengths: list[int]) -> Any:
-        """One pass over rows `first` and on; returns the logits of each row's last token, as float32.
-
-        `ids` (rows, tokens) follow what each row holds already, `lengths` of it.
-        """
-        np, (rows, tokens) = self._np, ids.shape
-        if not self._in_place:
-            apart = [self._run_apart(first + row, ids[row : row + 1], lengths[row]) for row in range(rows)]
-            return np.concatenate(apart)
-        binding = self._binding(first, rows)
-        self._kept = [ids]  # as long as the library reads it
-        binding.bind_cpu_input(self._names["ids"], ids)
-        longest = max(lengths) + tokens
-        if "attention_mask" in self._names:
-            mask = self._mask[:rows, :longest]
-            mask[...] = np.arange(longest) < np.array(lengths)[:, None] + tokens
-            self._kept.append(np.ascontiguousarray(mask))
-            binding.bind_cpu_input(self._names["attention_mask"], self._kept[-1])
-        if "position_ids" in self._names:
-            positions = np.array(lengths, np.int64)[:, None] + np.arange(tokens, dtype=np.int64)
-            self._kept.append(positions)
-            binding.bind_cpu_input(self._names["position_ids"], positions)
-        logits = np.empty((rows, 1 if self._logits_shape[1] == 1 else tokens, self._logits_shape[2]), self._logits_kind)
-        binding.bind_output(self._names["logits"], "cpu", 0, self._logits_kind, logits.shape, logits.ctypes.data)
-        self._session.run_with_iobinding(binding)
-        return logits[:, -1].astype(np.float32, copy=False)
-
-    def _run_apart(self, row: int, ids: Any, length: int) -> Any:
-        """One row whose cache goes in as long as it is, and comes out longer: what every provider can."""
-        np, tokens = self._np, ids.shape[1]
-        feeds = {self._names["ids"]: ids}
-        if "attention_mask" in self._names:
-            feeds[self._names["attention_mask"]] = np.ones((1, length + tokens), np.int64)
-        if "position_ids" in self._names:
-            feeds[self._names["position_ids"]] = np.arange(length, length + tokens, dtype=np.int64)[None]
-        for past, _, cache in self._pairs:
-            feeds[past] = np.ascontiguousarray(cache[row : row + 1, :, :length])
-        presents = [present for _, present, _ in self._pairs]
-        logits, *longer = self._session.run([self._names["logits"], *presents], feeds)
-        for (_, _, cache), present in zip(self._pairs, longer, strict=True):
-            cache[row, :, length : length + tokens] = present[0, :, length : length + tokens]
-        return logits[:, -1].astype(np.float32)
-
-    def move(self, source: int, target: int, length: int) -> None:
-        """Copies what a row holds to another row."""
-        for cache in self._cache:
-            cache[target, :, :length] = cache[source, :, :length]
-
-    def _binding(self, first: int, rows: int) -> Any:
-        """The cache's rows as input and, in place, as output. Kept as long as the same rows are asked for."""
-        if self._bound and self._bound[0] == (first, rows):
-            return self._bound[1]
-        binding = self._session.io_binding()
-        for past, present, cache in self._pairs:
-            view = cache[first : first + rows]
-            binding.bind_input(past, "cpu", 0, self._kind, view.shape, view.ctypes.data)
-            binding.bind_output(present, "cpu", 0, self._kind, view.shape, view.ctypes.data)
-        self._bound = ((first, rows), binding)
-        return binding

@@ -5,13 +5,12 @@ Standard library only: the server reads it to judge a folder and to reckon its m
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from backend.engines._tokenizer_folder import TokenizerFolder, read_json
 from backend.errors import ModelBroken, ModelIncompatible
 from backend.onnxfile import read_onnx
 
@@ -21,10 +20,9 @@ _FETCH = "Fetch the whole folder again, or make it again with the builder of ONN
 
 
 @dataclass(frozen=True)
-class GenaiFolder:
+class GenaiFolder(TokenizerFolder):
     """A folder that was read. Raises nothing after it was opened with `open_folder`."""
 
-    path: Path
     config: Mapping[str, Any]
 
     @property
@@ -73,58 +71,10 @@ class GenaiFolder:
         """All files of the folder."""
         return sum(file.stat().st_size for file in self.path.iterdir() if file.is_file())
 
-    @cached_property
-    def tokenizer(self) -> Mapping[str, Any]:
-        """tokenizer_config.json, empty where there is none."""
-        return _json(self.path / "tokenizer_config.json", missing={})
-
-    @cached_property
-    def _vocabulary(self) -> Mapping[str, Any]:
-        return _json(self.path / "tokenizer.json", missing={})
-
-    @property
-    def chat_template(self) -> str | None:
-        """The template for conversations; of several the one named default."""
-        file = self.path / "chat_template.jinja"
-        if file.is_file():
-            return file.read_text(encoding="utf-8")
-        found = self.tokenizer.get("chat_template")
-        if found is None:
-            found = _json(self.path / "chat_template.json", missing={}).get("chat_template")
-        if isinstance(found, list):
-            named = {item.get("name"): item.get("template") for item in found if isinstance(item, dict)}
-            found = named.get("default")
-        return found if isinstance(found, str) else None
-
-    @property
-    def names(self) -> dict[str, str]:
-        """What templates may ask for: `bos_token` and the others as they are written."""
-        found = {f"{name}_token": self.tokenizer.get(f"{name}_token") for name in ("bos", "eos", "unk", "pad")}
-        texts = {name: value.get("content") if isinstance(value, dict) else value for name, value in found.items()}
-        return {name: text for name, text in texts.items() if isinstance(text, str)}
-
-    @property
-    def control_marks(self) -> list[str]:
-        """Tokens that steer the model and never come from text."""
-        added = list(self._vocabulary.get("added_tokens") or ())
-        added += list((self.tokenizer.get("added_tokens_decoder") or {}).values())
-        marks = [token["content"] for token in added if isinstance(token, dict) and token.get("special")]
-        return [mark for mark in marks if isinstance(mark, str)]
-
-    @property
-    def begins_with_bos(self) -> bool:
-        """Whether the tokenizer puts the beginning mark before every text."""
-        told = self.tokenizer.get("add_bos_token")
-        if isinstance(told, bool):
-            return told
-        processor = self._vocabulary.get("post_processor") or {}
-        steps = [processor, *(processor.get("processors") or ())]
-        return any("SpecialToken" in (step.get("single") or [{}])[0] for step in steps)
-
 
 def open_folder(path: Path) -> GenaiFolder:
     """Reads a folder. Raises ModelBroken for what is damaged or missing, ModelIncompatible for what is not driven."""
-    config = _json(path / CONFIG)
+    config = read_json(path / CONFIG)
     folder = GenaiFolder(path, config)
     try:
         more = sorted(_PARTS & set(folder.model)) or [name for name in ("pipeline",) if name in folder.decoder]
@@ -149,19 +99,3 @@ def open_folder(path: Path) -> GenaiFolder:
     if not (path / "tokenizer.json").is_file():
         raise ModelBroken(f"{path.name} has no tokenizer.json.", _FETCH)
     return folder
-
-
-def _json(path: Path, missing: dict[str, Any] | None = None) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if missing is not None:
-            return missing
-        raise ModelBroken(f"{path.parent.name} has no {path.name}.", _FETCH) from None
-    except OSError as error:
-        raise ModelBroken(f"{path} cannot be read: {error.strerror}.", "Check that you may read it.") from None
-    except ValueError:
-        raise ModelBroken(f"{path.parent.name}/{path.name} is not JSON.", _FETCH) from None
-    if not isinstance(found, dict):
-        raise ModelBroken(f"{path.parent.name}/{path.name} is not a JSON object.", _FETCH)
-    return found

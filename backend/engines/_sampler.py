@@ -5,7 +5,7 @@ biases, penalties, the `top_k` likeliest, of these the `top_p` share, and only t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _CHUNK = 64  # logits are searched for the likeliest by chunks, which numpy does much faster than by sorting them all
@@ -14,7 +14,7 @@ _CHUNK = 64  # logits are searched for the likeliest by chunks, which numpy does
 class Sampler:
     """The sampling of one request. `seen` are the tokens that its penalties look at: prompt and text so far."""
 
-    def __init__(self, options: dict[str, Any], seed: int, prompt: Sequence[int]) -> None:
+    def __init__(self, options: Mapping[str, Any], seed: int, prompt: Sequence[int]) -> None:
         import numpy
 
         self._np = numpy

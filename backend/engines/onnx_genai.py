@@ -1,34 +1,23 @@
 """Text by folders of ONNX Runtime GenAI: its format and its tokenizer; its graph is driven by our own loop.
 
-`_decoder.py` says why. The session is made on the device alone, and ONNX Runtime's record of the assignment is the
+`_genai_rows.py` says why. The session is made on the device alone, and ONNX Runtime's record of the assignment is the
 evidence of where it runs.
 """
 
 from __future__ import annotations
 
-import queue
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from backend import faults
 from backend.devices import backends_of, onnx_place
-from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
-from backend.engines._biases import check_biases
+from backend.engines import Engine, LoadRequest
 from backend.engines._chat import Chat
-from backend.engines._decoder import Decoder, Step, Text
+from backend.engines._decoder import Decoder
 from backend.engines._genai_folder import CONFIG, GenaiFolder, open_folder
-from backend.engines._logprobs import Logprobs
-from backend.engines._sampler import Sampler
-from backend.engines._stops import Stops
-from backend.errors import (
-    ContextLengthExceeded,
-    ModelBroken,
-    ModelIncompatible,
-    ModelLoadFailed,
-    OutOfMemory,
-    TouchstoneError,
-)
-from backend.types import Placement
+from backend.engines._genai_rows import GenaiRows
+from backend.engines._text_session import TextSession
+from backend.errors import ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
 
 ENGINE = Engine(
     name="onnx-genai",
@@ -47,7 +36,6 @@ ENGINE = Engine(
     ),
 )
 _LIBRARY_BYTES = 90_000_000  # SmolLM2-135M: what the worker took beyond weights and cache, on x86-64
-_POLL_S = 0.1
 _FETCH = "Fetch the whole folder again, or make it again with the builder of ONNX Runtime GenAI."
 
 
@@ -66,145 +54,49 @@ def check() -> dict[str, str]:
     return {"onnxruntime": str(onnxruntime.__version__), "onnxruntime-genai": str(onnxruntime_genai.__version__)}
 
 
-def load(request: LoadRequest) -> GenaiSession:
+def load(request: LoadRequest) -> TextSession:
     """Loads a folder. Raises ModelBroken, ModelLoadFailed, ModelIncompatible or OutOfMemory."""
-    import onnxruntime_genai
-
     folder = open_folder(Path(request.model_path))
     chat = Chat(folder.chat_template, folder.names, folder.control_marks)
     try:
         place = onnx_place(request.device, request.found)
         session = place.session(folder.graph, request.threads)
-        tokenizer = onnxruntime_genai.Tokenizer(str(folder.path))
-        tokenizer.update_options(add_special_tokens="false")
+        tokens = _Tokens(folder)
         context = min(request.context_tokens, folder.context_length or request.context_tokens)
-        decoder = Decoder(session, folder, context, request.slots, in_place=place.is_processor)
+        rows = GenaiRows(session, folder, context, request.slots, in_place=place.is_processor)
     except TouchstoneError:
         chat.close()
         raise
     except Exception as error:  # the libraries' exceptions share no base of their own
         chat.close()
         raise _load_error(folder, error) from error
-    return GenaiSession(decoder, tokenizer, chat, folder, context, place.placement([session]), request.threads)
+    decoder = Decoder(rows, request.slots)
+    return TextSession(decoder, tokens, chat, context, place.placement([session]), request.threads, check())
 
 
-class GenaiSession:
-    """One loaded folder. `run` may be called from as many threads at once as there are slots."""
+class _Tokens:
+    """GenAI's tokenizer."""
 
-    def __init__(
-        self,
-        decoder: Decoder,
-        tokenizer: Any,
-        chat: Chat,
-        folder: GenaiFolder,
-        context: int,
-        placement: Placement,
-        threads: int,
-    ) -> None:
-        self._decoder = decoder
-        self._tokenizer = tokenizer
-        self._chat = chat
-        self._folder = folder
-        self._context = context
-        self._bos = int(tokenizer.bos_token_id) if folder.begins_with_bos else None
-        self.placement = placement
-        self.threads: int | None = threads
-        self.versions = check()
+    def __init__(self, folder: GenaiFolder) -> None:
+        import onnxruntime_genai
 
-    def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Generates until a stop, the limit or a cancel. Raises ContextLengthExceeded, Validation."""
-        options = request.options
-        pieces, template = self._chat.pieces(request)
-        prompt = self._tokens(pieces)
-        if len(prompt) >= self._context:
-            raise ContextLengthExceeded(
-                f"The prompt has {len(prompt)} tokens and the context holds {self._context}.",
-                "Shorten the prompt, or raise text.context_tokens in config.yaml.",
-                prompt_tokens=len(prompt),
-                context_tokens=self._context,
-            )
-        if (size := self._folder.vocabulary_size) is not None:
-            check_biases(options["logit_bias"], size)
-        sampler = Sampler(options, request.seed, prompt)
-        limit = min(options["max_tokens"], self._context - len(prompt))
-        text = Text(prompt, sampler, limit, self._folder.ends, options["logprobs"])
-        writing = _Writing(self._tokenizer, emit, options["stop"], options["logprobs"])
-        finish = "cancelled"
-        self._decoder.add(text)
-        try:
-            while finish == "cancelled":
-                try:
-                    news = text.news.get(timeout=_POLL_S)
-                except queue.Empty:
-                    if emit("poll", {}):
-                        break
-                    continue
-                if isinstance(news, Exception):
-                    raise _run_error(news)
-                if isinstance(news, int):
-                    progress = {"phase": "prompt", "done": news, "total": len(prompt), "unit": "tokens"}
-                    if emit("progress", progress):
-                        break
-                    continue
-                ended, cancelled = writing.take(news, news.token in text.ends)
-                finish = ended or finish
-                if cancelled:
-                    break
-        finally:
-            text.cancelled = True
-        return RunResult({"tokens": writing.tokens, "prompt_tokens": len(prompt), "cached_tokens": 0}, finish, template)
+        self._tokenizer = onnxruntime_genai.Tokenizer(str(folder.path))
+        self._tokenizer.update_options(add_special_tokens="false")
+        self.begin = int(self._tokenizer.bos_token_id) if folder.begins_with_bos else None
+        self.ends = folder.ends
+        self.vocabulary_size = folder.vocabulary_size
 
-    def _tokens(self, pieces: list[str]) -> list[int]:
-        found = [int(token) for piece in pieces for token in self._tokenizer.encode(piece)]
-        if self._bos is not None and found[:1] != [self._bos]:
-            found.insert(0, self._bos)
-        return found or [self._bos if self._bos is not None else min(self._folder.ends, default=0)]
+    def encode(self, piece: str) -> list[int]:
+        """The tokens of a text."""
+        return [int(token) for token in self._tokenizer.encode(piece)]
 
+    def stream(self) -> Callable[[int], str]:
+        """What each token adds."""
+        return self._tokenizer.create_stream().decode  # type: ignore[no-any-return]
 
-class _Writing:
-    """Tokens become text, up to a stop."""
-
-    def __init__(self, tokenizer: Any, emit: Emit, stop: str | list[str] | None, logprobs: int | None) -> None:
-        self._tokenizer = tokenizer
-        self._stream = tokenizer.create_stream()
-        self._emit = emit
-        self._stops = Stops([stop] if isinstance(stop, str) else stop or [])
-        self._logprobs = None if logprobs is None else Logprobs(logprobs)
-        self._shown = 0
-        self.tokens = 0
-
-    def take(self, step: Step, ends: bool) -> tuple[str | None, bool]:
-        """Shows what can be shown; returns how the text ended, if it did, and whether to stop at once."""
-        self.tokens += 1
-        piece = "" if ends else self._stream.decode(step.token)
-        if piece and self._logprobs:
-            self._logprobs.take([self._listed(step, piece)])
-        shown = self._stops.feed(piece) if piece else ""
-        if self._stops.found:
-            return "stop", self._show(shown)
-        if step.finish:
-            shown += self._stops.rest()
-        return step.finish, self._show(shown)
-
-    def _show(self, text: str) -> bool:
-        if not text:
-            return self._emit("poll", {})
-        count, self._shown = self.tokens - self._shown, self.tokens
-        listed = {"logprobs": self._logprobs.of(text)} if self._logprobs else {}
-        return self._emit("token", {"text": text, "count": count, **listed})
-
-    def _listed(self, step: Step, piece: str) -> dict[str, Any]:
-        named = [(token, str(self._tokenizer.decode([token])), value) for token, value in step.likeliest]
-        likeliest = [
-            {"id": token, "token": text, "bytes": list(text.encode()), "logprob": value} for token, text, value in named
-        ]
-        return {
-            "id": step.token,
-            "token": piece,
-            "bytes": list(piece.encode()),
-            "logprob": step.logprob,
-            "top_logprobs": likeliest,
-        }
+    def text(self, token: int) -> str:
+        """One token by itself."""
+        return str(self._tokenizer.decode([token]))
 
 
 def _load_error(folder: GenaiFolder, error: Exception) -> TouchstoneError:
@@ -223,9 +115,3 @@ def _load_error(folder: GenaiFolder, error: Exception) -> TouchstoneError:
     if any(words in lowered for words in damages):
         return ModelBroken(f"{folder.path.name} is damaged: {told}", _FETCH)
     return ModelLoadFailed(f"{folder.path.name} could not be loaded: {told}", "Try another device, engine or model.")
-
-
-def _run_error(error: Exception) -> Exception:
-    if faults.code_of(f"{error}") == "out_of_memory":
-        return OutOfMemory(f"The device ran out of memory: {error}"[:600], "Lower text.context_tokens or text.slots.")
-    return error
