@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 from backend.child.wire import Channel, Header, WireError
+from backend.redact import has_password, is_secret
 
 PROGRAM = Path(__file__).with_name("child")
 OUTSTANDING_FRAMES = 1000  # a child that floods is slowed to what the event loop takes
 _STDERR_LINES = 200
 _LINE_LIMIT = 2000
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_SECRET_NAMES = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "CREDENTIAL")
+_ONLINE = ("fetch", "install")  # those that may have to sign in to a proxy or an index
+# Through these somebody else's programs would sign in, ask or sign for the user.
+_AGENTS = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "KRB5CCNAME")
 
 
 class Spawn(Protocol):
@@ -46,18 +49,23 @@ def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment(os.environ),
+        env=environment(os.environ, online=arguments[0] in _ONLINE),
         cwd=PROGRAM.parents[1],
         **options,
     )
 
 
-def environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """The child's variables: the server's, without secrets, and with what keeps libraries calm."""
+def environment(inherited: Mapping[str, str], online: bool = False) -> dict[str, str]:
+    """The child's variables: the server's, without secrets, and with what keeps libraries calm.
+
+    What drivers and libraries read differs by maker, so that no list could name all that must stay. Addresses with a
+    password in them stay for a child that is `online`.
+    """
     kept = {
         name: value
         for name, value in inherited.items()
-        if not name.startswith("TOUCHSTONE_") and not any(word in name.upper() for word in _SECRET_NAMES)
+        if not (name.startswith("TOUCHSTONE_") or name in _AGENTS or is_secret(name))
+        and (online or not has_password(value))
     }
     return kept | {
         "OMP_WAIT_POLICY": "PASSIVE",  # measured 5.5 × faster under contention

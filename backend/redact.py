@@ -101,9 +101,18 @@ def redactor(environ: Mapping[str, str], secrets: Iterable[str] = ()) -> Redacto
     except (OSError, KeyError, ImportError):  # an id without a name, as in containers
         pass
     hosts = {socket.gethostname(), environ.get("COMPUTERNAME", ""), environ.get("HOSTNAME", "")}
-    name = re.compile(rf"(?i){_SECRET_NAME}")
-    hidden = {value for key, value in environ.items() if name.search(key) and not Path(value).is_absolute()}
+    hidden = {value for key, value in environ.items() if is_secret(key) and not Path(value).is_absolute()}
     return Redactor(homes, users, hosts, hidden | set(secrets))
+
+
+def is_secret(name: str) -> bool:
+    """Whether a variable of this name holds a secret, as far as its name tells."""
+    return re.search(rf"(?i){_SECRET_NAME}|(?:^|_)(?:key|pat)$", name) is not None
+
+
+def has_password(value: str) -> bool:
+    """Whether it is an address with a name, a password or a token in it."""
+    return re.match(r"(?i)[a-z][a-z0-9+.-]*://[^\s/@]+@", value) is not None
 
 
 def _telling(names: Iterable[str]) -> list[str]:

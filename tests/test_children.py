@@ -92,6 +92,10 @@ def test_secrets_do_not_reach_children() -> None:
         "TOUCHSTONE_TOKEN": "s",
         "OPENAI_API_KEY": "s",
         "AWS_SECRET_ACCESS_KEY": "s",
+        "AWS_ACCESS_KEY_ID": "s",
+        "STRIPE_KEY": "s",
+        "GITHUB_PAT": "s",
+        "SSH_AUTH_SOCK": "s",
         "my_password": "s",
         "LD_LIBRARY_PATH": "/lib",
     }
@@ -99,6 +103,13 @@ def test_secrets_do_not_reach_children() -> None:
     assert given["PATH"] == "/bin" and given["LD_LIBRARY_PATH"] == "/lib"
     assert "s" not in given.values()
     assert given["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+def test_an_address_with_a_password_reaches_only_those_that_sign_in_there() -> None:
+    inherited = {"HTTPS_PROXY": "http://me:pw@proxy:3128", "DATABASE_URL": "postgres://u:pw@db/x", "NO_PROXY": "a"}
+    inherited |= {"HF_ENDPOINT": "https://mirror.example"}
+    assert set(inherited) & set(environment(inherited)) == {"NO_PROXY", "HF_ENDPOINT"}
+    assert set(inherited) <= set(environment(inherited, online=True))
 
 
 def test_what_a_child_started_ends_with_it_and_its_id_is_not_used_once_it_may_be_another_s(

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -431,6 +432,25 @@ def test_the_server_process_holds_no_engine(server: Server) -> None:
 def test_workers_run_below_the_servers_priority(server: Server) -> None:
     pid = server.generate(**SHORT)["receipt"]["worker_pid"]
     assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, server.process.pid) + 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is looked at is Linux's")
+def test_a_worker_gains_no_rights_and_what_renders_templates_can_open_nothing(server: Server) -> None:
+    pid = server.generate(messages=[{"role": "user", "content": "Hello"}], options={"max_tokens": 1})["receipt"][
+        "worker_pid"
+    ]
+    renderers = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    if not renderers:  # the thread that started it is another one
+        tasks = Path(f"/proc/{pid}/task").iterdir()
+        renderers = [child for task in tasks for child in (task / "children").read_text().split()]
+    assert renderers
+    for each in (pid, *renderers):
+        assert "NoNewPrivs:\t1" in Path(f"/proc/{each}/status").read_text()
+        assert re.search(r"Max core file size +0 +0 ", Path(f"/proc/{each}/limits").read_text())
+    for each in renderers:
+        limits = Path(f"/proc/{each}/limits").read_text()
+        for name, most in (("open files", 3), ("file size", 0), ("processes", 0)):
+            assert re.search(rf"Max {name} +{most} +{most} ", limits), limits
 
 
 def test_nothing_is_left_in_the_temporary_folder(launch: Callable[..., Server], scratch: Path) -> None:

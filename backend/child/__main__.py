@@ -16,6 +16,7 @@ def main(arguments: list[str]) -> int:
     from backend.child import process
 
     program, rest = arguments[0], arguments[1:]
+    process.give_up_rights(also_new=program not in ("probe", "survey"))
     if program == "fetch":
         from backend.child import fetch
 

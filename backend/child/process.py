@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # linux/prctl.h
 
 
 def die_with_parent() -> None:
@@ -17,6 +17,21 @@ def die_with_parent() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def give_up_rights(also_new: bool = True) -> None:
+    """No core dump, which would put prompts and weights on the disk; on Linux no rights by programs that have more.
+
+    Not `also_new` where a driver may need help: NVIDIA's library calls its `nvidia-modprobe`, a program of root's.
+    """
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux" and also_new:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def lower_priority() -> None:
