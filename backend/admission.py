@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from backend import errors
 from backend.engines import engines
 from backend.options import check_honoured, parse_options
+from backend.options.inputs import INPUTS, check_inputs
 from backend.options.wished import wished
 from backend.requests import GenerateRequest, served_tasks
 from backend.running import refusal_of
@@ -38,11 +39,13 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
     taken = _taken(task, asked, manager.settings.text.max_tokens)
     check_honoured(task, taken["options"], [asked.engine] if asked.engine else entry.engines)
     catalogue.path_of(entry)
+    _keep_files(manager, asked)
     resolution = manager.resolve(asked.asked_device, task, asked.engine)
     if asked.fallback == "never" and not manager.probes.probing:
         _refuse_unready(manager, resolution.resolved, asked.asked_device, entry.id)
     return {
         **asked.model_dump(include={"fallback", "engine", "prompt", "messages"}),
+        **({"inputs": asked.inputs} if asked.inputs else {}),
         "task": task,
         "model": entry.id,
         "device": asked.asked_device,
@@ -52,8 +55,7 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
 
 def _taken(task: str, asked: GenerateRequest, max_tokens: int) -> dict[str, Any]:
     """What the task makes of prompt, messages, inputs and options. Raises Validation for what it does not take."""
-    if asked.inputs:
-        raise errors.Validation(f"inputs: a {task} job takes no files.", "Leave inputs out.")
+    check_inputs(task, asked.inputs)
     if (asked.texts is not None) is not (task == "embeddings"):
         raise errors.Validation(
             f"texts: a job for embeddings takes texts, and no other does; this is one for {task}.",
@@ -63,6 +65,10 @@ def _taken(task: str, asked: GenerateRequest, max_tokens: int) -> dict[str, Any]
         if asked.prompt is not None or asked.messages is not None:
             raise errors.Validation("Embeddings are made of texts alone.", "Leave prompt and messages out.")
         return {"options": parse_options(task, asked.options, max_tokens), "texts": asked.texts}
+    if task in INPUTS:
+        if asked.prompt is not None or asked.messages is not None:
+            raise errors.Validation(f"A {task} job takes inputs and no words.", "Leave prompt and messages out.")
+        return {"options": parse_options(task, asked.options)}
     if task == "music":
         if asked.messages is not None:
             raise errors.Validation(
@@ -82,6 +88,17 @@ def _taken(task: str, asked: GenerateRequest, max_tokens: int) -> dict[str, Any]
             "options.raw: messages need the chat template that raw leaves out.", "Send a prompt, or leave raw out."
         )
     return {"options": options}
+
+
+def _keep_files(manager: Core, asked: GenerateRequest) -> None:
+    """Begins the time of the files anew that the job names. Raises Validation for one that is not there."""
+    for name, value in (asked.inputs or {}).items():
+        if isinstance(value, str):
+            try:
+                manager.inbox.renew(value)
+            except errors.Validation as error:
+                where = f"inputs.{name}"
+                raise errors.Validation(f"{where}: {error.detail}", error.remedy, fields=[where]) from None
 
 
 def check_engine(name: str | None) -> None:

@@ -10,6 +10,7 @@ from backend.api import (
     devices,
     docs,
     events,
+    files,
     generate,
     guard,
     health,
@@ -26,7 +27,10 @@ from backend.api.v1 import routes as v1
 from backend.manager import ModelManager
 from backend.token_file import Token
 
-ROUTERS = (health, devices, models, runtimes, generate, jobs, artifacts, events, session, docs, metrics, *v1.MODULES)
+ROUTERS = (
+    *(health, devices, models, runtimes, files, generate, jobs, artifacts, events, session, docs, metrics),
+    *v1.MODULES,
+)
 
 
 def create_app(manager: ModelManager, token: Token | None = None) -> FastAPI:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -16,6 +17,7 @@ import httpx
 from backend.book import PAGE
 from backend.datafolder import DataFolder
 from backend.errors import Interrupted, TouchstoneError, from_code
+from backend.inbox import pieces
 from backend.manager import ModelManager
 from backend.reports import device_list
 from backend.requests import parse_request
@@ -37,6 +39,7 @@ class Client(Protocol):
     async def cancel(self, job_id: str) -> None: ...
     def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]: ...
     def artifact(self, job_id: str, name: str) -> AsyncIterator[bytes]: ...
+    async def send_file(self, path: Path) -> str: ...
 
 
 @contextlib.asynccontextmanager
@@ -154,6 +157,15 @@ class Remote:
             async for chunk in answer.aiter_bytes():
                 yield chunk
 
+    async def send_file(self, path: Path) -> str:
+        """Sends a file for a job's inputs; gives its id. Raises OSError for one that cannot be read."""
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
+            address = f"/api/files/{quote(path.name, safe='')}"
+            found = await self._ask("PUT", address, content=pieces(file), headers=headers)
+        return str(found["id"])
+
     def follow(self, job_id: str) -> AsyncIterator[Event]:
         """All events of a job; leaving changes nothing."""
         return self._stream("GET", f"/api/jobs/{job_id}/events")
@@ -243,6 +255,10 @@ class Local:
         with (self._manager.artifacts.folder(job_id) / name).open("rb") as file:
             while chunk := file.read(PIECE_BYTES):
                 yield chunk
+
+    async def send_file(self, path: Path) -> str:
+        """Keeps a copy of a file for a job's inputs; gives its id. Raises OSError for one that cannot be read."""
+        return (await self._manager.inbox.adopt(path)).id
 
 
 def _error(answer: httpx.Response) -> TouchstoneError:

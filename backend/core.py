@@ -22,6 +22,7 @@ from backend.catalogue import Catalogue
 from backend.datafolder import DataFolder
 from backend.devices import backends
 from backend.feed import Feed
+from backend.inbox import Inbox
 from backend.jobs import LiveJob, new_row
 from backend.lanes import Lane
 from backend.metrics import Metrics
@@ -56,6 +57,7 @@ class Core:
         self.metrics = Metrics(self)
         self._store = Store(self.settings.data_dir / "jobs.sqlite3")
         self.artifacts = self._store.artifacts
+        self.inbox = Inbox(self.settings.data_dir / "files", self.settings.files)
         self.book = JobBook(self._store, self.feed, self.metrics.ended)
         self._sleep = sleep or SleepWatch()
         self._check_device()
@@ -87,6 +89,7 @@ class Core:
         self.in_background(self.probes.round())
         self.in_background(housekeeping.beat(self, self._sleep))
         self.in_background(housekeeping.sweep(self, self._store))
+        self.in_background(housekeeping.sweep_files(self))
         self.in_background(housekeeping.preload(self))
 
     async def look(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,23 @@ async def sweep(manager: Core, store: Store, jumps: JumpWatch | None = None) -> 
                 manager.book.trouble = None
             if gone:
                 log.info("old jobs forgotten", extra={"jobs": gone})
+        await asyncio.sleep(SWEEP_S)
+
+
+async def sweep_files(manager: Core) -> None:
+    """Forgets the files that callers sent, once their time is over and no job needs them."""
+    jumps = JumpWatch()
+    while True:
+        needed = {
+            value
+            for job in manager.book.live.values()
+            if job.active
+            for value in (job.request.get("inputs") or {}).values()
+            if isinstance(value, str)
+        }
+        now_s = time.time() - max(0.0, jumps.jumped_s())
+        if gone := await asyncio.to_thread(manager.inbox.sweep, needed, now_s):
+            log.info("old files of callers forgotten", extra={"files": gone})
         await asyncio.sleep(SWEEP_S)
 
 

@@ -81,6 +81,13 @@ class ModelManager(Core):
         request = parse_request(body)
         return self._call(lambda: _finished(self, self.submit(request, CALLER)))
 
+    def add_file(self, path: str | Path) -> str:
+        """Keeps a copy of a file for jobs that take files; gives its id for `generate(None, {"inputs": {NAME: id}})`.
+
+        Raises OSError for a file that cannot be read, Validation, PayloadTooLarge, DiskFull.
+        """
+        return self._call(lambda: self.inbox.adopt(Path(path))).id
+
     def unload_model(self) -> Job | None:
         """Unloads the model that `load_model` loaded; the Job's receipt has the memory before and after."""
         if self._chosen is None:

@@ -77,7 +77,9 @@ class GenerateRequest(Strict):
     texts: Annotated[list[NonEmpty], Field(min_length=1, max_length=TEXT_LIMIT)] | None = Field(
         None, description="For embeddings: a vector is made of each"
     )
-    inputs: dict[str, str] | None = Field(None, description="Files by name; no model of this version takes any")
+    inputs: dict[Name, Any] | None = Field(
+        None, description="By name: the id that PUT /api/files gave, or for onnx also a nested array"
+    )
     options: dict[str, Any] = Field(default_factory=dict, description="See the model's options_schema")
     stream: bool = Field(False, description="Answer with the job's events as they come")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
@@ -16,16 +15,16 @@ from backend.artifacts import Artifacts
 from backend.catalogue import Entry
 from backend.engines import RunRequest, engines
 from backend.errors import TouchstoneError
+from backend.inbox import Inbox
 from backend.jobs import LiveJob
 from backend.lanes import Lane
-from backend.music.wishes import Understood
-from backend.options import check_honoured, completed, honouring
+from backend.options import check_honoured, honouring
 from backend.pool import Pool
 from backend.probes import Probes
 from backend.quarantine import DEATHS, Quarantine
 from backend.receipts import PLACEMENT_FLOOR, Ledger
 from backend.resolving import Resolution, by_preference
-from backend.taking import Frames, room_for_files
+from backend.taking import Frames, request_of, room_for_files
 from backend.types import Device
 from backend.workers import Worker, WorkerKey
 
@@ -47,6 +46,7 @@ class Surroundings(Protocol):
     """What a run needs of the manager."""
 
     artifacts: Artifacts
+    inbox: Inbox
     pool: Pool
     probes: Probes
     quarantine: Quarantine
@@ -69,7 +69,7 @@ class Run:
         self._around = around
         self._job = job
         self._entry = entry
-        self._request = _request_of(job)
+        self._request = request_of(job)
         self._ledger = Ledger(job.request["device"], self._resolved(), job.accepted_at)
 
     async def drive(self) -> None:
@@ -207,6 +207,7 @@ class Run:
 
     async def _generate(self, worker: Worker, device: Device, request: RunRequest) -> None:
         job = self._job
+        request = replace(request, inputs=self._around.inbox.filled(request.inputs))
         await job.advance("running", {"device": device.id, "engine": worker.key.engine})
         try:
             engine = engines()[worker.key.engine]
@@ -259,22 +260,6 @@ def refusal_of(device: Device, model: str) -> TouchstoneError | None:
         return None
     kind = errors.Quarantined if device.state == "quarantined" else errors.DeviceNotReady
     return kind(f"The device {device.id} is {device.state}: {device.reason}", device.remedy or "Choose another device.")
-
-
-def _request_of(job: LiveJob) -> RunRequest | None:
-    options = job.request.get("options")
-    if options is None:
-        return None
-    chosen: int | None = options.get("seed")
-    return RunRequest(
-        messages=job.request.get("messages"),
-        prompt=job.request.get("prompt"),
-        texts=job.request.get("texts"),
-        options=completed(job.task, options),
-        seed=secrets.randbelow(2**32 - 1) if chosen is None else chosen,
-        reuse_cache=chosen is None,  # with a seed the caller wants the same text again
-        preface=Understood(job.request.get("understood", {}), job.request.get("ignored", [])).sentence(),
-    )
 
 
 async def unless(event: asyncio.Event, work: Awaitable[Result], error: Callable[[], Exception]) -> Result:

@@ -1,9 +1,10 @@
-"""What a worker sends while it runs a job becomes the job's events, its progress, its files, its receipt."""
+"""What a worker is asked for a job, and how all that it sends becomes the job's events, progress, files, receipt."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict
@@ -11,7 +12,10 @@ from typing import Any
 from urllib.parse import quote
 
 from backend.artifacts import Artifacts
+from backend.engines import RunRequest
 from backend.jobs import LiveJob
+from backend.music.wishes import Understood
+from backend.options import completed
 from backend.receipts import Ledger
 from backend.types import Artifact, Progress
 
@@ -68,3 +72,21 @@ async def room_for_files(artifacts: Artifacts, job_id: str) -> AsyncIterator[str
         yield str(artifacts.folder(job_id))
     finally:
         await asyncio.to_thread(artifacts.finish, job_id)
+
+
+def request_of(job: LiveJob) -> RunRequest | None:
+    """What the worker is to run; None for a job that only loads."""
+    options = job.request.get("options")
+    if options is None:
+        return None
+    chosen: int | None = options.get("seed")
+    return RunRequest(
+        messages=job.request.get("messages"),
+        prompt=job.request.get("prompt"),
+        texts=job.request.get("texts"),
+        inputs=job.request.get("inputs") or {},
+        options=completed(job.task, options),
+        seed=secrets.randbelow(2**32 - 1) if chosen is None else chosen,
+        reuse_cache=chosen is None,  # with a seed the caller wants the same text again
+        preface=Understood(job.request.get("understood", {}), job.request.get("ignored", [])).sentence(),
+    )

@@ -43,7 +43,7 @@ LAYERS = (
     ("strict options children oomkills resolving catalogue datafolder token_file"),
     ("errands"),
     ("runtimes"),
-    ("artifacts"),
+    ("artifacts inbox"),
     ("requests damage reserve tables jobids store lanes logs schema feed sleepwatch"),
     ("deaths quarantine hardware downloads conversions jobs bench"),
     ("probes"),

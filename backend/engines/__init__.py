@@ -49,9 +49,10 @@ class LoadRequest:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One job for a loaded model: `messages`, `prompt`, or `texts` for embeddings, or for music neither of them.
+    """One job for a loaded model: `messages`, `prompt`, `texts` for embeddings, or none of them for music.
 
-    `options` are validated and complete.
+    `options` are validated and complete. `inputs` are files by name, each `{path, name, media_type}`, where `name` is
+    the caller's word and no path, or for onnx also nested arrays.
 
     Files are made in `folder` and handed over by emitting `artifact {name, media_type}` once each is complete.
     """
@@ -64,6 +65,7 @@ class RunRequest:
     folder: str = ""
     texts: list[str] | None = None
     preface: str = ""  # text that the output begins with
+    inputs: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,15 @@ class Storage:
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
+class Files:
+    """The files that callers send for their jobs."""
+
+    limit_bytes: Size = 2_000_000_000
+    keep_hours: Annotated[Positive, Field(le=87_600)] = 24
+    keep_free_bytes: Size = 500_000_000
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
 class Queue:
     """Jobs that wait."""
 
@@ -173,6 +182,7 @@ class Settings:
     runtimes: dict[RuntimeName, RuntimeRules] = field(default_factory=dict)
     server: Server = field(default_factory=Server)
     storage: Storage = field(default_factory=Storage)
+    files: Files = field(default_factory=Files)
     queue: Queue = field(default_factory=Queue)
     supervision: Supervision = field(default_factory=Supervision)
     text: Text = field(default_factory=Text)
