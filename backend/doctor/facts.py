@@ -61,11 +61,15 @@ class TorchBuild:
 
 @dataclass(frozen=True)
 class RuntimeFacts:
-    """What the interpreter of a runtime holds. `trouble` says why the rest is empty."""
+    """What the interpreter of a runtime holds. `trouble` says why the rest is empty.
+
+    `kept`: Touchstone made it and keeps it, whole or not at all, so nobody repairs it by hand.
+    """
 
     name: str
     python: str
     trouble: str | None = None
+    kept: bool = False
     interpreter: Interpreter | None = None
     packages: dict[str, str] = field(default_factory=dict)
     shared: dict[str, list[Flavour]] = field(default_factory=dict)

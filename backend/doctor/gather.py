@@ -19,12 +19,15 @@ from backend.catalogue import Catalogue
 from backend.children import spawn
 from backend.client import probed, remote
 from backend.doctor.facts import Facts, Platform, PortState, ServerFacts
+from backend.doctor.pip import BASE
 from backend.doctor.places import storage_facts
 from backend.doctor.runtimes import runtime_facts
 from backend.errors import Configuration, TouchstoneError
 from backend.hardware import take_system
 from backend.inventory.checks import System
 from backend.libraries import distribution_words
+from backend.runtimes.recipes import recipes
+from backend.runtimes.shelf import RUNTIMES, Shelf
 from backend.serving import bind, free_port
 from backend.settings import Settings
 from backend.types import Device, Hardware, Model
@@ -44,15 +47,17 @@ class _Answer:
     default_reason: str | None = None
 
 
-async def gather(settings: Settings, pythons: Mapping[str, str]) -> tuple[Facts, dict[str, Any]]:
+async def gather(settings: Settings) -> tuple[Facts, dict[str, Any]]:
     """All facts, and what else the page tells: the default device, notices of files that are no models.
 
     Takes as long as the slowest probe, or as the server's own. Raises nothing: what cannot be had is told as such.
     """
     asked = asyncio.create_task(_devices(settings))
+    made = Shelf(settings.data_dir / RUNTIMES).pythons(recipes())
+    own = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
     system, runtimes, storage = await asyncio.gather(
         take_system(spawn, settings.supervision.probe_s),
-        runtime_facts(pythons),
+        runtime_facts({BASE: sys.executable, **made, **own}, kept=made.keys() - own.keys()),
         asyncio.to_thread(storage_facts, settings.data_dir),
     )
     answer, url, trouble = await asked

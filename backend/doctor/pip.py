@@ -16,8 +16,19 @@ def pip(facts: Facts, runtime: RuntimeFacts, arguments: str) -> str:
     return f"{python} -m pip {arguments}"
 
 
-def remake_base(facts: Facts) -> tuple[Step, ...]:
-    """How the server's own environment is made anew: its requirements are fixed, so nothing is repaired by hand."""
-    if facts.platform.system == "win32":
-        return (Step("Make the server's environment anew.", "Remove-Item -Recurse -Force .venv; .\\launch.ps1"),)
-    return (Step("Make the server's environment anew.", "rm -rf .venv && ./launch_wsl.sh"),)
+def remade(facts: Facts, runtime: RuntimeFacts) -> tuple[Step, ...]:
+    """How an environment that Touchstone keeps is made anew; none for the user's own, which is repaired with pip.
+
+    What it holds is fixed by its requirements or its lock, so nothing in it is repaired by hand.
+    """
+    windows = facts.platform.system == "win32"
+    launcher = ".\\launch.ps1" if windows else "./launch_wsl.sh"
+    if runtime.name == BASE:
+        remove = "Remove-Item -Recurse -Force .venv;" if windows else "rm -rf .venv &&"
+        return (Step("Make the server's environment anew.", f"{remove} {launcher}"),)
+    if runtime.kept:
+        return (
+            Step("Remove the runtime.", f"{launcher} runtimes remove {runtime.name}"),
+            Step("Make it anew.", f"{launcher} runtimes install {runtime.name}"),
+        )
+    return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -21,10 +21,17 @@ _UNMET = TypeAdapter(list[Unmet])
 
 
 async def runtime_facts(
-    pythons: Mapping[str, str], start: Spawn = spawn, limit_s: float = LIMIT_S
+    pythons: Mapping[str, str],
+    start: Spawn = spawn,
+    limit_s: float = LIMIT_S,
+    kept: Container[str] = (),
 ) -> list[RuntimeFacts]:
-    """The facts of all runtimes, by name → interpreter. Raises nothing: what fails is the `trouble` of its runtime."""
-    return list(await asyncio.gather(*(_asked(name, python, start, limit_s) for name, python in pythons.items())))
+    """The facts of all runtimes, by name → interpreter; `kept` names those that Touchstone made.
+
+    Raises nothing: what fails is the `trouble` of its runtime.
+    """
+    asked = await asyncio.gather(*(_asked(name, python, start, limit_s) for name, python in pythons.items()))
+    return [dataclasses.replace(one, kept=one.name in kept) for one in asked]
 
 
 async def _asked(name: str, python: str, start: Spawn, limit_s: float) -> RuntimeFacts:

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 from backend.child.workspace import sync_folder
 
+RUNTIMES = "runtimes"  # in the data folder
 MANIFEST = "touchstone.json"
 POINTER = "current"
 CACHE = ".cache"  # uv's, on the same disk, so that its files and those of the environments are one and the same
@@ -58,6 +60,11 @@ class Shelf:
     def current(self, name: str) -> Made | None:
         """The version in use."""
         return self.made(name, self._pointer(name).get("current"))
+
+    def pythons(self, names: Iterable[str]) -> dict[str, str]:
+        """The interpreters of those that are in use, by name."""
+        made = {name: self.current(name) for name in names}
+        return {name: one.python for name, one in made.items() if one}
 
     def previous(self, name: str) -> Made | None:
         """The version before it, if it is still here."""

@@ -15,7 +15,7 @@ from backend.errors import JobActive, NotFound, TouchstoneError, Validation
 from backend.jobs import LiveJob, new_row
 from backend.runtimes.making import Maker, buildable
 from backend.runtimes.recipes import Recipe, recipes
-from backend.runtimes.shelf import Shelf
+from backend.runtimes.shelf import RUNTIMES, Shelf
 from backend.runtimes.types import Runtime
 from backend.upkeep import choosing, work
 from backend.upkeep.listing import BASE, About, others, own_pythons, view
@@ -31,7 +31,7 @@ class Upkeep:
 
     def __init__(self, manager: Core) -> None:
         self._manager = manager
-        self.shelf = Shelf(manager.settings.data_dir / "runtimes")
+        self.shelf = Shelf(manager.settings.data_dir / RUNTIMES)
         self.maker = Maker(self.shelf, manager.settings.data_dir / "tools", manager.spawn)
         self.turn = asyncio.Lock()
         self._asking = asyncio.Lock()  # between looking for a job and accepting one, another may be accepted
@@ -39,8 +39,7 @@ class Upkeep:
 
     def pythons(self) -> dict[str, str]:
         """The interpreters of what is installed, the user's own apart."""
-        made = {name: self.shelf.current(name) for name in recipes()}
-        return {name: one.python for name, one in made.items() if one}
+        return self.shelf.pythons(recipes())
 
     def sweep(self) -> None:
         """Removes what a server left that was killed, before any of it can be in use."""

@@ -44,6 +44,5 @@ async def _examined(settings: Settings) -> dict[str, Any]:
     from backend.doctor.gather import gather
     from backend.doctor.report import report
 
-    own = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
-    facts, more = await gather(settings, {"base": sys.executable, **own})
+    facts, more = await gather(settings)
     return report(facts, examine(facts), more, settings)

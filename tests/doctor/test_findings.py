@@ -577,6 +577,25 @@ def test_under_wsl_a_newer_driver_is_a_step_for_windows() -> None:
     assert [(step.where, "driver" in step.do) for step in finding.steps] == [("windows", True)]
 
 
+def test_nothing_is_repaired_by_hand_in_a_runtime_that_touchstone_keeps() -> None:
+    two = replace(flavours(("onnxruntime", "1.23.2"), ("onnxruntime-gpu", "1.23.2"), name="cuda"), kept=True)
+    pinned = replace(runtime("openvino", unmet=[Unmet("a", "b==1", None)]), kept=True)
+    found = examine(machine(runtimes=[two, pinned]))
+    assert {finding.code for finding in found} == {"two-flavours", "unmet-pin"}
+    for finding in found:
+        name = finding.subject.removeprefix("runtime:")
+        commands = [step.command for step in finding.steps]
+        assert commands == [f"./launch_wsl.sh runtimes {verb} {name}" for verb in ("remove", "install")]
+
+
+def test_a_kept_torch_for_another_card_is_no_fault_and_an_old_driver_asks_for_no_pip() -> None:
+    kept = replace(torch("2.13.0+cpu"), kept=True)
+    assert examine(machine(LINUX, nvidia("nvidia 580.95.05"), runtimes=[kept])) == []
+    newer = replace(torch("2.13.0+cu130", cuda="13.0"), kept=True)
+    (finding,) = examine(machine(LINUX, nvidia("nvidia 535.183.01"), runtimes=[newer]))
+    assert [step.command for step in finding.steps] == [None]
+
+
 def test_a_problem_of_several_cards_is_told_once_and_on_the_side_that_can_mend_it() -> None:
     absent = Check("dxg-absent", "driver", "problem", "/dev/dxg is absent.", "wsl --update", "windows")
     found = [one for one in examine(machine(WSL2, checks=[absent, absent])) if one.code == "dxg-absent"]

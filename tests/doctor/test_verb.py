@@ -94,7 +94,7 @@ def test_a_server_that_refuses_or_says_nothing_is_told_and_probes_are_made_from_
 
 
 def test_whatever_is_broken_is_told_in_one_go(tmp_path: Path, environment: Path) -> None:
-    """A damaged history, a short model, and runtimes of the user's: one spoilt, one that is not there."""
+    """A damaged history, a short model, and runtimes: one of the user's spoilt, one not there, an installed one."""
     folder = tmp_path / "data"
     (folder / "models").mkdir(parents=True)
     (folder / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"GGUF")
@@ -102,6 +102,11 @@ def test_whatever_is_broken_is_told_in_one_go(tmp_path: Path, environment: Path)
     flavour(environment, "onnxruntime", "1.32.0")
     flavour(environment, "onnxruntime-gpu", "1.31.1")
     python = environment.parents[2] / "bin" / "python"
+    made = folder / "runtimes" / "openvino" / "1"
+    made.mkdir(parents=True)
+    made.with_name("current").write_text('{"current": "1"}')
+    manifest = {"version": "1", "python": str(python), "packages": {}, "bytes": 1, "at": "2026-01-01T00:00:00Z"}
+    (made / "touchstone.json").write_text(json.dumps(manifest))
     config = tmp_path / "config.yaml"
     config.write_text(f"runtimes:\n  mine: {{python: {json.dumps(str(python))}}}\n  gone: {{python: none/python}}\n")
     found = examined("--config", str(config), data_dir=folder)
@@ -109,9 +114,15 @@ def test_whatever_is_broken_is_told_in_one_go(tmp_path: Path, environment: Path)
         ("history", "storage"),
         ("model-broken", "model:smollm2-135m-instruct"),
         ("two-flavours", "runtime:mine"),
+        ("two-flavours", "runtime:openvino"),
         ("no-interpreter", "runtime:gone"),
     } <= {(finding["code"], finding["subject"]) for finding in found["findings"]}
-    assert [runtime["name"] for runtime in found["runtimes"]] == ["base", "mine", "gone"]
+    assert [runtime["name"] for runtime in found["runtimes"]] == ["base", "openvino", "mine", "gone"]
+    kept = next(one for one in found["findings"] if one["subject"] == "runtime:openvino")
+    assert [step["command"].split()[1:] for step in kept["steps"]] == [
+        ["runtimes", "remove", "openvino"],
+        ["runtimes", "install", "openvino"],
+    ]
     assert re.fullmatch(
         r"Only the CPU works.*\d of the findings above are to be mended\.", found["verdict"]["sentence"]
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from backend.doctor.facts import Facts, Flavour, RuntimeFacts
 from backend.doctor.finding import Finding, Step
-from backend.doctor.pip import BASE, pip, remake_base
+from backend.doctor.pip import pip, remade
 
 PLUGIN = "-ep-"  # packages such as onnxruntime-ep-webgpu sit beside any flavour and overwrite nothing
 
@@ -50,7 +50,7 @@ def unmet_pins(facts: Facts) -> Iterator[Finding]:
             have = f"{unmet.found} is there" if unmet.found else "it is not there"
             detail = f"{unmet.package} needs {unmet.needs}, and {have}."
             step = Step("Install what it needs.", pip(facts, runtime, f'install "{unmet.needs}"'))
-            steps = (step,) if runtime.name != BASE else remake_base(facts)
+            steps = remade(facts, runtime) or (step,)
             yield Finding("unmet-pin", "broken", "runtime package", f"runtime:{runtime.name}", detail, steps)
 
 
@@ -79,8 +79,8 @@ def _beside(runtime: RuntimeFacts) -> str:
 
 
 def _repair(facts: Facts, runtime: RuntimeFacts, package: str, flavours: list[Flavour]) -> tuple[Step, ...]:
-    if runtime.name == BASE:
-        return remake_base(facts)
+    if anew := remade(facts, runtime):
+        return anew
     written = runtime.on_disk.get(package)
     # Of several the special one was wanted: the plain one mostly comes along as somebody's requirement.
     special = max(flavours, key=lambda one: len(one.name))

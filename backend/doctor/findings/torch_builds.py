@@ -26,8 +26,8 @@ def wrong_build(facts: Facts) -> Iterator[Finding]:
     cards = [one for one in facts.hardware if one.kind in ("gpu", "integrated")]
     for runtime in facts.runtimes:
         build = runtime.torch
-        if build is None or facts.platform.system == "darwin" or not cards:
-            continue
+        if build is None or runtime.kept or facts.platform.system == "darwin" or not cards:
+            continue  # (a kept one was made for what it says, and the devices name the one that fits the card)
         fitting = [card for card in cards if vendor(card) in _served(build)]
         for card in [] if fitting else cards[:1]:
             detail = f"{card.name} is here, and the torch of this environment ({build.version}) {_made_for(build)}: "
@@ -123,6 +123,8 @@ def _other_build(facts: Facts, runtime: RuntimeFacts, card: Hardware) -> tuple[S
 
 def _older_wheel(facts: Facts, runtime: RuntimeFacts, have: tuple[int, int] | None) -> tuple[Step, ...]:
     """The newest build that the driver serves, if there is one."""
+    if runtime.kept:
+        return ()
     fitting = [major for major in _WHEELS if have and have >= OLDEST_DRIVER[major][_on_windows(facts)]]
     return (_wheel(facts, runtime, max(fitting)),) if fitting else ()
 
