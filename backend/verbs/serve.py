@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import signal
 import sys
 
@@ -25,9 +26,13 @@ def run(args: argparse.Namespace) -> int:
     """Serves; 0 after SIGINT or SIGTERM, also before it serves."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(0))
+    gc.disable()  # what imports make stays: searching it again and again for rubbish only delays the start
     from backend import logs
     from backend.serving import serve
     from backend.settings import load_settings
+
+    gc.freeze()
+    gc.enable()
 
     flags = {
         "config": args.config,

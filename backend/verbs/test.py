@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from backend.errors import Configuration
+from backend.launcher import excerpt
+from backend.launcher.excerpt import first_failure
 from backend.launcher.stages import Stage, stages
 from backend.launcher.tools import Tool
 
@@ -23,12 +25,13 @@ LIMIT_S = 1800.0
 
 @dataclass(frozen=True)
 class Result:
-    """How a stage ended: `passed`, `failed` or `skipped`, and why if not passed."""
+    """How a stage ended: `passed`, `failed` or `skipped`, why if not passed, and what its first failure wrote."""
 
     stage: str
     result: str
     seconds: float
     reason: str | None
+    excerpt: tuple[str, ...] = ()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n" + table(results))
         print(f"stages: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+        print(told_last(results), end="")
     nothing_matched = args.words and not counts["passed"]
     return 1 if counts["failed"] or nothing_matched else 0
 
@@ -69,34 +73,47 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join([*rows, f"{'all':<10} {'':<8} {sum(result.seconds for result in results):7.1f} s"])
 
 
+def told_last(results: Sequence[Result]) -> str:
+    """The first failure, so that the end of a long log says what to look at; empty if there was none."""
+    first = next((result for result in results if result.result == "failed"), None)
+    if first is None:
+        return ""
+    return "\n".join([f"\nFirst failure, in the stage {first.stage}: {first.reason}", *first.excerpt]) + "\n"
+
+
 def _run_stage(stage: Stage, words: str | None, out: int) -> Result:
     began = time.monotonic()
     _tell(out, f"\n===== {stage.name} =====")
-    result, reason = _outcome(stage, words, out)
+    result, reason, written = _outcome(stage, words, out)
     if result == "skipped" and os.environ.get("CI") == "true" and not words:
         result = "failed"
-    return Result(stage.name, result, round(time.monotonic() - began, 1), reason)
+    return Result(stage.name, result, round(time.monotonic() - began, 1), reason, tuple(written))
 
 
-def _outcome(stage: Stage, words: str | None, out: int) -> tuple[str, str | None]:
+def _outcome(stage: Stage, words: str | None, out: int) -> tuple[str, str | None, Sequence[str]]:
+    """The result, the reason, and the excerpt of the first failure."""
     if stage.posix_only and sys.platform == "win32":
-        return "skipped", "it needs bash: run it under WSL or Linux"
+        return "skipped", "it needs bash: run it under WSL or Linux", ()
     for tool in stage.tools:
         missing = _bring(tool)
         if missing:
-            return "skipped", missing
-    failures = []
+            return "skipped", missing, ()
+    failures: list[str] = []
+    written: Sequence[str] = ()
     for command in () if words else stage.commands:
-        if _run(command, stage.tools, out) != 0:
+        code, lines = _run(command, stage.tools, out)
+        if code:
+            written = written or first_failure(lines)
             failures.append(" ".join(Path(word).name for word in command[:4]))
     if stage.tests:
         pytest = [sys.executable, "-m", "pytest", *stage.tests, *(["-k", words] if words else [])]
-        code = _run(pytest, (), out)
+        code, lines = _run(pytest, (), out)
         if code == NOTHING_COLLECTED and words:
-            return "skipped", f"no test matches {words!r}"
+            return "skipped", f"no test matches {words!r}", ()
         if code:
+            written = written or first_failure(lines)
             failures.append("pytest")
-    return ("failed", "; ".join(failures)) if failures else ("passed", None)
+    return ("failed", "; ".join(failures), written) if failures else ("passed", None, ())
 
 
 def _bring(tool: Tool) -> str | None:
@@ -108,19 +125,19 @@ def _bring(tool: Tool) -> str | None:
     return f"{tool.names[0]} is missing; enable this stage with: {tool.command() or f'(install {tool.names[0]})'}"
 
 
-def _run(command: Sequence[str], tools: Sequence[Tool], out: int) -> int:
-    """The exit code; settings of the user's own service must not reach the tests."""
+def _run(command: Sequence[str], tools: Sequence[Tool], out: int) -> tuple[int, list[str]]:
+    """The exit code, and what was written; settings of the user's own service must not reach the tests."""
     found = {tool.names[0]: str(tool.find()) for tool in tools}
     words = [found.get(command[0], command[0]), *command[1:]]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TOUCHSTONE_")}
     shown = " ".join([Path(words[0]).name, *words[1:]])
     _tell(out, f"$ {shown if len(shown) <= 120 else shown[:117] + '...'}")
-    null = subprocess.DEVNULL
     try:
-        return subprocess.run(words, cwd=ROOT, env=environment, stdin=null, stdout=out, timeout=LIMIT_S).returncode
+        return excerpt.run(words, ROOT, environment, out, LIMIT_S)
     except subprocess.TimeoutExpired:
-        _tell(out, f"It was ended after {LIMIT_S:.0f} s.")
-        return 1
+        ended = f"It was ended after {LIMIT_S:.0f} s."
+        _tell(out, ended)
+        return 1, [ended]
 
 
 def _tell(out: int, line: str) -> None:

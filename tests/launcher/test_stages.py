@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from backend.launcher import excerpt
+from backend.launcher.excerpt import first_failure
 from backend.launcher.stages import foreign_files, stages
 from backend.launcher.tools import Tool
+from backend.verbs.test import Result, told_last
 
 ROOT = Path(__file__).resolve().parents[2]
+LATER = Result("browser", "failed", 1, "pytest", ("a later one",))
 
 
 def verb(*arguments: str, enter: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
@@ -73,6 +77,41 @@ def test_words_that_match_nothing_are_no_success() -> None:
     done = verb("browser", "-k", "no_test_has_this_name", PATH=os.environ["PATH"])
     assert done.returncode == 1
     assert "passed, 0 failed, 1 skipped" in done.stdout
+
+
+PYTEST = """\
+===== FAILURES =====
+_________ test_one _________
+    def test_one() -> None:
+>       assert 1 == 2
+E       assert 1 == 2
+_________ test_two _________
+E       assert 3 == 4
+===== short test summary info =====
+FAILED tests/test_it.py::test_one
+""".splitlines()
+
+
+def test_the_first_failure_is_told_last() -> None:
+    assert first_failure(["begin", *PYTEST]) == PYTEST[1:5]
+    assert first_failure([f"line {number}" for number in range(100)])[0] == "line 40"
+    results = [Result("lint", "passed", 1, None), Result("unit", "failed", 1, "pytest", ("why",)), LATER]
+    assert told_last(results) == "\nFirst failure, in the stage unit: pytest\nwhy\n"
+    assert told_last(results[:1]) == ""
+
+
+def test_what_a_command_writes_is_passed_on_and_kept(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "import sys; print('one'); sys.stderr.write('two\\n'); sys.exit(3)"]
+    with (tmp_path / "out").open("wb") as file:
+        code, lines = excerpt.run(command, tmp_path, dict(os.environ), file.fileno(), 60)
+    assert code == 3 and sorted(lines) == ["one", "two"]
+    assert sorted((tmp_path / "out").read_text().splitlines()) == ["one", "two"]
+
+
+def test_a_command_that_does_not_end_is_ended(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("wb") as file, pytest.raises(subprocess.TimeoutExpired):
+        excerpt.run([sys.executable, "-c", "input()" if os.name == "nt" else "import signal; signal.pause()"],
+                    tmp_path, dict(os.environ), file.fileno(), 0.2)  # fmt: skip
 
 
 def test_unknown_stage_is_wrong_usage() -> None:
