@@ -78,7 +78,7 @@ class Metrics:
         times = receipt["times"]
         if times["first_token_s"] is not None:
             self._first_token.labels(device, task).observe(times["first_token_s"])
-        if job["status"] == "done":
+        if job["status"] == "done" and times["total_s"] is not None:  # an unload's receipt tells of memory alone
             self._job_time.labels(device, task).observe(times["total_s"])
 
     def exposition(self) -> bytes:
