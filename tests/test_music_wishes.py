@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backend.music.wishes import read
+from backend.music.wishes import NEGATED, UNKNOWN, read
 from backend.options import parse_options
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -33,7 +33,33 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("in the key of E♭", {"key": "Eb"}),
     ("half a minute of 9/8", {"seconds": 30, "meter": "9/8"}),
     ("1.5 minutes", {"seconds": 90}),
-    ("a minute and a half", {"seconds": 60}),
+    ("a minute and a half", {"seconds": 90}),
+    ("one and a half minutes", {"seconds": 90}),
+    ("1 minute 30 seconds", {"seconds": 90}),
+    ("two minutes thirty", {"seconds": 150}),
+    ("two minutes, 16 variations", {"seconds": 120, "variations": 16}),
+    ("1:30", {"seconds": 90}),
+    ("1m30s", {"seconds": 90}),
+    ("half minute jig", {"seconds": 30, "form": "jig"}),
+    ("a quarter of a minute", {"seconds": 15}),
+    ("1,5 minutes", {"seconds": 90}),
+    ("a hundred seconds", {"seconds": 100}),
+    ("as fast as possible", {"form": "reel", "tempo_bpm": 212}),
+    ("forty-five seconds, thirty-two bars", {"seconds": 45}),
+    ("twenty four bars", {"bars": 24}),
+    ("bars: 16, tempo = 90, seed: 7, variations 3", {"bars": 16, "tempo_bpm": 90, "seed": 7, "variations": 3}),
+    ("BPM: 120", {"tempo_bpm": 120}),
+    ("A jig. In D. Allegro!", {"form": "jig", "key": "D", "tempo_bpm": 126}),
+    ("key=Eb", {"key": "Eb"}),
+    ("c# minor", {"key": "C#", "mode": "minor"}),
+    ("Ador", {"key": "A", "mode": "dorian"}),
+    ("six-eight", {"meter": "6/8"}),
+    ("ein Lied in fis-Moll, dann B-Dur", {"key": "F#", "mode": "minor"}),
+    ("h-moll", {"key": "B", "mode": "minor"}),
+    ("no bass, for flute", {"backing": "chords", "instrument": "flute"}),
+    ("without chords or bass", {"backing": "none"}),
+    ("-5 seconds", {}),
+    ("quarter of an hour", {}),
     ("fast 6/8", {"meter": "6/8", "form": "jig", "tempo_bpm": 126}),
     (
         "thirty seconds of a march for tin whistle, seed 7",
@@ -61,12 +87,43 @@ def test_words_set_options(text: str, options: dict[str, Any]) -> None:
         ("a slow tune at 100 bpm", {}, "slow", "“100 bpm” was taken before"),
         ("a jig and a reel", {}, "reel", "“jig” was taken before"),
         ("a sad tune in D major", {}, "sad", "“D major” was taken before"),
-        ("heavy metal in D", {}, "heavy metal", "not among the words that are known"),
-        ("a jig in 5/4", {}, "5/4", "not among the words that are known"),
+        ("heavy metal in D", {}, "heavy metal", UNKNOWN),
+        ("a jig in 5/4", {}, "5/4", UNKNOWN),
+        ("une gigue en sol majeur", {}, "une gigue en sol majeur", UNKNOWN),
+        ("a short jig", {}, "short", UNKNOWN),
+        ("30 seconds or 16 bars", {}, "16 bars", "“30 seconds” was taken before"),
+        ("a jig with piano accompaniment", {}, "with piano accompaniment", "the backing has its own instruments"),
     ],
 )
 def test_what_sets_nothing_is_named_with_the_reason(text: str, given: dict[str, Any], words: str, reason: str) -> None:
     assert {"words": words, "reason": reason} in read(text, given).ignored
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "words"),
+    [
+        ("a jig but not in D minor", {"form": "jig"}, "but not in D minor"),
+        ("no fiddle or flute please, a reel", {"form": "reel"}, "no fiddle or flute"),
+        ("a reel without tin whistle in D", {"form": "reel", "key": "D"}, "without tin whistle"),
+        ("not too fast jig in G", {"form": "jig", "key": "G"}, "not too fast"),
+        ("not a jig, a reel", {"form": "reel"}, "not a jig"),
+        ("don’t make it slow", {}, "don't make it slow"),
+        ("anything but a march", {}, "anything but a march"),
+        ("a tune, no longer than 20 seconds", {}, "no longer than 20 seconds"),
+        ("neither sad nor slow", {}, "neither sad nor slow"),
+    ],
+)
+def test_what_a_tune_shall_not_be_is_never_taken_for_what_it_shall_be(
+    text: str, options: dict[str, Any], words: str
+) -> None:
+    found = read(text, {})
+    assert found.options == options
+    assert found.ignored == [{"words": words, "reason": NEGATED}]
+
+
+def test_the_longest_wish_is_read_at_once() -> None:
+    for words in ("a ", "1 ", "one hundred ", "no ", "not in ", "D minor ", "half a ", "1,000,"):
+        read((words * 5000)[:5000], {})
 
 
 def test_no_word_is_passed_over_in_silence() -> None:
@@ -83,5 +140,7 @@ def test_read_with_what_it_set_before_it_understands_the_same() -> None:
 
 def test_a_sentence_tells_both() -> None:
     said = read("a purple jig in D minor", {}).sentence()
-    assert said == ("Understood: key D, mode minor, form jig. Ignored: “purple” (not among the words that are known).")
+    assert said == (
+        "Understood: key D, mode minor, form jig. Ignored: “purple” (not among the English words that are known)."
+    )
     assert read("", {}).sentence() == ""

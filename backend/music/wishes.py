@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from backend.music.amounts import DIGITS, LENGTHS, NUMBER, number, seconds
 from backend.music.choices import INSTRUMENTS, tempo_of
 from backend.music.length import fitted, parsed, written
 from backend.music.plan import FORMS, MODES
-from backend.music.words import FILLERS, FORM_OF_PACE, NUMBERS, SYNONYMS
+from backend.music.words import CLAUSES, FILLERS, FORM_OF_PACE, NEGATIONS, SYNONYMS
 
-_NUMBER_PATTERN = r"(\d+(?:[.,]\d+)?|" + "|".join(sorted(NUMBERS, key=len, reverse=True)) + ")"
+UNKNOWN = "not among the English words that are known"
+NEGATED = "what a tune shall not be is not understood: say what it shall be"
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,25 @@ class _Reading:
 
         self.text = re.sub(pattern, strike, self.text, flags=flags)
 
+    def drop(self, pattern: str, reason: str) -> None:
+        """Every match is struck out and sets nothing."""
+
+        def strike(match: re.Match[str]) -> str:
+            self.ignored.append({"words": match[0].strip(), "reason": reason})
+            return " ; "
+
+        self.text = re.sub(pattern, strike, self.text, flags=re.IGNORECASE)
+
 
 def read(text: str, given: Mapping[str, Any]) -> Understood:
     """What the words ask for; `given` are the options that the caller set."""
-    reading = _Reading(text.replace("♯", "#").replace("♭", "b"))
+    reading = _Reading(text.replace("♯", "#").replace("♭", "b").replace("’", "'"))
+    _read_names(reading, "backing")  # "no bass" is one, so they come before other negations
+    _drop_negated(reading)
     _read_numbers(reading)
     _read_key(reading)
-    _read_names(reading)
+    for option in ("form", "mode", "meter", "instrument", "pace"):
+        _read_names(reading, option)
     found, ignored = reading.found, reading.ignored
     if pace := found.pop("pace", None):
         _apply_pace(pace, reading, given)
@@ -75,75 +89,111 @@ def read(text: str, given: Mapping[str, Any]) -> Understood:
         other = {"bars": "seconds", "seconds": "bars"}.get(name)
         if given.get(name) not in (None, "any", found[name]):
             reason = f"the option {name} is set"
+        elif name == "bars" and "seconds" in found:
+            reason = f"“{reading.words['seconds']}” was taken before"
         elif other and given.get(other) is not None:
             reason = f"the option {other} is set"
         else:
             continue
         ignored.append({"words": reading.words[name], "reason": reason})
         del found[name]
-    for piece in re.split(r"[;,.!?:()\"“”]+", reading.text):
+    for piece in re.split(r"[;,.!?:()~=\"“”]+", reading.text):
         if rest := [word for word in piece.split() if word.lower() not in FILLERS]:
-            ignored.append({"words": " ".join(rest), "reason": "not among the words that are known"})
+            ignored.append({"words": " ".join(rest), "reason": UNKNOWN})
     return Understood(found, ignored)
 
 
+def _drop_negated(reading: _Reading) -> None:
+    """A negation takes the words behind it along, up to the end of its clause."""
+    negation = "|".join(NEGATIONS).replace(" ", r"\s")
+    short = rf"(?:{'|'.join(CLAUSES)})\b"
+    inner = rf"(?!(?:{short}|[;,.!?:()]))[^\s;,.!?:()]+"
+    reading.drop(
+        rf"(?<![\w'])(?:do\s|and\s|but\s)?(?:{negation})(?![\w'])(?:\s+(?:too|so|very)\s+{inner}|(?:\s+{short})*(?:\s+{inner})*)",
+        NEGATED,
+    )
+
+
 def _read_numbers(reading: _Reading) -> None:
-    def number(match: re.Match[str]) -> float | int:
-        word = match[1].lower().replace(",", ".")
-        value = float(NUMBERS[word] if word in NUMBERS else word)
-        return int(value) if value.is_integer() else value
+    def amount(match: re.Match[str]) -> float | int:
+        return number(match[1])
 
-    def half(_: re.Match[str]) -> int:
-        return 30
-
-    def minutes(match: re.Match[str]) -> float:
-        return number(match) * 60
-
-    reading.take(r"\bhalf (?:a|of a) minute\b", "seconds", half)
-    reading.take(rf"\b{_NUMBER_PATTERN}[\s-]*(?:minutes?|mins?)\b", "seconds", minutes)
-    reading.take(rf"\b{_NUMBER_PATTERN}[\s-]*(?:seconds?|secs?|s)\b", "seconds", number)
-    reading.take(rf"\b{_NUMBER_PATTERN}[\s-]*(?:bars?|measures?)\b", "bars", number)
-    reading.take(r"\b(\d+(?:[.,]\d+)?)\s*(?:bpm|beats (?:per|a) minute)\b", "tempo_bpm", number)
-    reading.take(r"\btempo(?: of)? (\d+(?:[.,]\d+)?)\b", "tempo_bpm", number)
-    reading.take(r"\bseed (\d+)\b", "seed", number)
-    reading.take(rf"\b{_NUMBER_PATTERN} (?:variations?|versions?|takes?|tunes)\b", "variations", number)
+    reading.take(rf"\bseconds\s*[:=]\s*({DIGITS})(?![\w/])", "seconds", amount)
+    for length in LENGTHS:
+        reading.take(rf"{length}(?:\s+long\b)?", "seconds", seconds)
+    reading.take(rf"({NUMBER})[\s-]*(?:bars?|measures?)\b(?:\s+long\b)?", "bars", amount)
+    reading.take(r"\bbars\s*[:=]?\s*(\d+)\b", "bars", amount)
+    reading.take(rf"({NUMBER})[\s-]*(?:bpm|beats\s(?:per|an?)\sminute)\b", "tempo_bpm", amount)
+    reading.take(
+        rf"\b(?:tempo|bpm|quarter|crotchet)\s*(?:of|at|is|[:=])?\s*(?:about\s)?({DIGITS})(?![\w/])", "tempo_bpm", amount
+    )
+    reading.take(r"\bseed\s*(?:of|is|[:=#])?\s*(\d+)\b", "seed", amount)
+    reading.take(
+        rf"({NUMBER})[\s-]+(?:(?:different|other)\s)?(?:variations?|variants?|versions?|takes?|tunes)\b",
+        "variations",
+        amount,
+    )
+    reading.take(r"\bvariations\s*[:=]?\s*(\d+)\b", "variations", amount)
     meters = "|".join(sorted({written(meter) for each in FORMS.values() for meter in each}))
     reading.take(rf"(?<![\d/])({meters})(?![\d/])", "meter", lambda match: match[1])
 
 
+_MODE_NAMES = {
+    **{mode: mode for mode in MODES}, "maj": "major", "min": "minor", "m": "minor", "dor": "dorian",
+    "mix": "mixolydian", "ionian": "major", "aeolian": "minor",
+}  # fmt: skip
+_SIGN = r"\s?(#|b(?![a-z])|[\s-]?(?:sharp|flat)\b)?"
+
+
 def _read_key(reading: _Reading) -> None:
-    """A letter is a key where a mode follows it; a small one also needs "in" or "of", for "a minor" can be words."""
-    modes = {**{mode: mode for mode in MODES}, "maj": "major", "min": "minor", "m": "minor"}
-    accidental = r"\s?(#|b|[\s-]?(?:sharp|flat)\b)?"
+    """A letter is a key where a mode follows it; a small one also needs a sign or "in", for "a minor" can be words."""
 
     def key(match: re.Match[str]) -> str:
         sign = (match[2] or "").strip(" -").lower()
         return match[1].upper() + {"sharp": "#", "flat": "b"}.get(sign, sign)
 
     def both(match: re.Match[str]) -> tuple[str, str]:
-        return key(match), modes[match[3].lower()]
+        return key(match), _MODE_NAMES[match[3].lower()]
 
-    named = rf"{accidental}[\s-]?((?i:{'|'.join(MODES)}|maj|min)|m)\b(?! key\b| mode\b| tune\b)"
-    reading.take(rf"\b([A-G]){named}", "both", both, flags=0)
-    reading.take(rf"\b(?:in|of) ([a-g]){named}", "both", both)
+    names = "|".join(sorted(_MODE_NAMES, key=len, reverse=True))
+    mode = rf"[\s-]?((?i:{names}))(?!\w)(?! key\b| mode\b| tune\b)"
+    sign = re.sub("flat|sharp", lambda word: f"(?i:{word[0]})", _SIGN)
+    reading.take(rf"\b([A-G]){sign}{mode}", "both", both, flags=0)
+    reading.take(rf"\b(?:in|of|key\s?[:=]?)\s?([a-g]){_SIGN}{mode}", "both", both)
+    reading.take(rf"\b([a-g])(#|b(?![a-z])|[\s-]sharp\b|[\s-]flat\b){mode}", "both", both)
+    reading.take(r"\b([A-H])(i?s|es)?[\s-](Dur|Moll)\b", "both", _german)
     if pair := reading.found.pop("both", None):
         words = reading.words.pop("both")
         for name, value in zip(("key", "mode"), pair, strict=True):
             reading.found[name], reading.words[name] = value, words
-    reading.take(rf"\b(?:in|key of) ([A-G]){accidental}(?!\w)", "key", key, flags=0)
+    reading.take(rf"\b(?i:in|key of|in the key of|key\s?[:=]?)\s?([A-G]){sign}(?![\w-])", "key", key, flags=0)
+    reading.take(r"\b([A-G])([\s-](?i:flat|sharp)\b|#|b\b)(?!\w)", "key", key, flags=0)
 
 
-def _read_names(reading: _Reading) -> None:
+def _german(match: re.Match[str]) -> tuple[str, str]:
+    """As in "d-Moll", "Es-Dur", "h-Moll": these names are read among English words too."""
+    letter, ending = match[1].upper(), (match[2] or "").lower()
+    sign = {"": "", "is": "#", "es": "b", "s": "b"}[ending]
+    if letter in "BH":
+        letter, sign = "B", {"B": "b", "H": ""}[letter] or sign
+    return letter + sign, {"dur": "major", "moll": "minor"}[match[3].lower()]
+
+
+def _read_names(reading: _Reading, option: str) -> None:
     names: dict[str, dict[str, str]] = {
         "form": {form: form for form in reversed(FORMS)},
         "mode": {mode: mode for mode in MODES},
         "instrument": {name.replace("-", " "): name for name in INSTRUMENTS},
     }
-    for option, synonyms in SYNONYMS.items():
-        table = {**synonyms, **names.get(option, {})}
-        words = "|".join(sorted(table, key=len, reverse=True)).replace(" ", r"[\s-]")
-        ending = "s?" if option in ("form", "instrument") else ""
-        reading.take(rf"\b({words}){ending}\b", option, partial(_named, table))
+    table = {**SYNONYMS[option], **names.get(option, {})}
+    words = "|".join(sorted(table, key=len, reverse=True)).replace(" ", r"[\s-]")
+    ending = "s?" if option in ("form", "instrument") else ""
+    if option == "instrument":
+        reading.drop(
+            rf"\b(?:with|and)\s(?:an?\s)?(?:{words})\s(?:accompaniment|backing|chords)\b",
+            "the backing has its own instruments",
+        )
+    reading.take(rf"\b({words}){ending}\b", option, partial(_named, table))
 
 
 def _named(table: dict[str, str], match: re.Match[str]) -> str:
