@@ -1,4 +1,4 @@
-"""Makes other engines' forms of a model by a child process."""
+"""Makes other engines' forms of a model: the environment for it as runtimes are made, the rest by a child process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from typing import Any
 
 from backend import children
 from backend.catalogue import Entry
+from backend.checkpoint import is_checkpoint
 from backend.children import Child
-from backend.convert import ENVIRONMENT_BYTES, FORMS, environment, work_bytes
+from backend.convert import FORMS, source_bytes, work_bytes
 from backend.errors import Validation, WorkerCrashed, from_code
+from backend.runtimes.making import Maker, buildable
+from backend.runtimes.recipes import Recipe, costs, read_recipes
+from backend.runtimes.shelf import Made, Shelf
 from backend.settings import Settings
 from backend.types import Progress
 
 RUNTIME = "convert"
+DATA = Path(__file__).with_name("convert") / "data"
 OnProgress = Callable[[Progress], Awaitable[None]]
 
 
@@ -24,27 +29,42 @@ def check(entry: Entry, form: str) -> None:
     """Raises Validation for what cannot be converted."""
     if form not in FORMS:
         raise Validation(f"to: {form[:50]!r} is no form that models are converted to.", f"Forms: {', '.join(FORMS)}.")
-    if entry.target.suffix.lower() != ".gguf":
-        raise Validation(f"{entry.id} is no GGUF file, and only such are converted.", "Choose a GGUF model.")
+    if entry.target.suffix.lower() != ".gguf" and not is_checkpoint(entry.target):
+        raise Validation(
+            f"{entry.id} is neither a GGUF file nor a folder of safetensors, and only such are converted.",
+            "Choose such a model.",
+        )
 
 
 async def convert(
-    entry: Entry, form: str, settings: Settings, on_progress: OnProgress, spawn: children.Spawn = children.spawn
+    entry: Entry,
+    form: str,
+    settings: Settings,
+    on_progress: OnProgress,
+    turn: asyncio.Lock,
+    spawn: children.Spawn = children.spawn,
 ) -> dict[str, Any]:
     """Converts a model and returns `{path, bytes, comparison}`; leaving it ends the child.
 
-    Raises what the child says (ModelIncompatible, DiskFull, Configuration …), WorkerCrashed if it says nothing.
+    `turn` is the one place for making environments. Raises what the children say (ModelIncompatible, DiskFull,
+    RuntimeFailed …), WorkerCrashed if one says nothing.
     """
-    own = settings.runtimes.get(RUNTIME)
     order = {
         "op": "convert",
         "source": str(entry.target.absolute()),
         "model": entry.id,
         "form": form,
         "models_dir": str(settings.models_dir.absolute()),
-        "home": str(_home(settings)),
-        "python": str(own.python) if own and own.python else None,
     }
+    await _run({**order, "op": "check"}, on_progress, spawn)  # what cannot be converted costs no environment
+    if turn.locked():
+        await on_progress(Progress("wait", 0, None, "bytes"))
+    async with turn:
+        order["python"] = await _python(settings, on_progress, spawn)
+    return await _run(order, on_progress, spawn)
+
+
+async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: children.Spawn) -> dict[str, Any]:
     child = Child(spawn(sys.executable, ["convert"]), asyncio.get_running_loop())
     child.send(order)
     try:
@@ -54,28 +74,55 @@ async def convert(
             elif frame["op"] == "failed":
                 raise from_code(frame["code"], frame["detail"], frame["remedy"])
             elif frame["op"] == "done":
-                return {name: frame[name] for name in ("path", "bytes", "comparison")}
+                return {name: frame[name] for name in ("path", "bytes", "comparison") if name in frame}
         raise WorkerCrashed(f"The converting program ended early: {child.ending()}.", "Start it again: it goes on.")
     finally:
         child.kill()
         await child.ended()
 
 
+async def _python(settings: Settings, on_progress: OnProgress, spawn: children.Spawn) -> str:
+    """The interpreter of the environment, which is made if it is not there. Raises RuntimeFailed, DiskFull."""
+    rules = settings.runtimes.get(RUNTIME)
+    if rules and rules.python:
+        return str(rules.python)
+    shelf, recipe = _shelf(settings), _recipe()
+    if made := _current(shelf, recipe):
+        return made.python
+    await asyncio.to_thread(shelf.sweep, RUNTIME)
+    maker = Maker(shelf, settings.data_dir / "tools", spawn)
+    lock, about = await maker.lock(recipe, on_progress, None, rules.index if rules else None)
+    made = shelf.made(RUNTIME, lock.digest) or await maker.make(recipe, lock, about, on_progress)
+    shelf.finish(RUNTIME, made)
+    shelf.switch(RUNTIME, made.version)
+    await asyncio.to_thread(shelf.sweep, RUNTIME)
+    return made.python
+
+
 def cost(settings: Settings, source: Path) -> str:
     """What a conversion takes, in words."""
-    work = f"Converting takes some minutes and about {work_bytes(source.stat().st_size) / 1e6:.0f} MB for a while."
-    own = settings.runtimes.get(RUNTIME)
-    if (own and own.python) or environment.ready(_home(settings)):
+    work = f"Converting takes some minutes and about {work_bytes(source_bytes(source)) / 1e6:.0f} MB for a while."
+    rules, recipe = settings.runtimes.get(RUNTIME), _recipe()
+    if (rules and rules.python) or _current(_shelf(settings), recipe):
         return work
-    return (
-        f"{work} The first time, an environment is made under {_home(settings)}: {ENVIRONMENT_BYTES / 1e9:.1f} GB if "
-        "pip finds torch for processors. On Linux the usual torch is one for CUDA and takes over 5 GB; with "
-        "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu pip takes the small one."
-    )
+    return f"{work} The first time, an environment with torch is made: {costs(buildable(recipe))}."
 
 
-def _home(settings: Settings) -> Path:
-    return (settings.storage.data_dir / "runtimes" / RUNTIME).absolute()
+def _recipe() -> Recipe:
+    return read_recipes(DATA)[RUNTIME]
+
+
+def _shelf(settings: Settings) -> Shelf:
+    return Shelf(settings.data_dir / "runtimes")
+
+
+def _current(shelf: Shelf, recipe: Recipe) -> Made | None:
+    """The environment, if it is there and holds what this version asks for."""
+    made = shelf.current(RUNTIME)
+    if made is None:
+        return None
+    held = {f"{name}=={version.partition('+')[0]}" for name, version in made.packages.items()}
+    return made if set(recipe.lines()) <= held else None
 
 
 def said(form: str, made: dict[str, Any]) -> str:

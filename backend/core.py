@@ -73,6 +73,7 @@ class Core:
 
     async def start(self) -> None:
         """Takes the data folder, opens the history, goes on with queued jobs and begins the proofs.
+        self.accepting = asyncio.Lock()  # between looking for a job and accepting one, another may be accepted
 
         Raises Configuration when the folder is held or unusable.
         """

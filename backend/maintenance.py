@@ -24,14 +24,14 @@ async def add(manager: Core, source: str, id_: str | None, task: str | None, cal
 
     Raises Validation, UnknownModel, ModelBroken, DiskFull.
     """
-    addition = changes.add(manager.catalogue, source, id_, task)
-    entry = addition.entry
-    for job in manager.book.live.values():
-        if job.task == "download" and job.model == entry.id and job.active:
+    async with manager.accepting:
+        addition = changes.add(manager.catalogue, source, id_, task)
+        entry = addition.entry
+        if job := _active(manager, "download", entry):
             return job
-    job = await _accepted(manager, "download", entry, {"source": str(parse(source) or source)}, caller)
-    manager.book.conduct(job, _download(manager, job, addition))
-    return job
+        job = await _accepted(manager, "download", entry, {"source": str(parse(source) or source)}, caller)
+        manager.book.conduct(job, _download(manager, job, addition))
+        return job
 
 
 def remove(manager: Core, model: str) -> None:
@@ -61,18 +61,18 @@ async def convert(manager: Core, model: str, to: str, caller: str) -> LiveJob:
 
     Raises UnknownModel, ModelNotDownloaded, ModelBroken, Validation, JobActive while another form is being made.
     """
-    entry = manager.catalogue.resolve(model)
-    conversions.check(entry, to)
-    manager.catalogue.path_of(entry)
-    for job in manager.book.live.values():
-        if job.task == "convert" and job.model == entry.id and job.active:
+    async with manager.accepting:
+        entry = manager.catalogue.resolve(model)
+        conversions.check(entry, to)
+        manager.catalogue.source_of(entry)
+        if job := _active(manager, "convert", entry):
             if job.request["to"] == to:
                 return job
             made = f"The job {job.id} is converting {entry.id} to {job.request['to']}."
             raise JobActive(made, "Wait for it or cancel it, then ask again.")
-    job = await _accepted(manager, "convert", entry, {"to": to}, caller)
-    manager.book.conduct(job, _convert(manager, job, entry))
-    return job
+        job = await _accepted(manager, "convert", entry, {"to": to}, caller)
+        manager.book.conduct(job, _convert(manager, job, entry))
+        return job
 
 
 async def unload(manager: Core, model: str, caller: str) -> LiveJob:
@@ -92,6 +92,11 @@ def resumed(manager: Core, job: LiveJob, entry: Entry) -> Coroutine[Any, Any, No
     return _unload(manager, job, entry) if job.task == "unload" else None
 
 
+def _active(manager: Core, task: str, entry: Entry) -> LiveJob | None:
+    jobs = manager.book.live.values()
+    return next((job for job in jobs if job.task == task and job.model == entry.id and job.active), None)
+
+
 async def _accepted(manager: Core, task: str, entry: Entry, request: dict[str, Any], caller: str) -> LiveJob:
     return await manager.book.add(new_row(task, entry.id, {"model": entry.id, **request}, caller))
 
@@ -109,12 +114,15 @@ async def _download(manager: Core, job: LiveJob, addition: changes.Addition) -> 
 
     manager.catalogue.downloading.add(entry.id)
     try:
-        await unless(job.cancelling, downloads.fetch(entry, tell), cancelled)
+        came = await unless(job.cancelling, downloads.fetch(entry, tell), cancelled)
+        changes.settle(manager.catalogue, entry, came)
     except TouchstoneError:
         changes.forget_if_nothing_came(manager.catalogue, addition)
         raise
     finally:
         manager.catalogue.downloading.discard(entry.id)
+    if said := came.get("said"):
+        await job.emit("token", {"text": said, "count": 0})
 
 
 async def _convert(manager: Core, job: LiveJob, entry: Entry) -> None:
@@ -125,7 +133,8 @@ async def _convert(manager: Core, job: LiveJob, entry: Entry) -> None:
         job.progress = progress
         await job.emit("progress", vars(progress))
 
-    made = await unless(job.cancelling, conversions.convert(entry, to, manager.settings, tell), cancelled)
+    work = conversions.convert(entry, to, manager.settings, tell, manager.upkeep.turn, manager.spawn)
+    made = await unless(job.cancelling, work, cancelled)
     await job.emit("token", {"text": conversions.said(to, made), "count": 0})
 
 

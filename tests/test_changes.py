@@ -52,7 +52,7 @@ def test_an_added_model_is_there_after_a_restart(build: Build, tmp_path: Path) -
     model = build().model(again)
     assert (model.state, model.source) == ("downloadable", "https://models.example/Some%20Model.Q4.gguf")
     assert "secret" not in str(model)
-    assert again.source and again.source.address({}) == URL, "the query is needed to fetch it"
+    assert again.source and again.source.addresses() == [URL], "the query is needed to fetch it"
     entry.target.write_bytes(gguf())
     assert build().model(again).state == "ready"
 

@@ -22,15 +22,18 @@ import pytest
 from backend import conversions
 from backend.catalogue import Catalogue, changes
 from backend.child import convert as program
-from backend.convert import FORMS, MANIFEST, comparing, environment, place_of
-from backend.errors import DiskFull, ModelIncompatible, TouchstoneError, Validation
+from backend.convert import FORMS, MANIFEST, comparing, place_of
+from backend.convert.program import call
+from backend.errors import DiskFull, ModelBroken, ModelIncompatible, TouchstoneError, Validation
 from backend.gguf import tokenizer
 from backend.gguf.vocabulary import Vocabulary, read_vocabulary
+from backend.runtimes.shelf import Made, Shelf
 from backend.settings import load_settings
 from backend.settings.schema import Settings
 from backend.types import Progress
 from tests import tiny_genai
 from tests.service import ROOT, Server
+from tests.test_checkpoint import safetensors
 
 TEXTS = [
     "Hello world",
@@ -124,8 +127,8 @@ def settings_of(folder: Path, model_file: Path) -> Settings:
     return load_settings({"storage.data_dir": str(folder)})
 
 
-def form(settings: Settings, name: str, source_bytes: int) -> Path:
-    place = place_of(settings.models_dir, "smollm2-135m-instruct", name)
+def form(settings: Settings, name: str, source_bytes: int, model: str = "smollm2-135m-instruct") -> Path:
+    place = place_of(settings.models_dir, model, name)
     tiny_genai.make(place)
     comparison = {"tokens": 10, "tokens_alike": 7, "differences": []}
     made = {"source": {"name": "x", "bytes": source_bytes}, "comparison": comparison, "bytes": 5}
@@ -178,17 +181,56 @@ def test_what_cannot_be_converted_is_refused_at_once(tmp_path: Path, model_file:
     entry = Catalogue(settings_of(tmp_path / "d", model_file)).resolve("smollm2-135m-instruct")
     with pytest.raises(Validation, match="no form"):
         conversions.check(entry, "onnx-int3")
-    with pytest.raises(Validation, match="no GGUF file"):
+    with pytest.raises(Validation, match="neither a GGUF file nor a folder of safetensors"):
         conversions.check(replace(entry, target=tmp_path), "onnx-int4")
+
+
+def checkpoint(folder: Path, **config: Any) -> Path:
+    folder.mkdir()
+    told = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **config}
+    (folder / "config.json").write_text(json.dumps(told))
+    (folder / "model.safetensors").write_bytes(safetensors({"a": ("BF16", 4)}))
+    return folder
+
+
+def test_safetensors_that_cannot_be_converted_cost_no_environment(tmp_path: Path) -> None:
+    with pytest.raises(ModelIncompatible, match=r"goes on with a text \(BertModel\)"):
+        program.check(checkpoint(tmp_path / "a", architectures=["BertModel"]))
+    folder = checkpoint(tmp_path / "b")
+    with pytest.raises(ModelIncompatible, match=r"no tokenizer\.json"):
+        program.check(folder)
+    (folder / "tokenizer.json").write_text("{}")
+    assert program.check(folder) is None
+    (folder / "model.safetensors").write_bytes(b"<html>")
+    with pytest.raises(ModelBroken, match="a web page"):
+        program.check(folder)
+
+
+def test_a_form_makes_safetensors_a_model_that_runs(tmp_path: Path) -> None:
+    settings = load_settings({"storage.data_dir": str(tmp_path / "d")})
+    settings.models_dir.mkdir(parents=True)
+    folder = checkpoint(settings.models_dir / "stone")
+    own = Catalogue(settings).resolve("stone").engines
+    form(settings, "onnx-int8", (folder / "model.safetensors").stat().st_size, "stone")
+    catalogue = Catalogue(settings)
+    entry = catalogue.resolve("stone")
+    assert (entry.engines, catalogue.path_of(entry)) == ((*own, "onnx-genai"), folder)
 
 
 def test_the_cost_is_said_before_it_begins(tmp_path: Path, model_file: Path) -> None:
     settings = settings_of(tmp_path / "d", model_file)
-    assert "1.4 GB" in conversions.cost(settings, model_file)
-    folder = environment.folder_of(settings.storage.data_dir.absolute() / "runtimes" / "convert")
-    folder.mkdir(parents=True)
-    (folder / environment.MARK).write_text("{}")
-    assert "1.4 GB" not in conversions.cost(settings, model_file)
+    assert "1.4 GB on disk" in conversions.cost(settings, model_file)
+    shelf = Shelf(settings.data_dir / "runtimes")
+    packages = dict(line.split("==") for line in conversions._recipe().lines())
+    for held, words in (
+        (packages, False),
+        (packages | {"torch": "2.13.0+cpu"}, False),
+        (packages | {"onnx": "9"}, True),
+    ):
+        shelf.folder("convert", "one").mkdir(parents=True, exist_ok=True)
+        shelf.finish("convert", Made("one", sys.executable, held, 1, "2026-01-01"))
+        shelf.switch("convert", "one")
+        assert ("1.4 GB on disk" in conversions.cost(settings, model_file)) == words
 
 
 class _Channel:
@@ -205,16 +247,16 @@ def conversion(tmp_path: Path, source: Path, **more: Any) -> Any:
         "model": "m",
         "form": "onnx-int8",
         "models_dir": str(tmp_path),
-        "home": str(tmp_path),
+        "python": sys.executable,
     }
-    return program._Conversion(_Channel(), {**order, **more})  # type: ignore[arg-type]
+    return program._Conversion(_Channel(), {**order, **more}, None)  # type: ignore[arg-type]
 
 
 def test_a_disk_without_room_is_said_before_anything_is_made(
     tmp_path: Path, model_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=500_000_000))
-    with pytest.raises(DiskFull, match="needs about 2974 MB for a while"):
+    with pytest.raises(DiskFull, match="needs about 1574 MB for a while"):
         conversion(tmp_path, model_file).run()
     assert not (tmp_path / "runtimes").exists()
 
@@ -222,10 +264,10 @@ def test_a_disk_without_room_is_said_before_anything_is_made(
 def test_a_step_that_fails_says_its_last_telling_line() -> None:
     code = "import sys; print('ValueError: no such layer', file=sys.stderr); print('bye', file=sys.stderr); sys.exit(3)"
     with pytest.raises(TouchstoneError, match="The step 'read' failed: ValueError: no such layer"):
-        environment.call([sys.executable, "-c", code], "the step 'read' failed")
+        call([sys.executable, "-c", code], "the step 'read' failed")
     full = "import sys; print('OSError: [Errno 28] No space left on device', file=sys.stderr); sys.exit(1)"
     with pytest.raises(DiskFull):
-        environment.call([sys.executable, "-c", full], "pip could not install")
+        call([sys.executable, "-c", full], "pip could not install")
 
 
 def test_leaving_a_conversion_ends_its_child_and_leaves_no_form(tmp_path: Path, model_file: Path) -> None:
@@ -238,12 +280,13 @@ def test_leaving_a_conversion_ends_its_child_and_leaves_no_form(tmp_path: Path, 
             seen.append(progress)
             task.cancel()
 
-        task = asyncio.ensure_future(conversions.convert(entry, next(iter(FORMS)), settings, tell))
+        work = conversions.convert(entry, next(iter(FORMS)), settings, tell, asyncio.Lock())
+        task = asyncio.ensure_future(work)
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
     asyncio.run(leave())
-    assert seen[0].phase == "environment"
+    assert seen[0].phase in ("tool", "resolve")
     assert Catalogue(settings).resolve("smollm2-135m-instruct").engines == ("llama.cpp",)
 
 

@@ -27,6 +27,7 @@ from backend import children, downloads, errands
 from backend.catalogue import Entry, Source
 from backend.child.workspace import NAME, PART_KEPT_S, sweep
 from backend.errors import DiskFull, ModelBroken, ModelNotDownloaded, TouchstoneError, WorkerCrashed
+from backend.gguf import parts
 from backend.settings import ROOT
 from backend.types import Progress
 from tests.file_server import FileServer
@@ -63,7 +64,7 @@ def fetch(entry: Entry, seen: list[Progress] | None = None) -> Path:
         if seen is not None:
             seen.append(progress)
 
-    return asyncio.run(asyncio.wait_for(downloads.fetch(entry, note), LIMIT_S))
+    return Path(asyncio.run(asyncio.wait_for(downloads.fetch(entry, note), LIMIT_S))["path"])
 
 
 def refusal(entry: Entry, kind: type[TouchstoneError]) -> str:
@@ -542,91 +543,16 @@ def test_only_web_addresses_are_followed(web: FileServer, entry: Entry, address:
     assert "not followed" in refusal(entry, ModelNotDownloaded)
 
 
-HF = Source("hf", repo="maker/model", member="deep/tiny.gguf")
+def test_every_field_of_the_order_is_understood(entry: Entry, web: FileServer) -> None:
+    said: dict[str, Any] = json.loads(downloads.order(entry, {}))
+    files = [{"url": web.url, "name": "tiny.gguf", "to": str(entry.target)}]
+    assert said == {"files": files, "stall_s": downloads.STALL_S}
 
 
-@pytest.fixture
-def hub(web: FileServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
-    """Stands for Hugging Face: leads to `web` and tells the checksum on the way, as the real one does."""
-    with FileServer(CONTENT) as served:
-        served.redirects = {"/maker/model/resolve/main/deep/tiny.gguf": web.url}
-        served.redirect_headers = {
-            "X-Linked-Etag": f'"{hashlib.sha256(CONTENT).hexdigest()}"',
-            "X-Linked-Size": str(len(CONTENT)),
-        }
-        monkeypatch.setenv("HF_ENDPOINT", served.origin)
-        yield served
-
-
-def test_hugging_face_gets_the_token_and_nobody_else(
-    hub: FileServer, web: FileServer, entry: Entry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    commands: list[bytes] = []
-
-    def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-        process = children.spawn(python, arguments)
-        for name in ("cmdline", "environ"):
-            if (file := Path(f"/proc/{process.pid}/{name}")).exists():
-                commands.append(file.read_bytes())
-        return process
-
-    async def ignore(progress: Progress) -> None:
-        """Nobody looks."""
-
-    asyncio.run(downloads.fetch(replace(entry, source=HF), ignore, spawn))
-    assert_whole(entry)
-    assert hub.asked[0].headers["Authorization"] == "Bearer hf_secret"
-    assert "Authorization" not in web.asked[0].headers
-    assert not any(b"hf_secret" in text for text in commands)
-
-
-def test_hugging_face_s_checksum_counts(hub: FileServer, web: FileServer, entry: Entry) -> None:
-    web.content = OTHER
-    said = refusal(replace(entry, source=HF), ModelBroken)
-    assert hashlib.sha256(CONTENT).hexdigest() in said
-    assert "Authorization" not in hub.asked[0].headers
-
-
-def test_hugging_face_s_checksum_proves_a_part(hub: FileServer, web: FileServer, entry: Entry) -> None:
-    web.etag = None
-    web.cuts = [HALF]
-    fetch(replace(entry, source=HF))
-    assert_whole(entry)
-    assert web.bytes_sent == len(CONTENT)
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "token", "expected"),
-    [
-        (401, "GatedRepo", "", "Accept the licence at https://huggingface.co/maker/model, set HF_TOKEN"),
-        (403, "GatedRepo", "hf_x", "Accept the licence at https://huggingface.co/maker/model, ask for the model again"),
-        (401, "RepoNotFound", "", "If it is private, set HF_TOKEN"),
-        (401, "", "hf_x", "does not accept HF_TOKEN"),
-        (403, "", "", "does not allow access to maker/model"),
-        (404, "EntryNotFound", "", "maker/model has no file deep/tiny.gguf"),
-        (404, "RevisionNotFound", "", "has no revision main"),
-        (404, "", "", "Hugging Face has no maker/model"),
-    ],
-)
-def test_what_hugging_face_refuses(
-    hub: FileServer, entry: Entry, monkeypatch: pytest.MonkeyPatch, status: int, code: str, token: str, expected: str
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", token)
-    hub.redirects = {}
-    hub.statuses = [(status, {"X-Error-Code": code})]
-    said = refusal(replace(entry, source=HF), ModelNotDownloaded)
-    assert expected in said
-    assert "hf_x" not in said
-
-
-def test_every_field_of_the_order_is_understood(entry: Entry) -> None:
-    said: dict[str, Any] = json.loads(downloads.order(replace(entry, source=HF), {"HF_TOKEN": " hf_x\n"}))
-    assert said == {
-        "url": "https://huggingface.co/maker/model/resolve/main/deep/tiny.gguf",
-        "name": "deep/tiny.gguf",
-        "repo": "maker/model",
-        "revision": "main",
-        "token": "hf_x",
-        "stall_s": downloads.STALL_S,
-    }
+def test_all_parts_of_a_model_come(web: FileServer, entry: Entry) -> None:
+    first = Source("https", url=f"{web.origin}/models/tiny-00001-of-00003.gguf")
+    split = replace(entry, target=entry.target.with_name("tiny-00001-of-00003.gguf"), source=first)
+    fetch(split)
+    assert [asked.path for asked in web.asked] == [f"/models/tiny-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    assert [path.name for path in parts(split.target)] == [f"tiny-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    assert all(path.read_bytes() == CONTENT for path in parts(split.target))

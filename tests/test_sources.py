@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import urllib.request
-from email.message import Message
+from dataclasses import replace
 
 import pytest
 
@@ -32,6 +32,15 @@ from backend.errors import TouchstoneError
         ("https://huggingface.co/maker/model/blob/main/deep/x%20y.gguf?download=true", "hf:maker/model/deep/x y.gguf"),
         ("https://hf.co/maker/model/resolve/v1.0/x.gguf", "hf:maker/model/x.gguf@v1.0"),
         ("https://huggingface.co/maker/model/raw/main/x.gguf", "hf:maker/model/x.gguf"),
+        ("hf:maker/model", "hf:maker/model"),
+        ("hf:maker/model@v1.0", "hf:maker/model@v1.0"),
+        ("hf:maker/model:q4_k_m@main", "hf:maker/model:Q4_K_M"),
+        ("hf:maker/model/cpu/int4", "hf:maker/model/cpu/int4"),
+        ("hf:maker/model/x-00002-of-00003.gguf", "hf:maker/model/x-00002-of-00003.gguf"),
+        ("https://huggingface.co/maker/model", "hf:maker/model"),
+        ("https://huggingface.co/maker/model/tree/main/cpu/int4", "hf:maker/model/cpu/int4"),
+        ("https://huggingface.co/maker/model/tree/v1.0", "hf:maker/model@v1.0"),
+        ("https://models.example/x-00001-of-00003.gguf", "https://models.example/x-00001-of-00003.gguf"),
     ],
 )
 def test_sources(text: str, expected: str) -> None:
@@ -60,15 +69,21 @@ def test_ids_and_paths_are_no_addresses(text: str) -> None:
         ("https://models.example/x.safetensors", "not a .gguf file"),
         ("https://models.example/pytorch_model.bin", "pickle"),
         ("hf:maker/model/model.PT", "pickle"),
-        ("https://models.example/x-00001-of-00003.gguf", "several parts"),
+        ("https://models.example/x-00002-of-00003.gguf", "several parts"),
+        ("https://models.example/x-00001-of-99999.gguf", "several parts"),
+        ("hf:maker/model/x-00004-of-00003.gguf", "cannot be a part"),
         ("https://models.example/x.gguf.part1of2", "cut by hand"),
-        ("hf:maker/model", "names no file"),
-        ("hf:maker/model/../../x.gguf", "not a file of Hugging Face"),
-        ("hf:maker/model/a//x.gguf", "not a file of Hugging Face"),
-        ("hf:ma ker/model/x.gguf", "not a file of Hugging Face"),
-        ("hf:maker/model/x.gguf@a b", "not a file of Hugging Face"),
-        ("https://huggingface.co/maker/model", "a page of Hugging Face"),
-        ("https://huggingface.co/maker/model/tree/main", "a page of Hugging Face"),
+        ("hf:maker", "not a model on Hugging Face"),
+        ("hf:maker/model/../../x.gguf", "not a model on Hugging Face"),
+        ("hf:maker/model/a//x.gguf", "not a model on Hugging Face"),
+        ("hf:ma ker/model/x.gguf", "not a model on Hugging Face"),
+        ("hf:maker/model/x.gguf@a b", "not a model on Hugging Face"),
+        ("hf:maker/model:Q4 K", "not a model on Hugging Face"),
+        ("hf:maker/model/x.gguf:Q4_0", "not a model on Hugging Face"),
+        ("hf:maker/model/model.safetensors", "weights alone"),
+        ("https://huggingface.co/maker", "not a model on Hugging Face"),
+        ("https://huggingface.co/maker/model/discussions", "a page of Hugging Face"),
+        ("https://huggingface.co/maker/model/discussions/3", "a page of Hugging Face"),
         ("https://models.example/x\n.gguf", "control characters"),
         ("https://models.example/x.gguf\0", "control characters"),
     ],
@@ -82,10 +97,18 @@ def test_refusals(text: str, expected: str) -> None:
     assert caught.value.remedy
 
 
-def test_the_address_on_hugging_face() -> None:
-    source = Source("hf", repo="maker/model", revision="refs/pr/3", member="a b/x.gguf")
-    assert source.address({}) == "https://huggingface.co/maker/model/resolve/refs%2Fpr%2F3/a%20b/x.gguf"
-    assert source.address({"HF_ENDPOINT": "https://mirror.example/"}).startswith("https://mirror.example/maker/")
+def test_the_addresses_of_all_parts() -> None:
+    source = parse("https://models.example/a/x-00001-of-00002.gguf?key=1")
+    assert source and source.addresses() == [
+        "https://models.example/a/x-00001-of-00002.gguf?key=1",
+        "https://models.example/a/x-00002-of-00002.gguf?key=1",
+    ]
+
+
+def test_what_came_of_a_source_is_no_other_source() -> None:
+    source = parse("hf:maker/model:Q8_0")
+    assert source and source.file_name == "model-Q8_0"
+    assert replace(source, path="/x", commit="abc", brought=["x"], licence="mit").asked == source
 
 
 @pytest.mark.parametrize(
@@ -115,7 +138,7 @@ def test_how_far_inside_an_address_lies(host: str, depth: int) -> None:
 
 
 def net(url: str, token: str | None = None) -> tuple[Net, urllib.request.Request]:
-    return Net(url, token, 1.0, lambda headers: None), urllib.request.Request(url, headers={"Range": "bytes=5-"})
+    return Net(url, token, 1.0), urllib.request.Request(url, headers={"Range": "bytes=5-"})
 
 
 @pytest.mark.parametrize(
@@ -133,13 +156,13 @@ def test_a_public_source_does_not_lead_inwards(target: str) -> None:
     opened, request = net("https://models.example/x.gguf")
     opened.reached("93.184.216.34")
     with pytest.raises(Refused, match="not followed"):
-        opened.turned(request, Message(), target)
+        opened.turned(request, target)
 
 
 def test_a_name_that_turns_out_to_lie_inside_is_found_out_when_it_is_reached() -> None:
     opened, request = net("https://models.example/x.gguf")
     opened.reached("93.184.216.34")
-    assert opened.turned(request, Message(), "https://files.example/x.gguf").full_url == "https://files.example/x.gguf"
+    assert opened.turned(request, "https://files.example/x.gguf").full_url == "https://files.example/x.gguf"
     with pytest.raises(Refused, match="a private network"):
         opened.reached("10.0.0.1")
     with pytest.raises(Refused, match="this very machine"):
@@ -149,19 +172,19 @@ def test_a_name_that_turns_out_to_lie_inside_is_found_out_when_it_is_reached() -
 def test_a_private_source_may_lead_to_its_neighbours_and_outwards_but_not_back() -> None:
     opened, request = net("https://models.corp.example/x.gguf")
     opened.reached("10.0.0.1")
-    opened.turned(request, Message(), "https://10.0.0.2/x.gguf")
+    opened.turned(request, "https://10.0.0.2/x.gguf")
     opened.reached("10.0.0.2")
-    opened.turned(request, Message(), "https://cdn.example/x.gguf")
+    opened.turned(request, "https://cdn.example/x.gguf")
     opened.reached("93.184.216.34")
     with pytest.raises(Refused):
-        opened.turned(request, Message(), "https://10.0.0.2/x.gguf")
+        opened.turned(request, "https://10.0.0.2/x.gguf")
 
 
 def test_the_range_goes_along_and_the_token_only_home() -> None:
     opened, request = net("https://models.example/x.gguf", "hf_secret")
     opened.reached("93.184.216.34")
-    home = opened.turned(request, Message(), "https://models.example/y.gguf")
-    away = opened.turned(request, Message(), "https://files.example/x.gguf")
+    home = opened.turned(request, "https://models.example/y.gguf")
+    away = opened.turned(request, "https://files.example/x.gguf")
     assert (home.get_header("Range"), away.get_header("Range")) == ("bytes=5-", "bytes=5-")
     assert home.get_header("Authorization") == "Bearer hf_secret"
     assert away.get_header("Authorization") is None

@@ -21,8 +21,9 @@ class Add(Strict):
     """Where the model comes from, and what a new one is to be called."""
 
     source: Annotated[str, StringConstraints(min_length=1, max_length=2000)] = Field(
-        description="An id of the catalogue, an https address of a .gguf file, hf:OWNER/REPO/FILE.gguf[@REVISION], the "
-        "address of a file's page on Hugging Face, or a path within the model folders"
+        description="An id of the catalogue, an https address of a .gguf file, hf:OWNER/REPO, hf:OWNER/REPO:Q4_K_M, "
+        "hf:OWNER/REPO/FILE (each with @REVISION or without), the address of such a page on Hugging Face, or a path "
+        "within the model folders"
     )
     id: Name | None = Field(None, description="For a new model; without it the id is made from the file's name")
     task: Name | None = Field(None, description="For a new model; without it the first task of its engine")

@@ -19,6 +19,7 @@ from backend.catalogue.sources import Source
 from backend.errors import (
     Configuration,
     ModelBroken,
+    ModelIncompatible,
     ModelNotDownloaded,
     TouchstoneError,
     UnknownModel,
@@ -32,6 +33,7 @@ from backend.types import Model, ModelState
 
 __all__ = ["Catalogue", "Entry", "Source"]
 
+_Stamp = tuple[int | str, ...]
 _SERVED_BY = {"lyrics": "text"}  # text models serve lyrics too
 
 
@@ -46,11 +48,12 @@ class Catalogue:
     ) -> None:
         self._settings = settings
         self._schema_for = schema_for
+        self.environ = environ
         self._folders = Folders(settings, environ)
         self._own = own(settings)
         self._known = {**shipped(settings.models_dir), **self._own}
         self.added = Added(settings.models_dir)
-        self._checked: dict[Path, tuple[tuple[int, int], ModelBroken | None]] = {}
+        self._checked: dict[Path, tuple[_Stamp, ModelBroken | ModelIncompatible | None]] = {}
         self.downloading: set[str] = set()
         self._check_defaults()
 
@@ -95,7 +98,7 @@ class Catalogue:
             remedy=problem.remedy if problem else None,
             default=self.is_default(entry.id),
             options_schema=self._schema_for(entry.task),
-            details={} if problem else details(entry),
+            details=details(entry) if problem is None or isinstance(problem, ModelIncompatible) else {},
         )
 
     def resolve(self, name: str, *, anywhere: bool = False) -> Entry:
@@ -128,6 +131,13 @@ class Catalogue:
         if problem := self._problem(entry):
             raise type(problem)(problem.detail, problem.remedy)  # a fresh one: the kept one would gather tracebacks
         return entry.target
+
+    def source_of(self, entry: Entry) -> Path:
+        """What other forms are made of, which no engine need run as it is. Raises as `path_of`, but for that."""
+        try:
+            return self.path_of(entry)
+        except ModelIncompatible:
+            return entry.target
 
     def is_default(self, id_: str) -> bool:
         """Whether jobs that name no model take this one."""
@@ -164,7 +174,7 @@ class Catalogue:
             facts = entry.target.stat()
         except (OSError, ValueError) as error:
             return absent(entry, error)
-        stamp = (facts.st_size, facts.st_mtime_ns)
+        stamp = (facts.st_size, facts.st_mtime_ns, *entry.engines)
         known = self._checked.get(entry.target)
         if known is None or known[0] != stamp:
             self._checked[entry.target] = known = (stamp, check(entry, facts.st_size))

@@ -8,16 +8,18 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
 from backend.catalogue.entries import Entry, entry_for
 from backend.catalogue.sources import Source, as_data
 from backend.child.workspace import NAME, lock_for
 from backend.errors import Configuration, DiskFull
+from backend.gguf.kinds import SPLIT
 from backend.settings.schema import Task
 
 _LOCK_S = 5.0
+HUB = ".hub"  # stands for the cache of Hugging Face until a model lies there; nothing is ever in it
 
 
 class Added:
@@ -43,6 +45,12 @@ class Added:
             models[id_] = facts
         return self._entry(id_, facts)
 
+    def note(self, id_: str, source: Source) -> None:
+        """Corrects where a registered model comes from, and nothing else. Raises Configuration, DiskFull."""
+        with self._changing() as models:
+            if id_ in models:
+                models[id_]["source"] = as_data(source)
+
     def drop(self, id_: str) -> None:
         """Forgets a model. Raises Configuration, DiskFull."""
         with self._changing() as models:
@@ -51,13 +59,20 @@ class Added:
     def _entry(self, id_: str, facts: dict[str, Any]) -> Entry:
         try:
             source, task = Source(**facts["source"]), facts.get("task")
-            target = Path(source.path) if source.path else self.file.with_name(id_ + ".gguf")
+            target = Path(source.path) if source.path else self._place(id_, source)
             if task not in (None, *get_args(Task)):
                 raise ValueError(task)
         except (KeyError, TypeError, ValueError):
             raise self._damaged(f"what it says of {id_} cannot be read") from None
-        name = Path(source.file_name).stem or id_
-        return replace(entry_for(id_, target, task, None), name=name, source=source)
+        name = (Path(source.file_name).stem if source.url or source.member else source.file_name) or id_
+        return replace(entry_for(id_, target, task, None), name=name, source=source, licence=source.licence)
+
+    def _place(self, id_: str, source: Source) -> Path:
+        """Where the file will lie; what comes from Hugging Face gets its place in the cache of that."""
+        if source.kind == "hf":
+            return self.file.parent / HUB / (id_ + PurePosixPath(source.member or "").suffix)
+        part = SPLIT.fullmatch(source.file_name)
+        return self.file.with_name(f"{id_}-00001-of-{part[3]}.gguf" if part else f"{id_}.gguf")
 
     def _read(self) -> dict[str, dict[str, Any]]:
         try:

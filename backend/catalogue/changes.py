@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+from backend.catalogue import hub_cache
 from backend.catalogue.entries import BUILT_IN, Entry, entry_for, slug
 from backend.catalogue.files import FETCHABLE, check, is_there
 from backend.catalogue.forms import drop_forms
 from backend.catalogue.sources import Source, parse
 from backend.child.workspace import NAME, lock_for, part_for
 from backend.engines import engines
-from backend.errors import Configuration, JobActive, ModelNotDownloaded, UnknownModel, Validation
+from backend.errors import Configuration, JobActive, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
+from backend.gguf.kinds import part_names
 from backend.settings.schema import Task
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def add(
         return _known(entries[text], id_, task)
     source = parse(text) or _local(catalogue, text, anywhere)
     for entry in entries.values():
-        same = entry.source == source or source.path == str(entry.target)
+        same = (entry.source and entry.source.asked == source) or (source.path and source.path == str(entry.target))
         if same and id_ in (None, entry.id) and task in (None, entry.task):
             return Addition(entry, new=False)
     if id_ in entries:
@@ -71,21 +73,29 @@ def remove(catalogue: Catalogue, id_: str) -> None:
     if entry.source and entry.source.kind == "path":
         catalogue.added.drop(id_)  # the file was there before us
         return
+    if entry.source and entry.source.kind == "hf":
+        needed = [other.target for other in entries.values() if other.id != id_]
+        hub_cache.drop(entry.source, needed, catalogue.environ)
+        drop_forms(id_, catalogue.added.file.parent)
+        catalogue.added.drop(id_)
+        return
     workspace = entry.target.parent / NAME
     workspace.mkdir(parents=True, exist_ok=True)
     lock = lock_for(workspace, entry.target.name)
     if not lock.acquire():
         raise JobActive(f"Another program is fetching {id_}.", "Wait for it or stop it, then remove the model.")
     try:
-        part = part_for(workspace, entry.target.name)
-        came = part.exists() or entry.target.exists()
-        shutil.rmtree(part, ignore_errors=True)
-        try:
-            entry.target.unlink(missing_ok=True)
-        except OSError as error:
-            raise Configuration(
-                f"{entry.target} cannot be removed: {error.strerror}.", "Close what uses it, or remove it by hand."
-            ) from error
+        files = _files(entry)
+        kept = [part_for(workspace, file.name) for file in files]
+        came = any(path.exists() for path in (*kept, *files))
+        for part, file in zip(kept, files, strict=True):
+            shutil.rmtree(part, ignore_errors=True)
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                raise Configuration(
+                    f"{file} cannot be removed: {error.strerror}.", "Close what uses it, or remove it by hand."
+                ) from error
     finally:
         lock.release()
     drop_forms(id_, catalogue.added.file.parent)
@@ -98,9 +108,32 @@ def remove(catalogue: Catalogue, id_: str) -> None:
 def forget_if_nothing_came(catalogue: Catalogue, addition: Addition) -> None:
     """Undoes an addition whose very first download brought nothing that another could go on with."""
     entry = addition.entry
-    part = part_for(entry.target.parent / NAME, entry.target.name)
-    if addition.new and not entry.target.exists() and not part.exists():
+    if not addition.new or entry.id not in (added := catalogue.added.entries()):
+        return
+    source = added[entry.id].source
+    if source and source.kind == "hf":
+        came = source.path is not None or hub_cache.has_parts(source, catalogue.environ)
+    else:
+        came = any(file.exists() or part_for(file.parent / NAME, file.name).exists() for file in _files(entry))
+    if not came:
         catalogue.added.drop(entry.id)
+
+
+def settle(catalogue: Catalogue, entry: Entry, came: Mapping[str, Any]) -> None:
+    """Notes where a model of Hugging Face lies now, and what was fetched for it. Raises Configuration, DiskFull."""
+    if entry.source is None or entry.source.kind != "hf" or entry.id not in catalogue.added.entries():
+        return
+    before = entry.source.brought or [] if entry.source.commit == came["commit"] else []
+    brought = sorted({*before, *came["brought"]})
+    there = replace(entry.source, path=came["path"], commit=came["commit"], brought=brought, licence=came["licence"])
+    catalogue.added.note(entry.id, there)
+
+
+def _files(entry: Entry) -> list[Path]:
+    """The file of a model, or of one in parts all of them, whether they are here or not."""
+    if entry.source is None or entry.source.url is None:
+        return [entry.target]
+    return [entry.target.with_name(name) for name in part_names(entry.target.name)]
 
 
 def _local(catalogue: Catalogue, text: str, anywhere: bool) -> Source:
@@ -108,8 +141,9 @@ def _local(catalogue: Catalogue, text: str, anywhere: bool) -> Source:
     path = catalogue.path_named(text, anywhere)
     if not is_there(path):
         raise catalogue.no_file(text)
-    if broken := check(entry_for("new", path, None, None), path.stat().st_size):
-        raise broken
+    refused = check(entry_for("new", path, None, None), path.stat().st_size)
+    if isinstance(refused, ModelBroken):  # what is whole may yet be converted
+        raise refused
     return Source("path", path=str(path))
 
 

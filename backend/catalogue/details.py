@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from backend.catalogue.entries import Entry
+from backend.checkpoint import is_checkpoint, open_checkpoint
 from backend.convert import MANIFEST
 from backend.engines._genai_folder import CONFIG, open_folder
 from backend.errors import ModelBroken, TouchstoneError
@@ -23,12 +25,19 @@ _FILE_TYPES = {
 }
 
 
+_LICENCE = re.compile(r"---\s*\n(?:(?!---).*\n)*?license:[ \t]*(\S[^\n]{0,100}?)\s*\n")
+_CARD = 20_000
+
+
 def licence(path: Path) -> str | None:
-    """The licence that a GGUF file names."""
+    """The licence that a GGUF file names, or the card (README.md) of a folder."""
     try:
-        return read_header(path).licence if path.suffix.lower() == ".gguf" else None
-    except ModelBroken:
+        if path.suffix.lower() == ".gguf":
+            return read_header(path).licence
+        named = _LICENCE.match((path / "README.md").read_text(encoding="utf-8", errors="replace")[:_CARD])
+    except (ModelBroken, OSError, ValueError):
         return None
+    return named[1].strip("\"'") if named else None
 
 
 def details(entry: Entry) -> dict[str, Any]:
@@ -65,6 +74,20 @@ def _details(path: Path, size: int, mtime_ns: int) -> dict[str, Any]:
             "chat_template": folder.chat_template is not None,
             "parts": 1,
         }
+    if is_checkpoint(path):
+        found = open_checkpoint(path)
+        return {
+            "format": "safetensors",
+            "architecture": found.architecture,
+            "quantisation": found.quantisation,
+            "context_tokens": found.context_length,
+            "chat_template": found.has_chat_template,
+            "parts": len(found.files),
+        }
+    if path.suffix.lower() == ".onnx":
+        graph = read_onnx(path)
+        sets = {domain or "ai.onnx": version for domain, version in graph.operator_sets}
+        return {"format": "onnx", "ir_version": graph.ir_version, "operator_sets": sets}
     return {}
 
 

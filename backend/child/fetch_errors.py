@@ -95,13 +95,15 @@ def not_fetched(why: str, remedy: str) -> Refused:
     return Refused("model_not_downloaded", f"The model could not be downloaded: {why}.", remedy)
 
 
-def disk_full(folder: Path, needed: int | None = None, free: int = 0) -> Refused:
-    """The refusal for a disk that is too small."""
+def disk_full(
+    folder: Path, needed: int | None = None, free: int = 0, other: str = "set TOUCHSTONE_DATA_DIR"
+) -> Refused:
+    """The refusal for a disk that is too small; `other` moves what is stored there."""
     numbers = "" if needed is None else f": {needed / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB free"
     return Refused(
         "disk_full",
         f"The disk is full: the model does not fit into {folder}{numbers}.",
-        "Free some space, or set TOUCHSTONE_DATA_DIR to a folder on another disk.",
+        f"Free some space, or {other} to a folder on another disk.",
     )
 
 

@@ -14,8 +14,7 @@ import urllib.error
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
-from email.message import Message
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from backend import __version__
@@ -27,26 +26,24 @@ from backend.child.report import Report
 from backend.child.workspace import NAME, sweep, sync_folder, turn
 from backend.errors import ModelBroken
 from backend.gguf import read_header
-from backend.gguf.kinds import check_kind
+from backend.gguf.kinds import SPLIT, check_foreign, check_kind
 
 _CHUNK_BYTES = 1 << 20
+_WEIGHTS = (".onnx", ".safetensors", ".data")  # beside GGUF: in their place a page or a pointer may have been sent
 _HEAD_BYTES = 512  # enough to tell a web page, a pointer, a pickle
-_FIRST_TRIES, _LATER_TRIES = 4, 8  # without a single new byte: quick words at first, patience once much has come
-_WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+FIRST_TRIES, _LATER_TRIES = 4, 8  # without a single new byte: quick words at first, patience once much has come
+WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0
 
 
 @dataclass(frozen=True)
 class Order:
-    """What is wanted. `repo` and `revision` are set for Hugging Face."""
+    """What is wanted. `name` is what the file is called at its source, `token` goes there and nowhere else."""
 
     to: Path
     url: str
     sha256: str | None = None
     size_bytes: int | None = None
     name: str = "the file"
-    repo: str | None = None
-    revision: str | None = None
     token: str | None = None
     stall_s: float = 30.0
 
@@ -74,12 +71,23 @@ def _there(order: Order) -> dict[str, Any] | None:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     try:
-        read_header(order.to)
+        _check_whole(order.to, order.name)
     except ModelBroken:
         return None
     if order.sha256 not in (None, digest.hexdigest()):
         return None
     return {"path": str(order.to), "sha256": digest.hexdigest(), "bytes": order.to.stat().st_size}
+
+
+def _check_whole(file: Path, name: str) -> None:
+    """Looks into what came, which may have another name here. Raises ModelBroken."""
+    part = SPLIT.fullmatch(name)
+    if name.lower().endswith(".gguf") and (part is None or int(part[2]) == 1):  # further parts say nothing of the model
+        try:
+            read_header(file)
+        except ModelBroken as broken:
+            own = PurePosixPath(name).name if file.suffix != ".gguf" else file.name
+            raise ModelBroken(broken.detail.replace(file.name, own), broken.remedy) from None
 
 
 class Transfer:
@@ -88,10 +96,9 @@ class Transfer:
     def __init__(self, order: Order, part: Part, report: Report, sleep: Callable[[float], None]) -> None:
         self._order, self._part, self._report, self._sleep = order, part, report, sleep
         host = urllib.parse.urlsplit(order.url).hostname or ""
-        self._place = Place(host, order.name, order.repo, order.revision, bool(order.token))
-        self._net = Net(order.url, order.token, order.stall_s, self._see)
+        self._place = Place(host, order.name)
+        self._net = Net(order.url, order.token, order.stall_s)
         self._address = hashlib.sha256(order.url.encode()).hexdigest()
-        self._linked: Message = Message()
         self._total = order.size_bytes
 
     def run(self) -> dict[str, Any]:
@@ -124,9 +131,9 @@ class Transfer:
             except Transient as trouble:
                 came = self._part.size != before
                 pieced, failures = pieced or came, 1 if came else failures + 1
-                wait_s = min(_WAIT_S * 2**failures, _LONGEST_WAIT_S) * random.uniform(0.5, 1.0)
+                wait_s = min(WAIT_S * 2**failures, _LONGEST_WAIT_S) * random.uniform(0.5, 1.0)
                 wait_s = wait_s if trouble.wait_s is None else trouble.wait_s
-                tries = _LATER_TRIES if self._part.size else _FIRST_TRIES
+                tries = _LATER_TRIES if self._part.size else FIRST_TRIES
                 if failures >= tries or wait_s > _LONGEST_WAIT_S:
                     raise trouble.refused from trouble
                 self._report.progress("retry", self._part.size, self._total)
@@ -166,7 +173,6 @@ class Transfer:
         return facts if self._part.size else None
 
     def _open(self, headers: dict[str, str]) -> http.client.HTTPResponse:
-        self._linked = Message()
         try:
             return self._net.open(headers)
         except urllib.error.HTTPError as error:
@@ -182,22 +188,14 @@ class Transfer:
                 raise refused from None
             raise Transient(refused) from None
 
-    def _see(self, headers: Message) -> None:
-        """Hugging Face tells size and SHA-256 in its redirect, before a content network takes over."""
-        if self._order.repo and not self._linked:
-            self._linked = headers
-
     def _facts(self, answer: http.client.HTTPResponse) -> Facts:
         sent = answer.headers
         total = re.fullmatch(r"bytes \d+-\d+/(\d+)", sent.get("Content-Range") or "")
         length = total[1] if total else sent.get("Content-Length") if answer.status == 200 else None
-        length = length or self._linked.get("X-Linked-Size")
         etag = sent.get("ETag")
         validator = etag if etag and not etag.startswith("W/") else sent.get("Last-Modified")
-        linked = (self._linked.get("X-Linked-Etag") or (etag if self._order.repo else None) or "").strip('"')
-        sha256 = linked if _SHA256.fullmatch(linked) else None
         self._total = int(length) if length and length.isdecimal() else self._order.size_bytes
-        return Facts(self._address, self._total, validator, self._order.sha256 or sha256)
+        return Facts(self._address, self._total, validator, self._order.sha256)
 
     def _check_size(self, total: int | None, have: int) -> None:
         wanted = self._order.size_bytes
@@ -216,7 +214,10 @@ class Transfer:
         if len(head) < min(size, _HEAD_BYTES):
             raise Transient(self._broke_off(f"broke off after {len(head)} of {size} bytes"))
         try:
-            check_kind(self._order.name, head, size, sys.byteorder)
+            if self._order.name.lower().endswith(".gguf"):
+                check_kind(self._order.name, head, size, sys.byteorder)
+            elif self._order.name.lower().endswith(_WEIGHTS):
+                check_foreign(self._order.name, head, size)
         except ModelBroken as broken:
             raise Refused(broken.code, f"{broken.detail} It came from {self._place.host}.", broken.remedy) from None
         return head
@@ -248,7 +249,7 @@ class Transfer:
         if wanted not in (None, found):
             raise self._broken(f"has the SHA-256 {found} instead of {wanted}; it was thrown away")
         try:
-            read_header(self._part.file)
+            _check_whole(self._part.file, self._order.name)
         except ModelBroken as broken:
             raise Refused(broken.code, f"{broken.detail} What came was thrown away.", broken.remedy) from None
         os.replace(self._part.file, self._order.to)  # noqa: PTH105

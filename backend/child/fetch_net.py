@@ -14,7 +14,7 @@ import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from email.message import Message
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,11 @@ def inwardness(host: str) -> int:
 
 
 class Net:
-    """Opens one source, again and again if need be; `seen` gets the headers of each redirect."""
+    """Opens one source, again and again if need be."""
 
-    def __init__(self, url: str, token: str | None, timeout_s: float, seen: Callable[[Message], None]) -> None:
+    def __init__(self, url: str, token: str | None, timeout_s: float) -> None:
         parts = urllib.parse.urlsplit(url)
-        self._url, self._token, self._timeout_s, self._seen = url, token, timeout_s, seen
+        self._url, self._token, self._timeout_s = url, token, timeout_s
         self._origin = (parts.scheme, parts.netloc)
         host = parts.hostname or ""
         check_scheme(parts.scheme, host)
@@ -81,14 +81,13 @@ class Net:
         self._check(depth)
         self._now = depth
 
-    def turned(self, request: urllib.request.Request, headers: Message, url: str) -> urllib.request.Request:
+    def turned(self, request: urllib.request.Request, url: str) -> urllib.request.Request:
         """The request that follows a redirect. Raises Refused."""
         parts = urllib.parse.urlsplit(url)
         if parts.scheme != "https" and (request.type, parts.scheme) != ("http", "http"):
             raise _led_away(f"from {request.host} to an address that is not https ({parts.scheme}://…)")
         self._check(inwardness(parts.hostname or ""))
         self._redirected = True
-        self._seen(headers)
         kept = {name: value for name, value in request.headers.items() if name in _SAME_ON_EVERY_HOP}
         following = urllib.request.Request(url, headers=kept, unverifiable=True)
         self.sign(following)
@@ -138,7 +137,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Message, newurl: str
     ) -> urllib.request.Request:
-        return self._net.turned(req, headers, newurl)
+        return self._net.turned(req, newurl)
 
     def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
         try:

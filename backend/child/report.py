@@ -32,3 +32,18 @@ class Report:
             return
         self._phase, self._last_s = phase, now_s
         self.send({"phase": phase, "done": done, "total": total})
+
+
+class Share(Report):
+    """The part that one of several files has in the progress of all."""
+
+    def __init__(self, whole: Report, before: int, total: int | None) -> None:
+        self._whole, self._before, self._total = whole, before, total
+
+    def send(self, line: dict[str, Any]) -> None:
+        """As it is."""
+        self._whole.send(line)
+
+    def progress(self, phase: str, done: int, total: int | None) -> None:
+        """Counted with what came before."""
+        self._whole.progress(phase, self._before + done, self._total)

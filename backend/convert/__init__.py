@@ -1,7 +1,8 @@
-"""Makes another engine's form of a model in an environment of its own: of a GGUF file an ONNX Runtime GenAI folder.
+"""Makes another engine's form of a model: of a GGUF file or of safetensors an ONNX Runtime GenAI folder.
 
-GGUF → weights at full precision by transformers → GenAI's own builder, with a tokenizer made from the GGUF's vocabulary
-(the one that transformers makes of it cuts words wrongly), and then both forms are compared. Standard library only.
+GGUF → weights at full precision by transformers, with a tokenizer made from the GGUF's vocabulary (the one that
+transformers makes of it cuts words wrongly). Either then goes through GenAI's own builder, and both forms are compared.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -9,18 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# torch for processors; newer ones of each need not agree with each other.
-REQUIREMENTS = (
-    "torch==2.13.0",
-    "transformers==5.24.0",
-    "accelerate==1.15.0",
-    "gguf==0.19.0",
-    "onnx==1.23.2",
-    "onnx-ir==1.1.0",
-    "onnxruntime==1.32.0",
-    "onnxruntime-genai==0.18.0",
-)
-ENVIRONMENT_BYTES = 1_400_000_000  # with torch for processors; the one with CUDA takes over 5 GB
 MANIFEST = "touchstone.json"  # in a form: what it was made of, and how far it agrees with that
 FOLDER = "converted"  # in the models' folder: converted/ID/FORM
 
@@ -52,6 +41,12 @@ def place_of(models_dir: Path, model: str, form: str) -> Path:
     return models_dir / FOLDER / model / form
 
 
-def work_bytes(source_bytes: int) -> int:
+def source_bytes(source: Path) -> int:
+    """The weights of what a form is made of, by which it is known again. Raises OSError."""
+    files = source.glob("*.safetensors") if source.is_dir() else [source]
+    return sum(file.stat().st_size for file in files)
+
+
+def work_bytes(source: int) -> int:
     """Room that is needed meanwhile: the weights at 32 bits, the builder's copy, the result."""
-    return source_bytes * 16
+    return source * 16

@@ -13,10 +13,12 @@ from pathlib import Path
 
 
 def main(arguments: list[str]) -> int:
-    """`weights read SOURCE CHECKPOINT` or `weights build CHECKPOINT OUTPUT PRECISION [KEY=VALUE …]`."""
+    """`weights read SOURCE TO`, `build CHECKPOINT TO PRECISION [KEY=VALUE …]`, or `texts CHECKPOINT ASKED TO`."""
     step, *rest = arguments
     if step == "read":
         _read(Path(rest[0]), Path(rest[1]))
+    elif step == "texts":
+        _texts(Path(rest[0]), Path(rest[1]), Path(rest[2]))
     else:
         _build(Path(rest[0]), Path(rest[1]), rest[2], rest[3:])
     return 0
@@ -52,3 +54,27 @@ def _build(checkpoint: Path, output: Path, precision: str, options: list[str]) -
         *("--extra_options", "hf_token=false", "prune_lm_head=true", *options),
     ]
     runpy.run_path(str(folder / "builder.py"), run_name="__main__")
+
+
+def _texts(checkpoint: Path, asked: Path, said: Path) -> None:
+    """What the weights say to each prompt at full precision, the likeliest token each time; see `comparing.texts`."""
+    torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
+    wanted = json.loads(asked.read_text(encoding="utf-8"))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(checkpoint))
+    model = transformers.AutoModelForCausalLM.from_pretrained(str(checkpoint), dtype=torch.float32)
+    found = []
+    for prompt in wanted["prompts"]:
+        if tokenizer.chat_template:
+            messages = [{"role": "user", "content": prompt}]
+            text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            ids = tokenizer(text, return_tensors="pt", add_special_tokens=False).input_ids
+        else:
+            ids = tokenizer(prompt, return_tensors="pt").input_ids
+        with torch.no_grad():
+            made = model.generate(
+                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=wanted["tokens"]
+            )
+        new = [number for number in made[0, ids.shape[1] :].tolist() if number not in tokenizer.all_special_ids]
+        tokens = [tokenizer.decode([number]) for number in new]
+        found.append({"text": "".join(tokens), "tokens": tokens, "prompt_tokens": int(ids.shape[1])})
+    said.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")

@@ -10,6 +10,8 @@ from backend.errors import ModelBroken
 MAGIC = b"GGUF"
 NEWEST_VERSION = 3
 _FETCH_AGAIN = "Delete the file and fetch it again from its source."
+SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)  # a part of a model, by llama.cpp's own tool
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _OLDER_MAGICS = {b"lmgg": "ggml", b"GGML": "ggml", b"fmgg": "ggmf", b"tjgg": "ggjt", b"algg": "ggla"}
 _BY_HAND = re.compile(r"(?P<whole>.+\.gguf)[.-](part-?\w+|split-?\w+|\d{2,3})$", re.IGNORECASE)
 
@@ -17,6 +19,14 @@ _BY_HAND = re.compile(r"(?P<whole>.+\.gguf)[.-](part-?\w+|split-?\w+|\d{2,3})$",
 def is_split_by_hand(name: str) -> bool:
     """Whether a file name tells of a piece that must be joined before it is a model, as `x.gguf.part1of2`."""
     return _BY_HAND.fullmatch(name) is not None
+
+
+def part_names(name: str) -> list[str]:
+    """The names of all parts of a model that llama.cpp's own tool split, in their order; else the one name."""
+    part = SPLIT.fullmatch(name)
+    if part is None:
+        return [name]
+    return [f"{part[1]}-{number:05}-of-{part[3]}.gguf" for number in range(1, int(part[3]) + 1)]
 
 
 def how_to_join(name: str) -> str:
@@ -34,8 +44,8 @@ def how_to_join(name: str) -> str:
     )
 
 
-def check_kind(name: str, start: bytes, size: int, byteorder: str) -> None:
-    """Tells the things that are commonly saved in a model's place."""
+def check_foreign(name: str, start: bytes, size: int) -> None:
+    """Tells the things that are commonly saved in a model's place, whatever its kind. Raises ModelBroken."""
     if size == 0:
         raise ModelBroken(f"{name} is empty.", _FETCH_AGAIN)
     text = start.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
@@ -49,15 +59,20 @@ def check_kind(name: str, start: bytes, size: int, byteorder: str) -> None:
             f"{name} is a git-lfs pointer, a note of where the file lies, and not the file itself.",
             "Run `git lfs pull` in that repository, or fetch the file again from its download page.",
         )
+    if start[:2] == b"PK" or start[:1] == b"\x80" and start[1:2] <= b"\x05":  # a pickle begins with its version
+        raise ModelBroken(
+            f"{name} is a zip or pickle file, which can carry programs and is never loaded.",
+            "Fetch the model as GGUF, ONNX or safetensors, from a source you trust.",
+        )
+
+
+def check_kind(name: str, start: bytes, size: int, byteorder: str) -> None:
+    """Tells by its first bytes what a file is that should be GGUF. Raises ModelBroken."""
+    check_foreign(name, start, size)
     if start[:4] in _OLDER_MAGICS:
         raise ModelBroken(
             f"{name} is in the older format {_OLDER_MAGICS[start[:4]]}: it starts with {start[:4]!r}, not b'GGUF'.",
             "Fetch the same model as GGUF, or convert it with the tools of llama.cpp.",
-        )
-    if start[:2] == b"PK" or start[:2] in (b"\x80\x02", b"\x80\x04"):
-        raise ModelBroken(
-            f"{name} is a zip or pickle file, which can carry programs and is never loaded.",
-            "Fetch the model as GGUF from a source you trust.",
         )
     if start[:4] != MAGIC:
         raise ModelBroken(f"{name} is not a GGUF file: it starts with {start[:4]!r} instead of b'GGUF'.", _FETCH_AGAIN)

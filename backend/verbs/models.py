@@ -8,7 +8,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from backend import conversions
@@ -17,12 +17,15 @@ from backend.catalogue import Catalogue, Entry, changes
 from backend.catalogue.entries import BUILT_IN
 from backend.catalogue.sources import parse
 from backend.convert import FORMS
-from backend.errors import JobCancelled, ModelBroken, ModelNotDownloaded, TouchstoneError, from_code
+from backend.errors import ModelBroken, ModelNotDownloaded
+from backend.following import Here, followed
 from backend.settings import Settings, load_settings
-from backend.types import TERMINAL, Event, Progress
+from backend.types import Progress
 
 if TYPE_CHECKING:
     from backend.client import Remote
+
+AGAIN = "Start it again: it goes on."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("list", _list, "the table (also without an action)"),
         ("fetch", _fetch_named, "download a model of the catalogue"),
         ("fetch-default", _fetch_default, "download the default models that are not here yet"),
-        ("add", _add, "add a model for good: an https address, hf:OWNER/REPO/FILE.gguf, or a file on this machine"),
-        ("convert", _convert, "make another engine's form of a GGUF model, in an environment of its own"),
+        ("add", _add, "add a model for good: an https address, hf:OWNER/REPO, or a path on this machine"),
+        (
+            "convert",
+            _convert,
+            "make another engine's form of a GGUF model or of safetensors, in an environment of its own",
+        ),
         ("remove", _remove, "remove a model that was downloaded or added"),
     ):
         sub = actions.add_parser(name, help=text, description=text)
@@ -50,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name in ("fetch", "convert", "remove"):
             sub.add_argument("id", help="id of the model, as `models` lists it")
         if name == "add":
-            sub.add_argument("source", help="address, hf:OWNER/REPO/FILE.gguf[@REVISION], or path")
+            sub.add_argument("source", help="address, hf:OWNER/REPO[/FILE][@REVISION], hf:OWNER/REPO:Q4_K_M, or path")
             sub.add_argument("--id", help="what it is to be called; otherwise made from the file's name")
             sub.add_argument("--task", help="what it is for; otherwise the first task of its engine")
 
@@ -69,7 +76,8 @@ def _list(settings: Settings, args: argparse.Namespace) -> int:
 
 
 def _fetch_named(settings: Settings, args: argparse.Namespace) -> int:
-    _fetch(settings, Catalogue(settings).resolve(args.id))
+    catalogue = Catalogue(settings)
+    _fetch(settings, catalogue, catalogue.resolve(args.id))
     return 0
 
 
@@ -86,7 +94,7 @@ def _fetch_default(settings: Settings, args: argparse.Namespace) -> int:
         except (ModelNotDownloaded, ModelBroken):
             if entry.source is None:
                 raise
-            _fetch(settings, entry)
+            _fetch(settings, catalogue, entry)
     return 0
 
 
@@ -99,18 +107,18 @@ def _add(settings: Settings, args: argparse.Namespace) -> int:
         return 0
     print(f"Fetching {source or args.source} ...", flush=True)
     with contextlib.closing(Bar(sys.stderr)) as bar:
-        model = asyncio.run(_add_here_or_there(settings, catalogue, args, bar))
-    print(f"{model} is ready.", flush=True)
+        said = asyncio.run(_add_here_or_there(settings, catalogue, args, bar))
+    print(said, flush=True)
     return 0
 
 
 def _convert(settings: Settings, args: argparse.Namespace) -> int:
     catalogue = Catalogue(settings)
     entry = catalogue.resolve(args.id)
-    path = catalogue.path_of(entry)
-    print(conversions.cost(settings, path), flush=True)
+    conversions.check(entry, args.to)
+    print(conversions.cost(settings, catalogue.source_of(entry)), flush=True)
     with contextlib.closing(Bar(sys.stderr)) as bar:
-        print(asyncio.run(_convert_here_or_there(settings, entry, args.to, bar)), flush=True)
+        print(asyncio.run(_convert_here_or_there(settings, entry.id, args.to, bar)), flush=True)
     return 0
 
 
@@ -145,15 +153,15 @@ async def _models(settings: Settings) -> list[dict[str, Any]]:
     return [asdict(model) for model in catalogue.models()]
 
 
-def _fetch(settings: Settings, entry: Entry) -> None:
+def _fetch(settings: Settings, catalogue: Catalogue, entry: Entry) -> None:
     size = f", {entry.size_bytes / 1e6:.1f} MB" if entry.size_bytes else ""
     print(f"Fetching {entry.name}{size} from {entry.source} ...", flush=True)
     with contextlib.closing(Bar(sys.stderr)) as bar:
-        asyncio.run(_fetch_here_or_there(settings, entry, bar))
-    print(f"{entry.id} is ready: {entry.target}", flush=True)
+        asyncio.run(_fetch_here_or_there(settings, catalogue, entry, bar))
+    print(f"{entry.id} is ready: {catalogue.resolve(entry.id).target}", flush=True)
 
 
-async def _fetch_here_or_there(settings: Settings, entry: Entry, bar: Bar) -> None:
+async def _fetch_here_or_there(settings: Settings, catalogue: Catalogue, entry: Entry, bar: Bar) -> None:
     from backend import downloads
     from backend.client import remote
 
@@ -161,7 +169,7 @@ async def _fetch_here_or_there(settings: Settings, entry: Entry, bar: Bar) -> No
         if server:
             await _fetch_through(server, {"source": entry.id}, bar)
             return
-    await downloads.fetch(entry, _shown_on(bar))
+    changes.settle(catalogue, entry, await downloads.fetch(entry, _shown_on(bar)))
 
 
 async def _add_here_or_there(settings: Settings, catalogue: Catalogue, args: argparse.Namespace, bar: Bar) -> str:
@@ -171,24 +179,28 @@ async def _add_here_or_there(settings: Settings, catalogue: Catalogue, args: arg
     async with remote(settings) as server:
         if server:
             asked = {"source": args.source, "id": args.id, "task": args.task}
-            return await _fetch_through(server, {key: value for key, value in asked.items() if value}, bar)
+            job = await _fetch_through(server, {key: value for key, value in asked.items() if value}, bar)
+            return _ready(job["model"], job["output"].get("text"))
     addition = changes.add(catalogue, args.source, args.id, args.task)
     try:
-        await downloads.fetch(addition.entry, _shown_on(bar))
+        came = await downloads.fetch(addition.entry, _shown_on(bar))
+        changes.settle(catalogue, addition.entry, came)
     finally:
         changes.forget_if_nothing_came(catalogue, addition)
-    return addition.entry.id
+    return _ready(addition.entry.id, came.get("said"))
 
 
-async def _convert_here_or_there(settings: Settings, entry: Entry, to: str, bar: Bar) -> str:
-    from backend.client import remote
+async def _convert_here_or_there(settings: Settings, model: str, to: str, bar: Bar) -> str:
+    from backend import maintenance
+    from backend.client import CALLER, Remote, owner
 
-    async with remote(settings) as server:
-        if server:
-            job = await _followed(server, await server.convert_model(entry.id, to), bar)
-            return str((await server.job(job["id"]))["output"]["text"])
-    conversions.check(entry, to)
-    return conversions.said(to, await conversions.convert(entry, to, settings, _shown_on(bar)))
+    async with owner(settings) as found:
+        if isinstance(found, Remote):
+            done = await followed(found, (await found.convert_model(model, to))["id"], bar, AGAIN)
+        else:
+            job = await maintenance.convert(found, model, to, CALLER)
+            done = await followed(Here(found), job.id, bar, AGAIN)
+    return str(done["output"]["text"])
 
 
 async def _remove_here_or_there(settings: Settings, model: str) -> None:
@@ -208,24 +220,10 @@ def _shown_on(bar: Bar) -> Callable[[Progress], Awaitable[None]]:
     return show
 
 
-async def _fetch_through(server: Remote, asked: dict[str, Any], bar: Bar) -> str:
-    """Lets the server download and follows its job; leaving early cancels it. Returns the model's id."""
-    return str((await _followed(server, await server.add_model(asked), bar))["model"])
+async def _fetch_through(server: Remote, asked: dict[str, Any], bar: Bar) -> dict[str, Any]:
+    """Lets the server download and follows its job; leaving early cancels it. Returns the job."""
+    return await followed(server, (await server.add_model(asked))["id"], bar, AGAIN)
 
 
-async def _followed(server: Remote, job: dict[str, Any], bar: Bar) -> dict[str, Any]:
-    last: Event | None = None
-    try:
-        async for last in server.follow(job["id"]):
-            if last.event == "progress":
-                bar.show(Progress(**{field.name: last.data[field.name] for field in fields(Progress)}))
-    finally:
-        if last is None or last.event not in TERMINAL:
-            with contextlib.suppress(TouchstoneError):  # it may have ended just now
-                await server.cancel(job["id"])
-    assert last is not None, "a job's events end with a terminal one"
-    if last.event in ("error", "interrupted"):
-        raise from_code(last.data["code"], last.data["detail"], last.data["remedy"])
-    if last.event != "done":
-        raise JobCancelled(f"The {job['task']} of {job['model']} was cancelled.", "Start it again: it goes on.")
-    return job
+def _ready(model: str, said: str | None) -> str:
+    return f"{said}\n{model} is ready." if said else f"{model} is ready."

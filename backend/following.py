@@ -1,0 +1,59 @@
+"""Follows a job to its end with a bar, wherever the manager is; leaving early cancels it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Protocol
+
+from backend.bar import Bar
+from backend.errors import JobCancelled, TouchstoneError, from_code
+from backend.types import TERMINAL, Event, Progress
+
+if TYPE_CHECKING:
+    from backend.manager import ModelManager
+
+
+class Source(Protocol):
+    """Who has the job: the server, or a manager of our own."""
+
+    async def cancel(self, job_id: str) -> None: ...
+    def follow(self, job_id: str) -> AsyncIterator[Event]: ...
+
+
+class Here:
+    """A manager in this process."""
+
+    def __init__(self, manager: ModelManager) -> None:
+        self.manager = manager
+
+    async def cancel(self, job_id: str) -> None:
+        """Asks the job to end."""
+        await self.manager.book.cancel(job_id)
+
+    async def follow(self, job_id: str) -> AsyncIterator[Event]:
+        """The events of the job."""
+        events = await self.manager.follow(job_id)
+        assert events is not None, "from the first one on there are events"
+        async for event in events:
+            yield event
+
+
+async def followed(source: Source, job_id: str, bar: Bar, again: str = "Start it again.") -> dict[str, Any]:
+    """The Job after its end. Raises what it ended with, for a cancelled one JobCancelled with `again` as its remedy."""
+    last: Event | None = None
+    try:
+        async for last in source.follow(job_id):
+            if last.event == "progress":
+                bar.show(Progress(**{field.name: last.data[field.name] for field in fields(Progress)}))
+    finally:
+        if last is None or last.event not in TERMINAL:
+            with contextlib.suppress(TouchstoneError):  # it may have ended just now
+                await source.cancel(job_id)
+    assert last is not None, "a job's events end with a terminal one"
+    if last.event in ("error", "interrupted"):
+        raise from_code(last.data["code"], last.data["detail"], last.data["remedy"])
+    if last.event == "cancelled":
+        raise JobCancelled("The job was cancelled.", again)
+    return last.data

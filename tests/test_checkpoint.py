@@ -1,0 +1,131 @@
+"""Folders of safetensors: what they are, how they are damaged, and what is said where nothing runs them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.catalogue import Catalogue
+from backend.catalogue.changes import add
+from backend.checkpoint import open_checkpoint
+from backend.errors import ModelBroken
+from backend.settings import load_settings
+
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "max_position_embeddings": 2048}
+
+
+def safetensors(tensors: dict[str, tuple[str, int]]) -> bytes:
+    """A file with tensors of a type and so many bytes."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, (dtype, size) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": [size], "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(at)
+
+
+WEIGHTS = safetensors({"a": ("BF16", 4000), "b": ("F32", 400)})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "data" / "models" / "stone"
+    place.mkdir(parents=True)
+    (place / "config.json").write_text(json.dumps(CONFIG))
+    (place / "model.safetensors").write_bytes(WEIGHTS)
+    (place / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    (place / "README.md").write_text("---\nlanguage: en\nlicense: apache-2.0\n---\n# Stone\n")
+    return place
+
+
+def test_a_folder_tells_what_it_is(folder: Path) -> None:
+    found = open_checkpoint(folder)
+    assert (found.architecture, found.makes_text, found.context_length) == ("llama", True, 2048)
+    assert (found.quantisation, found.weight_bytes, found.has_chat_template) == ("BF16", 4400, True)
+
+
+def test_it_is_listed_and_can_be_added(folder: Path, tmp_path: Path) -> None:
+    catalogue = Catalogue(load_settings({}, {}, tmp_path))
+    (model,) = [model for model in catalogue.models() if model.id == "stone"]
+    assert (model.licence, model.details["format"], model.details["quantisation"]) == (
+        "apache-2.0",
+        "safetensors",
+        "BF16",
+    )
+    assert (model.details["context_tokens"], model.details["chat_template"]) == (2048, True)
+    entry = add(catalogue, str(folder), "mine").entry
+    assert catalogue.source_of(entry) == folder
+
+
+def test_the_files_of_the_index_count(folder: Path) -> None:
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    (folder / "model.safetensors").rename(folder / names[0])
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"a": names[0], "b": names[1]}}))
+    with pytest.raises(ModelBroken, match=names[1]):
+        open_checkpoint(folder)
+    (folder / names[1]).write_bytes(WEIGHTS)
+    assert open_checkpoint(folder).weight_bytes == 8800
+    index.write_text(json.dumps({"weight_map": {"a": "../../elsewhere.safetensors"}}))
+    with pytest.raises(ModelBroken, match="outside its folder"):
+        open_checkpoint(folder)
+    index.write_text("{}")
+    with pytest.raises(ModelBroken, match="does not tell"):
+        open_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "is empty"),
+        (b"<!DOCTYPE html><title>Sign in</title>", "a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git-lfs pointer"),
+        (b"PK\x03\x04" + bytes(99), "zip or pickle"),
+        (WEIGHTS[:-1], "cut short"),
+        (WEIGHTS[:20], "cut short"),
+        (b"\x01\x02", "cut short"),
+        (struct.pack("<Q", 4) + b"[[]]", "cannot be read"),
+        (struct.pack("<Q", 9) + b'{"a": {}}', "cannot be read"),
+        (struct.pack("<Q", 2) + b"\xff\xff", "cannot be read"),
+        (safetensors({"a": ("F32", 8)}).replace(b"[0, 8]", b"[8, 0]"), "ends before it begins"),
+    ],
+)
+def test_what_is_wrong_with_the_weights(folder: Path, tmp_path: Path, content: bytes, expected: str) -> None:
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(ModelBroken, match=expected):
+        open_checkpoint(folder)
+    (model,) = [one for one in Catalogue(load_settings({}, {}, tmp_path)).models() if one.id == "stone"]
+    assert model.state == "broken" and model.reason and expected in model.reason and model.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [(None, "has no config.json"), ("[]", "not a JSON object"), ("{", "is not JSON")]
+)
+def test_what_is_wrong_with_the_configuration(folder: Path, text: str | None, expected: str) -> None:
+    (folder / "config.json").unlink()
+    if text is not None:
+        (folder / "config.json").write_text(text)
+    with pytest.raises(ModelBroken, match=expected):
+        open_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"model_type": "gpt2", "n_positions": 1024}, ("gpt2", 1024, "BF16")),
+        ({"text_config": {"max_position_embeddings": 8192}}, (None, 8192, "BF16")),
+        ({"model_type": "llama", "quantization_config": {"quant_method": "awq"}}, ("llama", None, "awq")),
+        ({"model_type": 7, "max_position_embeddings": "many", "quantization_config": []}, (None, None, "BF16")),
+    ],
+)
+def test_what_a_configuration_does_not_say_is_not_guessed(
+    folder: Path, config: dict[str, Any], expected: tuple[str | None, int | None, str]
+) -> None:
+    (folder / "config.json").write_text(json.dumps(config))
+    found = open_checkpoint(folder)
+    assert (found.architecture, found.context_length, found.quantisation) == expected
