@@ -69,11 +69,11 @@ class Core:
         self.quarantine = Quarantine()
         self._background: set[asyncio.Task[None]] = set()
         self._keyed = asyncio.Lock()
+        self.accepting = asyncio.Lock()  # between looking for a job and accepting one, another may be accepted
         self._started_at = time.monotonic()
 
     async def start(self) -> None:
         """Takes the data folder, opens the history, goes on with queued jobs and begins the proofs.
-        self.accepting = asyncio.Lock()  # between looking for a job and accepting one, another may be accepted
 
         Raises Configuration when the folder is held or unusable.
         """

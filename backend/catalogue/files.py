@@ -165,8 +165,8 @@ def file_bytes(path: Path) -> int | None:
         facts = path.stat()
         if stat.S_ISDIR(facts.st_mode):
             return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        if (kin := parts(path)) != [path]:
+            return sum(part.stat().st_size for part in kin)
     except (OSError, ValueError):
         return None
     return facts.st_size
-        if (kin := parts(path)) != [path]:
-            return sum(part.stat().st_size for part in kin)
