@@ -41,6 +41,12 @@ def read_onnx(path: Path) -> OnnxFile:
     return found
 
 
+def outside_files(path: Path) -> list[str]:
+    """The files beside it that hold its weights, whether they are there or not. Raises ModelBroken, OSError."""
+    facts = path.stat()
+    return [location for location, _ in _read(path, facts.st_size, facts.st_mtime_ns).external]
+
+
 @lru_cache(maxsize=64)
 def _read(path: Path, size: int, mtime_ns: int) -> OnnxFile:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -53,12 +59,6 @@ def _read(path: Path, size: int, mtime_ns: int) -> OnnxFile:
         if start.startswith(b"version https://git-lfs"):
             raise ModelBroken(f"{path.name} is a git-lfs pointer, not the file itself.", "Run `git lfs pull` there.")
         if start[:2] in (b"pk", b"\x80\x02", b"\x80\x04"):
-def outside_files(path: Path) -> list[str]:
-    """The files beside it that hold its weights, whether they are there or not. Raises ModelBroken, OSError."""
-    facts = path.stat()
-    return [location for location, _ in _read(path, facts.st_size, facts.st_mtime_ns).external]
-
-
             raise ModelBroken(
                 f"{path.name} is a zip or pickle file, which can carry programs and is never loaded.",
                 "Fetch the model as ONNX from a source you trust.",
