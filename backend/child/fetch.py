@@ -22,7 +22,6 @@ from backend.child.fetch_wheel import fetch_wheel
 from backend.child.report import Report, Share
 
 
-
 def main(argv: list[str]) -> int:
     """Runs the program; the arguments are those of `fetch`."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
