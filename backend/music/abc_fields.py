@@ -82,7 +82,7 @@ def read_key(text: str) -> Key:
     accidentals = signature(tonic, fifths)
     if re.search(r"\bexp\b", rest):
         accidentals = dict.fromkeys(SHARPS_ORDER, 0)
-    for mark, letter in re.findall(r"(\^\^|\^|__|_|=)([A-Ga-g])\b", rest):
+    for mark, letter in re.findall(r"(?<!\S)(\^\^|\^|__|_|=)([A-Ga-g])\b", rest):
         accidentals[letter.upper()] = mark.count("^") - mark.count("_")
     return Key(tonic, name, accidentals)
 
@@ -92,9 +92,9 @@ def read_meter(text: str) -> tuple[int, int]:
     text = text.strip().rstrip(".")
     if text in NAMED_METERS:
         return NAMED_METERS[text]
-    found = re.match(r"\(?\s*(\d+(?:\s*\+\s*\d+)*)\s*\)?\s*/\s*(\d+)", text)
+    found = re.match(r"\(?\s*(\d{1,9}(?:\s*\+\s*\d{1,9})*)\s*\)?\s*/\s*(\d{1,9})(?!\d)", text)
     if not found:
-        raise ValueError(f"'{text}' is no metre")
+        raise ValueError(f"'{text[:50]}' is no metre")
     top, bottom = sum(int(part) for part in found[1].split("+")), int(found[2])
     if not 1 <= top <= 64 or bottom not in (1, 2, 4, 8, 16, 32):
         raise ValueError(f"{top}/{bottom} is no metre")
@@ -103,9 +103,9 @@ def read_meter(text: str) -> tuple[int, int]:
 
 def read_unit(text: str) -> Fraction:
     """`L:` as in "1/8" or "1". Raises ValueError with a sentence."""
-    found = re.match(r"\s*(\d+)\s*(?:/\s*(\d+))?", text)
+    found = re.match(r"\s*(\d{1,9})(?!\d)\s*(?:/\s*(\d{1,9})(?!\d))?", text)
     if not found or int(found[1]) == 0 or int(found[2] or 1) not in (1, 2, 4, 8, 16, 32, 64, 128):
-        raise ValueError(f"'{text.strip()}' is no unit length such as 1/8")
+        raise ValueError(f"'{text.strip()[:50]}' is no unit length such as 1/8")
     return Fraction(int(found[1]), int(found[2] or 1))
 
 

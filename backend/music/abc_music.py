@@ -17,7 +17,7 @@ PITCH = r"(\^\^|\^|__|_|=)?([A-Ga-g])([,']*)"
 TOKENS = re.compile(
     r"(?P<space>[\s`\\$*;?@]+)"
     r"|(?P<quoted>\"[^\"]*\"?)"
-    r"|(?P<decoration>![^!|]*!|\+[A-Za-z0-9().<>]+\+|[.~H-Wh-wy])"
+    r"|(?P<decoration>![^!|]*!|\+[A-Za-z0-9().<>]+\+|[.~H-Wh-w]|y[\d/]*)"
     r"|(?P<grace>\{[^}]*\}?)"
     r"|(?P<field>\[[A-Za-z]:[^\]]*\]?)"
     r"|(?P<ending>\[\s*(?=\d)[\d,\-]+)"
@@ -94,6 +94,8 @@ class MusicReader:
                 self._left_out.append(f"line {line}, column {at + 1}: '{text[at]}' was left out")
                 at += 1
                 continue
+            if found.lastgroup == "quoted" and (len(found[0]) == 1 or not found[0].endswith('"')):
+                self._left_out.append(f"line {line}, column {at + 1}: a text without end was left out, {found[0]}")
             self._token(found, line, at + 1)
             at = found.end()
 
@@ -119,6 +121,8 @@ class MusicReader:
         if kind == "bar":
             self._barline(text, line)
         elif kind == "ending":
+            if self._bar.notes:
+                self._barline("|", line)
             self._bar.ending = text.strip("[ ")
         else:
             self._skipping = True
@@ -137,23 +141,19 @@ class MusicReader:
 
     def _sound(self, kind: str, text: str, line: int, column: int) -> None:
         self._count += 1
+        if not self._bar.notes:
+            self._bar.line = line
         if self._count > MAX_NOTES:
             raise AbcError(line, column, f"more than {MAX_NOTES} notes", "send less")
         if kind == "rests":
-            bars = int(text[1:] or 1)
-            if not 1 <= bars <= 64:
-                raise AbcError(line, column, f"{bars} bars of rest", "write 1 to 64")
-            whole = Fraction(TICKS_PER_WHOLE * self.meter[0], self.meter[1])
-            for _ in range(bars - 1):
-                self._bar.notes.append(AbcNote(whole, None))
-                self._barline("|", line)
-            self._bar.notes.append(AbcNote(whole, None))
+            self._rest_bars(text, line, column)
             return
         pitch: int | None = None
         if kind == "rest":
             length = _length(text[1:], line, column)
         elif kind == "chord":
             inner, outer = text[1:].split("]") if "]" in text else (text[1:], "")
+            inner = re.sub(r'"[^"]*"|![^!]*!', "", inner)
             heads = list(re.finditer(rf"{PITCH}{LENGTH}", inner))
             if "]" not in text:
                 raise AbcError(line, column, "a chord is not closed", "end it with ]")
@@ -174,6 +174,16 @@ class MusicReader:
         self._broken = Fraction(1)
         tied = kind == "chord" and "-" in text
         self._bar.notes.append(AbcNote(ticks, pitch, tied))
+
+    def _rest_bars(self, text: str, line: int, column: int) -> None:
+        bars = int(text[1:] or 1)
+        if not 1 <= bars <= 64:
+            raise AbcError(line, column, f"{bars} bars of rest", "write 1 to 64")
+        whole = Fraction(TICKS_PER_WHOLE * self.meter[0], self.meter[1])
+        for _ in range(bars - 1):
+            self._bar.notes.append(AbcNote(whole, None))
+            self._barline("|", line)
+        self._bar.notes.append(AbcNote(whole, None))
 
     def _pitch(self, head: re.Match[str], line: int, column: int) -> int:
         mark, letter, octaves = head[1], head[2], head[3]
@@ -226,11 +236,16 @@ class MusicReader:
         self._bar.repeat_start |= starts
         self._bar.ending = ending or self._bar.ending
 
+    def begin(self) -> None:
+        """The header has ended: voices that it names without playing them count no more."""
+        if not self._count:
+            self._voices, self._muted = [], False
+
     def voice(self, name: str, line: int) -> None:
         """From here on another voice plays; all but the first are left out."""
         if name not in self._voices:
             self._voices.append(name)
-            if len(self._voices) > 1:
+            if len(self._voices) > 1 and self._count:
                 self._left_out.append(f"line {line}: voice {name} was left out, the first one counts")
         self._muted = name != self._voices[0]
 

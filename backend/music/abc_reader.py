@@ -21,6 +21,8 @@ KEY_REMEDY = "name a key such as D, Am, Ador or Amix"
 MAX_CHARACTERS = 200_000
 # Fields that hold words are never played, nor is what "+:" adds to them. A line such as "d:|" is music.
 FIELD = re.compile(r"(?![A-Ga-gz]:[|:])([A-Za-z+]):(.*)")
+_COMMENT = re.compile(r'("[^"]*")|(?<!\\)%.*')  # a text may have a % of its own
+_SHIFTED = re.compile(r"\b(?:octave|transpose|shift|sound|score)\s*=|[+-]8\b")
 
 
 @dataclass
@@ -65,13 +67,35 @@ def read_phrase(text: str, meter: tuple[int, int] | None = None, key: str | None
     starts = [at for at, line in enumerate(lines) if re.match(r"X:\s*\d", line)]
     if len(starts) > 1:
         raise AbcError(starts[1] + 1, 1, "a second tune begins here", "send one tune")
+    left_out = _leave_words(lines)
     tune = _read(lines, 1, meter, key)
+    tune.notes[:0] = left_out
     if not any(note.pitch is not None for bar in tune.bars for note in bar.notes):
         raise AbcError(1, 1, "there is no note in it", "write notes such as G2 B d after the K: line")
     return tune
 
 
+def _leave_words(lines: list[str]) -> list[str]:
+    """Empties the lines that are no music where X: and K: tell: in the header, and behind the line that ends the tune.
+
+    Returns what was left out, in sentences.
+    """
+    fields = [found[1] if (found := FIELD.match(line)) else "" for line in lines]
+    if "X" not in fields or "K" not in fields:
+        return []
+    key, left_out = fields.index("K"), []
+    end = next((at for at in range(key + 1, len(lines)) if not lines[at].strip() and any(lines[key + 1 : at])), None)
+    for at, line in enumerate(lines):
+        ended = end is not None and at > end
+        if line.strip() and not line.startswith("%") and (ended or (at < key and not fields[at])):
+            left_out.append(f"line {at + 1} was left out, it is {'behind the end of the tune' if ended else 'words'}")
+            lines[at] = ""
+    return left_out
+
+
 def _lines(text: str) -> list[str]:
+    if "\n" not in text and "\\n" in text:  # typed in a shell
+        text = text.replace("\\n", "\n")
     return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
@@ -81,7 +105,7 @@ def _read(lines: list[str], first: int, meter: tuple[int, int] | None, key: str 
     reader.key = _field(read_key, key or "C", first, KEY_REMEDY)
     reader.set_meter(meter or (4, 4))
     for number, line in enumerate(lines, first):
-        bare = re.sub(r"(?<!\\)%.*", "", line).rstrip()
+        bare = _COMMENT.sub(lambda found: found[1] or "", line).rstrip()
         found = FIELD.match(bare)
         if found and found[1] == "V":
             reader.voice((found[2].split() or [""])[0], number)
@@ -105,10 +129,7 @@ def _header(tune: Tune, reader: MusicReader, name: str, value: str, line: int) -
             tune.changes.append("M")
         tune.meter = tune.meter or reader.meter
     elif name == "K":
-        reader.key = _field(read_key, value, line, KEY_REMEDY)
-        if tune.key not in (None, reader.key):
-            tune.changes.append("K")
-        tune.key = tune.key or reader.key
+        _key(tune, reader, value, line)
     elif name == "X":
         tune.number = value
     elif name == "T":
@@ -117,6 +138,18 @@ def _header(tune: Tune, reader: MusicReader, name: str, value: str, line: int) -
         tune.rhythm = value.lower()
     elif name == "Z":
         tune.transcribers.append(value)
+
+
+def _key(tune: Tune, reader: MusicReader, value: str, line: int) -> None:
+    """The first K: ends the header."""
+    reader.key = _field(read_key, value, line, KEY_REMEDY)
+    if _SHIFTED.search(value):
+        tune.notes.append(f"line {line}: the transposition was left out")
+    if tune.key is None:
+        reader.begin()
+        tune.key = reader.key
+    elif tune.key != reader.key:
+        tune.changes.append("K")
 
 
 def _field(read: Callable[[str], T], value: str, line: int, remedy: str) -> T:

@@ -7,13 +7,16 @@ from fractions import Fraction
 
 from backend.music import tokens
 from backend.music.abc_fields import AbcError
+from backend.music.abc_music import Bar
 from backend.music.abc_reader import read_phrase
+from backend.music.abc_repeats import played
 from backend.music.grid import Heading, Row, Slot
 from backend.music.melody import opening_tonic
 from backend.music.plan import MODES, TONICS, Opening, Plan
 from backend.music.score import TICKS_PER_WHOLE, Note
 
 MAX_BARS = 64
+SECTION_BARS = 8  # a tune's sections are repeated anyway, so repeats in a longer phrase are not played out
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,9 @@ class Phrase:
 
 
 def read_opening(text: str, meter: tuple[int, int] | None = None, key: str | None = None) -> Phrase:
-    """Reads a phrase; repeats in it are not played out. `meter` and `key` count where it names none.
+    """Reads a phrase; its repeats are played out where it then is no longer than a section.
+
+    `meter` and `key` count where it names none.
 
     Raises AbcError where it cannot be read, or a note is shorter than the grid's ticks, or its mode has no tunes.
     """
@@ -45,9 +50,23 @@ def read_opening(text: str, meter: tuple[int, int] | None = None, key: str | Non
     top, bottom = shown or meter or (4, 4)
     bar_ticks = TICKS_PER_WHOLE * top // bottom
     pickup = tune.bars[0].ticks if len(tune.bars) > 1 and tune.bars[0].ticks < bar_ticks else Fraction(0)
+    heard = played(tune.bars)
+    if sum(bar.ticks for bar in heard) - pickup > SECTION_BARS * bar_ticks:
+        heard = tune.bars
+    notes, end = _sounding(heard)
+    opening = Opening(int(pickup), notes, end)
+    if opening.end - opening.pickup_ticks > MAX_BARS * bar_ticks:
+        raise AbcError(1, 1, f"it is longer than {MAX_BARS} bars", "send the opening phrase alone")
+    bars = -(-(opening.end - opening.pickup_ticks) // bar_ticks)
+    tonic, mode = (tune.key.tonic, tune.key.mode) if tune.key else (None, None)
+    return Phrase(opening, shown, tonic, mode, bars, tuple(tune.notes))
+
+
+def _sounding(bars: list[Bar]) -> tuple[tuple[Note, ...], int]:
+    """The notes, ties joined, and where the phrase ends. Raises AbcError where a rhythm is too fine."""
     notes: list[Note] = []
     at, tied = Fraction(0), False
-    for bar in tune.bars:
+    for bar in bars:
         for note in bar.notes:
             if (at + note.ticks).denominator != 1 or note.ticks == 0:
                 raise AbcError(
@@ -59,12 +78,7 @@ def read_opening(text: str, meter: tuple[int, int] | None = None, key: str | Non
                 notes.append(Note(int(at), int(note.ticks), note.pitch))
             at += note.ticks
             tied = note.tied
-    opening = Opening(int(pickup), tuple(notes), int(at))
-    if opening.end - opening.pickup_ticks > MAX_BARS * bar_ticks:
-        raise AbcError(1, 1, f"it is longer than {MAX_BARS} bars", "send the opening phrase alone")
-    bars = -(-(opening.end - opening.pickup_ticks) // bar_ticks)
-    tonic, mode = (tune.key.tonic, tune.key.mode) if tune.key else (None, None)
-    return Phrase(opening, shown, tonic, mode, bars, tuple(tune.notes))
+    return tuple(notes), int(at)
 
 
 def opening_tokens(plan: Plan) -> list[int]:

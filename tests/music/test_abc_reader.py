@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.music.abc_fields import AbcError
+from backend.music.abc_fields import STEPS, AbcError
 from backend.music.abc_reader import read_phrase, read_tunes
 from backend.music.opening import read_opening
 
@@ -44,6 +44,14 @@ READ = {
     "modes by any name": ("K: A Dorian\nfg", [(78, 12), (79, 12)]),
     "further voices are left out": ("V:1\nAB|\nV:2\nCD|\nV:1\nEF|", [(69, 12), (71, 12), (64, 12), (65, 12)]),
     "also within the line": ("[V:a]A|[V:b]C|[V:a]E|", [(69, 12), (64, 12)]),
+    "voices that the header names": ("X:1\nV:1 clef=treble\nV:2 clef=bass\nK:C\nAB|", [(69, 12), (71, 12)]),
+    "words in the header": ("X:1\nH:long ago\na bad cabbage\nK:C\nA", [(69, 12)]),
+    "words behind the tune": ("My tunes\n\nX:1\nK:C\n\nA\nB\n\nfaded\n", [(69, 12), (71, 12)]),
+    "typed in a shell": ("X:1\\nL:1/4\\nK:G\\nfg", [(78, 24), (79, 24)]),
+    "a clef's middle is no accidental": ("K:G middle=f\nf", [(78, 12)]),
+    "a text's own percent sign": ('"50%"A % B', [(69, 12)]),
+    "ornaments within a chord": ('["Am"C!f!E]2', [(64, 24)]),
+    "spacers of any width": ("A y10 B", [(69, 12), (71, 12)]),
     "an overlay is left out": ("A & C|E", [(69, 12), (64, 12)]),
 }
 
@@ -86,6 +94,41 @@ def test_what_is_left_out_is_said() -> None:
         "line 3: voice 2 was left out, the first one counts",
         "line 6, column 3: a second voice (&) was left out",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('CD"AmEF|', 'line 1, column 3: a text without end was left out, "AmEF|'),
+        ("K:C octave=-1\nC", "line 1: the transposition was left out"),
+        ("X:1\nhello\nK:C\nC", "line 2 was left out, it is words"),
+        ("X:1\nK:C\nC\n\nD", "line 5 was left out, it is behind the end of the tune"),
+    ],
+)
+def test_so_is_what_is_no_note_though_it_looks_like_some(text: str, said: str) -> None:
+    assert read_phrase(text).notes == [said]
+
+
+@pytest.mark.parametrize(
+    ("text", "heard"),
+    [
+        ("|:C|1D:|2E|]", "CDCE"),
+        ("|:C|[1D:|[2E||F|", "CDCEF"),
+        ("|:C [1D|E:|[2F|G||A|", "CDECFGA"),
+        ("C::D:|", "CCDD"),
+        ("|:C|D:||:E:|", "CDCDEE"),
+        ("A|:C:|D|", "ACCD"),
+        ("C|D||E:|", "CDECDE"),
+        ("|:A|1,2 D:|3 E|]", "ADADAE"),
+        ("|:A|1-2 D:|3 E||F:|", "ADADAEFF"),
+        ("|:C|1D:|2E|:F|1G:|2A|]", "CDCEFGFA"),
+        ("C|D|E|F|G|A|B|C|D:|", "CDEFGABCD"),  # longer than a section, which the tune repeats
+    ],
+)
+def test_an_opening_is_what_is_heard(text: str, heard: str) -> None:
+    notes = read_opening("L:1/1\nK:C\n" + text).opening.notes
+    assert [note.pitch for note in notes] == [60 + STEPS[letter] for letter in heard]
+    assert [note.start for note in notes] == [96 * number for number in range(len(heard))]
 
 
 def test_barlines_say_where_sections_and_endings_are() -> None:
