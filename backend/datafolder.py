@@ -40,7 +40,7 @@ class DataFolder:
     def take(self) -> None:
         """Makes the folder and locks it. Raises Configuration in words that name the holder."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             free = self._lock.acquire() and not _foreign_and_fresh(self.holder())
             if free:
                 self._sweep()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -93,4 +94,12 @@ def test_what_a_killed_server_left_behind_is_removed_by_the_next_one_and_nothing
     with pytest.raises(Configuration):
         DataFolder(data).take()
     assert living.exists(), "a server that may not have the folder removes nothing"
+    folder.give_back()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes are those of POSIX")
+def test_a_folder_that_is_made_is_for_its_user_alone(tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path / "new")
+    folder.take()
+    assert folder.path.stat().st_mode & 0o777 == 0o700
     folder.give_back()

@@ -261,6 +261,16 @@ def test_a_disk_full_at_any_write_is_told_and_harms_nothing_that_was_finished(sm
     assert "Traceback" not in log and "nobody foresaw" not in log, log[-3000:]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="modes are those of POSIX")
+def test_what_the_server_writes_is_for_its_user_alone(small: tuple[Disk, Server]) -> None:
+    disk, server = small
+    ending(server, TUNE)
+    written = [path for path in disk.folder.rglob("*") if path.name != "ballast"]
+    assert {"jobs.sqlite3", "reserve", "proofs.json", "server.json", "artifacts"} <= {path.name for path in written}
+    for path in written:
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
+
+
 def test_a_file_that_somebody_removed_is_told(small: tuple[Disk, Server]) -> None:
     disk, server = small
     _, tune = ending(server, TUNE)

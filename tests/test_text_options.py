@@ -13,6 +13,8 @@ import pytest
 from backend.engines import engines
 from backend.errors import UnsupportedParameter
 from backend.options import check_honoured, honouring, parse_options
+from backend.options.response_format import JsonSchema
+from backend.options.tools import Tool
 from tests.refusals import refused
 from tests.service import Server, stream_events, text_of
 
@@ -143,3 +145,20 @@ def test_a_bias_for_a_token_that_the_model_does_not_have_is_refused(server: Serv
     body = {"prompt": "x", "options": {"logit_bias": {"49151": 1, "49152": 1}}}
     problem = refused(server.http.post("/api/generate", json=body), 422, "validation_error")
     assert "49152" in problem["detail"] and "49151" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "maxItems": 10**9},
+        {"type": "array", "minItems": 1e300},
+        {"type": "array", "minItems": float("inf")},
+        {"properties": {"a": {"anyOf": [{"minItems": 60_000}, {"maxItems": 60_000}]}}},
+    ],
+)
+def test_a_schema_whose_grammar_would_take_all_memory_is_refused(schema: dict[str, Any]) -> None:
+    function = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    for asked in (lambda: JsonSchema.model_validate({"schema": schema}), lambda: Tool.model_validate(function)):
+        with pytest.raises(ValueError, match="more than 100000 together"):
+            asked()
+    JsonSchema.model_validate({"schema": {"type": "array", "maxItems": 100_000, "minItems": float("nan")}})

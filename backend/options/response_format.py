@@ -4,9 +4,32 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from backend.strict import Strict
+
+ITEMS_LIMIT = 100_000  # in all of a schema; that many cost the grammar two seconds and 0.3 GB
+
+
+def _bounded(schema: dict[str, Any]) -> dict[str, Any]:
+    """The grammar spells each item of an array out: a schema for a thousand million would take all memory."""
+    items, waiting = 0.0, [schema]
+    while waiting:
+        inner: Any = waiting.pop()
+        if isinstance(inner, dict):
+            counts = [inner.get(name) for name in ("minItems", "maxItems")]
+            items += sum(
+                min(count, ITEMS_LIMIT + 1) for count in counts if isinstance(count, int | float) and count > 0
+            )
+            waiting += inner.values()
+        elif isinstance(inner, list):
+            waiting += inner
+    if items > ITEMS_LIMIT:
+        raise ValueError(f"minItems and maxItems are more than {ITEMS_LIMIT} together, which cannot be held to")
+    return schema
+
+
+Schema = Annotated[dict[str, Any], AfterValidator(_bounded)]
 
 
 class JsonSchema(Strict):
@@ -16,7 +39,7 @@ class JsonSchema(Strict):
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")] = "answer"
     description: str | None = None
-    schema_: dict[str, Any] = Field(alias="schema", description="A JSON Schema (2020-12)")
+    schema_: Schema = Field(alias="schema", description="A JSON Schema (2020-12)")
     strict: bool | None = Field(None, description="Without effect: the text is always held to the schema")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import os
 import signal
 import sys
 
@@ -23,7 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serves; 0 after SIGINT or SIGTERM, also before it serves."""
+    """Serves; 0 after SIGINT or SIGTERM, also before it serves. What it writes is for its user alone."""
+    os.umask(0o077)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(0))
     gc.disable()  # what imports make stays: searching it again and again for rubbish only delays the start
