@@ -10,7 +10,8 @@ from backend.options import check_honoured, parse_options
 from backend.options.inputs import INPUTS, check_inputs
 from backend.options.wished import wished
 from backend.requests import GenerateRequest, served_tasks
-from backend.running import refusal_of
+from backend.resolving import Resolution
+from backend.running import nothing_behind, refusal_of
 
 if TYPE_CHECKING:
     from backend.core import Core
@@ -42,7 +43,7 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
     _keep_files(manager, asked)
     resolution = manager.resolve(asked.asked_device, task, asked.engine)
     if asked.fallback == "never" and not manager.probes.probing:
-        _refuse_unready(manager, resolution.resolved, asked.asked_device, entry.id)
+        _refuse_unready(manager, resolution, asked.asked_device, entry.id)
     return {
         **asked.model_dump(include={"fallback", "engine", "prompt", "messages"}),
         **({"inputs": asked.inputs} if asked.inputs else {}),
@@ -107,10 +108,8 @@ def check_engine(name: str | None) -> None:
         raise errors.Validation(f"There is no engine {name!r}.", f"Engines: {', '.join(engines())}.")
 
 
-def _refuse_unready(manager: Core, resolved: str | None, asked: str, model: str) -> None:
-    if resolved is None:
-        raise errors.DeviceNotReady(
-            f"No device stands behind {asked!r}.", "Choose one of the ready devices in /api/devices."
-        )
-    if refusal := refusal_of(manager.device(resolved), model):
+def _refuse_unready(manager: Core, resolution: Resolution, asked: str, model: str) -> None:
+    if resolution.resolved is None:
+        raise nothing_behind(asked, resolution.reason)
+    if refusal := refusal_of(manager.device(resolution.resolved), model):
         raise refusal

@@ -16,15 +16,11 @@ from backend.errors import DeviceNotReady, OutOfMemory
 from backend.machine import memory_free_bytes, usable_threads
 from backend.settings import Settings
 from backend.types import Device
-from backend.workers import Limits, Worker, WorkerKey
+from backend.workers import Limits, Worker, WorkerKey, unheard
 
 log = logging.getLogger(__name__)
 OnLoad = Callable[[int, int | None], Awaitable[None]]
 HANDOVER_S = 0.2  # within which the next job of the queue takes the model over, also where none is kept
-
-
-async def _unheard(held_bytes: int, needed_bytes: int | None) -> None:
-    """What nobody asked to be told."""
 
 
 @dataclass(eq=False)
@@ -95,7 +91,7 @@ class Pool:
         return held is not None and held.worker.alive
 
     async def use(
-        self, lane: str, device: Device, key: WorkerKey, model_path: Path, on_load: OnLoad = _unheard
+        self, lane: str, device: Device, key: WorkerKey, model_path: Path, on_load: OnLoad = unheard
     ) -> tuple[Held, float]:
         """The worker for `key`, loaded and kept until `released`, and the seconds that loading took.
 

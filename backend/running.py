@@ -137,9 +137,8 @@ class Run:
     async def _usable(self, target: str | None) -> Device:
         if target is None:
             asked = self._ledger.asked
-            detail = f"No device stands behind {asked!r}: {self._ledger.resolution.reason}"
             self._ledger.refuse(asked.strip().lower(), "device_not_ready")  # /metrics counts it under that name
-            raise errors.DeviceNotReady(detail, "Choose one of the ready devices in /api/devices.")
+            raise nothing_behind(asked, self._ledger.resolution.reason)
         device = self._around.device(target)
         if refusal := refusal_of(device, self._entry.id):
             self._ledger.refuse(target, refusal.code)
@@ -247,6 +246,12 @@ class Run:
 
     async def _unless_cancelled(self, work: Awaitable[Result]) -> Result:
         return await unless(self._job.cancelling, work, cancelled)
+
+
+def nothing_behind(asked: str, reason: str) -> errors.DeviceNotReady:
+    """The refusal for an alias with no ready device behind it."""
+    said = f"No device stands behind {asked!r}: {reason}"
+    return errors.DeviceNotReady(said, "Choose one of the ready devices in /api/devices.")
 
 
 def refusal_of(device: Device, model: str) -> TouchstoneError | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Annotated, Any, get_args
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
@@ -13,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from backend.errors import TouchstoneError, Validation
 
 NAME_LIMIT = 200
+SHOWN = 5  # faults of one request that are told
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LIMIT)]
 
 
@@ -42,6 +44,7 @@ class Strict(BaseModel):
     @classmethod
     def _unicode(cls, data: Any) -> Any:
         """Half of a surrogate pair, in a key or a value, would break the worker, the history and every answer."""
+        data = cls._shortened(data)
         if _is_whole(data):
             return data
         pending: list[tuple[tuple[str, ...], Any]] = [((), data)]
@@ -56,11 +59,24 @@ class Strict(BaseModel):
                 raise PydanticCustomError("string_unicode", "not Unicode", {"place": ".".join(place)})
         return data
 
+    @classmethod
+    def _shortened(cls, data: Any) -> Any:
+        """Of unknown keys the first few, which are named: looking at 100,000 would hold everything else up."""
+        if not isinstance(data, dict) or len(data) <= len(cls.model_fields) + SHOWN:
+            return data
+        known = {name: data[name] for name in cls.names() if name in data}
+        return known | dict(islice(((key, data[key]) for key in data if key not in known), SHOWN))
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The keys that it knows."""
+        return [facts.alias or name for name, facts in cls.model_fields.items()]
+
 
 def explained(errors: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> TouchstoneError:
     """One Validation for pydantic's list of errors, with the nearest right key for one that is not known."""
     sentences, remedies = [], []
-    for error in errors[:5]:
+    for error in errors[:SHOWN]:
         where = _place(error) or "the request"
         if error["type"] == "extra_forbidden":
             key = str(error["loc"][-1])
@@ -76,7 +92,7 @@ def explained(errors: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> 
         else:
             message = str(error["msg"]).removeprefix("Value error, ")
             sentences.append(message if where == "the request" else f"{where}: {message[0].lower()}{message[1:]}")
-    fields = [place for error in errors[:5] if (place := _place(error))]
+    fields = [place for error in errors[:SHOWN] if (place := _place(error))]
     remedy = " ".join(dict.fromkeys(remedies)) or "Correct the request; /docs describes it."
     return Validation("; ".join(sentences) + ".", remedy, fields=fields)
 

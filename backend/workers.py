@@ -27,7 +27,7 @@ OnMemory = Callable[[int], Awaitable[None]]
 OVERSLEPT_S = 0.5  # a timer that comes later than this tells of the server, not of the child
 
 
-async def _unheard(resident_bytes: int) -> None:
+async def unheard(*_: object) -> None:
     """What nobody asked to be told."""
 
 
@@ -103,7 +103,7 @@ class Worker:
         """Whether a model is loaded and nothing has cast doubt on the child."""
         return self.loaded is not None
 
-    async def load(self, engine: str, request: LoadRequest, on_memory: OnMemory = _unheard) -> Loaded:
+    async def load(self, engine: str, request: LoadRequest, on_memory: OnMemory = unheard) -> Loaded:
         """Starts the child and loads the model; `request.scratch` is filled in here.
 
         `on_memory` is called with the child's resident bytes as they grow.
@@ -174,7 +174,7 @@ class Worker:
     async def _start(self, engine: str, request: LoadRequest, on_memory: OnMemory) -> Header:
         self._child = Child(self._spawn(self._python, ["run"]), asyncio.get_running_loop())
         self._kills = oomkills.watch(self._child.pid)
-        hello = await self._first("hello", _unheard)
+        hello = await self._first("hello", unheard)
         if hello.get("wire") != WIRE_VERSION:
             raise WorkerCrashed(
                 f"The child speaks wire version {hello.get('wire')}, the server {WIRE_VERSION}.",

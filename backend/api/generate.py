@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
@@ -10,11 +9,10 @@ from fastapi.responses import JSONResponse, Response
 
 from backend.api.deps import Caller, Manager, OpenStreams, RespondAsync, events_or, problems
 from backend.api.jobs import accepted
-from backend.api.leaving import left
+from backend.api.leaving import unless_left
 from backend.api.problems import respond, respond_problem
 from backend.api.sse import EventStream, Streams
 from backend.errors import Interrupted, TouchstoneError, Validation
-from backend.jobs import LiveJob
 from backend.manager import ModelManager
 from backend.requests import GenerateRequest
 from backend.running import cancelled
@@ -53,7 +51,7 @@ async def generate(
         return accepted(job.view())
     if body.stream:
         return EventStream(streams, job.follow(), _headers(job.id), job.cancelling.set)
-    if not await _ended(job, request):
+    if not await unless_left(request, job.ended.wait()):
         job.cancelling.set()
     await job.ended.wait()
     return _answer(job.view())
@@ -70,18 +68,6 @@ async def _known(manager: ModelManager, job_id: str, streams: Streams | None, re
     async for _ in events:
         pass
     return _answer(await manager.book.view(job_id))
-
-
-async def _ended(job: LiveJob, request: Request) -> bool:
-    """Waits for the job's end; False if the caller left before."""
-    ending = asyncio.ensure_future(job.ended.wait())
-    leaving = asyncio.ensure_future(left(request))
-    try:
-        await asyncio.wait({ending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return ending.done()
-    finally:
-        ending.cancel()
-        leaving.cancel()
 
 
 def _answer(view: dict[str, Any]) -> Response:

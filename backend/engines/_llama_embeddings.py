@@ -27,7 +27,7 @@ def embed(server: Any, texts: list[str], folder: str, emit: Emit) -> RunResult:
     for text in texts:
         answer = server.handle_embeddings({"input": text, "encoding_format": "base64"})
         if "error" in answer:
-            raise _error(len(rows), str(answer["error"].get("message", "no message")))
+            raise _error(f"Text {len(rows) + 1} of {len(texts)}", str(answer["error"].get("message", "no message")))
         rows.append(base64.b64decode(answer["data"][0]["embedding"]))
         prompt_tokens += answer["usage"]["prompt_tokens"]
         done = {"phase": "embedding", "done": len(rows), "total": len(texts), "unit": "texts"}
@@ -38,15 +38,13 @@ def embed(server: Any, texts: list[str], folder: str, emit: Emit) -> RunResult:
     return RunResult({"texts": len(rows), "prompt_tokens": prompt_tokens}, "stop")
 
 
-def _error(number: int, message: str) -> ContextLengthExceeded | ModelIncompatible:
+def _error(which: str, message: str) -> ContextLengthExceeded | ModelIncompatible:
     if found := _TOO_LONG.search(message):
         needed, limit = int(found[1]), int(found[2])
         return ContextLengthExceeded(
-            f"The text number {number} has {needed} tokens and the context holds {limit}.",
+            f"{which} has {needed} tokens, and the context holds {limit}.",
             "Cut it into shorter ones, or raise text.context_tokens in config.yaml if the model can take more.",
             prompt_tokens=needed,
             context_tokens=limit,
         )
-    return ModelIncompatible(
-        f"llama.cpp refused the text number {number}: {message}", "Change it or choose another model."
-    )
+    return ModelIncompatible(f"{which} is refused by llama.cpp: {message}", "Change it, or choose another model.")

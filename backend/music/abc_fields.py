@@ -103,7 +103,7 @@ def read_meter(text: str) -> tuple[int, int]:
 
 def read_unit(text: str) -> Fraction:
     """`L:` as in "1/8" or "1". Raises ValueError with a sentence."""
-    found = re.match(r"\s*(\d{1,9})(?!\d)\s*(?:/\s*(\d{1,9})(?!\d))?", text)
+    found = re.match(r"\s*(\d{1,9})\s*(?:/\s*(\d{1,9}))?(?![\d/])", text)
     if not found or int(found[1]) == 0 or int(found[2] or 1) not in (1, 2, 4, 8, 16, 32, 64, 128):
         raise ValueError(f"'{text.strip()[:50]}' is no unit length such as 1/8")
     return Fraction(int(found[1]), int(found[2] or 1))

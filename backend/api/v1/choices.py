@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Sequence
 
 from fastapi import Request
 
-from backend.api.leaving import left
+from backend.api.leaving import unless_left
 from backend.errors import Interrupted, QueueFull, TouchstoneError, from_code
 from backend.jobs import LiveJob
 from backend.manager import ModelManager
@@ -50,22 +50,15 @@ class Choices:
     async def begun(self, request: Request) -> bool:
         """Waits until the first job computes, or one has failed; False if the caller left before."""
         failing = [_failed(job) for job in self.jobs[1:]]
-        return await self._unless_left(request, _begun(self.jobs[0]), *failing)
+        return await self._waited(request, _begun(self.jobs[0]), *failing)
 
     async def ended(self, request: Request) -> bool:
         """Waits until all jobs have ended, or one has failed; False if the caller left before."""
-        return await self._unless_left(request, _all_ended(self.jobs), *(_failed(job) for job in self.jobs))
+        return await self._waited(request, _all_ended(self.jobs), *(_failed(job) for job in self.jobs))
 
-    async def _unless_left(self, request: Request, *waited: Awaitable[None]) -> bool:
+    async def _waited(self, request: Request, *waited: Awaitable[None]) -> bool:
         """Waits for the first of them. If the caller left, or a job failed, the jobs that live are cancelled."""
-        waiting = [asyncio.ensure_future(one) for one in waited]
-        leaving = asyncio.ensure_future(left(request))
-        try:
-            await asyncio.wait({*waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            stays = any(one.done() for one in waiting)
-        finally:
-            for one in (*waiting, leaving):
-                one.cancel()
+        stays = await unless_left(request, *waited)
         if not stays or self.failure():
             self.cancel()
         return stays

@@ -1,0 +1,27 @@
+"""What bodies are refused for, and that looking for it costs no more with thousands of faults."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from backend.errors import Validation
+from backend.requests import GenerateRequest, parse_request
+from backend.strict import SHOWN
+
+
+@pytest.mark.parametrize(("count", "looked_at"), [(SHOWN, SHOWN + 1), (100_000, SHOWN)])
+def test_of_unknown_keys_the_first_are_looked_at(count: int, looked_at: int) -> None:
+    body = {"prompt": "x", **{f"k{number}": number for number in range(count)}, "seeds": 1}
+    with pytest.raises(ValidationError) as caught:
+        GenerateRequest.model_validate(body)
+    assert caught.value.error_count() == looked_at
+    with pytest.raises(Validation, match="'k0' is not known; 'k1' is not known"):
+        parse_request(body)
+
+
+def test_known_keys_count_wherever_they_stand() -> None:
+    body = {**{f"k{number}": number for number in range(100)}, "prompt": "x", "temperature": 1}
+    with pytest.raises(Validation) as caught:
+        parse_request(body)
+    assert "k99" not in caught.value.detail and "prompt" not in caught.value.detail
