@@ -58,6 +58,7 @@ class Ledger:
             placement=Placement(on_device, told.parts, told.evidence),
             used=used,
             versions=worker.loaded.versions,
+            model_file=worker.loaded.model_file,
             threads=worker.loaded.threads,
             worker_pid=worker.pid,
         )
@@ -92,6 +93,7 @@ class Ledger:
         used = self._fields.get("used")
         fields = {
             **self._fields,
+            "model_file": self._fields.get("model_file") or model_file,
             "times": replace(times, queued_s=self.queued_s, load_s=self.load_s, total_s=now - self.accepted_at),
             "fell_back": None if used is None else used != self.resolution.resolved,
         }
@@ -102,6 +104,5 @@ class Ledger:
             reason=self.reason,
             attempts=list(self.attempts),
             seed=seed,
-            model_file=model_file,
             **fields,
         )

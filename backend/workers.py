@@ -53,11 +53,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What the child said after loading."""
+    """What the child said after loading. `model_file` is the one of a model's files that was chosen, where one was."""
 
     placement: Placement
     threads: int | None
     versions: dict[str, str]
+    model_file: str | None = None
 
 
 @dataclass
@@ -123,7 +124,7 @@ class Worker:
             shutil.rmtree(scratch, ignore_errors=True)  # its socket and log serve the loading alone
         parts = [PlacementPart(**part) for part in frame["placement"]["parts"]]
         placement = Placement(None, parts, frame["placement"]["evidence"])
-        self.loaded = Loaded(placement, frame["threads"], frame["versions"])
+        self.loaded = Loaded(placement, frame["threads"], frame["versions"], frame.get("model_file"))
         self._note_memory(frame["resident_bytes"])
         self._pump = asyncio.create_task(self._read_all())
         return self.loaded

@@ -86,6 +86,7 @@ def test_the_receipt_counts_measures_and_tells_what_was_chosen(made: dict[str, A
     assert receipt["rate"] == {"value": pytest.approx(4 / receipt["times"]["run_s"]), "unit": "× real time"}
     assert receipt["used"] == "cpu" and receipt["engine"] == "onnxruntime"
     assert receipt["placement"]["on_device"] == 1 and "CPUExecutionProvider" in receipt["placement"]["evidence"]
+    assert receipt["model_file"] == "step-host-fp32.onnx", "the file that was computed, not the folder"
 
 
 def test_a_file_is_served_by_ranges(server: Server, made: dict[str, Any]) -> None:

@@ -97,4 +97,6 @@ def test_a_tune_is_composed_there_with_every_node(emulated: Server) -> None:
     receipt = answer.json()["receipt"]
     assert (receipt["used"], receipt["fell_back"], receipt["placement"]["on_device"]) == ("onnx-webgpu:0", False, 1.0)
     assert "nodes on WebGpuExecutionProvider" in receipt["placement"]["evidence"]
+    assert "its logits were within" in receipt["placement"]["evidence"]
+    assert receipt["model_file"] == "step-device-fp32.onnx", "keys and values stay in its own memory"
     assert receipt["counts"]["bars"] == 1 and receipt["counts"]["notes"] >= 1

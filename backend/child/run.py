@@ -102,6 +102,7 @@ class _Program:
                 "placement": asdict(self._session.placement),
                 "threads": self._session.threads,
                 "versions": {**self._session.versions, "python": sys.version.split()[0]},
+                "model_file": getattr(self._session, "model_file", None),
                 "resident_bytes": process.resident_bytes(),
             }
         )

@@ -43,10 +43,12 @@ class OnnxPlace:
         threads: int | None = None,
         strict: bool = False,
         provider_options: Mapping[str, Any] | None = None,
+        dimensions: Mapping[str, int] | None = None,
     ) -> Any:
         """An InferenceSession for a model's bytes or path on this device.
 
-        `strict` refuses a model of which one node would run elsewhere. Raises what ONNX Runtime raises.
+        `dimensions` of its inputs, by name, are fixed. `strict` refuses a model of which one node would run elsewhere.
+        Raises what ONNX Runtime raises.
         """
         options = self.onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or usable_threads()  # 0 would set affinities that a core mask forbids
@@ -56,6 +58,8 @@ class OnnxPlace:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        for name, size in (dimensions or {}).items():
+            options.add_free_dimension_override_by_name(name, size)
         if prepare := getattr(self.file, "prepare_session", None):
             prepare(options)
         if strict:  # some versions keep no record of what a plugin gets
@@ -72,6 +76,20 @@ class OnnxPlace:
         source = model if isinstance(model, bytes) else os.fspath(model)
         # By itself it would try again on the processor when a provider fails.
         return self.onnxruntime.InferenceSession(source, sess_options=options, providers=providers, enable_fallback=0)
+
+    @property
+    def exact_options(self) -> Mapping[str, Any] | None:
+        """The provider's options with which float32 is computed as float32; None where it has none."""
+        return getattr(self.file, "PROOF_OPTIONS", None)
+
+    @property
+    def memory(self) -> tuple[str, int, int] | None:
+        """The device's own memory as OrtValue names it: type, index, vendor. None where tensors lie in the host's."""
+        if self.ep_device is None or not hasattr(self.ep_device, "memory_info"):
+            return None
+        own = self.ep_device.memory_info(self.onnxruntime.OrtDeviceMemoryType.DEFAULT)
+        kind = str(self.ep_device.device.type).rpartition(".")[2].lower()
+        return None if own is None or kind == "cpu" else (kind, own.device_id, own.device_vendor_id)
 
     def placement(self, sessions: Iterable[Any]) -> Placement:
         """Where the nodes of these sessions run, by ONNX Runtime's own record of its decision."""

@@ -115,7 +115,7 @@ def _run(place: OnnxPlace, cases: list[_Case], checks: Checks, nodes: dict[str, 
 
 
 def _session(place: OnnxPlace, model: bytes) -> Any:
-    return place.session(model, strict=True, provider_options=getattr(place.file, "PROOF_OPTIONS", None))
+    return place.session(model, strict=True, provider_options=place.exact_options)
 
 
 def _count(place: OnnxPlace, session: Any, what: str, nodes: dict[str, int]) -> None:

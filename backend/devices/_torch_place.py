@@ -30,6 +30,11 @@ class TorchPlace:
         """The torch.device."""
         return self.ground.device
 
+    @property
+    def is_processor(self) -> bool:
+        """Whether the device is the processor itself."""
+        return self.ground.type == "cpu"
+
     def synchronize(self) -> None:
         """Waits until the device has done what it was told."""
         self.ground.synchronize()

@@ -14,6 +14,7 @@ from backend.engines import Emit, RunRequest, RunResult
 from backend.types import Placement
 
 WEIGHTS, COPIED_RUNS = "weights.safetensors", "copied-runs.npy"
+TOLERANCE = 0.02  # of a logit in float32, beside the processor's
 LIBRARY_BYTES = 250_000_000  # ONNX Runtime, NumPy, the sounds in use and the sheet's engraver: 230 MB on x86-64
 
 
@@ -26,6 +27,7 @@ class TuneSession:
     placement: Placement
     threads: int | None
     versions: dict[str, str]
+    model_file: str
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Composes, renders, hands the files over."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from backend.devices import backends, backends_of, onnx_place
 from backend.engines import Engine, LoadRequest
+from backend.engines._step_graphs import GRAPH, choose
 from backend.engines._tunes import (
     COPIED_RUNS,
     LIBRARY_BYTES,
@@ -16,7 +17,6 @@ from backend.engines._tunes import (
     read_model,
 )
 
-GRAPH = "step-host-fp32.onnx"  # float32 everywhere: the same notes as on the processor, and as fast at this size
 _BACKENDS = backends_of("onnxruntime")
 ENGINE = Engine(
     name="onnxruntime",
@@ -43,10 +43,8 @@ def check() -> dict[str, str]:
 
 
 def load(request: LoadRequest) -> TuneSession:
-    """Loads the model of a folder on the device. Raises ModelBroken, DeviceNotReady, and what ONNX Runtime raises."""
-    from backend.music.decoder_onnx import HostDecoder
-
+    """Loads the model of a folder on the device. Raises ModelBroken, ModelLoadFailed, DeviceNotReady, and the rest."""
     weights, guard = read_model(request.model_path)
     place = onnx_place(request.device, request.found)
-    session = place.session(Path(request.model_path) / GRAPH, request.threads)
-    return TuneSession(HostDecoder(weights, session), guard, place.placement([session]), request.threads, check())
+    chosen = choose(place, weights, Path(request.model_path), request.threads)
+    return TuneSession(chosen.decoder, guard, chosen.placement, request.threads, check(), chosen.file)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from backend.devices import backends, backends_of, libraries, torch_place
 from backend.engines import Engine, LoadRequest
 from backend.engines._tunes import (
     COPIED_RUNS,
     LIBRARY_BYTES,
+    TOLERANCE,
     WEIGHTS,
     TuneSession,
     check_music,
@@ -43,10 +46,15 @@ def check() -> dict[str, str]:
 
 def load(request: LoadRequest) -> TuneSession:
     """Loads the model of a folder on the device. Raises ModelBroken, DeviceNotReady, and what torch raises."""
+    from backend.music.agreement import check_agreement
     from backend.music.decoder_torch import TorchDecoder
 
     weights, guard = read_model(request.model_path)
     place = torch_place(request.device, request.found)
     place.torch.set_num_threads(request.threads)
     decoder = TorchDecoder(weights, place.device)
-    return TuneSession(decoder, guard, place.placement(decoder.arrays.values()), request.threads, check())
+    placement = place.placement(decoder.arrays.values())
+    if not place.is_processor:
+        said = check_agreement(TorchDecoder(weights, "cpu"), decoder, TOLERANCE)
+        placement = replace(placement, evidence=f"{placement.evidence} {said}")
+    return TuneSession(decoder, guard, placement, request.threads, check(), WEIGHTS)

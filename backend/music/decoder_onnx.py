@@ -1,7 +1,7 @@
 """Computes the network with ONNX Runtime, on any of its providers, in float32 or float16.
 
-On the CPU, keys and values stay in NumPy arrays that the session reads in place. Elsewhere they stay on the device as
-bound outputs. A provider that needs fixed shapes gets a session whose `batch` and `room` were overridden (`fixed`).
+On the CPU, keys and values stay in NumPy arrays that the session reads in place. Where a provider has memory of its own
+they stay there as bound outputs. A session whose `batch` and `room` were fixed takes one row and all of the room.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from backend.music.weights import DATA, Weights
 
 ROOM_FIRST = 128
 HIDDEN = -10_000.0  # what the mask adds to a score that must not count; fits float16
+Memory = tuple[str, int, int]  # a device's memory as OrtValue names it: type, index, vendor
 
 
 def graph_file(half: bool, device: bool, folder: Path = DATA) -> Path:
@@ -25,10 +26,9 @@ def graph_file(half: bool, device: bool, folder: Path = DATA) -> Path:
     return folder / f"step-{'device' if device else 'host'}-{'fp16' if half else 'fp32'}.onnx"
 
 
-def fix_shapes(options: Any, batch: int, tokens: int) -> None:
-    """Makes a session of these SessionOptions take exactly `batch` rows and keep `tokens` tokens."""
-    options.add_free_dimension_override_by_name("batch", batch)
-    options.add_free_dimension_override_by_name("room", tokens)
+def fixed_shapes(tokens: int) -> dict[str, int]:
+    """The dimensions of a session that takes one row of at most `tokens` tokens, for providers that compile shapes."""
+    return {"batch": 1, "room": tokens}
 
 
 class HostDecoder:
@@ -84,28 +84,27 @@ class HostDecoder:
 
 
 class DeviceDecoder:
-    """A Decoder over a session of a "device" graph; `device_type` and `device_id` are those of OrtValue."""
+    """A Decoder over a session of a "device" graph, whose keys and values lie in `memory`."""
 
-    def __init__(
-        self, weights: Weights, session: Any, device_type: str, device_id: int = 0, fixed: bool = False
-    ) -> None:
+    def __init__(self, weights: Weights, session: Any, memory: Memory, fixed: bool = False) -> None:
         self._weights = weights
         self._session = session
-        self._device = (device_type, device_id)
+        self._memory = memory
         self._fixed = fixed
         self._dtype = _dtype(session)
         self._caches: dict[str, Any] = {}
+        self._next: dict[str, Any] = {}  # where a step writes; then the two change places
 
     def start(self, batch: int, tokens: int) -> None:
         """Forgets everything and makes room for `batch` rows of at most `tokens` tokens."""
         shape = self._weights.shape
         self._position, self._tokens, self._batch = 0, tokens, batch
         self._room = tokens if self._fixed else min(ROOM_FIRST, tokens)
-        self._caches = {}
+        arrays = {}
         for layer in range(shape.layers):
-            keys = np.zeros((batch, shape.heads, shape.head, self._room), self._dtype)
-            values = np.zeros((batch, shape.heads, self._room, shape.head), self._dtype)
-            self._caches |= {f"key.{layer}": self._put(keys), f"value.{layer}": self._put(values)}
+            arrays[f"key.{layer}"] = np.zeros((batch, shape.heads, shape.head, self._room), self._dtype)
+            arrays[f"value.{layer}"] = np.zeros((batch, shape.heads, self._room, shape.head), self._dtype)
+        self._keep(arrays)
 
     def step(self, ids: Ints, sides: Ints) -> Floats:
         """Logits [batch, vocabulary] float32 of the token after `ids` [batch]."""
@@ -119,17 +118,14 @@ class DeviceDecoder:
         given = {"x": self._weights.embed(ids, sides), "cos": cos, "sin": sin, "mask": mask, "now": now}
         for name, array in given.items():
             binding.bind_cpu_input(name, np.ascontiguousarray(array.astype(self._dtype)))
+        binding.bind_output("logits", "cpu")
         for name, value in self._caches.items():
             binding.bind_ortvalue_input(name, value)
-        binding.bind_output("logits", "cpu")
-        names = [output.name for output in self._session.get_outputs()]
-        for name in names[1:]:
-            binding.bind_output(name, *self._device)
+            binding.bind_ortvalue_output(f"new_{name}", self._next[name])
         self._session.run_with_iobinding(binding)
-        values = dict(zip(names, binding.get_outputs(), strict=True))
-        self._caches = {name: values[f"new_{name}"] for name in self._caches}
+        self._caches, self._next = self._next, self._caches
         self._position += 1
-        found: Floats = values["logits"].numpy()
+        found: Floats = binding.get_outputs()[0].numpy()
         return found
 
     def _grow(self) -> None:
@@ -137,14 +133,16 @@ class DeviceDecoder:
         if self._room >= self._tokens:
             raise ValueError(f"a tune is longer than {self._tokens} tokens")
         more = min(self._room, self._tokens - self._room)
+        arrays = {}
         for name, value in self._caches.items():
             axis = 3 if name.startswith("key") else 2
-            pad = [(0, more if number == axis else 0) for number in range(4)]
-            self._caches[name] = self._put(np.pad(value.numpy(), pad))
+            arrays[name] = np.pad(value.numpy(), [(0, more if number == axis else 0) for number in range(4)])
         self._room += more
+        self._keep(arrays)
 
-    def _put(self, array: NDArray[Any]) -> Any:
-        return ort.OrtValue.ortvalue_from_numpy(array, *self._device)
+    def _keep(self, arrays: dict[str, NDArray[Any]]) -> None:
+        self._caches = {name: ort.OrtValue.ortvalue_from_numpy(each, *self._memory) for name, each in arrays.items()}
+        self._next = {name: ort.OrtValue.ortvalue_from_numpy(each, *self._memory) for name, each in arrays.items()}
 
 
 def _dtype(session: Any) -> Any:

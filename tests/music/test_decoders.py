@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from backend.music import tokens
-from backend.music.decoder import Decoder
-from backend.music.decoder_onnx import DeviceDecoder, HostDecoder, fix_shapes, graph_file
+from backend.music.decoder import Decoder, RowByRow
+from backend.music.decoder_onnx import DeviceDecoder, HostDecoder, fixed_shapes, graph_file
 from backend.music.grid import SIDES
 from backend.music.originality import CopyGuard
 from backend.music.plan import Plan
@@ -21,12 +21,15 @@ from backend.music.weights import WEIGHTS, Weights, read_weights
 PLANS = [Plan("jig", (6, 8), "major", "G", 5), Plan("hornpipe", (4, 4), "minor", "A", 6)]
 
 
-def session(half: bool, device: bool, fixed: tuple[int, int] | None = None) -> ort.InferenceSession:
+HOST = ("cpu", 0, 0)  # its memory, as if it were a device's
+
+
+def session(half: bool, device: bool, fixed: bool = False) -> ort.InferenceSession:
     """On the CPU."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    if fixed:
-        fix_shapes(options, *fixed)
+    for name, size in fixed_shapes(300).items() if fixed else ():
+        options.add_free_dimension_override_by_name(name, size)
     return ort.InferenceSession(str(graph_file(half, device)), options, providers=["CPUExecutionProvider"])
 
 
@@ -52,12 +55,22 @@ def forced(decoder: Decoder, steps: int, batch: int = 2) -> NDArray[np.float32]:
     return np.stack(found)
 
 
+def fixed_host(weights: Weights) -> Decoder:
+    of_one_row = session(False, False, fixed=True)
+    return RowByRow(lambda: HostDecoder(weights, of_one_row, fixed=True))
+
+
+def fixed_device(weights: Weights) -> Decoder:
+    of_one_row = session(False, True, fixed=True)
+    return RowByRow(lambda: DeviceDecoder(weights, of_one_row, HOST, fixed=True))
+
+
 OTHERS: dict[str, tuple[Callable[[Weights], Decoder], float]] = {
-    "kept on the device": (lambda w: DeviceDecoder(w, session(False, True), "cpu"), 1e-4),
+    "kept on the device": (lambda w: DeviceDecoder(w, session(False, True), HOST), 1e-4),
     "float16": (lambda w: HostDecoder(w, session(True, False)), 0.1),
-    "float16 on the device": (lambda w: DeviceDecoder(w, session(True, True), "cpu"), 0.1),
-    "fixed shapes": (lambda w: HostDecoder(w, session(False, False, (2, 300)), fixed=True), 1e-4),
-    "fixed shapes on the device": (lambda w: DeviceDecoder(w, session(False, True, (2, 300)), "cpu", fixed=True), 1e-4),
+    "float16 on the device": (lambda w: DeviceDecoder(w, session(True, True), HOST), 0.1),
+    "fixed shapes": (fixed_host, 1e-4),
+    "fixed shapes on the device": (fixed_device, 1e-4),
 }
 
 

@@ -1,0 +1,122 @@
+"""Which graph of the music model a device gets: the first that it computes whole, and as the processor does.
+
+Float32 comes before float16, since with it a seed's tune is the same on every device; any shape before fixed ones,
+which take one row at a time; keys and values in the device's own memory before the host's, where it has some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.engines._tunes import TOLERANCE
+from backend.types import Placement
+
+if TYPE_CHECKING:
+    from backend.devices._onnx_place import OnnxPlace
+    from backend.music.decoder import Decoder
+    from backend.music.weights import Weights
+
+GRAPH = "step-host-fp32.onnx"  # the processor's, with which every other is compared
+TOLERANCES = {"fp32": TOLERANCE, "fp16": 0.2}  # float16 on the processor itself is off by up to 0.1
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A decoder on a device, the file that it computes, and the evidence."""
+
+    decoder: Decoder
+    file: str
+    placement: Placement
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One way to compute a step."""
+
+    precision: str
+    fixed: bool
+    keep: bool  # keys and values in the device's own memory
+
+    @property
+    def file(self) -> str:
+        return f"step-{'device' if self.keep else 'host'}-{self.precision}.onnx"
+
+
+def choose(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
+    """Raises ModelLoadFailed where no graph gives the processor's logits, else what ONNX Runtime said of the first."""
+    if place.is_processor:
+        return _processor(place, weights, folder, threads)
+    trusted = _processor(_beside(place), weights, folder, threads).decoder
+    best: Chosen | None = None
+    troubles: list[Exception] = []
+    for way in _ways(place, folder):
+        try:
+            found = _tried(place, way, weights, folder, threads, trusted)
+        except Exception as error:  # noqa: BLE001 (its exceptions share no base; another graph may do)
+            troubles.append(error)
+            continue
+        if best is None or _share(found) > _share(best):
+            best = found
+        if _share(best) == 1:
+            break
+    if best is None:
+        raise troubles[0]
+    return best
+
+
+def _processor(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
+    from backend.music.decoder_onnx import HostDecoder
+
+    session = place.session(folder / GRAPH, threads)
+    return Chosen(HostDecoder(weights, session), GRAPH, place.placement([session]))
+
+
+def _beside(place: OnnxPlace) -> OnnxPlace:
+    """The processor, through the same library."""
+    return replace(place, device="cpu", provider="CPUExecutionProvider", ep_device=None, file=None)
+
+
+def _ways(place: OnnxPlace, folder: Path) -> Iterator[_Way]:
+    for precision in TOLERANCES:
+        for fixed in (False, True):
+            for keep in (True, False) if place.memory else (False,):
+                if (folder / (way := _Way(precision, fixed, keep)).file).is_file():
+                    yield way
+
+
+def _tried(
+    place: OnnxPlace, way: _Way, weights: Weights, folder: Path, threads: int | None, trusted: Decoder
+) -> Chosen:
+    """Computes some tokens both ways. Raises ModelLoadFailed where they differ, and what ONNX Runtime raises."""
+    from backend.music.agreement import check_agreement
+    from backend.music.decoder import RowByRow
+    from backend.music.decoder_onnx import fixed_shapes
+    from backend.music.sampling import TOKENS_MAX
+
+    dimensions = fixed_shapes(TOKENS_MAX) if way.fixed else None
+    session = place.session(folder / way.file, threads, provider_options=place.exact_options, dimensions=dimensions)
+    placement = place.placement([session])
+
+    def make() -> Decoder:
+        return _decoder(place, way, weights, session)
+
+    decoder = RowByRow(make) if way.fixed else make()
+    said = check_agreement(trusted, decoder, TOLERANCES[way.precision])
+    return Chosen(decoder, way.file, replace(placement, evidence=f"{placement.evidence} {said}"))
+
+
+def _decoder(place: OnnxPlace, way: _Way, weights: Weights, session: Any) -> Decoder:
+    from backend.music.decoder_onnx import DeviceDecoder, HostDecoder
+
+    if way.keep:
+        assert place.memory
+        return DeviceDecoder(weights, session, place.memory, way.fixed)
+    return HostDecoder(weights, session, way.fixed)
+
+
+def _share(chosen: Chosen) -> float:
+    """Of its nodes on the device; one that is not told counts as whole."""
+    return 1.0 if chosen.placement.on_device is None else chosen.placement.on_device

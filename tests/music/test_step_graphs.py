@@ -1,0 +1,134 @@
+"""Which graph a device gets, by what it places and what it computes: a device played on the processor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from backend.devices._onnx_place import OnnxPlace
+from backend.engines._step_graphs import choose
+from backend.errors import ModelLoadFailed
+from backend.music.agreement import check_agreement
+from backend.music.decoder import RowByRow
+from backend.music.plan import Plan
+from backend.music.sampling import compose
+from backend.music.weights import DATA, Weights, read_weights
+from backend.types import Placement, PlacementPart
+
+ALL = frozenset({"device-fp32", "host-fp32", "device-fp16", "host-fp16"})
+
+
+@dataclass
+class Device(OnnxPlace):
+    """`whole` has the graphs that it computes alone, `fixed` says whether it wants fixed shapes for that."""
+
+    whole: frozenset[str] = ALL
+    fixed: bool = False
+    memory_of_its_own: bool = True
+    off: float = 0.0  # added to what it computes
+    refuses: frozenset[str] = frozenset()
+    asked: list[str] = field(default_factory=list)
+    last: tuple[str, bool] = ("", False)
+
+    @property
+    def is_processor(self) -> bool:
+        return self.device == "cpu"
+
+    @property
+    def memory(self) -> tuple[str, int, int] | None:
+        return ("cpu", 0, 0) if self.memory_of_its_own else None
+
+    def session(self, model: Any, *args: Any, dimensions: Mapping[str, int] | None = None, **kwargs: Any) -> Any:
+        if self.is_processor:
+            return super().session(model, 1)
+        name = Path(model).stem.removeprefix("step-")
+        self.asked.append(name + (" fixed" if dimensions else ""))
+        self.last = (name, bool(dimensions))
+        if name in self.refuses:
+            raise RuntimeError(f"{name} needs what this driver lacks")
+        processor = OnnxPlace(onnxruntime, "cpu", "CPUExecutionProvider", None, None)
+        made = processor.session(model, 1, dimensions=dimensions)
+        return SimpleNamespace(
+            get_inputs=made.get_inputs,
+            get_outputs=made.get_outputs,
+            run=lambda *asked: [made.run(*asked)[0] + self.off, *made.run(*asked)[1:]],
+            io_binding=made.io_binding,
+            run_with_iobinding=made.run_with_iobinding,
+        )
+
+    def placement(self, sessions: Any) -> Placement:
+        name, fixed = self.last
+        share = 1.0 if name in self.whole and (fixed or not self.fixed) else 0.4
+        return Placement(share, [PlacementPart(self.device, share)], "Played.")
+
+
+def device(**traits: Any) -> Device:
+    return Device(onnxruntime, "onnx-npu:0", "Played", None, None, **traits)
+
+
+@pytest.fixture(scope="module")
+def weights() -> Weights:
+    return read_weights()
+
+
+@pytest.mark.parametrize(
+    ("traits", "file", "asked"),
+    [
+        ({}, "step-device-fp32.onnx", ["device-fp32"]),
+        ({"memory_of_its_own": False}, "step-host-fp32.onnx", ["host-fp32"]),
+        ({"refuses": {"device-fp32"}}, "step-host-fp32.onnx", ["device-fp32", "host-fp32"]),
+        ({"memory_of_its_own": False, "fixed": True}, "step-host-fp32.onnx", ["host-fp32", "host-fp32 fixed"]),
+        (
+            {"memory_of_its_own": False, "whole": {"host-fp16"}},
+            "step-host-fp16.onnx",
+            ["host-fp32", "host-fp32 fixed", "host-fp16"],
+        ),
+        (
+            {"memory_of_its_own": False, "fixed": True, "whole": {"host-fp16"}},
+            "step-host-fp16.onnx",
+            ["host-fp32", "host-fp32 fixed", "host-fp16", "host-fp16 fixed"],
+        ),
+    ],
+)
+def test_the_first_graph_that_it_computes_whole(
+    traits: dict[str, Any], file: str, asked: list[str], weights: Weights
+) -> None:
+    place = device(**traits)
+    chosen = choose(place, weights, DATA, 1)
+    assert (chosen.file, place.asked, chosen.placement.on_device) == (file, asked, 1.0)
+    assert "its logits were within" in chosen.placement.evidence
+    made = compose(chosen.decoder, Plan("jig", (6, 8), "major", "G", 2), [1, 2])
+    assert [tune.bars for tune in made] == [2, 2]
+
+
+def test_with_none_whole_it_gets_the_one_with_most_on_the_device(weights: Weights) -> None:
+    chosen = choose(device(memory_of_its_own=False, whole=frozenset()), weights, DATA, 1)
+    assert (chosen.file, chosen.placement.on_device) == ("step-host-fp32.onnx", 0.4)
+
+
+def test_a_device_that_computes_something_else_is_refused(weights: Weights) -> None:
+    with pytest.raises(ModelLoadFailed, match=r"off by 0\.5 from the processor's"):
+        choose(device(memory_of_its_own=False, off=0.5), weights, DATA, 1)
+    with pytest.raises(ModelLoadFailed, match="off by inf"):
+        choose(device(memory_of_its_own=False, off=np.nan), weights, DATA, 1)
+
+
+def test_a_device_that_takes_no_graph_says_why(weights: Weights) -> None:
+    with pytest.raises(RuntimeError, match="device-fp32 needs what this driver lacks"):
+        choose(device(refuses=ALL), weights, DATA, 1)
+
+
+def test_a_slow_device_is_asked_for_fewer_tokens(weights: Weights) -> None:
+    place = OnnxPlace(onnxruntime, "cpu", "CPUExecutionProvider", None, None)
+    decoder = choose(place, weights, DATA, 1).decoder
+    late = iter(range(0, 100, 2))
+    other = RowByRow(lambda: choose(place, weights, DATA, 1).decoder)
+    assert "Over 4 tokens" in check_agreement(decoder, other, 0.01, clock=lambda: next(late))
+    assert "Over 24 tokens" in check_agreement(decoder, other, 0.01, clock=lambda: 0.0)
