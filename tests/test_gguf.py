@@ -80,6 +80,7 @@ def test_a_good_file(tmp_path: Path, version: int, order: str) -> None:
         weight_bytes=160,
         file_bytes=len(data),
         split_count=1,
+        weights=256,
     )
 
 

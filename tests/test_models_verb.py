@@ -47,11 +47,11 @@ def test_the_table_shows_reason_and_remedy(folder: Path) -> None:
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["ID", "TASK", "STATE", "SIZE", "ENGINES"]
-    assert lines[1].split() == [DEFAULT, "text", "downloadable", "98.4", "MB", "llama.cpp"]
+    assert lines[1].split() == [DEFAULT, "text", "downloadable", "98.4", "MB", "llama.cpp,", "transformers"]
     assert "not on this machine yet" in lines[2]
     assert f"models fetch {DEFAULT}" in lines[3]
     assert lines[4].split()[:4] == ["folk-tunes", "(default)", "music", "ready"]
-    assert lines[5].split() == ["mine", "(default)", "text", "broken", "?", "llama.cpp"]
+    assert lines[5].split() == ["mine", "(default)", "text", "broken", "?", "llama.cpp,", "transformers"]
     assert "There is nothing at" in lines[6]
 
 

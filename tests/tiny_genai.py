@@ -23,6 +23,15 @@ def make(folder: Path, template: str | None = TEMPLATE) -> Path:
     """Writes the folder and returns it."""
     folder.mkdir(parents=True)
     (folder / "model.onnx").write_bytes(graph())
+    count = write_tokenizer(folder)
+    _write(folder / "genai_config.json", config(count))
+    if template:
+        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
+    return folder
+
+
+def write_tokenizer(folder: Path) -> int:
+    """A vocabulary of the 256 bytes and two marks, and how many tokens that is."""
     tokens = [*_alphabet(), START, END]
     added = [
         {"id": 256 + place, "content": mark, "special": True, "normalized": False, "single_word": False}
@@ -34,10 +43,7 @@ def make(folder: Path, template: str | None = TEMPLATE) -> Path:
     tokenizer = {"version": "1.0", "added_tokens": added, "pre_tokenizer": levels, "decoder": levels, "model": model}
     _write(folder / "tokenizer.json", tokenizer)
     _write(folder / "tokenizer_config.json", {"tokenizer_class": "GPT2Tokenizer", "bos_token": START, "eos_token": END})
-    _write(folder / "genai_config.json", config(len(tokens)))
-    if template:
-        (folder / "chat_template.jinja").write_text(template, encoding="utf-8")
-    return folder
+    return len(tokens)
 
 
 def config(vocabulary: int) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def readers(path: Path) -> list[Engine]:
         engine
         for engine in engines().values()
         if path.suffix.lower() in engine.suffixes
-        or (engine.files and all((path / file).is_file() for file in engine.files))
+        or (engine.files and all(any(path.glob(file)) for file in engine.files))
     ]
 
 

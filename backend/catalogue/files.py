@@ -122,11 +122,11 @@ def _by_content(entry: Entry) -> ModelBroken | None:
     """What the files themselves say."""
     known = [engines()[name] for name in entry.engines if name in engines() and name not in entry.forms]
     try:
-        if (not known and is_checkpoint(entry.target)) or any(CHECKPOINT_CONFIG in engine.files for engine in known):
+        if is_checkpoint(entry.target) and (not known or any(CHECKPOINT_CONFIG in engine.files for engine in known)):
             open_checkpoint(entry.target)
         if any(CONFIG in engine.files for engine in known) and entry.target.is_dir():
             open_folder(entry.target)
-        if any(".gguf" in engine.suffixes for engine in known):
+        if any(".gguf" in engine.suffixes for engine in known) and not entry.target.is_dir():
             return _missing_part(entry.target, read_header(entry.target).split_count)
     except ModelBroken as broken:
         return broken
@@ -140,7 +140,7 @@ def _missing_file(entry: Entry) -> str | None:
     if not entry.target.is_dir():
         return None
     missing = [
-        next((file for file in engines()[name].files if not (entry.target / file).is_file()), None)
+        next((file for file in engines()[name].files if not any(entry.target.glob(file))), None)
         for name in entry.engines
         if name in engines() and name not in entry.forms
     ]

@@ -19,7 +19,11 @@ from backend.types import Proof
 
 @dataclass(frozen=True)
 class Ground:
-    """Where tensors can be put. `allocated_bytes` is None where the library counts nothing."""
+    """Where tensors can be put. `allocated_bytes` is None where the library counts nothing.
+
+    `number` is the type that models compute in there, the shortest that it does well. `plain`: only plain arithmetic
+    and slices are to be asked of it; indexing by tensors, sorting and running sums are left to the processor.
+    """
 
     torch: Any
     device: Any
@@ -27,6 +31,8 @@ class Ground:
     synchronize: Callable[[], None]
     allocated_bytes: Callable[[], int] | None
     free_bytes: Callable[[], int | None] = lambda: None
+    number: str = "bfloat16"
+    plain: bool = False
 
 
 def load(library: str) -> Any:
@@ -75,6 +81,12 @@ def ground(backend: str, found: Found) -> Ground:
 def device_named(torch: Any, type: str, index: int) -> Any:
     """The device as `tensor.to` takes it."""
     return torch.device(type, index) if hasattr(torch, "device") else f"{type}:{index}"
+
+
+def short_number(module: Any) -> str:
+    """What cards of `torch.cuda` or `torch.xpu` compute well: bfloat16 if they have it themselves, else float16."""
+    has = getattr(module, "is_bf16_supported", None)
+    return "bfloat16" if has and has(including_emulation=False) else "float16"
 
 
 def build_name(torch: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from backend.devices import Absent, Found
 from backend.devices._identity import chosen, clean, hardware_id, pci_address, size, uuid_text
-from backend.devices._torch import Ground, device_named
+from backend.devices._torch import Ground, device_named, short_number
 
 # Gives the PCI address of a card by its place; the C libraries of both makers have such a function.
 Addresses = Callable[[int], "str | None"]
@@ -35,6 +35,7 @@ def take_card(torch: Any, found: Found, addresses: Addresses) -> Ground:
         lambda: cuda.synchronize(place) if hasattr(cuda, "synchronize") else None,
         counter(cuda, "memory_allocated", place),
         lambda: size(cuda.mem_get_info(place)[0]) if hasattr(cuda, "mem_get_info") else None,
+        short_number(cuda),
     )
 
 

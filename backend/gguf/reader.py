@@ -40,6 +40,7 @@ class Header:
     file_bytes: int
     split_count: int
     licence: str | None = None
+    weights: int = 0  # how many numbers it holds
     pooling: int | None = None  # how the states of a text's tokens become one vector: 1 mean, 2 first token, 3 last
 
     @property
@@ -55,6 +56,7 @@ class Reader:
         self.file, self.size, self.name, self.at = file, size, name, 4
         self.order = "<" if byteorder == "little" else ">"
         self.list_texts = 0
+        self.elements = 0
         file.seek(self.at)
 
     def header(self) -> Header:
@@ -89,6 +91,7 @@ class Reader:
             file_bytes=self.size,
             split_count=whole("split.count") or 1,
             licence=text("general.license"),
+            weights=self.elements,
             pooling=whole(f"{architecture}.pooling_type"),
         )
 
@@ -134,6 +137,7 @@ class Reader:
             if not 0 <= dimensions <= 4:
                 raise damaged(self.name, f"a tensor claims {dimensions} dimensions")
             elements = math.prod(int(self.number("Q")) for _ in range(dimensions))
+            self.elements += elements
             kind, offset = int(self.number("I")), int(self.number("Q"))
             per_block, block_bytes = _BLOCKS.get(kind, (1, 0))
             size = -(-elements // per_block) * block_bytes

@@ -1,0 +1,181 @@
+"""A model of transformers as rows of texts: one forward pass a step, with a cache of fixed size and sampling beside it.
+
+What a step reads and writes lies on the device and keeps its place: tokens, lengths, cache, chances. The host decides
+only which rows take part, how far attention looks (in windows of fixed sizes) and what sampling has to do; it gets ids
+back. So a step of the same rows, window and traits could be recorded once and played again.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backend.engines._decoder import Drawn, Text
+from backend.engines._row_cache import Layer, Place
+from backend.engines._torch_sampler import TorchSampler, traits_of
+from backend.errors import ModelIncompatible
+
+if TYPE_CHECKING:
+    from backend.devices._torch_place import TorchPlace
+
+_TRIAL = 7  # tokens of the text by which a model is tried
+_APART = 0.05  # of the largest logit: how far rows of a cache may be off a plain pass; bfloat16 is off by some 0.02
+_OTHER = "Choose another engine or model."
+
+
+class TorchRows:
+    """A model with a cache for so many texts of so many tokens. Called from one thread at a time."""
+
+    def __init__(
+        self, place: TorchPlace, model: Any, rows: int, context_tokens: int, vocabulary_size: int, name: str
+    ) -> None:
+        """Raises ModelIncompatible for a model whose kind of attention is not known here."""
+        import transformers
+
+        torch = place.torch
+        self._torch, self._device, self._model, self._name = torch, place.device, model, name
+        self._plain = place.ground.plain
+        self.chunk_tokens = 64 if place.ground.type == "cpu" else 512
+        self._grain = 64 if place.ground.type == "cpu" else 256
+        self._context = context_tokens
+        self._vocabulary_size = vocabulary_size
+        config = model.config.get_text_config()
+        self._mask = _Masks(torch, config, name)
+        self._layers = [Layer(rows, context_tokens) for _ in range(config.num_hidden_layers)]
+        self._cache = transformers.Cache(layers=self._layers)
+        known = inspect.signature(model.forward).parameters
+        self._wanted: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+        self._wanted["cache" if "cache" in known else "past_key_values"] = self._cache  # its name up to 5.23
+        self._last = torch.zeros((rows, 1), dtype=torch.int64, device=place.device)
+        self._lengths = torch.zeros((rows, 1), dtype=torch.int64, device=place.device)
+        self._numbers = torch.arange(rows, device=place.device)[:, None]
+        self._beside = torch.device("cpu") if self._plain else place.device
+        self._sampler = TorchSampler(torch, self._beside, rows, context_tokens, vocabulary_size)
+
+    def begin(self, row: int, text: Text) -> None:
+        """Gives a row to a text."""
+        self._lengths[row] = 0
+        self._sampler.begin(row, text.options, text.seed, text.prompt, text.limit)
+
+    def read(self, row: int, text: Text, ids: list[int], last: bool) -> Drawn | None:
+        """A chunk of a prompt."""
+        torch = self._torch
+        with torch.no_grad():
+            self._lengths[row] = text.length
+            tokens = torch.tensor([ids], dtype=torch.int64, device=self._device)
+            logits = self._forward(row, tokens, [text.length])
+            return self._drawn(row, logits, [text])[0] if last else None
+
+    def write(self, texts: Sequence[Text]) -> list[Drawn]:
+        """The next token of each."""
+        with self._torch.no_grad():
+            logits = self._forward(0, self._last[: len(texts)], [text.length for text in texts])
+            return self._drawn(0, logits, texts)
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """A text moves to another row."""
+        with self._torch.no_grad():
+            for layer in self._layers:
+                layer.move(source, target, length)
+            for column in (self._last, self._lengths):
+                column[target].copy_(column[source])
+            self._sampler.move(source, target)
+
+    def try_out(self, ids: list[int]) -> None:
+        """Compares rows of a cache with a plain pass over the same text. Raises ModelIncompatible where they differ."""
+        torch = self._torch
+        with torch.no_grad():
+            tokens = torch.tensor([(ids * _TRIAL)[:_TRIAL]], dtype=torch.int64, device=self._device)
+            try:
+                plain = self._model(input_ids=tokens, use_cache=False).logits[0, -1].float()
+                rows = len(self._numbers)
+                self._forward(rows - 1, tokens[:, : _TRIAL - 2], [0])
+                for read in (_TRIAL - 2, _TRIAL - 1):
+                    self._lengths.fill_(read)
+                    step = tokens[:, read : read + 1].expand(rows, 1).contiguous()
+                    logits = self._forward(0, step, [read] * rows)
+            except (TypeError, AttributeError, ValueError, IndexError, NotImplementedError) as error:
+                raise ModelIncompatible(
+                    f"{self._name} is of a kind ({self._model.config.model_type}) that cannot be driven token by token "
+                    f"here: {error}"[:600],
+                    _OTHER,
+                ) from error
+            apart = float((logits[-1] - plain).abs().max()) / max(float(plain.abs().max()), 1e-6)
+        if not apart <= _APART:
+            raise ModelIncompatible(
+                f"{self._name} ({self._model.config.model_type}) says something else token by token than at once "
+                f"(logits differ by {apart:.0%} of the largest), so it is not driven here.",
+                _OTHER,
+            )
+
+    def _forward(self, first: int, ids: Any, lengths: list[int]) -> Any:
+        """One pass over rows `first` and on; logits (rows, vocabulary) of each row's last token, as float32.
+
+        `ids` (rows, tokens) come behind the tokens that each row holds, `lengths` as the host knows them.
+        """
+        torch, (count, tokens) = self._torch, ids.shape
+        needed = max(lengths) + tokens
+        window = min(self._context, -(-needed // self._grain) * self._grain)
+        rows = slice(first, first + count)
+        positions = self._lengths[rows] + torch.arange(tokens, device=self._device)
+        place = Place(first, count, window, self._numbers[rows], positions, lengths if self._plain else None)
+        for layer in self._layers:
+            layer.place = place
+        out = self._model(
+            input_ids=ids,
+            attention_mask=self._mask.of(positions, window),
+            position_ids=positions,
+            use_cache=True,
+            **self._wanted,
+        )
+        self._lengths[rows] += tokens
+        return out.logits[:, -1, : self._vocabulary_size].float()
+
+    def _drawn(self, first: int, logits: Any, texts: Sequence[Text]) -> list[Drawn]:
+        traits = traits_of([text.options for text in texts], self._vocabulary_size)
+        chosen, told = self._sampler.next(logits.to(self._beside), first, traits)
+        self._last[first : first + len(texts), 0] = chosen.to(self._device)
+        facts = told.tolist()
+        return [
+            _drawn(token, row, traits.logprobs, text.options)
+            for token, row, text in zip(chosen.tolist(), facts, texts, strict=True)
+        ]
+
+
+def _drawn(token: int, told: list[float], listed: int | None, options: Mapping[str, Any]) -> Drawn:
+    if (wanted := options["logprobs"]) is None or listed is None:
+        return Drawn(token, told[0])
+    ids, chances = told[2 : 2 + listed], told[2 + listed :]
+    return Drawn(token, told[0], told[1], tuple(zip(map(int, ids[:wanted]), chances[:wanted], strict=True)))
+
+
+class _Masks:
+    """What each token may look at: what stands before it in its row, in some models only so far back."""
+
+    def __init__(self, torch: Any, config: Any, name: str) -> None:
+        self._torch = torch
+        self._adds = config._attn_implementation == "eager"  # there masks are added, else they are true and false
+        self._number = getattr(config, "dtype", None) or torch.float32
+        kinds = set(getattr(config, "layer_types", None) or ())
+        if odd := sorted(kinds - {"full_attention", "sliding_attention"}):
+            raise ModelIncompatible(f"{name} has layers of a kind that is not known here: {', '.join(odd)}.", _OTHER)
+        self._kinds = kinds if "sliding_attention" in kinds else set()
+        self._span = getattr(config, "sliding_window", None) if self._kinds or not kinds else None
+
+    def of(self, positions: Any, window: int) -> Any:
+        """For tokens at `positions` (rows, tokens): (rows, 1, tokens, window), or one of them a kind of layer."""
+        back = positions[:, None, :, None] - self._torch.arange(window, device=positions.device)
+        full = back >= 0
+        near = full & (back < self._span) if self._span else full
+        if not self._kinds:
+            return self._as_wanted(near)
+        return {kind: self._as_wanted(near if kind == "sliding_attention" else full) for kind in sorted(self._kinds)}
+
+    def _as_wanted(self, allowed: Any) -> Any:
+        if not self._adds:
+            return allowed
+        torch = self._torch
+        lowest = torch.finfo(self._number).min
+        zeros = torch.zeros(allowed.shape, dtype=self._number, device=allowed.device)
+        return zeros.masked_fill(~allowed, lowest)

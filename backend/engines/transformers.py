@@ -1,0 +1,128 @@
+"""Text by transformers on torch, on every device that a build of torch reaches: GGUF files and folders of safetensors.
+
+The library brings the models; the loop over several texts, the cache and the sampling are our own, so that jobs share a
+loaded model, a cancel is heard within a token, and options mean what they mean with the other engines.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend import faults
+from backend.devices import torch_place
+from backend.engines import Engine, LoadRequest
+from backend.engines._chat import Chat
+from backend.engines._decoder import Decoder
+from backend.engines._hf_tokens import HfTokens
+from backend.engines._text_session import TextSession
+from backend.engines._torch_reach import BACKENDS, LIBRARY_BYTES, RUNTIMES
+from backend.engines._torch_rows import TorchRows
+from backend.engines._torch_sources import Source, open_source, wording
+from backend.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.machine import memory_free_bytes
+
+if TYPE_CHECKING:
+    from backend.devices._torch_place import TorchPlace
+
+ENGINE = Engine(
+    name="transformers",
+    library="transformers",
+    runtimes=RUNTIMES,
+    backends=BACKENDS,
+    tasks=("text",),
+    suffixes=(".gguf",),
+    files=("config.json", "tokenizer.json", "*.safetensors"),
+    batches=True,
+    options=frozenset(
+        "max_tokens temperature top_p top_k seed stop repetition_penalty presence_penalty frequency_penalty"
+        " logit_bias logprobs raw tools".split()
+    ),
+)
+_TRANSFORMERS_BYTES = 250_000_000  # SmolLM2-135M: beyond torch, weights and cache, on x86-64
+
+
+def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
+    """Weights and cache at 16 bits, and the libraries."""
+    source = open_source(Path(model_path))
+    if source.cache_numbers is None:
+        return None
+    context = min(context_tokens, source.context_length or context_tokens)
+    return 2 * (source.numbers + source.cache_numbers * context * slots) + LIBRARY_BYTES + _TRANSFORMERS_BYTES
+
+
+def check() -> dict[str, str]:
+    """Imports the libraries."""
+    import tokenizers
+    import torch
+    import transformers
+
+    return {name.__name__: str(name.__version__) for name in (torch, transformers, tokenizers)}
+
+
+def load(request: LoadRequest) -> TextSession:
+    """Loads a model. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
+    path = Path(request.model_path)
+    source, words = open_source(path), wording(path)
+    place = torch_place(request.device, request.found)
+    place.torch.set_num_threads(request.threads)
+    context = min(request.context_tokens, source.context_length or request.context_tokens)
+    chat = Chat(words.chat_template, words.names, words.marks)
+    try:
+        model = _model(source, place)
+        size = int(model.config.get_text_config().vocab_size)
+        tokens = HfTokens(words.tokenizer_json, words.begin, words.ends, size)
+        rows = TorchRows(place, model, request.slots, context, size, source.name)
+        rows.try_out(tokens.encode("A touchstone shows what is gold.") or [0])
+    except TouchstoneError:
+        chat.close()
+        raise
+    except Exception as error:  # the libraries' exceptions share no base of their own
+        chat.close()
+        raise _load_error(source, error) from error
+    placement = place.placement([*model.parameters(), *model.buffers()])
+    decoder = Decoder(rows, request.slots)
+    return TextSession(decoder, tokens, chat, context, placement, request.threads, check())
+
+
+def _model(source: Source, place: TorchPlace) -> Any:
+    """The model on the device, in the numbers that it computes well."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    number = getattr(place.torch, place.ground.number)
+    needed = source.loading_bytes + source.numbers * number.itemsize
+    free = memory_free_bytes()
+    if free is not None and needed > free:
+        raise OutOfMemory(
+            f"{source.name} needs {needed / 1e6:.0f} MB of this machine's memory while it is loaded, and "
+            f"{free / 1e6:.0f} MB can be had.",
+            "Close other programs, or choose a smaller model.",
+        )
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        str(source.folder), dtype=number, local_files_only=True, trust_remote_code=False, **source.arguments
+    )
+    config = model.config.get_text_config()
+    if place.ground.plain or getattr(config, "attn_logit_softcapping", None):
+        model.set_attn_implementation("eager")  # torch's own attention knows no such cap
+    elif config._attn_implementation not in ("sdpa", "eager"):
+        model.set_attn_implementation("sdpa")
+    return model.eval().to(place.device)
+
+
+def _load_error(source: Source, error: Exception) -> TouchstoneError:
+    told = f"{type(error).__name__}: {error}".strip()[:600]
+    if faults.code_of(told) == "out_of_memory":
+        return OutOfMemory(
+            f"{source.name} does not fit into memory: {told}",
+            "Lower text.context_tokens or text.slots in config.yaml, close other programs, or choose a smaller model.",
+        )
+    if isinstance(error, ImportError):
+        return ModelLoadFailed(
+            f"{source.name} needs a package that this runtime lacks: {told}",
+            "Update the runtime: python -m backend runtimes update NAME.",
+        )
+    if isinstance(error, (ValueError, KeyError, NotImplementedError)):
+        return ModelIncompatible(f"transformers cannot run {source.name}: {told}", "Choose another engine or model.")
+    return ModelLoadFailed(f"{source.name} could not be loaded: {told}", "Try another device, engine or model.")

@@ -1,0 +1,114 @@
+"""`python tests/slow/tiny_models.py`, in an environment with torch and transformers: greedy texts against `generate`.
+
+Tiny models with random weights of several architectures, written as folders of safetensors, are loaded by the engine
+`transformers` in float32. Each text, alone and with three others, must be that of the library's own `generate`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from backend.devices import cpu  # noqa: E402
+from backend.engines import LoadRequest, load_engine  # noqa: E402
+from backend.engines._decoder import Text  # noqa: E402
+from tests.tiny_genai import write_tokenizer  # noqa: E402
+
+_SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+_SIZES |= {"vocab_size": 258, "max_position_embeddings": 256, "initializer_range": 0.3, "pad_token_id": 257}
+_SIZES |= {"bos_token_id": 256, "eos_token_id": 257}
+_GROUPED = {**_SIZES, "num_key_value_heads": 2}
+_NEAR = {"sliding_window": 24}
+_MIXED = {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+KINDS: dict[str, dict[str, Any]] = {
+    "llama": _GROUPED,
+    "qwen2": _GROUPED,
+    "qwen3": {**_GROUPED, "head_dim": 8},
+    "mistral": {**_GROUPED, **_NEAR, "head_dim": 8},
+    "gemma2": {**_GROUPED, **_NEAR, **_MIXED, "head_dim": 8, "tie_word_embeddings": False},
+    "gemma3_text": {**_GROUPED, **_NEAR, **_MIXED, "head_dim": 8, "tie_word_embeddings": False},
+    "phi": _SIZES,
+    "phi3": _GROUPED,
+    "gpt_neox": _SIZES,
+    "gpt2": {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 256, "vocab_size": 258, "initializer_range": 0.3}
+    | {"bos_token_id": 256, "eos_token_id": 257, "pad_token_id": 257},
+    "mixtral": {**_GROUPED, "num_local_experts": 4, "sliding_window": None},
+    "olmo2": _GROUPED,
+}
+PROMPTS = ["a", "Tell me of rivers and mills. " * 4, "Why?", "b" * 70]
+TOKENS = 40
+_GREEDY: dict[str, Any] = {"temperature": 0, "top_p": 1, "top_k": 0, "logit_bias": None, "logprobs": None}
+_GREEDY |= {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+
+
+def main(kinds: list[str]) -> int:
+    """Prints a line a kind; 1 if any text differs."""
+    failed = 0
+    cpu._number = lambda torch: "float32"
+    for kind in kinds or KINDS:
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / kind
+            try:
+                expected = _made(kind, place)
+                found = _said(place)
+                same = [one == other for one, other in zip(expected * 2, found, strict=True)]
+                said = f"{sum(same)} of {len(same)} texts alike"
+                failed += not all(same)
+            except Exception as error:  # noqa: BLE001 (each kind has its line)
+                failed += 1
+                said = f"FAILED: {type(error).__name__}: {error}"
+            print(f"{kind:12} {said}", flush=True)
+    return 1 if failed else 0
+
+
+def _made(kind: str, place: Path) -> list[list[int]]:
+    """Writes the model and gives what `generate` says to the prompts."""
+    import torch
+    import transformers
+
+    torch.manual_seed(3)
+    config = transformers.AutoConfig.for_model(kind, **KINDS[kind])
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    model.save_pretrained(place)
+    write_tokenizer(place)
+    if kind == "gemma2":
+        model.set_attn_implementation("eager")
+    texts = []
+    for prompt in PROMPTS:
+        ids = torch.tensor([list(prompt.encode())])
+        mask = torch.ones_like(ids)
+        made = model.generate(ids, attention_mask=mask, max_new_tokens=TOKENS, do_sample=False, pad_token_id=257)
+        texts.append(made[0, ids.shape[1] :].tolist())
+    return texts
+
+
+def _said(place: Path) -> list[list[int]]:
+    """What the engine says, each alone and then all at once."""
+    session: Any = load_engine("transformers").load(LoadRequest("cpu", str(place), 256, 1, len(PROMPTS)))
+
+    def one(prompt: str) -> list[int]:
+        text = Text(list(prompt.encode()), _GREEDY, 1, TOKENS, frozenset({257}))
+        session._decoder.add(text)
+        ids: list[int] = []
+        while True:
+            news = text.news.get()
+            if isinstance(news, Exception):
+                raise news
+            if not isinstance(news, int):
+                ids.append(news.drawn.token)
+                if news.finish:
+                    return ids
+
+    alone = [one(prompt) for prompt in PROMPTS]
+    with ThreadPoolExecutor(len(PROMPTS)) as pool:
+        return [*alone, *pool.map(one, PROMPTS)]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
