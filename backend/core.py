@@ -22,6 +22,7 @@ from backend.catalogue import Catalogue
 from backend.datafolder import DataFolder
 from backend.devices import backends
 from backend.feed import Feed
+from backend.fitting import models
 from backend.inbox import Inbox
 from backend.jobs import LiveJob, new_row
 from backend.lanes import Lane
@@ -171,8 +172,8 @@ class Core:
     # Models
 
     def models(self) -> list[Model]:
-        """The models on offer and the state of their files."""
-        return self.catalogue.models()
+        """The models on offer, the state of their files, and which devices they fit (`details.fits`)."""
+        return models(self)
 
     # Jobs
 

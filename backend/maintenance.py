@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
-from backend import conversions, downloads
+from backend import conversions, downloads, fitting
 from backend.admission import check_engine
 from backend.catalogue import Entry, changes
 from backend.catalogue.files import FETCHABLE
@@ -121,7 +121,10 @@ async def _download(manager: Core, job: LiveJob, addition: changes.Addition) -> 
         raise
     finally:
         manager.catalogue.downloading.discard(entry.id)
-    if said := came.get("said"):
+    there = manager.catalogue.resolve(entry.id)
+    shown = manager.catalogue.model(there)
+    words = [came.get("said"), shown.reason, shown.remedy, fitting.said(fitting.fits(manager, there))]
+    if said := " ".join(filter(None, words)):
         await job.emit("token", {"text": said, "count": 0})
 
 

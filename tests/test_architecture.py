@@ -49,7 +49,7 @@ LAYERS = (
     ("deaths quarantine hardware downloads conversions jobs bench"),
     ("probes"),
     ("workers"),
-    ("pool receipts"),
+    ("pool receipts fitting"),
     ("book taking"),
     ("running"),
     ("upkeep"),

@@ -1,0 +1,59 @@
+"""Which devices a model fits: the reckoned need against what could be had, and nothing where either is not known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backend.catalogue.entries import entry_for
+from backend.engines import load_engine
+from backend.fitting import fits, said
+from backend.settings import load_settings
+from backend.types import Device
+
+TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
+CPU = Device(
+    id="cpu", name="a processor", backend="cpu", kind="cpu", state="ready", stage="runs", engines=["llama.cpp"]
+)
+
+
+def manager(free: int | None, *devices: Device) -> Any:
+    pool = SimpleNamespace(room=lambda lane, device: free)
+    return SimpleNamespace(settings=load_settings({}, {}), pool=pool, known_devices=lambda: list(devices))
+
+
+def needed() -> int:
+    text = load_settings({}, {}).text
+    found = load_engine("llama.cpp").estimate_bytes(str(TINY), text.context_tokens, text.slots)
+    assert found
+    return found
+
+
+@pytest.mark.parametrize(("spare", "fit", "words"), [(0, True, "It fits cpu"), (-1, False, "It does not fit cpu")])
+def test_need_and_room_are_compared(spare: int, fit: bool, words: str) -> None:
+    entry = entry_for("tiny", TINY, None, None)
+    found = fits(manager(needed() + spare, CPU), entry)
+    numbers = {"needed_bytes": needed(), "free_bytes": needed() + spare}
+    assert found == [{"device": "cpu", "engine": "llama.cpp", **numbers, "fits": fit}]
+    assert said(found).startswith(words)
+
+
+def test_nothing_is_guessed(tmp_path: Path) -> None:
+    entry = entry_for("tiny", TINY, None, None)
+    (unknown,) = fits(manager(None, CPU), entry)
+    assert (unknown["free_bytes"], unknown["fits"], said([unknown])) == (None, None, "")
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    (unknown,) = fits(manager(10**12, CPU), entry_for("broken", broken, None, None))
+    assert (unknown["needed_bytes"], unknown["fits"]) == (None, None)
+
+
+def test_devices_that_cannot_run_it_are_left_out() -> None:
+    entry = entry_for("tiny", TINY, None, None)
+    away = replace(CPU, id="cuda:0", state="broken")
+    other = replace(CPU, id="webgpu:0", engines=["onnxruntime"])
+    assert fits(manager(10**12, away, other), entry) == []
