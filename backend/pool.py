@@ -186,18 +186,13 @@ class Pool:
     def room(self, lane: str, device: Device) -> int | None:
         """Bytes that could be had for a model now, if idle ones made room; None where nothing tells."""
         here = [held for held in self._held.values() if held.lane == lane]
-        free = self._room(device, here, None)
+        free = self._room(device, here)
         return None if free is None else free + sum(held.bytes for held in here if not held.users)
 
-    def _room(self, device: Device, here: list[Held], on_card: int | None) -> int | None:
-        """Bytes that a new worker may take now.
-
-        Where nothing tells what is free on a card, it is what was free at its proof, when none of ours was there,
-        without what ours have taken since.
-        """
-        free = self._free_bytes() if _shared(device) else on_card
-        if free is None and not _shared(device) and device.memory_free_bytes is not None:
-            free = max(0, device.memory_free_bytes - sum(held.bytes for held in here))
+    def _room(self, device: Device, here: list[Held]) -> int | None:
+        """Bytes that a new worker may take now."""
+        shared = device.kind in ("cpu", "integrated")  # it works in the machine's own memory
+        free = self._free_bytes() if shared else device.memory_free_bytes
         rules = self._settings.devices.get(device.id)
         if rules and rules.memory_limit:
             rest = max(0, rules.memory_limit - sum(held.bytes for held in here))
