@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from backend import __version__
 from backend.api import (
     artifacts,
+    description,
     devices,
     docs,
     events,
@@ -48,6 +49,7 @@ def create_app(manager: ModelManager, token: Token | None = None) -> FastAPI:
     app.state.streams = sse.Streams(manager.settings.server.follower_limit)
     for module in ROUTERS:
         app.include_router(module.router)
+    description.install(app)
     page.install(app)
     problems.install(app)
     app.add_middleware(guard.Guard, settings=manager.settings.server, token=token, static=frozenset(page.addresses()))

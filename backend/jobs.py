@@ -283,6 +283,6 @@ def without_text(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _view(row: Row, output: Row, progress: Any, error: Any, receipt: Any) -> dict[str, Any]:
-    names = ("id", "task", "model", "status", "created_at", "started_at", "ended_at", "request")
+    names = ("id", "task", "model", "status", "created_at", "started_at", "ended_at")
     shown = Job(**{name: row[name] for name in names}, progress=progress, error=error, receipt=receipt)
-    return {**asdict(shown), "output": output}
+    return {**asdict(shown), "request": row["request"], "output": output}  # as they are: copying megabytes takes time

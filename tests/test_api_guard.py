@@ -218,12 +218,19 @@ def test_a_failure_that_nobody_foresaw_is_a_problem_with_the_guards_headers(tmp_
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("GET", "/api/generate"), ("DELETE", "/api/jobs"), ("POST", "/api/health"), ("PUT", "/")]
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/api/generate", "POST"),
+        ("DELETE", "/api/jobs", "GET"),
+        ("POST", "/api/health", "GET"),
+        ("OPTIONS", "/api/jobs/x", "GET, DELETE"),
+        ("PUT", "/", "GET, HEAD"),
+    ],
 )
-def test_a_method_that_a_route_does_not_know_is_405(server: Server, method: str, path: str) -> None:
+def test_a_method_that_a_route_does_not_know_is_405(server: Server, method: str, path: str, allowed: str) -> None:
     answer = server.http.request(method, path)
     refused(answer, 405, "method_not_allowed")
-    assert answer.headers["allow"]
+    assert answer.headers["allow"] == allowed
 
 
 @pytest.mark.parametrize(

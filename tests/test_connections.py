@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -9,9 +10,14 @@ import socket
 import time
 from collections.abc import Iterator
 from http.client import HTTPResponse
+from pathlib import Path
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
+from backend.api.guard import LARGE_AT_ONCE, LARGE_BYTES, Guard
+from backend.settings import load_settings
+from backend.token_file import Token
 from tests.service import Server, start_server
 
 REQUEST_S, LIMIT = 1.0, 20
@@ -101,3 +107,45 @@ def test_a_crowd_is_dropped_and_those_inside_are_served(strict: Server) -> None:
     with connect(strict) as connection:
         connection.sendall(b"GET /api/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b"200 OK" in rest(connection)
+
+
+def test_of_large_bodies_only_some_are_in_memory_at_once(tmp_path: Path) -> None:
+    settings = load_settings({"storage.data_dir": str(tmp_path)}, {})
+    answered, inside, most, go_on = 0, 0, 0, asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal answered
+        answered += len((await receive())["body"]) > LARGE_BYTES
+
+    async def one(guard: Guard) -> None:
+        parts = 0
+
+        async def receive() -> Message:
+            nonlocal parts, inside, most
+            parts += 1
+            if parts == 1:
+                return {"type": "http.request", "body": b'"' + b"x" * LARGE_BYTES, "more_body": True}
+            inside += 1
+            most = max(most, inside)
+            await go_on.wait()
+            inside -= 1
+            return {"type": "http.request", "body": b'"', "more_body": False}
+
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        await guard({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive, unsent)
+
+    async def unsent(message: Message) -> None:
+        raise AssertionError(message)
+
+    async def play() -> None:
+        guard = Guard(app, settings.server, Token(settings), frozenset())
+        crowd = [asyncio.create_task(one(guard)) for _ in range(3 * LARGE_AT_ONCE)]
+        while inside < LARGE_AT_ONCE:
+            await asyncio.sleep(0)
+        for _ in range(100):  # whoever could come in beside them would
+            await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(*crowd)
+
+    asyncio.run(play())
+    assert (most, answered) == (LARGE_AT_ONCE, 3 * LARGE_AT_ONCE)

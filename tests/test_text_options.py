@@ -161,4 +161,6 @@ def test_a_schema_whose_grammar_would_take_all_memory_is_refused(schema: dict[st
     for asked in (lambda: JsonSchema.model_validate({"schema": schema}), lambda: Tool.model_validate(function)):
         with pytest.raises(ValueError, match="more than 100000 together"):
             asked()
+    with pytest.raises(ValueError, match="more than 20000 parts"):
+        JsonSchema.model_validate({"schema": {"properties": {f"k{number}": {} for number in range(20_000)}}})
     JsonSchema.model_validate({"schema": {"type": "array", "maxItems": 100_000, "minItems": float("nan")}})

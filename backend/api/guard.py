@@ -7,6 +7,7 @@ A local service is reachable by every page that the user's browser opens; withou
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -36,6 +37,7 @@ ANSWER_HEADERS = {
 }
 FILES = "/api/files/"  # bodies sent there are no JSON, and their route reads them by its own limits
 _WITH_BODY = ("POST", "PUT", "PATCH")
+LARGE_BYTES, LARGE_AT_ONCE = 256 << 10, 16  # bodies beyond that size, which would fill the memory if all came at once
 
 
 class Guard:
@@ -46,6 +48,7 @@ class Guard:
         self._token = token
         self._limit = settings.body_limit_bytes
         self._request_s = settings.request_s
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._static = static
         self._hosts = {"localhost", socket.gethostname().lower(), settings.host.lower()}
         self._hosts |= {host.lower() for host in settings.allowed_hosts}
@@ -132,16 +135,7 @@ class Guard:
         declared = headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > self._limit:
             raise self._too_large()
-        body = bytearray()
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":  # the caller left: what came is not what was meant
-                raise bad_json()
-            body += message.get("body", b"")
-            if len(body) > self._limit:
-                raise self._too_large()
-            if not message.get("more_body"):
-                break
+        body = await self._whole(receive)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and (body or kind):
             raise errors.UnsupportedMediaType(
@@ -159,6 +153,23 @@ class Guard:
             return {"type": "http.request", "body": bytes(body), "more_body": False}
 
         return receive_again
+
+    async def _whole(self, receive: Receive) -> bytearray:
+        """The body, in memory; of those that are large only so many come at once, and the others wait unread."""
+        body, waits = bytearray(), True
+        async with contextlib.AsyncExitStack() as turn:
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":  # the caller left: what came is not what was meant
+                    raise bad_json()
+                body += message.get("body", b"")
+                if len(body) > self._limit:
+                    raise self._too_large()
+                if not message.get("more_body"):
+                    return body
+                if waits and len(body) > LARGE_BYTES:
+                    await turn.enter_async_context(self._large)
+                    waits = False
 
     def _too_large(self) -> TouchstoneError:
         return errors.PayloadTooLarge(

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from backend import errors
 from backend.api.v1.errors import error_body, is_v1
@@ -61,7 +62,19 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> Response:
-        return respond(_of_http(request, error), dict(error.headers or {}), path=request.url.path)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = _allowed(request)
+        return respond(_of_http(request, error), headers, path=request.url.path)
+
+
+def _allowed(request: Request) -> str:
+    """All methods that the address has, of which Starlette names those of the first route alone."""
+    routes = request.app.routes
+    scopes = {method: {**request.scope, "method": method} for method in ("GET", "HEAD", "POST", "PUT", "DELETE")}
+    return ", ".join(
+        method for method, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)
+    )
 
 
 def _of_shape(request: Request, error: RequestValidationError) -> TouchstoneError:

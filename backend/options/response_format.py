@@ -8,14 +8,18 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from backend.strict import Strict
 
+PARTS_LIMIT = 20_000  # of a schema: its values, and those within them
 ITEMS_LIMIT = 100_000  # in all of a schema; that many cost the grammar two seconds and 0.3 GB
 
 
 def _bounded(schema: dict[str, Any]) -> dict[str, Any]:
     """The grammar spells each item of an array out: a schema for a thousand million would take all memory."""
-    items, waiting = 0.0, [schema]
+    items, parts, waiting = 0.0, 0, [schema]
     while waiting:
         inner: Any = waiting.pop()
+        parts += 1
+        if parts > PARTS_LIMIT:
+            raise ValueError(f"has more than {PARTS_LIMIT} parts, which would take minutes to read")
         if isinstance(inner, dict):
             counts = [inner.get(name) for name in ("minItems", "maxItems")]
             items += sum(
