@@ -1,11 +1,29 @@
-# The service on the CPU. Any base with Python 3.11 or later and its venv module will do.
+# Any base with Python 3.11 to 3.13 and its venv module will do. RUNTIME: base (the CPU alone), cuda, rocm, or another that
+# `runtimes` lists; what depends on the card's chip takes it from CHIP, such as gfx1100.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS environment
 WORKDIR /app
 COPY requirements.txt ./
+# Compiled here, since nothing can be written later; what is only there to test or to install packages is not.
 RUN python3 -m venv .venv \
-    && .venv/bin/pip install --no-cache-dir --disable-pip-version-check -r requirements.txt
+    && .venv/bin/pip install --no-cache-dir --no-compile --disable-pip-version-check -r requirements.txt \
+    && find .venv -depth -type d \( -name tests -o -name __pycache__ \) -exec rm -r {} + \
+    && rm -rf .venv/lib/python3.*/site-packages/setuptools .venv/lib/python3.*/site-packages/pkg_resources \
+    && .venv/bin/python -m compileall -q -x 'site-packages/pip/' .venv/lib
+
+FROM environment AS runtime
+ARG RUNTIME=base
+ARG CHIP=
+COPY config.yaml ./
+COPY backend ./backend
+RUN mkdir /opt/runtime \
+    && if [ "$RUNTIME" != base ]; then \
+        .venv/bin/python -m backend.runtimes "$RUNTIME" ${CHIP:+"$CHIP"} >runtime.txt \
+        && python3 -m venv /opt/runtime \
+        && /opt/runtime/bin/pip install --no-cache-dir --disable-pip-version-check -r runtime.txt \
+        && sed -i "s|^runtimes: {}|runtimes: {$RUNTIME: {python: /opt/runtime/bin/python}}|" config.yaml; \
+    fi
 
 FROM ${BASE_IMAGE}
 WORKDIR /app
@@ -18,13 +36,16 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin touchstone \
     && mkdir /data \
     && chown touchstone:touchstone /data
 COPY --from=environment /app/.venv ./.venv
-COPY LICENSE config.yaml requirements.txt ./
+COPY --from=runtime /opt/runtime /opt/runtime
+COPY LICENSE requirements.txt ./
+COPY --from=runtime /app/config.yaml ./
 COPY frontend ./frontend
 COPY backend ./backend
 RUN .venv/bin/python -m compileall -q backend
 ENV PATH=/app/.venv/bin:$PATH \
     HOME=/data \
     PYTHONDONTWRITEBYTECODE=1 \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics \
     TOUCHSTONE_HOST=0.0.0.0 \
     TOUCHSTONE_DATA_DIR=/data
 USER 10001:10001

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from backend.runtimes.__main__ import requirements
+from backend.runtimes.recipes import recipes
+from backend.settings import load_settings
 from tests.service import ROOT
 
 TEXT = (ROOT / "Dockerfile").read_text(encoding="utf-8")
@@ -31,9 +34,25 @@ def test_the_linter_finds_nothing() -> None:
 
 
 def test_the_base_can_be_chosen_and_the_venv_needs_no_name_of_its_own() -> None:
-    assert instructions("ARG") == ["BASE_IMAGE=python:3.11-slim-bookworm"]
-    assert instructions("FROM") == ["${BASE_IMAGE} AS environment", "${BASE_IMAGE}"]
+    assert instructions("ARG") == ["BASE_IMAGE=python:3.11-slim-bookworm", "RUNTIME=base", "CHIP="]
+    assert instructions("FROM") == ["${BASE_IMAGE} AS environment", "environment AS runtime", "${BASE_IMAGE}"]
     assert "python3 -m venv .venv" in TEXT
+
+
+def test_a_runtime_in_the_image_is_made_of_its_recipe_and_named_in_the_configuration(tmp_path: Path) -> None:
+    assert "{architecture}" not in requirements("rocm", "gfx1100") and "device-gfx1100" in requirements(
+        "rocm", "gfx1100"
+    )
+    assert requirements("cuda", None).splitlines()[0].startswith("torch==")
+    with pytest.raises(ValueError, match=r"depends on the card's chip: name it, as in gfx1100"):
+        requirements("rocm", None)
+    with pytest.raises(ValueError, match="is no runtime that can be made here: name one of cuda, "):
+        requirements("base", None)
+    change = re.search(r'sed -i "(s\|.+\|)" config.yaml', TEXT)
+    assert change
+    script = ["sed", change[1].replace("$RUNTIME", "cuda"), str(ROOT / "config.yaml")]
+    (tmp_path / "config.yaml").write_text(subprocess.run(script, capture_output=True, text=True, check=True).stdout)
+    assert load_settings({"config": str(tmp_path / "config.yaml")}).runtimes["cuda"].python
 
 
 def test_it_runs_as_nobody_in_particular_and_stops_when_asked() -> None:
@@ -65,7 +84,20 @@ def test_all_that_is_copied_passes_the_ignore_file() -> None:
 
 
 def test_compose_publishes_to_this_machine_alone() -> None:
-    service = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["touchstone"]
-    assert service["ports"] == ["127.0.0.1:8000:8000"]
-    assert service["volumes"] == ["data:/data"]
-    assert service["read_only"] is True
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    for service in services.values():
+        assert service["ports"] == ["127.0.0.1:8000:8000"]
+        assert service["volumes"] == ["data:/data"]
+        assert service["read_only"] is True and service["cap_drop"] == ["ALL"]
+
+
+def test_compose_gives_each_kind_of_card_what_it_needs() -> None:
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    assert {name for name, one in services.items() if not one.get("profiles")} == {"touchstone"}
+    (card,) = services["touchstone-cuda"]["deploy"]["resources"]["reservations"]["devices"]
+    assert (card["driver"], card["capabilities"]) == ("nvidia", ["gpu"])
+    amd = services["touchstone-rocm"]
+    assert amd["devices"] == ["/dev/kfd", "/dev/dri"] and len(amd["group_add"]) == 2
+    for service in services.values():
+        arguments = {} if service["build"] == "." else service["build"]["args"]
+        assert arguments.keys() <= {"RUNTIME", "CHIP"} and arguments.get("RUNTIME", "base") in {"base", *recipes()}
