@@ -71,22 +71,22 @@ def _read(path: Path, size: int, mtime_ns: int) -> OnnxFile:
 
 def _model(data: mmap.mmap) -> OnnxFile:
     version, sets, graph = 0, [], None
-    for number, value in _fields(data, 0, len(data)):
+    for number, value in fields(data, 0, len(data)):
         if number == 1 and isinstance(value, int):
             version = value
         elif number == 7 and isinstance(value, slice):
             graph = value
         elif number == 8 and isinstance(value, slice):
-            named = dict(_fields(data, value.start, value.stop))
-            sets.append((_text(data, named.get(1)), _whole(named.get(2))))
+            named = dict(fields(data, value.start, value.stop))
+            sets.append((text(data, named.get(1)), whole(named.get(2))))
     if not version or graph is None:
         raise ValueError("no version, or no graph")
     operators: set[tuple[str, str]] = set()
     external: dict[str, int] = {}
-    for number, value in _fields(data, graph.start, graph.stop):
+    for number, value in fields(data, graph.start, graph.stop):
         if number == 1 and isinstance(value, slice):
-            node = dict(_fields(data, value.start, value.stop))
-            operators.add((_text(data, node.get(7)), _text(data, node.get(4))))
+            node = dict(fields(data, value.start, value.stop))
+            operators.add((text(data, node.get(7)), text(data, node.get(4))))
         elif number == 5 and isinstance(value, slice) and (outside := _outside(data, value)):
             location, end = outside
             external[location] = max(end, external.get(location, 0))
@@ -97,26 +97,26 @@ def _outside(data: mmap.mmap, tensor: slice) -> tuple[str, int] | None:
     """Where a tensor's bytes lie and end, if that is outside."""
     entries: dict[str, str] = {}
     outside = False
-    for number, value in _fields(data, tensor.start, tensor.stop):
+    for number, value in fields(data, tensor.start, tensor.stop):
         outside = outside or (number == 14 and value == _EXTERNAL)
         if number == 13 and isinstance(value, slice):
-            pair = dict(_fields(data, value.start, value.stop))
-            entries[_text(data, pair.get(1))] = _text(data, pair.get(2))
+            pair = dict(fields(data, value.start, value.stop))
+            entries[text(data, pair.get(1))] = text(data, pair.get(2))
     end = int(entries.get("offset") or 0) + int(entries.get("length") or 0)
     return (entries.get("location", ""), end) if outside else None
 
 
-def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int | slice]]:
+def fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int | slice]]:
     """The fields between two places: numbers as such, everything else as where it lies. Raises ValueError."""
     while at < end:
-        key, at = _varint(data, at)
+        key, at = varint(data, at)
         kind = key & 7
         if kind == 0:
-            value, at = _varint(data, at)
+            value, at = varint(data, at)
             yield key >> 3, value
             continue
         if kind == 2:
-            length, at = _varint(data, at)
+            length, at = varint(data, at)
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
         else:
@@ -127,7 +127,7 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int | sli
         at += length
 
 
-def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
+def varint(data: mmap.mmap, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = data[at]
@@ -140,11 +140,11 @@ def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
             raise ValueError("an endless number")
 
 
-def _text(data: mmap.mmap, where: int | slice | None) -> str:
+def text(data: mmap.mmap, where: int | slice | None) -> str:
     return bytes(data[where]).decode("utf-8", "replace") if isinstance(where, slice) else ""
 
 
-def _whole(value: int | slice | None) -> int:
+def whole(value: int | slice | None) -> int:
     return value if isinstance(value, int) else 0
 
 

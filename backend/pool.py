@@ -140,6 +140,7 @@ class Pool:
         if key.runtime not in self._pythons:  # removed while the job waited
             raise DeviceNotReady(f"The runtime {key.runtime} is here no more.", "See `runtimes` for what is installed.")
         text, supervision = self._settings.text, self._settings.supervision
+        rules = self._settings.devices.get(device.id)
         request = LoadRequest(
             device=key.device,
             model_path=str(model_path),
@@ -147,6 +148,8 @@ class Pool:
             threads=text.threads or usable_threads(),
             slots=text.slots,
             found=self._found(key.device, key.runtime),
+            provider_options=dict(rules.provider_options) if rules else {},
+            operator_libraries=[str(library) for library in self._settings.onnx.operator_libraries],
         )
         estimate = load_engine(key.engine).estimate_bytes(request.model_path, request.context_tokens, request.slots)
         needed = max(estimate or 0, self._measured.get(key, 0)) or None

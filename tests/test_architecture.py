@@ -27,6 +27,7 @@ FOREIGN = (
     "machine.py",
     "moments.py",
     "onnxfile.py",
+    "onnxgraph.py",
     "templates/",
     "devices/",
     "engines/",
@@ -37,7 +38,7 @@ FOREIGN = (
 LAYERS = (
     ("types errors moments faults redact libraries launcher"),
     ("cgroups"),
-    ("checkpoint gguf machine music onnxfile problems settings templates"),
+    ("checkpoint gguf machine music onnxfile onnxgraph problems settings templates"),
     ("inventory"),
     ("devices engines"),
     ("child convert"),

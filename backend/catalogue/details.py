@@ -15,6 +15,7 @@ from backend.engines._genai_folder import CONFIG, open_folder
 from backend.errors import ModelBroken, TouchstoneError
 from backend.gguf import read_header
 from backend.onnxfile import read_onnx
+from backend.onnxgraph import read_graph
 
 # llama.cpp's llama_ftype: what most of the weights are stored as.
 _FILE_TYPES = {
@@ -85,9 +86,7 @@ def _details(path: Path, size: int, mtime_ns: int) -> dict[str, Any]:
             "parts": len(found.files),
         }
     if path.suffix.lower() == ".onnx":
-        graph = read_onnx(path)
-        sets = {domain or "ai.onnx": version for domain, version in graph.operator_sets}
-        return {"format": "onnx", "ir_version": graph.ir_version, "operator_sets": sets}
+        return {"format": "onnx", **read_graph(path).as_data()}
     return {}
 
 

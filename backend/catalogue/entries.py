@@ -93,6 +93,8 @@ def _task_of(path: Path, chosen: list[Engine]) -> str:
         with contextlib.suppress(ModelBroken):
             if read_header(path).makes_embeddings:
                 return "embeddings"
+    if path.suffix.lower() == ".onnx":
+        return "onnx"
     return chosen[0].tasks[0] if chosen else "text"
 
 

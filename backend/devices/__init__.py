@@ -165,14 +165,21 @@ def torch_place(device: str, found: Found | None = None) -> TorchPlace:
     return open_place(device, found)
 
 
-def onnx_place(device: str, found: Found | None = None) -> OnnxPlace:
+def onnx_place(device: str, found: Found | None = None, options: Mapping[str, Any] | None = None) -> OnnxPlace:
     """Where an engine that uses ONNX Runtime makes its sessions. `found` is the device as listed.
 
+    `options` are the user's for the provider, as the settings have them (`known_options`).
     Raises Absent where the device is gone, DeviceNotReady where ONNX Runtime does not reach that backend.
     """
     from backend.devices._onnx_place import open_place
 
-    return open_place(device, found)
+    return open_place(device, found, options or {})
+
+
+def known_options(backend: str) -> Mapping[str, str]:
+    """What ONNX Runtime's provider of a backend can be told, each with what it means; empty where nothing."""
+    options: Mapping[str, str] = getattr(_module(backend), "OPTIONS", {})
+    return options
 
 
 def split_id(device: str) -> tuple[str, int]:

@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class OnnxPlace:
     provider: str
     ep_device: Any
     file: Any
+    options: Mapping[str, Any] = field(default_factory=dict)  # the user's, for the provider
 
     @property
     def is_processor(self) -> bool:
@@ -44,10 +45,13 @@ class OnnxPlace:
         strict: bool = False,
         provider_options: Mapping[str, Any] | None = None,
         dimensions: Mapping[str, int] | None = None,
+        libraries: Iterable[str] = (),
+        folder: Path | None = None,
     ) -> Any:
         """An InferenceSession for a model's bytes or path on this device.
 
         `dimensions` of its inputs, by name, are fixed. `strict` refuses a model of which one node would run elsewhere.
+        `libraries` bring operators of their own; `folder` is where the outside data of a model given as bytes lies.
         Raises what ONNX Runtime raises.
         """
         options = self.onnxruntime.SessionOptions()
@@ -60,6 +64,10 @@ class OnnxPlace:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         for name, size in (dimensions or {}).items():
             options.add_free_dimension_override_by_name(name, size)
+        for library in libraries:
+            options.register_custom_ops_library(library)
+        if folder is not None:
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         if prepare := getattr(self.file, "prepare_session", None):
             prepare(options)
         if strict:  # some versions keep no record of what a plugin gets
@@ -67,7 +75,7 @@ class OnnxPlace:
             options.profile_file_prefix = str(Path(tempfile.gettempdir()) / f"touchstone-{os.getpid()}")
         if (strict or self.ep_device is None) and not self.is_processor:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        chosen = {str(name): str(value) for name, value in (provider_options or {}).items()}
+        chosen = {str(name): str(value) for name, value in {**self.options, **(provider_options or {})}.items()}
         providers = None
         if self.ep_device is not None:
             options.add_provider_for_devices([self.ep_device], chosen)
@@ -111,7 +119,7 @@ class OnnxPlace:
         found: Counter[str] = Counter()
         if hasattr(session, "get_provider_graph_assignment_info"):
             for part in session.get_provider_graph_assignment_info():
-                found[self._where(part.ep_name)] += len(part.get_nodes())
+                found[self.where(part.ep_name)] += len(part.get_nodes())
         return found
 
     def nodes_run(self, session: Any) -> tuple[Counter[str], str]:
@@ -124,19 +132,20 @@ class OnnxPlace:
             ran = {
                 (event["name"], event["args"]["provider"]) for event in events if event.get("args", {}).get("provider")
             }
-            return Counter(self._where(provider) for _, provider in ran), "profile"
+            return Counter(self.where(provider) for _, provider in ran), "profile"
         except OSError:
             return Counter(), "profile"
         finally:
             path.unlink(missing_ok=True)
 
-    def _where(self, provider: str) -> str:
+    def where(self, provider: str) -> str:
+        """The device that a provider stands for: this one, the processor, or the provider's own name."""
         if provider == self.provider:
             return self.device
         return "cpu" if provider.lower() == _PROCESSOR else provider
 
 
-def open_place(device: str, found: Found | None) -> OnnxPlace:
+def open_place(device: str, found: Found | None, options: Mapping[str, Any]) -> OnnxPlace:
     """The place of a device id. Raises Absent, DeviceNotReady."""
     name, _ = split_id(device)
     for library in ("onnxruntime",):
@@ -144,7 +153,7 @@ def open_place(device: str, found: Found | None) -> OnnxPlace:
             here = mechanism(name, library)
             listed = replace(found, library=library) if found else _listed(here, name, library, device)
             place: OnnxPlace = here.place(name, listed, device)
-            return place
+            return replace(place, options=options)
     raise DeviceNotReady(
         f"ONNX Runtime does not reach {backends()[name].label}.", "Choose another device or another engine."
     )

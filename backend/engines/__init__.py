@@ -45,6 +45,8 @@ class LoadRequest:
     slots: int = 1
     scratch: str = ""
     found: Found | None = None  # the device as it was listed
+    provider_options: dict[str, Any] = field(default_factory=dict)  # the user's, for ONNX Runtime's provider
+    operator_libraries: list[str] = field(default_factory=list)  # with more operators for ONNX Runtime; paths
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,13 @@
-"""ONNX Runtime: the built-in music model, on every device that one of its execution providers reaches."""
+"""ONNX Runtime: the music model and any other graph, on every device that one of its execution providers reaches."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from backend.devices import backends, backends_of, onnx_place
-from backend.engines import Engine, LoadRequest
+from backend.engines import Engine, LoadRequest, Session
+from backend.engines._graphs import LIBRARY_BYTES as BARE_BYTES
+from backend.engines._graphs import SUFFIX, load_graph
 from backend.engines._step_graphs import GRAPH, choose
 from backend.engines._tunes import (
     COPIED_RUNS,
@@ -16,6 +18,7 @@ from backend.engines._tunes import (
     file_bytes,
     read_model,
 )
+from backend.onnxgraph import read_graph
 
 _BACKENDS = backends_of("onnxruntime")
 ENGINE = Engine(
@@ -23,8 +26,8 @@ ENGINE = Engine(
     library="onnxruntime",
     runtimes=tuple(dict.fromkeys(runtime for name in _BACKENDS for runtime in backends()[name].runtimes)),
     backends=_BACKENDS,
-    tasks=("music",),
-    suffixes=(),
+    tasks=("music", "onnx"),
+    suffixes=(SUFFIX,),
     files=(WEIGHTS, COPIED_RUNS, GRAPH),
     makes_files=True,
 )
@@ -32,6 +35,8 @@ ENGINE = Engine(
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
     """The graph twice, for the library's own copy of the weights, the embeddings, and the libraries."""
+    if _is_graph(model_path):
+        return BARE_BYTES + 2 * read_graph(Path(model_path)).weight_bytes
     return 2 * file_bytes(model_path, GRAPH) + 2 * file_bytes(model_path, WEIGHTS) + LIBRARY_BYTES
 
 
@@ -42,9 +47,18 @@ def check() -> dict[str, str]:
     return {"onnxruntime": onnxruntime.__version__, **check_music()}
 
 
-def load(request: LoadRequest) -> TuneSession:
-    """Loads the model of a folder on the device. Raises ModelBroken, ModelLoadFailed, DeviceNotReady, and the rest."""
+def load(request: LoadRequest) -> Session:
+    """Loads the model of a folder, or a graph, on the device.
+
+    Raises ModelBroken, ModelIncompatible, ModelLoadFailed, DeviceNotReady, and the rest.
+    """
+    if _is_graph(request.model_path):
+        return load_graph(request)
     weights, guard = read_model(request.model_path)
-    place = onnx_place(request.device, request.found)
+    place = onnx_place(request.device, request.found, request.provider_options)
     chosen = choose(place, weights, Path(request.model_path), request.threads)
     return TuneSession(chosen.decoder, guard, chosen.placement, request.threads, check(), chosen.file)
+
+
+def _is_graph(model_path: str) -> bool:
+    return Path(model_path).suffix.lower() == SUFFIX

@@ -11,10 +11,16 @@ from backend.engines import engines
 from backend.errors import UnsupportedParameter
 from backend.options.embeddings import EmbeddingsOptions
 from backend.options.music import MusicOptions
+from backend.options.onnx import OnnxOptions
 from backend.options.text import TextOptions
 from backend.strict import Strict, explained
 
-OPTIONS: dict[str, type[Strict]] = {"text": TextOptions, "music": MusicOptions, "embeddings": EmbeddingsOptions}
+OPTIONS: dict[str, type[Strict]] = {
+    "text": TextOptions,
+    "music": MusicOptions,
+    "onnx": OnnxOptions,
+    "embeddings": EmbeddingsOptions,
+}
 
 
 def parse_options(task: str, options: Mapping[str, Any], default_max_tokens: int = 256) -> dict[str, Any]:

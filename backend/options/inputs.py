@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,7 @@ def check_inputs(task: str, inputs: Mapping[str, Any] | None) -> None:
                 "Send the file with PUT /api/files/NAME and use the id of the answer.",
                 fields=[f"inputs.{name}"],
             )
-    if (count := sum(_count(value) for value in given.values())) > VALUE_LIMIT:
+    if (count := sum(_count(name, value) for name, value in given.items())) > VALUE_LIMIT:
         raise Validation(
             f"inputs: {count} values are more than the {VALUE_LIMIT} that a request may carry.",
             "Send them as a .npy file with PUT /api/files/NAME and use its id.",
@@ -54,13 +55,19 @@ def check_inputs(task: str, inputs: Mapping[str, Any] | None) -> None:
         )
 
 
-def _count(value: Any) -> int:
-    """Values in a nested array, counted without recursion, since a caller chooses how deep it is."""
+def _count(name: str, value: Any) -> int:
+    """Values in a nested array, counted without recursion, since a caller chooses how deep it is. Raises Validation."""
     pending, count = [value], 0
     while pending:
         item = pending.pop()
         if isinstance(item, list):
             pending += item
-        else:
-            count += 1
+            continue
+        count += 1
+        if not isinstance(item, str | int | float) or (isinstance(item, float) and not math.isfinite(item)):
+            raise Validation(
+                f"inputs.{name[:100]} has {str(item)[:50]!r} in it, which is neither a number nor a text.",
+                "Send numbers or texts; what JSON has no numbers for (NaN, infinite) goes into a .npy file.",
+                fields=[f"inputs.{name}"],
+            )
     return count

@@ -158,6 +158,13 @@ class Text:
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
+class Onnx:
+    """How ONNX graphs run. Libraries of operators are programs: name only those that you trust."""
+
+    operator_libraries: list[Location] = field(default_factory=list)
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
 class Log:
     """What is logged, and where: on stderr, or in a file that is begun anew when it is full."""
 
@@ -186,6 +193,7 @@ class Settings:
     queue: Queue = field(default_factory=Queue)
     supervision: Supervision = field(default_factory=Supervision)
     text: Text = field(default_factory=Text)
+    onnx: Onnx = field(default_factory=Onnx)
     log: Log = field(default_factory=Log)
 
     @property
