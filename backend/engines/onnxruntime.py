@@ -1,11 +1,11 @@
-"""ONNX Runtime: the music model and any other graph, on every device that one of its execution providers reaches."""
+"""ONNX Runtime: the music model, stems and any other graph, on every device that one of its providers reaches."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from backend.devices import backends, backends_of, onnx_place
-from backend.engines import Engine, LoadRequest, Session
+from backend.engines import Engine, LoadRequest, Session, _stems
 from backend.engines._graphs import LIBRARY_BYTES as BARE_BYTES
 from backend.engines._graphs import SUFFIX, load_graph
 from backend.engines._step_graphs import GRAPH, choose
@@ -26,15 +26,18 @@ ENGINE = Engine(
     library="onnxruntime",
     runtimes=tuple(dict.fromkeys(runtime for name in _BACKENDS for runtime in backends()[name].runtimes)),
     backends=_BACKENDS,
-    tasks=("music", "onnx"),
+    tasks=("music", "stems", "onnx"),
     suffixes=(SUFFIX,),
     files=(WEIGHTS, COPIED_RUNS, GRAPH),
+    other_files={"stems": (_stems.GRAPH, _stems.WEIGHTS)},
     makes_files=True,
 )
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
     """The graph twice, for the library's own copy of the weights, the embeddings, and the libraries."""
+    if _stems.is_one(model_path):
+        return _stems.estimate_bytes(model_path, LIBRARY_BYTES)
     if _is_graph(model_path):
         return BARE_BYTES + 2 * read_graph(Path(model_path)).weight_bytes
     return 2 * file_bytes(model_path, GRAPH) + 2 * file_bytes(model_path, WEIGHTS) + LIBRARY_BYTES
@@ -54,6 +57,8 @@ def load(request: LoadRequest) -> Session:
     """
     if _is_graph(request.model_path):
         return load_graph(request)
+    if _stems.is_one(request.model_path):
+        return _stems.load_onnx(request)
     weights, guard = read_model(request.model_path)
     place = onnx_place(request.device, request.found, request.provider_options)
     chosen = choose(place, weights, Path(request.model_path), request.threads)

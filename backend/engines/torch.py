@@ -1,11 +1,13 @@
-"""torch: the built-in music model, on every device that a build of torch reaches."""
+"""torch: the built-in music model and the stems of music, on every device that a build of torch reaches."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from backend.devices import backends, backends_of, libraries, torch_place
-from backend.engines import Engine, LoadRequest
+from backend.devices import torch_place
+from backend.engines import Engine, LoadRequest, Session, _stems
+from backend.engines._torch_reach import BACKENDS, RUNTIMES
+from backend.engines._torch_reach import LIBRARY_BYTES as TORCH_BYTES
 from backend.engines._tunes import (
     COPIED_RUNS,
     LIBRARY_BYTES,
@@ -17,24 +19,24 @@ from backend.engines._tunes import (
     read_model,
 )
 
-_TORCHES = [library for library in libraries() if library.startswith("torch")]
-_BACKENDS = tuple(dict.fromkeys(name for library in _TORCHES for name in backends_of(library)))
-_TORCH_BYTES = 400_000_000  # the library itself, more than any model of this size
 ENGINE = Engine(
     name="torch",
     library="torch",
-    runtimes=tuple(dict.fromkeys(each for name in _BACKENDS for each in backends()[name].runtimes if each != "base")),
-    backends=_BACKENDS,
-    tasks=("music",),
+    runtimes=RUNTIMES,
+    backends=BACKENDS,
+    tasks=("music", "stems"),
     suffixes=(),
     files=(WEIGHTS, COPIED_RUNS),
+    other_files={"stems": (_stems.WEIGHTS,)},
     makes_files=True,
 )
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
     """The float16 weights as float32, twice for the embeddings and the way there, and the libraries."""
-    return 4 * file_bytes(model_path, WEIGHTS) + LIBRARY_BYTES + _TORCH_BYTES
+    if _stems.is_one(model_path):
+        return _stems.estimate_bytes(model_path, LIBRARY_BYTES + TORCH_BYTES)
+    return 4 * file_bytes(model_path, WEIGHTS) + LIBRARY_BYTES + TORCH_BYTES
 
 
 def check() -> dict[str, str]:
@@ -44,11 +46,13 @@ def check() -> dict[str, str]:
     return {"torch": torch.__version__, **check_music()}
 
 
-def load(request: LoadRequest) -> TuneSession:
+def load(request: LoadRequest) -> Session:
     """Loads the model of a folder on the device. Raises ModelBroken, DeviceNotReady, and what torch raises."""
     from backend.music.agreement import check_agreement
     from backend.music.decoder_torch import TorchDecoder
 
+    if _stems.is_one(request.model_path):
+        return _stems.load_torch(request)
     weights, guard = read_model(request.model_path)
     place = torch_place(request.device, request.found)
     place.torch.set_num_threads(request.threads)

@@ -12,6 +12,7 @@ from backend.errors import UnsupportedParameter
 from backend.options.embeddings import EmbeddingsOptions
 from backend.options.music import MusicOptions
 from backend.options.onnx import OnnxOptions
+from backend.options.stems import StemsOptions
 from backend.options.text import TextOptions
 from backend.strict import Strict, explained
 
@@ -20,6 +21,7 @@ OPTIONS: dict[str, type[Strict]] = {
     "music": MusicOptions,
     "onnx": OnnxOptions,
     "embeddings": EmbeddingsOptions,
+    "stems": StemsOptions,
 }
 
 

@@ -1,0 +1,156 @@
+"""What separates music into stems, for the engines whose libraries compute the networks.
+
+A model is a folder: Spleeter's network as weights and as a graph (`backend/stems/spleeter`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from backend.devices import onnx_place, torch_place
+from backend.engines import Emit, LoadRequest, RunRequest, RunResult
+from backend.errors import ModelBroken
+from backend.stems.choices import MODEL_FILES
+from backend.types import Placement
+
+WEIGHTS, GRAPH, _ = MODEL_FILES
+# Of a chunk: activations, spectra and blocks that wait; measured on x86-64 with chunks of 12 s of stereo sound.
+WORKING_BYTES = 700_000_000
+_LOOK_S = 0.1
+
+
+@dataclass
+class StemsSession:
+    """A loaded model: any `Separator` of `backend.stems`."""
+
+    separator: Any
+    placement: Placement
+    threads: int | None
+    versions: dict[str, str]
+    model_file: str
+
+    def run(self, request: RunRequest, emit: Emit) -> RunResult:
+        """Separates the file `audio` and hands the stems over."""
+        from backend.stems.making import Order, separate
+
+        sound = request.inputs["audio"]
+        order = Order(Path(sound["path"]), sound["name"], request.options, Path(request.folder))
+        made = separate(self.separator, order, emit)
+        reason = "stop" if made.complete else "cancelled"
+        return RunResult(made.counts, reason, None, made.audio_s, made.phases, made.chosen)
+
+
+def is_one(model_path: str) -> bool:
+    """Whether a folder is a model of this kind."""
+    return (Path(model_path) / WEIGHTS).is_file()
+
+
+def estimate_bytes(model_path: str, library_bytes: int) -> int:
+    """Weights twice, for the library's own copy, what a chunk takes, and the libraries."""
+    return 2 * (Path(model_path) / WEIGHTS).stat().st_size + WORKING_BYTES + library_bytes
+
+
+def load_onnx(request: LoadRequest) -> StemsSession:
+    """The network by ONNX Runtime. Raises ModelLoadFailed, DeviceNotReady, and what ONNX Runtime raises."""
+    import numpy
+    import onnxruntime
+
+    from backend.stems.spleeter import golden
+    from backend.stems.spleeter.separator import SpleeterSeparator
+
+    place = onnx_place(request.device, request.found)
+    session = place.session(Path(request.model_path) / GRAPH, request.threads)
+    dtype = "float16" if session.get_inputs()[0].type == "tensor(float16)" else "float32"
+
+    def masks(magnitudes: Any, stop: Any) -> Any:
+        options = onnxruntime.RunOptions()
+        options.log_severity_level = 4  # it would print that it was told to stop
+        with _stopping(options, stop):
+            return session.run(None, {"magnitudes": magnitudes.astype(dtype)}, options)[0].astype(numpy.float32)
+
+    placement = _proved(place.placement([session]), golden.check(lambda given: masks(given, _going_on), dtype))
+    versions = {"onnxruntime": onnxruntime.__version__, **_versions()}
+    return StemsSession(SpleeterSeparator(masks), placement, request.threads, versions, GRAPH)
+
+
+def load_torch(request: LoadRequest) -> StemsSession:
+    """The network by torch. Raises ModelBroken, ModelLoadFailed, DeviceNotReady, and what torch raises."""
+    import numpy
+
+    from backend.stems.spleeter import golden
+    from backend.stems.spleeter.network_torch import compute
+    from backend.stems.spleeter.rebuild import read_weights
+    from backend.stems.spleeter.separator import SpleeterSeparator
+
+    try:
+        arrays, dtype = read_weights(Path(request.model_path) / WEIGHTS)
+    except (OSError, ValueError) as error:
+        raise ModelBroken(f"The model in {request.model_path} cannot be read: {error}.", "Fetch it again.") from error
+    place = torch_place(request.device, request.found)
+    torch = place.torch
+    torch.set_num_threads(request.threads)
+    # Processors compute float16 slowly or not at all; there the same numbers are taken as float32.
+    kind = torch.float32 if dtype == "float32" or place.device.type == "cpu" else torch.float16
+    weights = {
+        name: torch.from_numpy(numpy.ascontiguousarray(array, numpy.float32)).to(place.device, kind)
+        for name, array in arrays.items()
+    }
+
+    def masks(magnitudes: Any, stop: Any) -> Any:
+        given = torch.from_numpy(magnitudes).to(place.device, kind)
+        return compute(weights, given, stop).to("cpu", torch.float32).numpy()
+
+    off = golden.check(lambda given: masks(given, _going_on), dtype)
+    versions = {"torch": torch.__version__, **_versions()}
+    placement = _proved(place.placement(weights.values()), off)
+    return StemsSession(SpleeterSeparator(masks), placement, request.threads, versions, WEIGHTS)
+
+
+@contextmanager
+def _stopping(options: Any, stop: Any) -> Iterator[None]:
+    """Ends a run of ONNX Runtime between two nodes when `stop` says so, and raises Stopped then."""
+    from backend.stems.separator import Stopped
+
+    done, stopped = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_LOOK_S):
+            if stop():
+                stopped.set()
+                options.terminate = True
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    except Exception:
+        if stopped.is_set():
+            raise Stopped from None
+        raise
+    finally:
+        done.set()
+        watcher.join()
+    if stopped.is_set():
+        raise Stopped
+
+
+def _going_on() -> bool:
+    return False
+
+
+def _proved(placement: Placement, off: float) -> Placement:
+    said = f"A made-up spectrum gave what TensorFlow gives with the checkpoint, to {off:.1g}."
+    return replace(placement, evidence=f"{placement.evidence} {said}")
+
+
+def _versions() -> dict[str, str]:
+    import numpy
+    import soundfile
+
+    return {"numpy": numpy.__version__, "soundfile": soundfile.__version__}

