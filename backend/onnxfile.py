@@ -6,15 +6,27 @@ Protobuf's wire format, by the field numbers of onnx.proto3. Weights are passed 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from backend.errors import ModelBroken
+from backend.filenames import is_device
+from backend.gguf.kinds import check_foreign
 
 _FETCH_AGAIN = "Delete the file and fetch it again from its source."
 _EXTERNAL = 1  # TensorProto.DataLocation
+_DEPTH_LIMIT = 100  # four for each graph within another
+# Where tensors lie in a message: its fields that hold some, by number.
+_TENSOR: dict[int, Any] = {}
+_SPARSE: dict[int, Any] = {1: _TENSOR, 2: _TENSOR}
+_GRAPH: dict[int, Any] = {5: _TENSOR, 15: _SPARSE}
+_ATTRIBUTE: dict[int, Any] = {5: _TENSOR, 10: _TENSOR, 6: _GRAPH, 11: _GRAPH, 22: _SPARSE, 23: _SPARSE}
+_NODE: dict[int, Any] = {5: _ATTRIBUTE}
+_GRAPH[1] = _NODE
 
 
 @dataclass(frozen=True)
@@ -31,8 +43,8 @@ def read_onnx(path: Path) -> OnnxFile:
     """Reads a file and looks for its outside data. Raises ModelBroken, whose detail says what is wrong."""
     try:
         facts = path.stat()
-        if facts.st_size == 0:
-            raise ModelBroken(f"{path.name} is empty.", _FETCH_AGAIN)
+        if facts.st_size == 0:  # nothing that could be mapped
+            check_foreign(path.name, b"", 0)
         found = _read(path, facts.st_size, facts.st_mtime_ns)
     except OSError as error:
         raise ModelBroken(f"{path} cannot be read: {error.strerror}.", "Correct the path or its permissions.") from None
@@ -50,19 +62,7 @@ def outside_files(path: Path) -> list[str]:
 @lru_cache(maxsize=64)
 def _read(path: Path, size: int, mtime_ns: int) -> OnnxFile:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        start = bytes(data[:512]).lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-        if start.startswith((b"<!doctype", b"<html", b"<?xml")):
-            raise ModelBroken(
-                f"{path.name} is a web page, not a model: probably a sign-in page was saved in its place.",
-                f"{_FETCH_AGAIN} Sign in there first if the source asks for it.",
-            )
-        if start.startswith(b"version https://git-lfs"):
-            raise ModelBroken(f"{path.name} is a git-lfs pointer, not the file itself.", "Run `git lfs pull` there.")
-        if start[:2] in (b"pk", b"\x80\x02", b"\x80\x04"):
-            raise ModelBroken(
-                f"{path.name} is a zip or pickle file, which can carry programs and is never loaded.",
-                "Fetch the model as ONNX from a source you trust.",
-            )
+        check_foreign(path.name, bytes(data[:512]), size)
         try:
             return _model(data)
         except (IndexError, ValueError):
@@ -71,6 +71,7 @@ def _read(path: Path, size: int, mtime_ns: int) -> OnnxFile:
 
 def _model(data: mmap.mmap) -> OnnxFile:
     version, sets, graph = 0, [], None
+    external: dict[str, int] = {}
     for number, value in fields(data, 0, len(data)):
         if number == 1 and isinstance(value, int):
             version = value
@@ -79,18 +80,32 @@ def _model(data: mmap.mmap) -> OnnxFile:
         elif number == 8 and isinstance(value, slice):
             named = dict(fields(data, value.start, value.stop))
             sets.append((text(data, named.get(1)), whole(named.get(2))))
+        elif number == 25 and isinstance(value, slice):  # a function of the model's own, made of nodes
+            _gather(data, value, {7: _NODE}, external)
     if not version or graph is None:
         raise ValueError("no version, or no graph")
     operators: set[tuple[str, str]] = set()
-    external: dict[str, int] = {}
     for number, value in fields(data, graph.start, graph.stop):
         if number == 1 and isinstance(value, slice):
             node = dict(fields(data, value.start, value.stop))
             operators.add((text(data, node.get(7)), text(data, node.get(4))))
-        elif number == 5 and isinstance(value, slice) and (outside := _outside(data, value)):
+    _gather(data, graph, _GRAPH, external)
+    return OnnxFile(version, tuple(sets), frozenset(operators), tuple(sorted(external.items())))
+
+
+def _gather(data: mmap.mmap, where: slice, inside: Mapping[int, Any], external: dict[str, int], depth: int = 0) -> None:
+    """Notes the outside data of all tensors in a message, also of the graphs within its nodes."""
+    if depth > _DEPTH_LIMIT:
+        raise ValueError("graphs within graphs without an end")
+    for number, value in fields(data, where.start, where.stop):
+        kind = inside.get(number)
+        if kind is None or not isinstance(value, slice):
+            continue
+        if kind is not _TENSOR:
+            _gather(data, value, kind, external, depth + 1)
+        elif outside := _outside(data, value):
             location, end = outside
             external[location] = max(end, external.get(location, 0))
-    return OnnxFile(version, tuple(sets), frozenset(operators), tuple(sorted(external.items())))
 
 
 def _outside(data: mmap.mmap, tensor: slice) -> tuple[str, int] | None:
@@ -151,12 +166,13 @@ def whole(value: int | slice | None) -> int:
 def _check_external(path: Path, location: str, end: int) -> None:
     """Outside data may lie beside the file, or be a link to where the file itself is a link to."""
     place = PurePosixPath(location.replace("\\", "/"))
-    if not location or place.is_absolute() or ".." in place.parts or ":" in location:
+    file = path.parent / place
+    named_outside = not location or place.is_absolute() or ".." in place.parts or ":" in location or "\0" in location
+    if named_outside or any(map(is_device, place.parts)) or not _is_beside(path, file):
         raise ModelBroken(
             f"{path.name} wants its data from {location[:200]!r}, which is outside its folder.",
             "Fetch the model from a source you trust.",
         )
-    file = path.parent / place
     try:
         size = file.stat().st_size
     except OSError:
@@ -164,3 +180,9 @@ def _check_external(path: Path, location: str, end: int) -> None:
         raise ModelBroken(detail, _FETCH_AGAIN) from None
     if size < end:
         raise ModelBroken(f"{location[:200]} is cut short: it has {size} bytes and should have {end}.", _FETCH_AGAIN)
+
+
+def _is_beside(path: Path, file: Path) -> bool:
+    """Whether a file lies, after all links, in the folder of `path`, or in the one that `path` is a link to."""
+    homes = (os.path.realpath(path.parent), str(Path(os.path.realpath(path)).parent))
+    return any(Path(os.path.realpath(file)).is_relative_to(home) for home in homes)

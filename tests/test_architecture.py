@@ -40,7 +40,7 @@ COMPUTING = ("music/", "stems/")  # with NumPy, in children
 LAYERS = (
     ("types errors moments faults redact libraries launcher"),
     ("cgroups diskroom onnxwriter"),
-    ("checkpoint gguf machine music onnxfile onnxgraph problems settings templates"),
+    ("checkpoint filenames gguf machine music onnxfile onnxgraph problems settings templates"),
     ("stems"),
     ("inventory"),
     ("devices engines"),

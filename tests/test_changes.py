@@ -88,7 +88,13 @@ def test_a_taken_name_gets_a_number(build: Build, tmp_path: Path) -> None:
     assert add(catalogue, "hf:maker/model/tiny.gguf").entry.id == "tiny-3"
 
 
-@pytest.mark.parametrize("id_", ["Tiny", "a b", "", "../x", ".hidden", "-x", "a" * 101, "ä", "a\n"])
+@pytest.mark.parametrize("name", ["NUL", "com1", "con.v2", "LPT9."])
+def test_a_file_called_like_a_device_of_windows_gets_another_name(build: Build, name: str) -> None:
+    entry = add(build(), f"https://a.example/{name}.gguf").entry
+    assert entry.id.startswith("model-") and entry.target.name == f"{entry.id}.gguf"
+
+
+@pytest.mark.parametrize("id_", ["Tiny", "a b", "", "../x", ".hidden", "-x", "a" * 101, "ä", "a\n", "nul", "com1.x"])
 def test_ids_that_are_refused(build: Build, id_: str) -> None:
     with pytest.raises(Validation, match="cannot be the id") as caught:
         add(build(), URL, id_)

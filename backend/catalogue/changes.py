@@ -17,6 +17,7 @@ from backend.catalogue.sources import Source, parse
 from backend.child.workspace import NAME, lock_for, part_for
 from backend.engines import engines
 from backend.errors import Configuration, JobActive, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
+from backend.filenames import is_device
 from backend.gguf.kinds import part_names
 from backend.settings.schema import Task
 
@@ -42,7 +43,7 @@ def add(
 
     `anywhere` allows paths outside the model folders. Raises Validation, UnknownModel, ModelBroken, DiskFull.
     """
-    if id_ is not None and not _ID.fullmatch(id_):
+    if id_ is not None and (is_device(id_) or not _ID.fullmatch(id_)):
         raise Validation(f"{id_[:100]!r} cannot be the id of a model.", _ID_FORM)
     if task is not None and task not in get_args(Task):
         raise Validation(f"There is no task {task[:50]!r}.", f"Tasks: {', '.join(get_args(Task))}.")
