@@ -28,6 +28,7 @@ class Repository:
     commit: str = COMMIT
     token: str | None = None
     gated: bool = False
+    licence: str | None = None
 
 
 @dataclass(frozen=True)
@@ -164,9 +165,8 @@ def _listing(name: str, found: Repository) -> bytes:
         if file.endswith(LARGE):
             facts["lfs"] = {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 132}
         siblings.append(facts)
-    return json.dumps(
-        {"id": name, "modelId": name, "sha": found.commit, "private": False, "siblings": siblings}
-    ).encode()
+    told = {"id": name, "modelId": name, "sha": found.commit, "private": False, "siblings": siblings}
+    return json.dumps(told | ({"cardData": {"license": found.licence}} if found.licence else {})).encode()
 
 
 def _send(handler: http.server.BaseHTTPRequestHandler, status: int, headers: dict[str, str], body: bytes = b"") -> None:

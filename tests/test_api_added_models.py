@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.file_server import FileServer
+from tests.hub_server import HubServer, Repository
 from tests.service import ROOT, Server, follow, wait_for
 from tests.test_gguf import gguf
 
@@ -20,6 +21,7 @@ Launch = Callable[..., Server]
 CONTENT = gguf(tensors=3000)
 HALF = len(CONTENT) // 2
 DEFAULT = "smollm2-135m-instruct"
+TINY = ROOT / "tests" / "cases" / "gguf" / "tiny_no_template.gguf"
 
 
 @pytest.fixture
@@ -108,6 +110,28 @@ def test_a_download_outlives_the_server(launch: Launch, web: FileServer) -> None
     assert web.bytes_sent == len(CONTENT)
 
 
+def test_a_model_of_hugging_face_is_chosen_fetched_used_and_removed(launch: Launch, tmp_path: Path) -> None:
+    files = {"tiny.Q4_K_M.gguf": TINY.read_bytes(), "tiny.Q8_0.gguf": CONTENT}
+    with HubServer({"maker/model": Repository(files)}) as hub:
+        server = launch(environ={"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf")})
+        server.http.get("/api/devices", params={"wait_s": 60})
+        done = server.until(add(server, source="hf:maker/model")["id"], "done", "error")
+        assert done["status"] == "done", done["error"]
+        said = done["output"]["text"]
+        assert "it is tiny.Q4_K_M.gguf" in said and "hf:maker/model:Q8_0" in said and "It fits cpu (llama.cpp" in said
+        added = model(server, "model")
+        assert added and (added["state"], added["bytes"]) == ("ready", len(files["tiny.Q4_K_M.gguf"]))
+        again = add(server, source="hf:maker/model")
+        assert again["model"] == "model", "the same source is the same model"
+        server.until(again["id"], "done")
+        body = {"model": "model", "prompt": "a", "options": {"max_tokens": 2, "raw": True}}
+        job = server.generate(**body)
+        assert job["status"] == "done" and job["receipt"]["used"] == "cpu", job
+        server.until(server.http.post("/api/models/model/unload").json()["id"], "done")
+        assert server.http.delete("/api/models/model").status_code == 204
+        assert not list((tmp_path / "hf").rglob("*.gguf"))
+
+
 def test_what_cannot_be_fetched_leaves_nothing(server: Server, web: FileServer) -> None:
     web.statuses = [(404, {})]
     failed = server.until(add(server, source=web.url, id="absent")["id"], "done", "error")
@@ -142,7 +166,7 @@ def test_a_cancel_keeps_what_came_until_the_model_is_removed(server: Server, web
         ({"source": "https://models.example/x.pt"}, 422, "pickle"),
         ({"source": "https://models.example/x.safetensors"}, 422, "not a .gguf file"),
         ({"source": "http://models.example/x.gguf"}, 422, "plain http"),
-        ({"source": "https://huggingface.co/maker/model"}, 422, "a page of Hugging Face"),
+        ({"source": "https://huggingface.co/maker/model/discussions"}, 422, "a page of Hugging Face"),
         ({"source": "https://models.example/x.gguf", "id": "Bad Id"}, 422, "cannot be the id"),
         ({"source": "https://models.example/x.gguf", "id": DEFAULT}, 422, "is taken"),
         ({"source": "https://models.example/x.gguf", "task": "poems"}, 422, "no task"),

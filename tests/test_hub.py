@@ -23,8 +23,10 @@ from backend.catalogue.changes import Addition, add, forget_if_nothing_came, rem
 from backend.errors import DiskFull, ModelBroken, ModelNotDownloaded, TouchstoneError, Validation
 from backend.settings import ROOT, load_settings
 from backend.types import Model, Progress
+from tests import tiny_genai
 from tests.hub_server import COMMIT, HubServer, Repository
 from tests.service import wait_for
+from tests.test_checkpoint import safetensors
 from tests.test_gguf import FACTS, TEXT, gguf
 
 CONTENT = gguf(tensors=3000)
@@ -187,6 +189,31 @@ def test_all_parts_of_a_model_come(hub: HubServer, get: Get, asked: str) -> None
     hub.repositories["maker/big"] = Repository({"big-00001-of-00002.gguf": two, "big-00002-of-00002.gguf": OTHER})
     model = get("hf:maker/big" if asked == "big" else f"hf:maker/big/{asked}")
     assert (model.state, model.bytes, model.details["parts"]) == ("ready", len(two) + len(OTHER), 2)
+
+
+def test_a_folder_for_genai_comes_with_the_weights_that_its_graph_names(
+    hub: HubServer, get: Get, catalogue: Catalogue, tmp_path: Path
+) -> None:
+    made = tiny_genai.make(tmp_path / "made")
+    (made / "model.onnx").write_bytes(tiny_genai.graph(external="weights.bin"))
+    (made / "weights.bin").write_bytes(bytes(64))
+    files = {f"cpu/int4/{file.name}": file.read_bytes() for file in made.iterdir()}
+    hub.repositories["maker/graph"] = Repository({**files, "cpu/int4/other.bin": b"\x80\x02"}, licence="mit")
+    model = get("hf:maker/graph")
+    assert (model.state, model.engines, model.licence) == ("ready", ["onnx-genai"], "mit")
+    folder = catalogue.resolve("graph").target
+    assert sorted(file.name for file in folder.iterdir()) == sorted(file.name for file in made.iterdir())
+    remove(catalogue, "graph")
+    assert not folder.exists() and not (tmp_path / "hf/hub/models--maker--graph").exists()
+
+
+def test_safetensors_come_with_what_belongs_to_them(hub: HubServer, get: Get) -> None:
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    files = {"config.json": json.dumps(config).encode(), "model.safetensors": safetensors({"a": ("BF16", 64)})}
+    hub.repositories["maker/plain"] = Repository({**files, "tokenizer.json": b"{}", "pytorch_model.bin": b"\x80\x02"})
+    model = get("hf:maker/plain")
+    assert (model.details["format"], model.details["quantisation"]) == ("safetensors", "BF16")
+    assert "pytorch_model.bin" not in " ".join(asked.path for asked in hub.asked if asked.method == "GET")
 
 
 def test_a_part_that_the_repository_lacks_is_told_before_anything_comes(hub: HubServer, catalogue: Catalogue) -> None:

@@ -108,12 +108,14 @@ def _unread_checkpoint(entry: Entry, found: Checkpoint) -> ModelIncompatible:
     )
 
 
-def _by_content(entry: Entry) -> ModelBroken | None:
+def _by_content(entry: Entry) -> ModelBroken | ModelIncompatible | None:
     """What the files themselves say."""
     known = [engines()[name] for name in entry.engines if name in engines() and name not in entry.forms]
     try:
         if is_checkpoint(entry.target) and (not known or any(CHECKPOINT_CONFIG in engine.files for engine in known)):
-            open_checkpoint(entry.target)
+            found = open_checkpoint(entry.target)
+            if not found.makes_text:
+                return _unread_checkpoint(entry, found)
         if any(CONFIG in engine.files for engine in known) and entry.target.is_dir():
             open_folder(entry.target)
         if entry.target.suffix.lower() == ".onnx":
