@@ -64,11 +64,11 @@ class Strict(BaseModel):
         """Of unknown keys the first few, which are named: looking at 100,000 would hold everything else up."""
         if not isinstance(data, dict) or len(data) <= len(cls.model_fields) + SHOWN:
             return data
-        known = {name: data[name] for name in cls.names() if name in data}
+        known = {name: data[name] for name in cls.known_names() if name in data}
         return known | dict(islice(((key, data[key]) for key in data if key not in known), SHOWN))
 
     @classmethod
-    def names(cls) -> list[str]:
+    def known_names(cls) -> list[str]:
         """The keys that it knows."""
         return [facts.alias or name for name, facts in cls.model_fields.items()]
 
