@@ -226,7 +226,8 @@ class JobBook:
         job.failure = failure
         await asyncio.shield(asyncio.ensure_future(job.end(status, problem_of(failure) if failure else None)))
         self._on_end(job.view())
-        log.info("job ended", extra={"job": job.id, "status": status, "code": failure.code if failure else None})
+        device, code = job.receipt and job.receipt.used, failure.code if failure else None
+        log.info("job ended", extra={"job": job.id, "device": device, "status": status, "code": code})
         if not job.dirty:
             self.live.pop(job.id, None)
 
