@@ -122,7 +122,8 @@ class Endurance:
         finally:
             if self._process.poll() is None:
                 self._process.kill()
-                self._process.wait()
+            with self._process:  # waits, and closes the pipes
+                pass
             self._disk.unmount()
         self._judge()
         self.result.seconds = time.monotonic() - began
