@@ -51,7 +51,8 @@ class Catalogue:
         self.environ = environ
         self._folders = Folders(settings, environ)
         self._own = own(settings)
-        self._known = {**shipped(settings.models_dir), **self._own}
+        self._shipped = shipped(settings.models_dir)
+        self._known = {**self._shipped, **self._own}
         self.added = Added(settings.models_dir)
         self._checked: dict[Path, tuple[_Stamp, ModelBroken | ModelIncompatible | None]] = {}
         self.downloading: set[str] = set()
@@ -119,10 +120,15 @@ class Catalogue:
         )
 
     def default_for(self, task: str) -> Entry:
-        """The model that a task takes when the request names none. Raises UnknownModel."""
-        id_ = getattr(self._settings.default_models, _SERVED_BY.get(task, task), None)
+        """The model that a task takes when the request names none: of the settings, or the first one shipped for it.
+
+        Raises UnknownModel.
+        """
+        served = _SERVED_BY.get(task, task)
+        first = next((entry.id for entry in self._shipped.values() if entry.task == served), None)
+        id_ = getattr(self._settings.default_models, served, first)
         if id_ is None:
-            valid = [entry.id for entry in self.entries().values() if entry.task == _SERVED_BY.get(task, task)]
+            valid = [entry.id for entry in self.entries().values() if entry.task == served]
             raise UnknownModel(f"The task {task} has no default model.", "Name a model in the request.", valid=valid)
         return self.resolve(str(id_))
 

@@ -92,7 +92,7 @@ def remove(catalogue: Catalogue, id_: str) -> None:
         for part, file in zip(kept, files, strict=True):
             shutil.rmtree(part, ignore_errors=True)
             try:
-                file.unlink(missing_ok=True)
+                _remove(file)
             except OSError as error:
                 raise Configuration(
                     f"{file} cannot be removed: {error.strerror}.", "Close what uses it, or remove it by hand."
@@ -128,6 +128,13 @@ def settle(catalogue: Catalogue, entry: Entry, came: Mapping[str, Any]) -> None:
     brought = sorted({*before, *came["brought"]})
     there = replace(entry.source, path=came["path"], commit=came["commit"], brought=brought, licence=came["licence"])
     catalogue.added.note(entry.id, there)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _files(entry: Entry) -> list[Path]:

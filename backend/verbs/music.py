@@ -86,7 +86,7 @@ async def _make(body: dict[str, Any], folder: Path, config: str | None, as_json:
         assert last is not None, "a job's events end with a terminal one"
         job = await client.job(last.data["job_id"])
         for artifact in job["output"]["artifacts"]:
-            await _save(client, job["id"], artifact["name"], folder)
+            await save(client, job["id"], artifact["name"], folder)
             if not as_json:
                 print(folder / artifact["name"])
     if as_json:
@@ -98,7 +98,7 @@ async def _make(body: dict[str, Any], folder: Path, config: str | None, as_json:
     return 0 if last.event == "done" else 1
 
 
-async def _save(client: Any, job_id: str, name: str, folder: Path) -> None:
+async def save(client: Any, job_id: str, name: str, folder: Path) -> None:
     """Writes a file of the job whole, or not at all. Raises Validation where the folder cannot take it."""
     target, partial = folder / name, folder / f"{name}.partial"
     try:

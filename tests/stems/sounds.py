@@ -10,9 +10,9 @@ import soundfile
 import soxr
 from numpy.typing import NDArray
 
-from backend.music import audio
-from backend.music.backing import arrange
-from tests.music.tunes import tune
+from backend.engines import LoadRequest, RunRequest, load_engine
+from backend.music.weights import DATA
+from backend.options.wished import wished
 
 Sound = NDArray[np.float64]
 RATE = 44_100
@@ -37,12 +37,13 @@ def read(path: Path) -> Sound:
 
 
 def mixed(folder: Path, form: str = "jig", seed: int = 3) -> tuple[Path, dict[str, Sound]]:
-    """Speech over a tune, as loud as each other: the file of both, and each by the name of its stem."""
+    """Speech over a tune of the music model, equally loud: the file of both, and each by the name of its stem."""
     import hibari
 
-    score = arrange(tune(seed, form=form), "violin", "full", 110)
-    audio.write(score, [(folder / "tune.wav", "WAV")], None, lambda done, total: False)
-    music = read(folder / "tune.wav")[: 14 * RATE]
+    options, _ = wished(None, {"form": form, "seconds": 14, "seed": seed})
+    request = RunRequest(None, None, options, seed, False, str(folder))
+    load_engine("onnxruntime").load(LoadRequest("cpu", str(DATA), 0, 2)).run(request, lambda *told: False)
+    music = read(folder / "tune.wav")
     said = soxr.resample(hibari.Hibari()(SAID, seed=seed), hibari.SAMPLE_RATE, RATE)[: len(music)]
     speech = np.zeros_like(music)
     speech[: len(said)] = said[:, None]
