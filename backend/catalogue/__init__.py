@@ -202,7 +202,7 @@ class Catalogue:
             raise Validation("The model's path has a null byte.", "Send an id of /api/models.")
         path = with_home(name) if anywhere else self._settings.models_dir / name
         path = Path(os.path.abspath(path))  # noqa: PTH100, since Path.absolute keeps `..`
-        if not anywhere and (name.startswith(("\\\\", "//")) or not self._folders.hold(path)):
+        if not anywhere and (name[:2].replace("/", "\\") == "\\\\" or not self._folders.hold(path)):
             raise Validation(
                 "The model's path lies outside the model folders.",
                 "Name a model by its id, or let the configuration name its folder under `model_folders`.",
