@@ -16,11 +16,14 @@ SIGNATURES = Path(__file__).parent / "faulty_stacks" / "signatures"
 LISTED = """
 import importlib, inspect, json, sys
 module, found = importlib.import_module(sys.argv[1]), {}
+if sys.argv[1] == "tokenizers":
+    importlib.import_module("tokenizers.decoders")
 for place in sys.argv[2:]:
     here = module
     for part in filter(None, place.split(".")):
         here = getattr(here, part)
-    for name, value in vars(here).items():
+    owners = here.__mro__[:-1] if inspect.isclass(here) else [here]
+    for name, value in [item for owner in owners for item in vars(owner).items()]:
         own = inspect.isclass(here) or getattr(value, "__module__", None) == getattr(here, "__name__", "")
         if own and inspect.isfunction(value) and not name.startswith("_"):
             found[".".join(filter(None, (place, name)))] = list(inspect.signature(value).parameters)
@@ -29,6 +32,8 @@ print(json.dumps(found))
 PLACES = {
     "torch": ("", "cuda", "xpu", "backends.mps", "nn.functional", "Tensor", "device"),
     "torch_directml": ("",),
+    "transformers": ("Cache", "AutoModelForCausalLM", "LlamaForCausalLM", "utils.logging"),
+    "tokenizers": ("Tokenizer", "decoders.DecodeStream"),
 }
 
 
@@ -40,9 +45,11 @@ def offered(python: Path, package: str) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize(("package", "least"), [("torch", 25), ("torch_directml", 5)])
+@pytest.mark.parametrize(
+    ("package", "least"), [("torch", 50), ("torch_directml", 5), ("transformers", 8), ("tokenizers", 6)]
+)
 def test_a_stand_in_has_only_what_the_real_package_has(package: str, least: int, tmp_path: Path) -> None:
-    python = make(tmp_path / "env", {"adapters": []}, ("torch", "torch_directml"))
+    python = make(tmp_path / "env", {"adapters": []}, ("torch", "torch_directml", "transformers", "tokenizers"))
     real: dict[str, Any] = json.loads((SIGNATURES / f"{package}.json").read_text())
     found = offered(python, package)
     assert len(found) >= least and real["version"]

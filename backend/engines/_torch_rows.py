@@ -37,6 +37,7 @@ class TorchRows:
         self._torch, self._device, self._model, self._name = torch, place.device, model, name
         self._plain = place.ground.plain
         self.chunk_tokens = 64 if place.ground.type == "cpu" else 512
+        self.together_tokens = 256 if place.ground.type == "cpu" else 2048
         self._grain = 64 if place.ground.type == "cpu" else 256
         self._context = context_tokens
         self._vocabulary_size = vocabulary_size
@@ -45,7 +46,8 @@ class TorchRows:
         self._layers = [Layer(rows, context_tokens) for _ in range(config.num_hidden_layers)]
         self._cache = transformers.Cache(layers=self._layers)
         known = inspect.signature(model.forward).parameters
-        self._wanted: dict[str, Any] = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+        self._keeps = "logits_to_keep" in known
+        self._wanted: dict[str, Any] = {"use_cache": True}
         self._wanted["cache" if "cache" in known else "past_key_values"] = self._cache  # its name up to 5.23
         self._last = torch.zeros((rows, 1), dtype=torch.int64, device=place.device)
         self._lengths = torch.zeros((rows, 1), dtype=torch.int64, device=place.device)
@@ -66,6 +68,14 @@ class TorchRows:
             tokens = torch.tensor([ids], dtype=torch.int64, device=self._device)
             logits = self._forward(row, tokens, [text.length])
             return self._drawn(row, logits, [text])[0] if last else None
+
+    def read_together(self, first: int, texts: Sequence[Text]) -> list[Drawn]:
+        """Whole prompts, filled up at their ends: what stands there is seen by nobody, and written over later."""
+        torch, counts = self._torch, [len(text.prompt) for text in texts]
+        padded = [text.prompt + [0] * (max(counts) - len(text.prompt)) for text in texts]
+        with torch.no_grad():
+            tokens = torch.tensor(padded, dtype=torch.int64, device=self._device)
+            return self._drawn(first, self._forward(first, tokens, [0] * len(texts), counts), texts)
 
     def write(self, texts: Sequence[Text]) -> list[Drawn]:
         """The next token of each."""
@@ -109,10 +119,11 @@ class TorchRows:
                 _OTHER,
             )
 
-    def _forward(self, first: int, ids: Any, lengths: list[int]) -> Any:
+    def _forward(self, first: int, ids: Any, lengths: list[int], counts: list[int] | None = None) -> Any:
         """One pass over rows `first` and on; logits (rows, vocabulary) of each row's last token, as float32.
 
-        `ids` (rows, tokens) come behind the tokens that each row holds, `lengths` as the host knows them.
+        `ids` (rows, tokens) come behind the tokens that each row holds, `lengths` as the host knows them. `counts`: of
+        each row only so many are meant.
         """
         torch, (count, tokens) = self._torch, ids.shape
         needed = max(lengths) + tokens
@@ -122,15 +133,23 @@ class TorchRows:
         place = Place(first, count, window, self._numbers[rows], positions, lengths if self._plain else None)
         for layer in self._layers:
             layer.place = place
+        lasts = sorted({one - 1 for one in counts or [tokens]})  # of these tokens the logits are wanted
+        kept = {"logits_to_keep": torch.tensor(lasts, dtype=torch.int64, device=self._device) if counts else 1}
         out = self._model(
             input_ids=ids,
             attention_mask=self._mask.of(positions, window),
             position_ids=positions,
-            use_cache=True,
             **self._wanted,
+            **(kept if self._keeps else {}),
         )
-        self._lengths[rows] += tokens
-        return out.logits[:, -1, : self._vocabulary_size].float()
+        if counts is None:
+            self._lengths[rows] += tokens
+            return out.logits[:, -1, : self._vocabulary_size].float()
+        long = [[one] for one in counts]
+        self._lengths[rows] += torch.tensor(long, dtype=torch.int64, device=self._device)
+        wanted = [lasts.index(one - 1) if self._keeps else one - 1 for one in counts]
+        each = [out.logits[row : row + 1, last, : self._vocabulary_size] for row, last in enumerate(wanted)]
+        return torch.cat(each, 0).float()
 
     def _drawn(self, first: int, logits: Any, texts: Sequence[Text]) -> list[Drawn]:
         traits = traits_of([text.options for text in texts], self._vocabulary_size)

@@ -29,7 +29,7 @@ def make(folder: Path, plan: dict[str, Any], packages: tuple[str, ...] = ("torch
     (site / packages[0] / "plan.json").write_text(json.dumps(plan))
     if library := plan.get("library"):
         (site / packages[0] / "capi" / library).touch()
-    for name in ("numpy", "numpy.libs", "flatbuffers", "packaging", "google"):
+    for name in ("numpy", "numpy.libs", "flatbuffers", "packaging", "google", "jinja2", "markupsafe"):
         if (real := _SITE / name).exists():
             (site / name).symlink_to(real)
     return python

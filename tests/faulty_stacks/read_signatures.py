@@ -17,6 +17,8 @@ from typing import Any
 # Where names are read: the packages themselves, and the types whose methods are called.
 PLACES = {
     "torch": ("", "version", "cuda", "xpu", "backends", "backends.mps", "nn", "nn.functional", "Tensor", "device"),
+    "transformers": ("Cache", "AutoModelForCausalLM", "LlamaForCausalLM", "utils.logging"),
+    "tokenizers": ("", "Tokenizer", "decoders", "decoders.DecodeStream"),
     "onnxruntime": (
         "",
         "SessionOptions",

@@ -17,11 +17,12 @@ from . import backends, cuda, nn, version, xpu  # noqa: E402
 __version__: str = PLAN.get("version", "2.13.0+cu130")
 __all__ = ["OutOfMemoryError", "Tensor", "backends", "cuda", "device", "dtype", "nn", "version", "xpu"]
 float32, float16, int64 = (dtype(name) for name in DTYPES)
+_DEVICE = device  # functions have a parameter of that name
 
 
-def tensor(data: Any, dtype: dtype | None = None) -> Tensor:
-    """A tensor on the processor."""
-    return Tensor(np.array(data, DTYPES[dtype.name] if dtype else np.float32), device("cpu"))
+def tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
+    """A tensor on a device."""
+    return _on(np.array(data, DTYPES[dtype.name] if dtype else np.float32), device)
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
@@ -29,9 +30,76 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
     return input @ other
 
 
-def zeros(*size: int) -> Tensor:
-    """Zeros on the processor."""
-    return Tensor(np.zeros(size, np.float32), device("cpu"))
+def zeros(*size: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
+    """Zeros."""
+    shape = size[0] if isinstance(size[0], tuple) else size
+    return _on(np.zeros(shape, DTYPES[dtype.name] if dtype else np.float32), device)
+
+
+def ones(*size: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
+    """Ones."""
+    return zeros(*size, dtype=dtype, device=device).fill_(1)  # type: ignore[no-any-return]
+
+
+def arange(end: int, device: Any = None) -> Tensor:
+    """0, 1, 2 …"""
+    return _on(np.arange(end), device)
+
+
+def from_numpy(array: Any) -> Tensor:
+    """The values of an array."""
+    return Tensor(array, _DEVICE("cpu"))
+
+
+def where(condition: Tensor, input: Tensor, other: Tensor) -> Tensor:
+    """One or the other, entry by entry."""
+    return Tensor(np.where(condition._values, input._values, other._values), input._where)
+
+
+def minimum(input: Tensor, other: Tensor) -> Tensor:
+    """The smaller one, entry by entry."""
+    return Tensor(np.minimum(input._values, other._values), input._where)
+
+
+def exp(input: Tensor) -> Tensor:
+    """Powers of e."""
+    return Tensor(np.exp(input._values), input._where)
+
+
+def cat(tensors: list[Tensor], dim: int = 0) -> Tensor:
+    """One behind the other."""
+    return Tensor(np.concatenate([one._values for one in tensors], dim), tensors[0]._where)
+
+
+def log_softmax(input: Tensor, dim: int) -> Tensor:
+    """Logarithms of the softmax."""
+    values = input._values - input._values.max(axis=dim, keepdims=True)
+    return Tensor(values - np.log(np.exp(values).sum(axis=dim, keepdims=True)), input._where)
+
+
+def set_num_threads(number: int) -> None:
+    """How many threads compute."""
+
+
+class no_grad:  # noqa: N801 (torch's own name)
+    """Nothing here has gradients."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class finfo:  # noqa: N801 (torch's own name)
+    """The limits of a type."""
+
+    def __init__(self, type: dtype) -> None:
+        self.min = float(np.finfo(DTYPES[type.name]).min)
+
+
+def _on(values: Any, where: Any) -> Tensor:
+    return Tensor(values, where or _DEVICE("cpu"))
 
 
 def sum(input: Tensor, dim: int) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ._arithmetic import Arithmetic
 from ._plan import PLAN, reach
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "int64": np.int64}
@@ -19,6 +20,7 @@ class dtype:  # noqa: N801 (torch's own name)
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.itemsize = np.dtype(DTYPES[name]).itemsize
 
     def __repr__(self) -> str:
         return f"torch.{self.name}"
@@ -39,7 +41,7 @@ class device:  # noqa: N801 (torch's own name)
         return f"device(type={self.type!r}, index={self.index})"
 
 
-class Tensor:
+class Tensor(Arithmetic):
     """Values, and the device where they are said to lie."""
 
     def __init__(self, values: Any, where: device) -> None:
@@ -67,6 +69,8 @@ class Tensor:
         return int(self._values.itemsize)
 
     def to(self, where: Any) -> Tensor:
+        if isinstance(where, dtype):
+            return Tensor(self._values.astype(DTYPES[where.name]), self._where)
         where = where if isinstance(where, device) else device(str(where))
         if where.type == "cpu":
             return Tensor(self._values.copy(), where)
@@ -88,8 +92,8 @@ class Tensor:
     def add(self, other: float) -> Tensor:
         return Tensor(self._values + other, self._where)
 
-    def __getitem__(self, place: Any) -> Tensor:
-        return Tensor(self._values[place], self._where)
+    def float(self) -> Tensor:
+        return Tensor(self._values.astype(np.float32), self._where)
 
     def __matmul__(self, other: Tensor) -> Tensor:
         return result("matmul", np.matmul(self._values, other._values), self)

@@ -1,0 +1,5 @@
+"""Only what is called."""
+
+from . import logging
+
+__all__ = ["logging"]
