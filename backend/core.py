@@ -31,6 +31,7 @@ from backend.options import options_schema
 from backend.pool import Pool
 from backend.probes import Probes
 from backend.probes.proofbook import ProofBook
+from backend.provider_options import check_provider_options
 from backend.quarantine import Quarantine
 from backend.requests import GenerateRequest, parse_request, served_tasks
 from backend.resolving import Resolution, in_order, resolve, unreachable
@@ -62,6 +63,7 @@ class Core:
         self.book = JobBook(self._store, self.feed, self.metrics.ended)
         self._sleep = sleep or SleepWatch()
         self._check_device()
+        check_provider_options(self.settings)
         self.spawn = spawn
         self.upkeep = Upkeep(self)
         self.pythons = {BASE: sys.executable, **self.upkeep.pythons(), **own_pythons(self)}

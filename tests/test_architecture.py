@@ -45,7 +45,7 @@ LAYERS = (
     ("inventory"),
     ("devices engines"),
     ("child convert"),
-    ("strict options children oomkills resolving catalogue datafolder token_file"),
+    ("strict options children oomkills provider_options resolving catalogue datafolder token_file"),
     ("errands"),
     ("runtimes"),
     ("artifacts inbox"),

@@ -79,7 +79,7 @@ def test_a_model_tells_what_it_takes(graphs: Server) -> None:
     assert [each["name"] for each in affine["details"]["outputs"]] == ["y", "z/all"]
     assert affine["details"]["operators"] == {"MatMul": 1, "Add": 1, "ReduceSum": 1}
     assert affine["details"]["weight_bytes"] == 28
-    assert set(affine["options_schema"]["properties"]) >= {"outputs", "each", "names"}
+    assert set(affine["options_schema"]["properties"]) >= {"outputs", "each", "only"}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_an_array_in_and_files_out(graphs: Server) -> None:
 
 
 def test_json_out_is_the_text_as_well(graphs: Server) -> None:
-    job = run(graphs, "affine", {"x": X}, outputs="json", names=["y"]).json()
+    job = run(graphs, "affine", {"x": X}, outputs="json", only=["y"]).json()
     assert json.loads(job["output"]["text"]) == {"y": Y}
     assert output(graphs, job, "y.json") == Y
 

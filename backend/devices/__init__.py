@@ -176,10 +176,9 @@ def onnx_place(device: str, found: Found | None = None, options: Mapping[str, An
     return open_place(device, found, options or {})
 
 
-def known_options(backend: str) -> Mapping[str, str]:
-    """What ONNX Runtime's provider of a backend can be told, each with what it means; empty where nothing."""
-    options: Mapping[str, str] = getattr(_module(backend), "OPTIONS", {})
-    return options
+def known_options(backend: str) -> tuple[str, ...]:
+    """The options that ONNX Runtime's provider of a backend knows; none where it is reached by another library."""
+    return tuple(getattr(_module(backend), "OPTIONS", ()))
 
 
 def split_id(device: str) -> tuple[str, int]:

@@ -85,6 +85,18 @@ class OnnxPlace:
         # By itself it would try again on the processor when a provider fails.
         return self.onnxruntime.InferenceSession(source, sess_options=options, providers=providers, enable_fallback=0)
 
+    def bare_session(self, model: str | os.PathLike[str], threads: int, libraries: Iterable[str] = ()) -> Any:
+        """A session as the library's documents make it, with but the threads and spinning of ours, to compare with."""
+        options = self.onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        for library in libraries:
+            options.register_custom_ops_library(library)
+        if self.ep_device is None:
+            return self.onnxruntime.InferenceSession(os.fspath(model), options, [self.provider])
+        options.add_provider_for_devices([self.ep_device], {})
+        return self.onnxruntime.InferenceSession(os.fspath(model), options)
+
     @property
     def exact_options(self) -> Mapping[str, Any] | None:
         """The provider's options with which float32 is computed as float32; None where it has none."""

@@ -18,6 +18,10 @@ BACKEND = Backend(
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("dml", "directml")
+# What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
+OPTIONS = (
+    "device_filter disable_metacommands enable_graph_capture enable_graph_serialization performance_preference".split()
+)
 
 
 def prepare_session(options: Any) -> None:

@@ -17,6 +17,12 @@ BACKEND = Backend(
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("migraphx",)
+# What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
+OPTIONS = (
+    "migraphx_arena_extend_strategy migraphx_bf16_enable migraphx_exhaustive_tune migraphx_fp16_enable "
+    "migraphx_fp8_enable migraphx_int8_calibration_table_name migraphx_int8_enable migraphx_mem_limit "
+    "migraphx_model_cache_dir migraphx_use_native_calibration_table"
+).split()
 HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 

@@ -19,6 +19,11 @@ BACKEND = Backend(
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("openvino",)
+# What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
+OPTIONS = (
+    "cache_dir device_type disable_dynamic_shapes enable_causallm enable_opencl_throttling enable_qdq_optimizer "
+    "layout load_config model_priority num_of_threads num_streams precision reshape_input"
+).split()
 # Processors with AMX and Intel's cards compute float32 in bfloat16 or float16 unless told otherwise; seen on a Xeon
 # with onnxruntime-ep-openvino 1.8.1, whose option `precision` did not change it.
 PROOF_OPTIONS = {"load_config": json.dumps({kind: {"INFERENCE_PRECISION_HINT": "f32"} for kind in ("CPU", "GPU")})}

@@ -16,6 +16,11 @@ BACKEND = Backend(
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("rocm",)
+# What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
+OPTIONS = (
+    "arena_extend_strategy do_copy_in_default_stream enable_hip_graph gpu_mem_limit miopen_conv_exhaustive_search "
+    "miopen_conv_use_max_workspace tunable_op_enable tunable_op_max_tuning_duration_ms tunable_op_tuning_enable"
+).split()
 HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 

@@ -19,6 +19,17 @@ BACKEND = Backend(
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("tensorrt", "nvtensorrtrtx")
+# What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
+OPTIONS = (
+    "trt_auxiliary_streams trt_bf16_enable trt_builder_optimization_level trt_context_memory_sharing_enable "
+    "trt_cuda_graph_enable trt_detailed_build_log trt_dla_core trt_dla_enable trt_engine_cache_enable "
+    "trt_engine_cache_path trt_engine_cache_prefix trt_engine_hw_compatible trt_force_sequential_engine_build "
+    "trt_force_timing_cache trt_fp16_enable trt_int8_calibration_table_name trt_int8_enable "
+    "trt_int8_use_native_calibration_table trt_layer_norm_fp32_fallback trt_max_partition_iterations "
+    "trt_max_workspace_size trt_min_subgraph_size trt_op_types_to_exclude trt_profile_max_shapes "
+    "trt_profile_min_shapes trt_profile_opt_shapes trt_sparsity_enable trt_timing_cache_enable "
+    "trt_timing_cache_path trt_weight_stripped_engine_enable"
+).split()
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
 LISTS_DEVICES = True  # so a provider that lists none has none
 HIDING = ("CUDA_VISIBLE_DEVICES",)

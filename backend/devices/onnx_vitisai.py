@@ -17,4 +17,9 @@ BACKEND = Backend(
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("vitisai",)
+# What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
+OPTIONS = (
+    "ai_analyzer_profiling ai_analyzer_visualization cache_dir cache_key config_file enable_cache_file_io_in_mem "
+    "external_ep_libray log_level target xclbin xlnx_enable_py3_round"
+).split()
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise

@@ -18,6 +18,11 @@ BACKEND = Backend(
 )
 MECHANISMS = {"onnxruntime": "_onnx"}
 PROVIDERS = ("webgpu",)
+# What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
+OPTIONS = (
+    "enableGraphCapture enableInt64 forceCpuNodeNames preferredLayout preserveDevice storageBufferCacheMode "
+    "uniformBufferCacheMode validationMode"
+).split()
 LISTS_DEVICES = True  # so a provider that lists none has none
 
 

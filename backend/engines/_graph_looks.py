@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from backend.devices import onnx_place
 from backend.engines import Emit, RunRequest
 from backend.engines._graph_errors import told
+from backend.engines._stopping import stopping
 from backend.engines._tensors import describe, feeds, made_up
 from backend.errors import JobCancelled, ModelIncompatible
 from backend.onnxgraph import node_outputs, read_graph, with_outputs
@@ -54,21 +55,22 @@ def inspect(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, A
 def bench(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, Any]:
     """Runs in turns with a bare session of the same provider and threads: seconds a run, and what ours takes more."""
     inputs, names = _inputs(graph, request), [slot.name for slot in graph.session.get_outputs()]
-    bare = graph.place.session(graph.path, graph.threads, libraries=graph.libraries)
+    bare = graph.place.bare_session(graph.path, graph.threads, graph.libraries)
     times: dict[str, list[float]] = {"ours": [], "bare": []}
     runs = request.options["runs"]
-    turns: dict[str, Callable[[], Any]] = {
-        "ours": lambda: graph.once(names, inputs),
-        "bare": lambda: bare.run(names, inputs),
-    }
-    for number in range(-_WARM, runs):
-        for who, run in turns.items():
-            began = time.perf_counter()
-            run()
-            if number >= 0:
-                times[who].append(time.perf_counter() - began)
-        if emit("progress", {"phase": "bench", "done": max(0, number + 1), "total": runs, "unit": "runs"}):
-            raise JobCancelled("The job was cancelled.", "Run it again if you want its result.")
+    with stopping(graph.place.onnxruntime, emit) as running:
+        turns: dict[str, Callable[[], Any]] = {
+            "ours": lambda: graph.once(names, inputs, running),
+            "bare": lambda: bare.run(names, inputs),
+        }
+        for number in range(-_WARM, runs):
+            for who, run in turns.items():
+                began = time.perf_counter()
+                run()
+                if number >= 0:
+                    times[who].append(time.perf_counter() - began)
+            if emit("progress", {"phase": "bench", "done": max(0, number + 1), "total": runs, "unit": "runs"}):
+                raise JobCancelled("The job was cancelled.", "Run it again if you want its result.")
     medians = {who: statistics.median(each) for who, each in times.items()}
     return {
         "device": graph.place.device,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 from backend.devices import onnx_place
 from backend.engines import Emit, LoadRequest, RunRequest, RunResult
 from backend.engines._graph_errors import told
+from backend.engines._stopping import stopping
 from backend.engines._tensors import feeds, odd_numbers, write
 from backend.errors import Validation
 from backend.types import Placement
@@ -22,7 +21,7 @@ from backend.types import Placement
 SUFFIX = ".onnx"
 LIBRARY_BYTES = 120_000_000  # ONNX Runtime and NumPy
 SHOWN_VALUES = 4096  # of outputs as JSON that the job's text shows as well
-_LOOK_S, _NEWS_S = 0.05, 0.5
+_NEWS_S = 0.5
 _NAME_LIMIT = 100
 
 
@@ -52,7 +51,7 @@ class GraphSession:
         return RunResult({}, "stop", chosen={"action": action})
 
     def _compute(self, request: RunRequest, emit: Emit) -> RunResult:
-        names, every = self._wanted(request.options["names"]), request.options["each"]
+        names, every = self._wanted(request.options["only"]), request.options["each"]
         inputs = feeds(self.session.get_inputs(), request.inputs, 1 if every else 0)
         with stopping(self.place.onnxruntime, emit) as running:
             if every:
@@ -108,7 +107,7 @@ class GraphSession:
             return known
         if unknown := next((name for name in asked if name not in known), None):
             raise Validation(
-                f"options.names: the graph has no output {unknown[:100]!r}.", f"Outputs: {', '.join(known)[:1000]}."
+                f"options.only: the graph has no output {unknown[:100]!r}.", f"Outputs: {', '.join(known)[:1000]}."
             )
         return asked
 
@@ -146,26 +145,6 @@ def load_graph(request: LoadRequest) -> GraphSession:
     return GraphSession(
         place, session, path, placement, request.threads, versions, request.operator_libraries, path.name
     )
-
-
-@contextmanager
-def stopping(onnxruntime: Any, emit: Emit) -> Iterator[Any]:
-    """Options for runs that end in the middle once the job is cancelled."""
-    running, over = onnxruntime.RunOptions(), threading.Event()
-
-    def watch() -> None:
-        while not over.wait(_LOOK_S):
-            if emit("poll", {}):
-                running.terminate = True
-                return
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield running
-    finally:
-        over.set()
-        watcher.join()
 
 
 def _file_name(name: str, used: set[str]) -> str:

@@ -21,7 +21,7 @@ class OnnxOptions(Strict):
     outputs: Literal["npy", "json"] = Field(
         "npy", description="Files of NumPy, or JSON; small JSON is the text as well"
     )
-    names: Annotated[list[Name], Field(min_length=1)] | None = Field(None, description="The outputs wanted; else all")
+    only: Annotated[list[Name], Field(min_length=1)] | None = Field(None, description="The outputs wanted, by name")
     each: bool = Field(False, description="Run once for each entry along the inputs' first side, and stack the outputs")
     runs: int = Field(30, ge=1, le=RUNS_LIMIT, description="For bench")
     dimensions: dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]] | None = Field(

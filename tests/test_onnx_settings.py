@@ -1,0 +1,104 @@
+"""What the settings say for ONNX graphs: options of providers, libraries of operators; and the verb `onnx`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from backend.devices import backends, known_options, onnx_place
+from backend.engines import LoadRequest
+from backend.engines.onnxruntime import load
+from backend.errors import Configuration, ModelLoadFailed
+from backend.provider_options import check_provider_options
+from backend.settings import load_settings
+from tests.service import ROOT
+
+CASES = ROOT / "tests" / "cases" / "onnx"
+
+
+def settings_with(tmp_path: Path, device: str, **options: Any) -> Any:
+    text = json.dumps({"devices": {device: {"provider_options": options}}})
+    (tmp_path / "config.yaml").write_text(text)
+    return load_settings({"config": tmp_path / "config.yaml"}, {})
+
+
+@pytest.mark.parametrize(
+    ("device", "options"),
+    [
+        ("onnx-cuda:0", {"use_tf32": 0, "gpu_mem_limit": 2_000_000_000}),
+        ("onnx-tensorrt:0", {"trt_fp16_enable": True, "trt_engine_cache_enable": True}),
+        ("onnx-openvino:0", {"precision": "ACCURACY"}),
+        ("onnx-coreml", {"MLComputeUnits": "CPUAndNeuralEngine"}),
+        ("onnx-vitisai", {"config_file": "vaip_config.json"}),
+    ],
+)
+def test_what_a_provider_knows_is_accepted(tmp_path: Path, device: str, options: dict[str, Any]) -> None:
+    check_provider_options(settings_with(tmp_path, device, **options))
+
+
+@pytest.mark.parametrize(
+    ("device", "option", "said"),
+    [
+        ("onnx-cuda:0", "use_tf23", "Did you mean use_tf32?"),
+        ("onnx-cuda:1", "device_id", "write onnx-cuda:N"),
+        ("cpu", "use_tf32", "Leave them out"),
+        ("vulkan:0", "x", "Leave them out"),
+    ],
+)
+def test_what_it_does_not_know_is_refused(tmp_path: Path, device: str, option: str, said: str) -> None:
+    with pytest.raises(Configuration) as refusal:
+        check_provider_options(settings_with(tmp_path, device, **{option: 1}))
+    assert said in refusal.value.remedy and option in refusal.value.detail
+
+
+def test_every_provider_but_the_processor_s_names_its_options() -> None:
+    names = [name for name in backends() if name.startswith("onnx-")]
+    assert all(known_options(name) for name in names) and len(names) > 8
+
+
+def test_options_reach_the_provider() -> None:
+    place, seen = onnx_place("cpu", None, {"one": True, "two": 2}), []
+    library = SimpleNamespace(
+        SessionOptions=place.onnxruntime.SessionOptions,
+        InferenceSession=lambda source, sess_options, providers, enable_fallback: seen.extend(providers),
+    )
+    replace(place, onnxruntime=library).session(CASES / "affine.onnx", provider_options={"two": "3"})
+    assert seen == [("CPUExecutionProvider", {"one": "True", "two": "3"})]
+
+
+def test_a_library_of_operators_that_does_not_load_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ops.so").write_bytes(b"no library")
+    request = LoadRequest("cpu", str(CASES / "affine.onnx"), 0, 1, operator_libraries=[str(tmp_path / "ops.so")])
+    with pytest.raises(ModelLoadFailed, match="ops.so"):
+        load(request)
+
+
+def verb(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environ = {"TOUCHSTONE_DATA_DIR": str(tmp_path / "data"), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-m", "backend", "onnx", *words]
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
+
+
+def test_the_verb_inspects_a_file_without_any_device(tmp_path: Path) -> None:
+    done = verb(tmp_path, "inspect", str(CASES / "affine.onnx"))
+    assert (done.returncode, "input   x: float32 [rows, 3]" in done.stdout) == (0, True), done.stderr
+    assert "added as affine" in done.stderr
+
+
+def test_the_verb_runs_a_graph_and_saves_its_outputs(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((4, 3), "float32"))
+    graph, x = str(CASES / "affine.onnx"), f"x={tmp_path / 'x.npy'}"
+    done = verb(tmp_path, "run", graph, x, "--device", "cpu", "--only", "y", "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert np.load(tmp_path / "out" / "y.npy").tolist() == [[7.0, 10.0]] * 4
+    assert "ran on cpu with onnxruntime" in done.stderr
+    done = verb(tmp_path, "run", "affine", "x=[1]")
+    assert done.returncode == 1 and "inputs.x: it should be float32 [rows, 3]" in done.stderr
