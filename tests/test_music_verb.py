@@ -26,7 +26,7 @@ def test_words_and_flags_give_files_through_the_server(server: Server, tmp_path:
     )
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
-    assert "Understood: key D, form jig. Ignored: “purple”" in lines[0] and lines[0].endswith("seed 4.")
+    assert "Understood: key D, form jig, mode major. Ignored: “purple”" in lines[0] and lines[0].endswith("seed 4.")
     assert {Path(line).name for line in lines[1:]} == FILES == {file.name for file in tmp_path.iterdir()}
     assert "ran on cpu" in ended.stderr and "× real time" in ended.stderr
     job = server.http.get("/api/jobs?limit=1").json()["jobs"][0]

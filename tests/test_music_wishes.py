@@ -16,7 +16,15 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ),
     (
         "A lively jig in G, 32 bars, for fiddle, solo",
-        {"bars": 32, "key": "G", "form": "jig", "tempo_bpm": 126, "instrument": "violin", "backing": "none"},
+        {
+            "bars": 32,
+            "key": "G",
+            "mode": "major",
+            "form": "jig",
+            "tempo_bpm": 126,
+            "instrument": "violin",
+            "backing": "none",
+        },
     ),
     (
         "two variations of a hornpipe in B flat major at 140 bpm",
@@ -30,7 +38,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("in a minor", {"key": "A", "mode": "minor"}),
     ("in a minor key", {"mode": "minor"}),
     ("something happy in F#m", {"key": "F#", "mode": "minor"}),
-    ("in the key of E♭", {"key": "Eb"}),
+    ("in the key of E♭", {"key": "Eb", "mode": "major"}),
     ("half a minute of 9/8", {"seconds": 30, "meter": "9/8"}),
     ("1.5 minutes", {"seconds": 90}),
     ("a minute and a half", {"seconds": 90}),
@@ -49,8 +57,10 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("twenty four bars", {"bars": 24}),
     ("bars: 16, tempo = 90, seed: 7, variations 3", {"bars": 16, "tempo_bpm": 90, "seed": 7, "variations": 3}),
     ("BPM: 120", {"tempo_bpm": 120}),
-    ("A jig. In D. Allegro!", {"form": "jig", "key": "D", "tempo_bpm": 126}),
-    ("key=Eb", {"key": "Eb"}),
+    ("A jig. In D. Allegro!", {"form": "jig", "key": "D", "mode": "major", "tempo_bpm": 126}),
+    ("key=Eb", {"key": "Eb", "mode": "major"}),
+    ("in G#", {"key": "G#"}),
+    ("a sad jig in G", {"form": "jig", "key": "G", "mode": "minor"}),
     ("c# minor", {"key": "C#", "mode": "minor"}),
     ("Ador", {"key": "A", "mode": "dorian"}),
     ("six-eight", {"meter": "6/8"}),
@@ -104,8 +114,8 @@ def test_what_sets_nothing_is_named_with_the_reason(text: str, given: dict[str, 
     [
         ("a jig but not in D minor", {"form": "jig"}, "but not in D minor"),
         ("no fiddle or flute please, a reel", {"form": "reel"}, "no fiddle or flute"),
-        ("a reel without tin whistle in D", {"form": "reel", "key": "D"}, "without tin whistle"),
-        ("not too fast jig in G", {"form": "jig", "key": "G"}, "not too fast"),
+        ("a reel without tin whistle in D", {"form": "reel", "key": "D", "mode": "major"}, "without tin whistle"),
+        ("not too fast jig in G", {"form": "jig", "key": "G", "mode": "major"}, "not too fast"),
         ("not a jig, a reel", {"form": "reel"}, "not a jig"),
         ("don’t make it slow", {}, "don't make it slow"),
         ("anything but a march", {}, "anything but a march"),
@@ -128,7 +138,7 @@ def test_the_longest_wish_is_read_at_once() -> None:
 
 def test_no_word_is_passed_over_in_silence() -> None:
     found = read("A purple jig in G for bagpipes, 20 bars, like rain; and dance!", {})
-    assert found.options == {"form": "jig", "key": "G", "bars": 20}
+    assert found.options == {"form": "jig", "key": "G", "mode": "major", "bars": 20}
     assert [each["words"] for each in found.ignored] == ["purple", "bagpipes", "rain", "dance"]
 
 

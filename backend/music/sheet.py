@@ -56,13 +56,15 @@ def to_svg(score: Score) -> str:
 
 
 def to_mei(score: Score) -> str:
-    """The score as MEI: one staff a part, chord names above the melody, the tempo at the first note."""
+    """The score as MEI: one staff a part, chord names above the melody, the tempo at the first full bar."""
     melody = score.melody
     key = key_of(melody.tonic, melody.mode)
     written = [bars(melody, part.notes) for part in score.parts]
     sections, breaks = section_ends(melody), line_ends(melody)
     voices = [_Voice(key, melody.bar_ticks) for _ in score.parts]
     full_bars = set(melody.bar_starts)
+    # In a pickup the mark would run into the notes and chord names of the bar behind it.
+    marked = min(1, len(written[0]) - 1) if melody.pickup_ticks else 0
     measures = []
     count = 0
     for number, column in enumerate(zip(*written, strict=True)):
@@ -72,7 +74,7 @@ def to_mei(score: Score) -> str:
             f'<staff n="{staff}"><layer n="1">{voice.bar(bar)}</layer></staff>'
             for staff, (voice, bar) in enumerate(zip(voices, column, strict=True), 1)
         )
-        signs = _tempo(score) if number == 0 else ""
+        signs = _tempo(score) if number == marked else ""
         signs += "".join(_harmony(score, key, first, chord) for chord in score.chords)
         whole = "" if first.end - first.start == melody.bar_ticks else ' metcon="false"'
         count += first.start in full_bars
@@ -84,7 +86,8 @@ def to_mei(score: Score) -> str:
     return (
         '<mei xmlns="http://www.music-encoding.org/ns/mei" meiversion="5.0"><meiHead><fileDesc><titleStmt>'
         f"<title>{escape(score.title)}</title></titleStmt><pubStmt/></fileDesc></meiHead>"
-        f'<music><body><mdiv><score><scoreDef keysig="{_signature(key)}" meter.count="{top}" meter.unit="{bottom}">'
+        f'<music><body><mdiv><score><scoreDef keysig="{_signature(key)}" meter.count="{top}" meter.unit="{bottom}"'
+        f' midi.bpm="{_quarters(score):g}">'
         f"<staffGrp{bracket}>{definition}</staffGrp></scoreDef>"
         f"<section>{''.join(measures)}</section></score></mdiv></body></music></mei>"
     )
@@ -105,12 +108,16 @@ def _signature(key: Key) -> str:
 def _tempo(score: Score) -> str:
     unit = "4" if score.beat_ticks == 36 else str(TICKS_PER_WHOLE // score.beat_ticks)
     dots = ' mm.dots="1"' if score.beat_ticks == 36 else ""
-    quarters = score.tempo_bpm * score.beat_ticks * 4 / TICKS_PER_WHOLE
     sign = _QUARTER_SIGN + (_DOT_SIGN if dots else "")
     return (
-        f'<tempo staff="1" place="above" tstamp="1" midi.bpm="{quarters:g}" mm="{score.tempo_bpm:g}"'
+        f'<tempo staff="1" place="above" tstamp="1" vo="0.7vu" midi.bpm="{_quarters(score):g}" mm="{score.tempo_bpm:g}"'
         f' mm.unit="{unit}"{dots}><rend glyph.auth="smufl">{sign}</rend> = {round(score.tempo_bpm, 1):g}</tempo>'
     )
+
+
+def _quarters(score: Score) -> float:
+    """Quarters a minute."""
+    return score.tempo_bpm * score.beat_ticks * 4 / TICKS_PER_WHOLE
 
 
 def _harmony(score: Score, key: Key, bar: Bar, chord: Chord) -> str:

@@ -16,6 +16,7 @@ from backend.music.amounts import DIGITS, LENGTHS, NUMBER, number, seconds
 from backend.music.choices import INSTRUMENTS, tempo_of
 from backend.music.length import fitted, parsed, written
 from backend.music.plan import FORMS, MODES
+from backend.music.spelling import key_of
 from backend.music.words import CLAUSES, FILLERS, FORM_OF_PACE, NEGATIONS, SYNONYMS
 
 UNKNOWN = "not among the English words that are known"
@@ -82,6 +83,7 @@ def read(text: str, given: Mapping[str, Any]) -> Understood:
     _read_key(reading)
     for option in ("form", "mode", "meter", "instrument", "pace"):
         _read_names(reading, option)
+    _mean_major(reading, given)
     found, ignored = reading.found, reading.ignored
     if pace := found.pop("pace", None):
         _apply_pace(pace, reading, given)
@@ -168,6 +170,19 @@ def _read_key(reading: _Reading) -> None:
             reading.found[name], reading.words[name] = value, words
     reading.take(rf"\b(?i:in|key of|in the key of|key\s?[:=]?)\s?([A-G]){sign}(?![\w-])", "key", key, flags=0)
     reading.take(r"\b([A-G])([\s-](?i:flat|sharp)\b|#|b\b)(?!\w)", "key", key, flags=0)
+
+
+def _mean_major(reading: _Reading, given: Mapping[str, Any]) -> None:
+    """Who says "in G" and no mode means major, where that key can be written in it."""
+    key = reading.found.get("key")
+    if (
+        key
+        and not given.get("abc")
+        and given.get("mode") in (None, "any", "major")
+        and key_of(key, "major").tonic == key
+    ):
+        reading.found.setdefault("mode", "major")
+        reading.words.setdefault("mode", reading.words["key"])
 
 
 def _german(match: re.Match[str]) -> tuple[str, str]:
