@@ -89,6 +89,12 @@ def explained(errors: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> 
             remedies.append("Send whole characters.")
         elif error["type"] == "model_attributes_type":
             sentences.append(f"{where} is not a JSON object")
+        elif error["type"] == "too_short":
+            sentences.append(f"{where} has {error['ctx']['actual_length']} entries")
+            remedies.append(f"Send at least {error['ctx']['min_length']}.")
+        elif error["type"] == "too_long":
+            sentences.append(f"{where} has more than {error['ctx']['max_length']} entries")
+            remedies.append("Send fewer.")
         else:
             message = str(error["msg"]).removeprefix("Value error, ")
             sentences.append(message if where == "the request" else f"{where}: {message[0].lower()}{message[1:]}")

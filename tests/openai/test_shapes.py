@@ -173,6 +173,15 @@ def test_both_names_of_the_limit_work(v1: Server, limit: str) -> None:
     assert (found["usage"]["completion_tokens"], found["choices"][0]["finish_reason"]) == (3, "length")
 
 
+def test_a_top_p_of_nothing_is_the_likeliest_token(v1: Server) -> None:
+    def said(**more: Any) -> str:
+        body = {"model": MODEL, "messages": HELLO, "max_tokens": 8, **more}
+        text: str = v1.http.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]["content"]
+        return text
+
+    assert said(top_p=0, temperature=1.5) == said(temperature=0)
+
+
 def test_null_is_left_out_and_keys_without_effect_are_accepted(v1: Server) -> None:
     nulls = dict.fromkeys(("stop", "seed", "n", "logit_bias", "response_format", "tools", "functions", "audio"))
     idle = {"user": "me", "metadata": {"a": "b"}, "store": True, "safety_identifier": "x", "prompt_cache_key": "y"}

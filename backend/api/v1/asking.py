@@ -19,6 +19,7 @@ from backend.options.text import Sampling
 from backend.requests import GenerateRequest, parse_request
 
 SEEDS = 2**32 - 1
+LEAST_TOP_P = 1e-6
 
 
 def where_of(body: Where) -> dict[str, Any]:
@@ -31,6 +32,8 @@ def where_of(body: Where) -> dict[str, Any]:
 def sampling_of(body: Generation) -> dict[str, Any]:
     """The options that the body sets. What it leaves out has the service's default, except that top_k is off."""
     asked = body.model_dump(include=set(Sampling.model_fields), exclude_unset=True)
+    if asked.get("top_p") == 0:  # which OpenAI's API takes: the likeliest token alone
+        asked["top_p"] = LEAST_TOP_P
     return {"top_k": body.top_k, **asked}
 
 

@@ -35,6 +35,7 @@ class StreamOptions(Body):
 class Generation(Where, Sampling):
     """What chat and completions share."""
 
+    top_p: float = Field(0.95, ge=0, le=1, allow_inf_nan=False, description="Share of probability to sample from")
     top_k: int = Field(0, ge=0, le=1_000_000, description="Number of likeliest tokens to sample from; 0 is all")
     n: int = Field(1, ge=1, le=CHOICE_LIMIT, description="Choices to generate; each is a job")
     stream: bool = False
