@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from backend import __version__
 from backend.api import (
     artifacts,
+    bench,
     description,
     devices,
     docs,
@@ -29,7 +30,7 @@ from backend.manager import ModelManager
 from backend.token_file import Token
 
 ROUTERS = (
-    *(health, devices, models, runtimes, files, generate, jobs, artifacts, events, session, docs, metrics),
+    *(health, devices, bench, models, runtimes, files, generate, jobs, artifacts, events, session, docs, metrics),
     *v1.MODULES,
 )
 

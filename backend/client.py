@@ -187,6 +187,14 @@ class Remote:
         """Removes a model."""
         await self._ask("DELETE", f"/api/models/{quote(model, safe='')}")
 
+    async def bench(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Starts a measurement, or joins it; gives the job."""
+        return await self._ask("POST", "/api/bench", json=asked)
+
+    async def measurements(self) -> dict[str, Any]:
+        """What was measured before."""
+        return await self._ask("GET", "/api/bench")
+
     async def runtimes(self) -> dict[str, Any]:
         """All runtimes, and the best one to install, once nothing is being probed."""
         await self.devices()

@@ -26,6 +26,8 @@ from backend.fitting import models
 from backend.inbox import Inbox
 from backend.jobs import LiveJob, new_row
 from backend.lanes import Lane
+from backend.measuring import TASK as BENCH
+from backend.measuring import Measuring, idle
 from backend.metrics import Metrics
 from backend.options import options_schema
 from backend.pool import Pool
@@ -33,6 +35,7 @@ from backend.probes import Probes
 from backend.probes.proofbook import ProofBook
 from backend.provider_options import check_provider_options
 from backend.quarantine import Quarantine
+from backend.ranking import ANY, Wish
 from backend.requests import GenerateRequest, parse_request, served_tasks
 from backend.resolving import Resolution, in_order, resolve, unreachable
 from backend.running import Run
@@ -66,6 +69,7 @@ class Core:
         check_provider_options(self.settings)
         self.spawn = spawn
         self.upkeep = Upkeep(self)
+        self.measuring = Measuring(self)
         self.pythons = {BASE: sys.executable, **self.upkeep.pythons(), **own_pythons(self)}
         self._lanes: dict[str, Lane] = {}
         self._loading: dict[str, asyncio.Lock] = {}
@@ -83,6 +87,7 @@ class Core:
         self.folder.take()
         try:
             await asyncio.to_thread(self.upkeep.sweep)
+            self.measuring.book.open()
             self.probes = self._prober(ProofBook(self.settings.data_dir / "proofs.json"))
             self.pool = Pool(self.settings, self.pythons, self.spawn, found=self.probes.found)
             for job in await self.book.open():
@@ -95,9 +100,11 @@ class Core:
         self.in_background(housekeeping.sweep(self, self._store))
         self.in_background(housekeeping.sweep_files(self))
         self.in_background(housekeeping.preload(self))
+        self.in_background(idle.watch(self, self.measuring))
 
     async def look(self) -> None:
         """Probes all devices and does nothing else: no data folder is taken, no job goes on. Instead of `start`."""
+        self.measuring.book.open()
         self.probes = self._prober(ProofBook())
         self.pool = Pool(self.settings, self.pythons, self.spawn, found=self.probes.found)
         await self.probes.round()
@@ -161,11 +168,16 @@ class Core:
             self.quarantine.release(resolved, model)
         self.refresh(device)
 
-    def resolve(self, asked: str, task: str = "text", engine: str | None = None) -> Resolution:
-        """The device for a word. Raises UnknownDevice, Validation."""
+    def several(self, model: str) -> bool:
+        """Whether a job of the model would run beside others of it."""
+        jobs = sum(job.active and job.model == model for job in self.book.live.values())
+        return self.slots > 1 and jobs > 1
+
+    def resolve(self, asked: str, task: str = "text", engine: str | None = None, wish: Wish = ANY) -> Resolution:
+        """The device for a word, by what was measured with the wish's model. Raises UnknownDevice, Validation."""
         word = self.settings.device if asked.strip().lower() == "auto" else asked
         known = {device.id: device for device in self.known_devices()}
-        return resolve(word, known, self.hardware(), task=task, engine=engine)
+        return resolve(word, known, self.hardware(), task=task, engine=engine, wish=wish)
 
     def refresh(self, asked: str | None = None) -> None:
         """Probes one device or all again. Raises UnknownDevice."""
@@ -222,8 +234,9 @@ class Core:
         return job
 
     def _resume(self, job: LiveJob) -> None:
-        if job.task in TASKS:
-            self.book.conduct(job, self.upkeep.resumed(job))
+        if job.task in (*TASKS, BENCH):
+            owner = self.measuring if job.task == BENCH else self.upkeep
+            self.book.conduct(job, owner.resumed(job))
             return
         try:
             entry = self.catalogue.resolve(job.model or "")
@@ -256,6 +269,8 @@ class Core:
         return rules is None or rules.enabled
 
     def _allowed(self, device: Device) -> Device:
+        if speeds := self.measuring.speeds(device):
+            device = replace(device, speed=speeds)
         if banned := self.quarantine.models(device.id):
             device = replace(device, quarantined_models=banned)
             if device.state == "broken":  # not the model's fault alone: the proof failed as well

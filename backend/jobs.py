@@ -50,6 +50,7 @@ class LiveJob:
         self._followers: set[asyncio.Event] = set()
         self.artifacts = _artifacts_of(self.events)
         self.finish_reason: str | None = None
+        self.result: dict[str, Any] | None = None
         self.progress: Progress | None = None
         self.receipt: Receipt | None = None
         self.error: Problem | None = None
@@ -210,7 +211,7 @@ class LiveJob:
 
     def view(self) -> dict[str, Any]:
         """The Job as callers see it."""
-        output = Output("".join(self._text) if self._text else None, self.finish_reason, self.artifacts)
+        output = Output("".join(self._text) if self._text else None, self.finish_reason, self.artifacts, self.result)
         return _view(self._row, asdict(output), self.progress, self.error, self.receipt)
 
     def _made(self, event: str, data: dict[str, Any]) -> Event:
@@ -274,12 +275,12 @@ def new_row(task: str, model: str | None, request: dict[str, Any], caller: str) 
 
 def stored_view(row: Row) -> dict[str, Any]:
     """The Job of a stored row."""
-    return _view(row, row["output"], None, row["error"], row["receipt"])
+    return _view(row, asdict(Output()) | row["output"], None, row["error"], row["receipt"])
 
 
 def without_text(job: dict[str, Any]) -> dict[str, Any]:
-    """The Job as lists show it."""
-    return {**job, "output": {**job["output"], "text": None}}
+    """The Job as lists show it: without text, and without the result of a benchmark."""
+    return {**job, "output": {**job["output"], "text": None, "result": None}}
 
 
 def _view(row: Row, output: Row, progress: Any, error: Any, receipt: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from backend.datafolder import scratch_prefix
 from backend.devices import Found
 from backend.engines import LoadRequest, load_engine
 from backend.errors import DeviceNotReady, OutOfMemory
+from backend.inventory.free import card_free_bytes
 from backend.machine import memory_free_bytes, usable_threads
 from backend.settings import Settings
 from backend.types import Device
@@ -25,10 +26,11 @@ HANDOVER_S = 0.2  # within which the next job of the queue takes the model over,
 
 @dataclass(eq=False)
 class Held:
-    """A worker in the pool."""
+    """A worker in the pool. `card_bytes` is what it took of a card's own memory, measured or else reckoned."""
 
     worker: Worker
     lane: str
+    card_bytes: int | None = None
     users: int = 0
     used_at: float = 0.0
     timer: asyncio.TimerHandle | None = None
@@ -36,8 +38,8 @@ class Held:
 
     @property
     def bytes(self) -> int:
-        """What unloading it would free."""
-        return self.worker.resident_bytes or 0
+        """What unloading it would free where its model lies."""
+        return (self.worker.resident_bytes or 0) if self.card_bytes is None else self.card_bytes
 
 
 class Pool:
@@ -50,14 +52,17 @@ class Pool:
         spawn: Spawn,
         free_bytes: Callable[[], int | None] = memory_free_bytes,
         found: Callable[[str, str], Found | None] = lambda device, runtime: None,
+        card_free_bytes: Callable[[str], int | None] = card_free_bytes,
     ) -> None:
+        """`card_free_bytes` is asked, in a thread, with the id of a hardware that has memory of its own."""
         self._settings = settings
         self._pythons = pythons
         self._spawn = spawn
         self._free_bytes = free_bytes
+        self._card_free_bytes = card_free_bytes
         self._found = found  # a device as a runtime lists it
         self._held: dict[WorkerKey, Held] = {}
-        self._measured: dict[WorkerKey, int] = {}  # highest resident bytes seen, which correct the estimate
+        self._measured: dict[WorkerKey, int] = {}  # the most that it was seen to take, which corrects the estimate
         self._closing: set[asyncio.Task[None]] = set()
         self._starting: list[str] = []  # the runtimes of workers that load
 
@@ -106,7 +111,7 @@ class Pool:
         seconds = 0.0
         if held is None:
             start = asyncio.get_running_loop().time()
-            held = self._held[key] = Held(await self._load(lane, device, key, model_path, on_load), lane)
+            held = self._held[key] = await self._load(lane, device, key, model_path, on_load)
             seconds = asyncio.get_running_loop().time() - start
             log.info("model loaded", extra={"model": key.model, "device": key.device, "seconds": round(seconds, 3)})
         held.users += 1
@@ -119,7 +124,7 @@ class Pool:
         """Ends a use; from the last one on the clock runs after which the model is unloaded."""
         held.users -= 1
         held.used_at = asyncio.get_running_loop().time()
-        if peak := held.worker.peak_bytes:
+        if peak := held.worker.peak_bytes if held.card_bytes is None else held.card_bytes:
             self._measured[held.worker.key] = max(peak, self._measured.get(held.worker.key, 0))
         if not held.users:
             held.unused.set()
@@ -136,7 +141,7 @@ class Pool:
         await asyncio.gather(*(self._drop(held) for held in list(self._held.values())))
         await asyncio.gather(*self._closing)
 
-    async def _load(self, lane: str, device: Device, key: WorkerKey, model_path: Path, on_load: OnLoad) -> Worker:
+    async def _load(self, lane: str, device: Device, key: WorkerKey, model_path: Path, on_load: OnLoad) -> Held:
         if key.runtime not in self._pythons:  # removed while the job waited
             raise DeviceNotReady(f"The runtime {key.runtime} is here no more.", "See `runtimes` for what is installed.")
         text, supervision = self._settings.text, self._settings.supervision
@@ -153,9 +158,13 @@ class Pool:
         )
         estimate = load_engine(key.engine).estimate_bytes(request.model_path, request.context_tokens, request.slots)
         needed = max(estimate or 0, self._measured.get(key, 0)) or None
-        for victim in self._victims(lane, device, key, needed):
+        before = await self._on_card(lane, device)
+        victims = self._victims(lane, device, key, needed, before)
+        for victim in victims:
             log.info("model unloaded to make room", extra={"model": victim.worker.key.model, "for": key.model})
             await self._drop(victim)
+        if victims:
+            before = await self._on_card(lane, device)
         limits = Limits(supervision.silence_s, supervision.load_s, supervision.step_s, supervision.cancel_s)
         prefix = scratch_prefix(self._settings.data_dir)
         worker = Worker(key, self._pythons[key.runtime], limits, self._spawn, prefix)
@@ -164,13 +173,23 @@ class Pool:
             await worker.load(key.engine, request, lambda held_bytes: on_load(held_bytes, needed))
         finally:
             self._starting.remove(key.runtime)
-        return worker
+        if _shared(device):
+            return Held(worker, lane)
+        after = await self._on_card(lane, device)
+        took = before - after if before is not None and after is not None else 0
+        return Held(worker, lane, card_bytes=took if took > 0 else needed or 0)
 
-    def _victims(self, lane: str, device: Device, key: WorkerKey, needed: int | None) -> list[Held]:
+    async def _on_card(self, lane: str, device: Device) -> int | None:
+        """Bytes that are free now in a card's own memory, as far as the system tells."""
+        return None if _shared(device) else await asyncio.to_thread(self._card_free_bytes, lane)
+
+    def _victims(
+        self, lane: str, device: Device, key: WorkerKey, needed: int | None, on_card: int | None
+    ) -> list[Held]:
         """Whom to unload, the one unused longest first, and no more than is needed."""
         here = [held for held in self._held.values() if held.lane == lane]
         idle = sorted((held for held in here if not held.users), key=lambda held: held.used_at)
-        free = self._room(device, here)
+        free = self._room(device, here, on_card)
         if needed is None or free is None:
             return idle  # nothing can be reckoned: one model at a time
         victims: list[Held] = []
@@ -189,13 +208,18 @@ class Pool:
     def room(self, lane: str, device: Device) -> int | None:
         """Bytes that could be had for a model now, if idle ones made room; None where nothing tells."""
         here = [held for held in self._held.values() if held.lane == lane]
-        free = self._room(device, here)
+        free = self._room(device, here, None)
         return None if free is None else free + sum(held.bytes for held in here if not held.users)
 
-    def _room(self, device: Device, here: list[Held]) -> int | None:
-        """Bytes that a new worker may take now."""
-        shared = device.kind in ("cpu", "integrated")  # it works in the machine's own memory
-        free = self._free_bytes() if shared else device.memory_free_bytes
+    def _room(self, device: Device, here: list[Held], on_card: int | None) -> int | None:
+        """Bytes that a new worker may take now.
+
+        Where nothing tells what is free on a card, it is what was free at its proof, when none of ours was there,
+        without what ours have taken since.
+        """
+        free = self._free_bytes() if _shared(device) else on_card
+        if free is None and not _shared(device) and device.memory_free_bytes is not None:
+            free = max(0, device.memory_free_bytes - sum(held.bytes for held in here))
         rules = self._settings.devices.get(device.id)
         if rules and rules.memory_limit:
             rest = max(0, rules.memory_limit - sum(held.bytes for held in here))
@@ -214,3 +238,8 @@ class Pool:
         task = asyncio.get_running_loop().create_task(self.unload(held))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+
+def _shared(device: Device) -> bool:
+    """Whether it works in the machine's own memory, as emulated ones do too."""
+    return device.kind in ("cpu", "integrated", "emulated")

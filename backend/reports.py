@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from backend import __version__
 from backend.machine import memory_free_bytes, process_cpu_s
-from backend.resolving import by_preference
+from backend.ranking import Wish, by_preference
+from backend.resolving import Resolution
 from backend.types import DeviceState
 
 if TYPE_CHECKING:
+    from backend.catalogue import Entry
     from backend.core import Core
     from backend.pool import Held
 
@@ -37,6 +39,7 @@ def health(manager: Core) -> dict[str, Any]:
         for name, trouble in manager.probes.known.troubles.items()
     ]
     problems += manager.upkeep.problems()
+    problems += manager.measuring.problems()
     # A worker's death is worth a line, but the device works: only its own state degrades the service.
     problems += [
         {"subject": device, "code": error.code, "detail": error.detail, "remedy": error.remedy}
@@ -56,15 +59,22 @@ def health(manager: Core) -> dict[str, Any]:
 def device_list(manager: Core) -> dict[str, Any]:
     """The answer of `GET /api/devices`."""
     devices = manager.known_devices()
-    choice = manager.resolve("auto")
+    choices = {entry.id: choice_for(manager, entry) for entry in manager.catalogue.entries().values()}
+    choice = choices.get(manager.settings.default_models.text or "") or manager.resolve("auto")
     return {
         "devices": [_with_free_memory(asdict(device)) for device in devices],
         "hardware": [asdict(item) for item in manager.hardware()],
         "default": choice.resolved if by_preference(devices, "text") else None,
         "default_reason": choice.reason,
+        "auto": {model: {"device": one.resolved, "reason": one.reason} for model, one in choices.items()},
         "probing": manager.probes.probing,
         "loaded": [_loaded(held) for held in manager.pool.all_held()],
     }
+
+
+def choice_for(manager: Core, entry: Entry) -> Resolution:
+    """What `auto` would take for a model now."""
+    return manager.resolve("auto", entry.task, None, Wish(entry.id, entry.engines, manager.several(entry.id)))
 
 
 def _loaded(held: Held) -> dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.devices import INDEX_LIMIT, Backend, backends, device_id, split_id
 from backend.errors import UnknownDevice, Validation
+from backend.ranking import ANY, Wish, by_preference, why_auto, why_engine
 from backend.types import Device, Hardware
 
 _INDEXED = re.compile(r"(.+):(0|[1-9]\d{0,3})")
@@ -24,15 +25,37 @@ class Resolution:
 
 
 def resolve(
-    asked: str, devices: Mapping[str, Device], hardware: Iterable[Hardware], *, task: str, engine: str | None
+    asked: str,
+    devices: Mapping[str, Device],
+    hardware: Iterable[Hardware],
+    *,
+    task: str,
+    engine: str | None,
+    wish: Wish = ANY,
 ) -> Resolution:
-    """Finds the device for `asked` among `devices` (all known, by id).
+    """Finds the device for `asked` among `devices` (all known, by id), by what was measured with the wish's model.
 
     Raises UnknownDevice with the valid ids, and Validation where an alias names another engine than `engine`.
     """
     word = asked.strip().lower()
     if word in GENERAL:
-        return _general(word, devices, task)
+        found = _general(word, devices, task, wish)
+    else:
+        found = _named(asked, word, devices, hardware, task, engine)
+    device = devices.get(found.resolved or "")
+    if word == "auto" or device is None or found.engine:
+        return found
+    return replace(found, reason=found.reason + why_engine(device, wish))
+
+
+def _named(
+    asked: str,
+    word: str,
+    devices: Mapping[str, Device],
+    hardware: Iterable[Hardware],
+    task: str,
+    engine: str | None,
+) -> Resolution:
     base, index = (match[1], int(match[2])) if (match := _INDEXED.fullmatch(word)) else (word, None)
     for backend in backends().values():
         named = _engine_of_alias(backend, word, task)
@@ -59,24 +82,10 @@ def unknown_device(asked: str, devices: Mapping[str, Device]) -> UnknownDevice:
     )
 
 
-def by_preference(devices: Iterable[Device], task: str) -> list[Device]:
-    """Ready devices with an engine for the task, best first; emulated ones are never chosen by themselves.
-
-    The documented order, except that what was measured slower than the processor comes after it, and so does what may
-    not lead before it was measured with the model.
-    """
-    ready = [d for d in devices if d.state == "ready" and d.kind != "emulated" and task in d.tasks]
-    return sorted(ready, key=lambda d: (_behind(d), backends()[d.backend].rank, split_id(d.id)))
-
-
 def in_order(device: Device) -> tuple[bool, int, tuple[str, int]]:
     """The order of the device list: the processor, then by the documented order and the index."""
     backend = backends()[device.backend]
     return backend.kind != "cpu", backend.rank, split_id(device.id)
-
-
-def _behind(device: Device) -> bool:
-    return device.note is not None or not (backends()[device.backend].leads_unmeasured or device.speed)
 
 
 def unreachable(device: str, backend: Backend) -> Device:
@@ -94,18 +103,12 @@ def unreachable(device: str, backend: Backend) -> Device:
     )
 
 
-def _general(word: str, devices: Mapping[str, Device], task: str) -> Resolution:
-    ordered = by_preference(devices.values(), task)
+def _general(word: str, devices: Mapping[str, Device], task: str, wish: Wish) -> Resolution:
+    ordered = by_preference(devices.values(), task, wish)
     if word == "auto":
         if not ordered:
             return Resolution("cpu", "No device is ready, so the CPU is asked.")
-        others = len(ordered) - 1
-        why = (
-            "it is the only device that is ready"
-            if not others
-            else "it comes first in the documented order, in which devices slower than the CPU come last"
-        )
-        return Resolution(ordered[0].id, f"{ordered[0].name} was chosen because {why}.")
+        return Resolution(ordered[0].id, why_auto(ordered, wish))
     kinds = {"gpu": ("gpu", "integrated"), "npu": ("npu",)}[word]
     fitting = sorted((d for d in ordered if d.kind in kinds), key=lambda d: kinds.index(d.kind))
     if not fitting:

@@ -22,8 +22,9 @@ from backend.options import check_honoured, honouring
 from backend.pool import Pool
 from backend.probes import Probes
 from backend.quarantine import DEATHS, Quarantine
+from backend.ranking import Wish, by_preference, engines_by_speed
 from backend.receipts import PLACEMENT_FLOOR, Ledger
-from backend.resolving import Resolution, by_preference
+from backend.resolving import Resolution
 from backend.taking import Frames, request_of, room_for_files
 from backend.types import Device
 from backend.workers import Worker, WorkerKey
@@ -58,7 +59,8 @@ class Surroundings(Protocol):
     def device(self, id_: str) -> Device: ...
     def known_devices(self) -> list[Device]: ...
     def lane(self, hardware_id: str) -> Lane: ...
-    def resolve(self, asked: str, task: str, engine: str | None) -> Resolution: ...
+    def resolve(self, asked: str, task: str, engine: str | None, wish: Wish) -> Resolution: ...
+    def several(self, model: str) -> bool: ...
 
 
 class Run:
@@ -100,7 +102,14 @@ class Run:
 
     def _resolved(self) -> Resolution:
         request = self._job.request
-        return self._around.resolve(request["device"], self._entry.task, request["engine"])
+        return self._around.resolve(request["device"], self._entry.task, request["engine"], self._wish())
+
+    def _wish(self) -> Wish:
+        """What the measurements are asked for: this model by the engines that this job may take."""
+        asked, options = self._job.request["engine"], self._job.request.get("options")
+        names = [asked] if asked else self._entry.engines
+        fitting = honouring(self._job.task, options, names) if options else names
+        return Wish(self._entry.id, tuple(fitting), self._around.several(self._entry.id))
 
     async def _settled(self) -> None:
         """While devices are being probed, waits for the proofs unless the wanted one is ready already."""
@@ -152,7 +161,7 @@ class Run:
             check_honoured(self._job.task, self._request.options, usable)
             usable = honouring(self._job.task, self._request.options, usable)
         if usable:
-            return usable[0]
+            return engines_by_speed(device, replace(self._wish(), engines=tuple(usable)))[0]
         named = f" with the engine {self._engine}" if self._engine else ""
         self._ledger.refuse(device.id, "model_incompatible")
         raise errors.ModelIncompatible(
@@ -232,7 +241,7 @@ class Run:
         policy = self._job.request["fallback"]
         candidates: list[str] = []
         if policy == "any":
-            ready = by_preference(self._around.known_devices(), self._job.task)
+            ready = by_preference(self._around.known_devices(), self._job.task, self._wish())
             candidates = [device.id for device in ready if self._entry.id not in device.quarantined_models]
         if policy != "never":
             candidates.append("cpu")

@@ -15,6 +15,7 @@ import uvicorn
 
 from backend import __version__
 from backend.app import create_app
+from backend.children import Spawn, spawn
 from backend.connections import Connection
 from backend.datafolder import DataFolder
 from backend.errors import Configuration
@@ -28,17 +29,19 @@ KEEP_ALIVE_S = 75  # longer than clients keep a connection, so that they close i
 _PORTS_TRIED = 50
 
 
-async def serve(settings: Settings, say: Callable[[str], None], container: bool = False) -> None:
+async def serve(settings: Settings, say: Callable[[str], None], container: bool = False, spawn: Spawn = spawn) -> None:
     """Serves until SIGINT or SIGTERM. `say` gets the first line, once the server listens. Raises Configuration.
 
     In a container, whose own loopback nobody outside can reach, a token is made where one is needed and missing.
     """
     stopping = asyncio.Event()
     with _signals(stopping.set):  # from the first moment on: what has been started by then is ended in order
-        await _serve(settings, say, container, stopping)
+        await _serve(settings, say, container, stopping, spawn)
 
 
-async def _serve(settings: Settings, say: Callable[[str], None], container: bool, stopping: asyncio.Event) -> None:
+async def _serve(
+    settings: Settings, say: Callable[[str], None], container: bool, stopping: asyncio.Event, spawn: Spawn
+) -> None:
     token = Token(settings)
     own = container and settings.server.token is None and not is_loopback(settings.server.host)
     if own and token.value is None:
@@ -46,7 +49,7 @@ async def _serve(settings: Settings, say: Callable[[str], None], container: bool
     check_exposure(settings.server.host, token.value)
     listening = bind(settings.server.host, settings.server.port)
     try:
-        manager = ModelManager(settings)
+        manager = ModelManager(settings, spawn)
         await manager.start()
     except BaseException:
         listening.close()

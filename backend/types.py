@@ -46,13 +46,17 @@ class Proof:
 
 @dataclass(frozen=True)
 class Speed:
-    """A figure measured on this machine for one model and engine."""
+    """A median measured here for one model and engine, with its quartiles; `together` is the rate of all `streams`."""
 
     model: str
     engine: str
     value: float
     unit: str
     at: str
+    low: float | None = None
+    high: float | None = None
+    streams: int | None = None
+    together: float | None = None
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,7 @@ class Hardware:
     """A physical thing the system reports; it owns one lane.
 
     `reason` and `remedy` stand where nothing can use it as things are: no driver, no permission, an emulated adapter.
-    `driver` is name and version. `memory_bytes` is its own memory, `memory_shared_bytes` what it borrows of the
-    machine's.
+    `driver` is name and version; `memory_shared_bytes` is what it borrows of the machine's memory.
     """
 
     id: str
@@ -166,6 +169,7 @@ class Output:
     text: str | None = None
     finish_reason: str | None = None
     artifacts: list[Artifact] = field(default_factory=list)
+    result: dict[str, Any] | None = None  # of a benchmark, in full
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,19 @@ export { asProblem };
 
 export const TERMINAL = ["done", "error", "cancelled", "interrupted"];
 const EVENTS = ["queued", "loading", "running", "progress", "token", "fallback", "artifact", ...TERMINAL];
-const LONGEST_WAIT_S = 10;
+const LONGEST_WAIT_S = 10, SENDING_S = 3600;
 
 /**
  * @param {string} method
  * @param {string} path
- * @param {{body?: unknown, headers?: Record<string, string>, limit_s?: number}} [settings]
+ * @param {{body?: unknown, file?: File, headers?: Record<string, string>, limit_s?: number}} [settings]
  * @returns {Promise<any>}
  */
-async function call(method, path, { body, headers = {}, limit_s = 30 } = {}) {
+async function call(method, path, { body, file, headers = {}, limit_s = 30 } = {}) {
   const init = { method, headers: { Accept: "application/json", ...headers }, signal: AbortSignal.timeout(limit_s * 1000) };
   if (body !== undefined) Object.assign(init, { body: JSON.stringify(body) });
-  if (method !== "GET") Object.assign(init.headers, { "Content-Type": "application/json" });
+  if (file) Object.assign(init, { body: file });
+  else if (method !== "GET") Object.assign(init.headers, { "Content-Type": "application/json" });
   /** @type {any} */
   let answer = null;
   let response;
@@ -64,6 +65,8 @@ export const removeModel = (model) => call("DELETE", `models/${encodeURIComponen
 export const models = () => call("GET", "models");
 /** @param {string} source */
 export const addModel = (source) => call("POST", "models", { body: { source } });
+/** @param {{models: string[], devices?: string[]}} asked @returns {Promise<Job>} */
+export const measure = (asked) => call("POST", "bench", { body: asked });
 export const runtimes = () => call("GET", "runtimes");
 /** @param {string} task install, update, verify, rollback @param {string} name @returns {Promise<any>} a Job, or for a rollback the Runtime */
 export const changeRuntime = (task, name) => call("POST", `runtimes/${encodeURIComponent(name)}/${task}`, { body: {} });
@@ -71,6 +74,8 @@ export const changeRuntime = (task, name) => call("POST", `runtimes/${encodeURIC
 export const removeRuntime = (name) => call("DELETE", `runtimes/${encodeURIComponent(name)}`, { limit_s: 120 });
 /** @param {Record<string, unknown>} request @returns {Promise<Job>} */
 export const generate = (request) => call("POST", "generate", { body: request, headers: { Prefer: "respond-async" } });
+/** @param {File} file @returns {Promise<{id: string}>} */
+export const sendFile = (file) => call("PUT", `files/${encodeURIComponent(file.name)}`, { file, limit_s: SENDING_S });
 /** @param {string} query */
 export const jobs = (query) => call("GET", `jobs?${query}`);
 /** @param {string} id @returns {Promise<Job>} */

@@ -39,9 +39,15 @@ function optionWords(device, hardware, task, model) {
 /** @param {Device} device @param {string} task lyrics are a text model's work */
 const able = ({ tasks }, task) => !tasks.length || tasks.includes(task) || (task === "lyrics" && tasks.includes("text"));
 
-/** @param {DeviceList} list */
-function autoWords(list) {
-  if (list.default) return `Auto (now: ${list.default})`;
+/** What Auto would take for the model, and why. @param {DeviceList} list @param {string|undefined} model */
+function choice(list, model) {
+  const found = list.default ? list.auto?.[model ?? ""] : undefined;
+  return found?.device ? found : { device: list.default, reason: list.default_reason ?? "" };
+}
+
+/** @param {DeviceList} list @param {string|undefined} model */
+function autoWords(list, model) {
+  if (list.default) return `Auto (now: ${choice(list, model).device})`;
   return list.probing ? "Auto (devices are being checked)" : "Auto (no device is ready)";
 }
 
@@ -65,7 +71,7 @@ export function showDevices(list, chosen, task, model) {
   const asked = chosen.toLowerCase();
   const shown = asked === "auto" || ready.some((device) => device.id === asked);
   fill([
-    el("option", { value: "auto" }, autoWords(list)),
+    el("option", { value: "auto" }, autoWords(list, model?.id)),
     ...groups.filter((group) => group.devices.length).map((group) => el("optgroup", { label: group.label },
       ...group.devices.map((device) => option(device, group.label)))),
     ...(shown ? [] : [el("optgroup", { label: "Asked for on purpose" },
@@ -102,8 +108,9 @@ export function showDeviceHint(list, chosen, policy, model) {
   const device = find(list, chosen);
   hint.dataset.kind = "";
   if (chosen.toLowerCase() === "auto") {
-    const state = list.default ? `Auto would take ${list.default}: ` : list.probing ? "Checking devices… " : "Auto has nothing to take. ";
-    hint.replaceChildren(state, foreign(sentence(list.default_reason ?? "")));
+    const { device: taken, reason } = choice(list, model);
+    const state = taken ? `Auto would take ${taken}: ` : list.probing ? "Checking devices… " : "Auto has nothing to take. ";
+    hint.replaceChildren(state, foreign(sentence(reason)));
     if (!list.default && !list.probing) hint.dataset.kind = "warn";
   } else if (device && isReady(device)) {
     const { proof } = device;

@@ -9,7 +9,8 @@ import { bytes, moment, plain, seconds, sentence, small } from "./format.js";
  * @typedef {import("./types.js").Device} Device
  * @typedef {import("./types.js").DeviceList} DeviceList
  * @typedef {import("./types.js").Hardware} Hardware
- * @typedef {{ask: (id: string) => void, probe: (id: string) => void, release: (id: string, model?: string) => void}} Acts
+ * @typedef {{ask: (id: string) => void, probe: (id: string) => void, measure: (id: string) => void,
+ *   release: (id: string, model?: string) => void}} Acts
  */
 
 const section = byId("hardware", HTMLElement), items = byId("hardware-items", HTMLElement);
@@ -62,6 +63,7 @@ function way(device, acts) {
       act(`Try ${model} here again`, () => acts.release(id, model)))),
     proof && proofOf(device),
     el("div", { class: "actions" }, device.state === "probing" ? el("span", { class: "quiet" }, "Being checked…") : act("Probe again", () => acts.probe(id), id),
+      ready && act("Measure", () => acts.measure(id), id),
       device.state === "quarantined" && act("Lift the quarantine", () => acts.release(id), id)));
 }
 

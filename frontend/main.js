@@ -11,6 +11,7 @@ import { JobControl } from "./job-control.js";
 import { JobView } from "./job-view.js";
 import { JobsBoard } from "./jobs-board.js";
 import { hearModels, modelActs, showModelList } from "./models-view.js";
+import { hearMeasuring, measure, setUpMeasuring } from "./measuring-view.js";
 import { showPresets } from "./presets.js";
 import { hearRuntimes, loadRuntimes } from "./runtimes-view.js";
 import { settings, shownJob, wholeAddress } from "./settings.js";
@@ -32,10 +33,12 @@ const control = new JobControl(view, () => { board.current = control.job?.id ?? 
 const board = new JobsBoard({ open: async (id) => { await control.open(id); showResult(); }, gone: (id) => control.close(id), fail, fresh: showSpeed });
 const form = new Form(fail, loadModels);
 const models = modelActs(fail, loadModels);
+setUpMeasuring(fail);
 const acts = {
   ask: (/** @type {string} */ id) => { form.chooseDevice(id); byId("device", HTMLSelectElement).focus(); },
   probe: (/** @type {string} */ id) => attempt(() => api.refreshDevices(id)),
   release: (/** @type {string} */ id, /** @type {string|undefined} */ model) => attempt(() => api.release(id, model)),
+  measure: (/** @type {string} */ id) => { measure(id); byId("speeds", HTMLElement).scrollIntoView({ block: "nearest" }); },
   unload: (/** @type {string} */ model) => attempt(() => api.unload(model)),
 };
 
@@ -104,7 +107,7 @@ function load() {
 function send() {
   if (control.active) return;
   form.keep();
-  control.generate(form.request());
+  control.generate(() => form.complete());
   showResult();
 }
 
@@ -129,5 +132,6 @@ load();
 listen(({ event, data }) => {
   if (event === "device") { clearTimeout(soon); soon = window.setTimeout(loadDevices, SOON_MS); } else board.hear(event, data);
   if (hearModels(event, data)) loadModels();
+  if (hearMeasuring(event, data)) loadDevices();
   hearRuntimes(event, data);
 }, () => { loadDevices(); loadModels(); board.refresh(); });

@@ -1,17 +1,24 @@
 // @ts-check
-/** How fast a model was on a device of this machine: by a measurement, else by the last finished job. Never reckoned. */
+/** How fast a model was on a device of this machine: by measurements, else by the last finished job. Never reckoned. */
 
 import { state } from "./state.js";
 
 /**
  * @typedef {import("./types.js").Device} Device
- * @typedef {{device: string, value: number, unit: string, at: string, engine: string|null, measured: boolean}} Known
+ * @typedef {{device: string, value: number, unit: string, at: string, engine: string|null, measured: boolean, low?: number|null,
+ *   high?: number|null, streams?: number|null, together?: number|null}} Known
  */
 
-/** @param {Device} device @param {string} model @returns {Known|null} */
+/** What was measured, of each engine, the fastest first. @param {Device} device @param {string} model @returns {Known[]} */
+function measured(device, model) {
+  const found = (device.speed ?? []).filter((one) => one.model === model).map((one) => ({ ...one, device: device.id, measured: true }));
+  return found.sort((a, b) => b.value - a.value);
+}
+
+/** @param {Device} device @param {string} model @returns {Known|null} by the fastest engine */
 export function speedOf(device, model) {
-  const [measured] = (device.speed ?? []).filter((one) => one.model === model).sort((a, b) => b.at.localeCompare(a.at));
-  if (measured) return { ...measured, device: device.id, measured: true };
+  const [best] = measured(device, model);
+  if (best) return best;
   for (const { model: used, status, receipt, ended_at } of state.jobs) {
     if (used !== model || status !== "done" || receipt?.used !== device.id || !receipt.rate || receipt.batched) continue;
     return { ...receipt.rate, device: device.id, at: ended_at ?? "", engine: receipt.engine, measured: false };
@@ -19,8 +26,11 @@ export function speedOf(device, model) {
   return null;
 }
 
-/** @param {string} model @returns {Known[]} of all devices, the fastest first */
+/** @param {string} model @returns {Known[]} of all devices and their engines, the fastest first */
 export function speedsOf(model) {
-  const found = state.list.devices.map((device) => speedOf(device, model)).filter((one) => one !== null);
+  const found = state.list.devices.flatMap((device) => {
+    const all = measured(device, model), last = all.length ? null : speedOf(device, model);
+    return last ? [last] : all;
+  });
   return found.sort((a, b) => b.value - a.value);
 }

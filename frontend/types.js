@@ -10,13 +10,15 @@
  *   note?: string|null, reason: string|null,
  *   remedy: string|null, hardware_id: string|null, aliases: string[], tasks: string[], proof: Proof|null,
  *   quarantined_models: string[], engines?: string[], stage?: string, memory_bytes?: number|null, memory_free_bytes?: number|null,
- *   speed?: {model: string, engine: string, value: number, unit: string, at: string}[]}} Device
+ *   speed?: Speed[]}} Device
+ * @typedef {{model: string, engine: string, value: number, unit: string, at: string, low?: number|null, high?: number|null,
+ *   streams?: number|null, together?: number|null}} Speed
  * @typedef {{id: string, name: string, vendor: string|null, kind: string, devices: string[], memory_bytes?: number|null,
  *   memory_shared_bytes?: number|null, driver?: string|null, driver_date?: string|null, pci_ids?: string|null,
  *   architecture?: string|null, cores?: number|null, threads?: number|null, reason?: string|null, remedy?: string|null,
  *   hidden_by?: string[]}} Hardware
  * @typedef {{devices: Device[], hardware: Hardware[], default: string|null, default_reason: string|null,
- *   probing: boolean, loaded?: Loaded[]}} DeviceList
+ *   auto?: Record<string, {device: string|null, reason: string}>, probing: boolean, loaded?: Loaded[]}} DeviceList
  * @typedef {{device: string, model: string, engine: string, runtime: string, memory_bytes: number|null, jobs: number,
  *   pid: number|null, cpu_s: number|null}} Loaded
  * @typedef {{type?: string|string[], anyOf?: Schema[], enum?: unknown[], items?: Schema, properties?: Record<string, Schema>,
@@ -41,7 +43,7 @@
  *   worker_pid: number|null}} Receipt
  * @typedef {{id: string, task: string, model: string|null, status: string, created_at: string, started_at: string|null,
  *   ended_at: string|null, request: Record<string, any>, output: {text?: string|null, finish_reason?: string|null,
- *   artifacts?: Artifact[]},
+ *   artifacts?: Artifact[], result?: {words: string[]}|null},
  *   progress: Progress|null, error: Problem|null, receipt: Receipt|null}} Job
  * @typedef {{name: string, media_type: string, bytes: number, url: string}} Artifact
  * @typedef {{status: string, version: string, problems?: {subject: string, code: string, detail: string,

@@ -58,7 +58,7 @@ LAYERS = (
     ("running"),
     ("upkeep"),
     ("admission background maintenance metrics reports"),
-    ("housekeeping"),
+    ("housekeeping measuring"),
     ("core"),
     ("manager"),
     ("api client bar following"),

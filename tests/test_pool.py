@@ -205,3 +205,68 @@ def test_a_model_that_is_not_kept_is_still_handed_to_the_next_in_the_queue(tmp_p
             await asyncio.sleep(0.01)
 
     play(act, text__keep_alive_s=0)
+
+
+CARD = Device("cuda:0", "A card", "cuda", "gpu", "ready", hardware_id="pci:0000:01:00.0", memory_free_bytes=3 * NEED)
+
+
+def on_card(act: Callable[[Pool, list[int]], Awaitable[None]], told: bool) -> None:
+    """A card whose driver tells what is free, as `free[0]`, or does not; the machine's memory is short."""
+
+    async def once() -> None:
+        free = [3 * NEED]
+        settings = load_settings({}, {})
+        pool = Pool(
+            settings,
+            {"base": "python"},
+            faulty("ok"),
+            lambda: 1000,
+            card_free_bytes=lambda _: free[0] if told else None,
+        )
+        try:
+            await act(pool, free)
+        finally:
+            await pool.close()
+
+    asyncio.run(once())
+
+
+async def load_on_card(pool: Pool, model: str) -> Held:
+    held, _ = await pool.use("pci:0000:01:00.0", CARD, WorkerKey("cuda:0", "base", "llama.cpp", model), TINY)
+    pool.released(held)
+    return held
+
+
+def test_a_card_is_asked_what_is_free_now_and_its_workers_count_by_what_they_took_there() -> None:
+    async def act(pool: Pool, free: list[int]) -> None:
+        first = await load_on_card(pool, "a")
+        assert first.bytes == NEED, "nothing changed on the card while it loaded: as reckoned"
+        free[0] = NEED - 1  # another program came
+        await load_on_card(pool, "b")
+        assert [held.worker.key.model for held in pool.all_held()] == ["b"]
+        [second] = pool.all_held()
+        free[0], second.users = 10, 1
+        with pytest.raises(OutOfMemory):
+            await load_on_card(pool, "c")
+
+    on_card(act, told=True)
+
+
+def test_where_a_card_does_not_tell_what_ours_took_is_kept_account_of() -> None:
+    async def act(pool: Pool, free: list[int]) -> None:
+        for model in "abc":
+            await load_on_card(pool, model)
+        assert len(pool.all_held()) == 3, "the proof found room for three"
+        await load_on_card(pool, "d")
+        assert [held.worker.key.model for held in pool.all_held()] == ["b", "c", "d"]
+
+    on_card(act, told=False)
+
+
+def test_what_a_worker_took_of_a_card_is_measured() -> None:
+    async def act(pool: Pool, free: list[int]) -> None:
+        asked = iter((3 * NEED, 3 * NEED - 7777))
+        pool._card_free_bytes = lambda _: next(asked)
+        assert (await load_on_card(pool, "a")).bytes == 7777
+
+    on_card(act, told=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -85,8 +85,9 @@ def _of_shape(request: Request, error: RequestValidationError) -> TouchstoneErro
         return bad_json()
     route = request.scope.get("route")
     field = getattr(route, "body_field", None)
-    known = getattr(getattr(getattr(field, "field_info", None), "annotation", None), "model_fields", {})
-    refusal = explained(found, known)
+    annotation = getattr(getattr(field, "field_info", None), "annotation", None)
+    kinds = (annotation, *get_args(annotation))  # a body that may be left out is one of two
+    refusal = explained(found, next((kind.model_fields for kind in kinds if hasattr(kind, "model_fields")), {}))
     if is_v1(request.url.path) and any(item["type"] == "extra_forbidden" for item in found):
         return errors.UnsupportedParameter(refusal.detail, refusal.remedy, **refusal.extra)
     return refusal

@@ -69,6 +69,22 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def markdown(found: dict[str, Any]) -> str:
+    """The report as a table for an issue or a page."""
+    machine = found["machine"]
+    lines = [
+        f"**bench {found['kind']}**, {found['at']}: {machine['threads']} threads, {machine['system']}",
+        "",
+        "| figure | median | quartiles | of the yardstick |",
+        "|---|---|---|---|",
+    ]
+    for each in found["rows"]:
+        spread = f"{each['low']:.2f} … {each['high']:.2f}" if each["low"] != each["high"] else ""
+        ratio = f"{each['ratio']:.3f}" if each["ratio"] is not None else ""
+        lines.append(f"| {each['metric']} | {each['value']:.2f} {each['unit']} | {spread} | {ratio} |")
+    return "\n".join(lines)
+
+
 def resident_bytes(pid: int) -> int:
     """Resident bytes of another process; 0 where the system does not say."""
     with contextlib.suppress(OSError):

@@ -23,7 +23,7 @@ class Service:
 
     def __init__(self, folder: Path, models: dict[str, Path], more: dict[str, Any] | None = None) -> None:
         self._folder = folder
-        self._starts = 0
+        self.starts_s: list[float] = []  # from each start to the first answer of health
         self._config = folder / "config.yaml"
         content = {
             "models": {name: {"path": str(path)} for name, path in models.items()},
@@ -37,16 +37,18 @@ class Service:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """A server with an empty history, whose devices are proved."""
-        self._starts += 1
-        data = str(self._folder / f"data-{self._starts}")
+        data = str(self._folder / f"data-{len(self.starts_s) + 1}")
         words = [sys.executable, "-m", "backend", "serve", "--port", "0", "--config", str(self._config)]
         words += ["--data-dir", data]
         root = Path(__file__).parents[2]
         out, none = subprocess.PIPE, subprocess.DEVNULL
+        began = time.perf_counter()
         self.process = subprocess.Popen(words, cwd=root, stdout=out, stderr=none, text=True)
         try:
             assert self.process.stdout
             self.address = urlsplit(self.process.stdout.readline().split()[-1]).netloc
+            self.ask("GET", "/api/health")
+            self.starts_s.append(time.perf_counter() - began)
             self.ask("GET", "/api/devices?wait_s=60")
             yield
         finally:
@@ -96,14 +98,15 @@ class Service:
         if answer.status not in (200, 202):
             raise RuntimeError(f"{answer.status} {said.decode()}")
 
-    def work(self, body: Any, jobs: int, at_once: int) -> None:
-        """Runs that many jobs to their end, for clients that wait."""
 
-        def client(number: int) -> None:
-            http = HTTPConnection(self.address)
-            for _ in range(number, jobs, at_once):
-                self.post(http, body, wait=True)
-            http.close()
+def work(address: str, body: Any, jobs: int, at_once: int) -> None:
+    """Runs that many jobs to their end, for clients that wait."""
 
-        with ThreadPoolExecutor(at_once) as pool:
-            list(pool.map(client, range(at_once)))
+    def client(number: int) -> None:
+        http = HTTPConnection(address)
+        for _ in range(number, jobs, at_once):
+            Service.post(http, body, wait=True)
+        http.close()
+
+    with ThreadPoolExecutor(at_once) as pool:
+        list(pool.map(client, range(at_once)))

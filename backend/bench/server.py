@@ -13,7 +13,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from backend.bench.rows import Row, resident_bytes, row
-from backend.bench.served import Service
+from backend.bench.served import Service, work
 from backend.catalogue import Catalogue
 from backend.settings import Settings
 from backend.types import TERMINAL
@@ -151,10 +151,10 @@ def _acceptance(service: Service) -> list[Row]:
 
 def _memory(service: Service) -> list[Row]:
     """The server's resident memory over many finished jobs, which several clients wait for."""
-    service.work(SHORT, WARM_JOBS, AT_ONCE)
+    work(service.address, SHORT, WARM_JOBS, AT_ONCE)
     sizes = [resident_bytes(service.process.pid)]
     for _ in range(FINISHED // 50):
-        service.work(SHORT, 50, AT_ONCE)
+        work(service.address, SHORT, 50, AT_ONCE)
         sizes.append(resident_bytes(service.process.pid))
     start, most, end = (size / 1e6 for size in (sizes[0], max(sizes), sizes[-1]))
     return [

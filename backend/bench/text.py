@@ -34,6 +34,7 @@ PROMPT = "Write a very long story about a river, a mill and a miller's daughter.
 TOKENS, STREAMS = 128, 4
 _COLUMNS = {"alone": "tokens/s", "first token": "ms", "4 streams": "tokens/s"}
 Figures = dict[str, list[float]]
+Timed = dict[str, float]
 
 
 def measure(settings: Settings, runs: int) -> list[Row]:
@@ -43,12 +44,12 @@ def measure(settings: Settings, runs: int) -> list[Row]:
     sides = [(engine, side) for engine in entry.engines for side in ("bare", "service")]
     found: dict[tuple[str, str], Figures] = {which: {column: [] for column in _COLUMNS} for which in sides}
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
-        bare = {name: stack.enter_context(_bare(name, entry, settings)) for name in entry.engines}
+        bare = {name: stack.enter_context(bare(name, entry, settings, STREAMS)) for name in entry.engines}
         paths = {name.replace(".", "-"): entry.path_for(name) for name in entry.engines}
         service = Service(Path(folder), paths, {"text": {"slots": STREAMS, "threads": settings.text.threads}})
         stack.enter_context(service.running())
         timers = {(name, "bare"): bare[name].timed for name in entry.engines}
-        timers |= {(name, "service"): _Client(service.address, name.replace(".", "-")).timed for name in entry.engines}
+        timers |= {(name, "service"): Client(service.address, name.replace(".", "-")).timed for name in entry.engines}
         for timed in timers.values():
             timed(8, 1)
         for number in range(runs):
@@ -60,9 +61,14 @@ def measure(settings: Settings, runs: int) -> list[Row]:
 
 def _take(figures: Figures, timed: Any) -> None:
     alone, four = timed(TOKENS, 1), timed(TOKENS, STREAMS)
-    figures["alone"].append((alone["tokens"] - 1) / (alone["run_s"] - alone["first_s"]))
+    figures["alone"].append(decode_rate(alone))
     figures["first token"].append(alone["first_s"] * 1000)
     figures["4 streams"].append(four["tokens"] / four["run_s"])
+
+
+def decode_rate(timed: Timed) -> float:
+    """Tokens a second after the first one, of a single stream."""
+    return (timed["tokens"] - 1) / (timed["run_s"] - timed["first_s"])
 
 
 def _rows(entry: Entry, found: dict[tuple[str, str], Figures]) -> list[Row]:
@@ -86,29 +92,29 @@ def _rows(entry: Entry, found: dict[tuple[str, str], Figures]) -> list[Row]:
     return rows
 
 
-class _Bare:
+class Bare:
     """A bare library, in `direct.py` or `direct_genai.py`."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def timed(self, tokens: int, streams: int) -> dict[str, float]:
+    def timed(self, tokens: int, streams: int) -> Timed:
         """Runs the prompt; times as the library's caller sees them."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(json.dumps({"prompt": PROMPT, "max_tokens": tokens, "streams": streams}) + "\n")
         self._process.stdin.flush()
-        found: dict[str, float] = json.loads(self._process.stdout.readline())
+        found: Timed = json.loads(self._process.stdout.readline())
         return found
 
 
-class _Client:
+class Client:
     """The service as a client sees it; each stream has a connection of its own."""
 
     def __init__(self, address: str, model: str) -> None:
         self._address = address
         self._model = model
 
-    def timed(self, tokens: int, streams: int) -> dict[str, float]:
+    def timed(self, tokens: int, streams: int) -> Timed:
         """Runs the prompt in that many streams; a token event may carry several tokens."""
         options = {"max_tokens": tokens, "temperature": 0, "seed": 1}
         body = json.dumps({"model": self._model, "device": "cpu", "prompt": PROMPT, "options": options, "stream": True})
@@ -137,10 +143,11 @@ class _Client:
 
 
 @contextlib.contextmanager
-def _bare(engine: str, entry: Entry, settings: Settings) -> Iterator[_Bare]:
+def bare(engine: str, entry: Entry, settings: Settings, slots: int) -> Iterator[Bare]:
+    """The bare library of an engine, with the model loaded. Raises Validation for one that has no such program."""
     threads, context = settings.text.threads or usable_threads(), settings.text.context_tokens
     words = {
-        "llama.cpp": [direct.__file__, threads, context, PROMPT_CHUNK_TOKENS, STREAMS],
+        "llama.cpp": [direct.__file__, threads, context, PROMPT_CHUNK_TOKENS, slots],
         "onnx-genai": [direct_genai.__file__, threads],
     }.get(engine)
     if words is None:
@@ -156,6 +163,6 @@ def _bare(engine: str, entry: Entry, settings: Settings) -> Iterator[_Bare]:
     )
     with process:
         try:
-            yield _Bare(process)
+            yield Bare(process)
         finally:
             process.kill()

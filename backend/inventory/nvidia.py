@@ -77,6 +77,19 @@ def from_tool(host: Host) -> Driver:
     return Driver(cards, next((card.driver for card in cards.values()), None), answer.trouble)
 
 
+def free_bytes(host: Host, id_: str, limit_s: float) -> int | None:
+    """Free memory of one card, by nvidia-smi; None where it does not tell."""
+    tool = _tool(host)
+    if tool is None:
+        return None
+    answer = host.run((tool, "--query-gpu=pci.bus_id,memory.free", "--format=csv,noheader,nounits"), limit_s)
+    for line in answer.text.splitlines():
+        address, _, free = line.partition(",")
+        if pci_id_of(address.strip()) == id_ and (mebibytes := number(free)) is not None:
+            return mebibytes << 20
+    return None
+
+
 def _tool(host: Host) -> str | None:
     if host.platform == "win32":
         windows = host.environment.get("SystemRoot", r"C:\Windows")

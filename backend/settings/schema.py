@@ -165,6 +165,14 @@ class Onnx:
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
+class Measuring:
+    """Whether the service measures by itself, and after how long without a job."""
+
+    when_idle: bool = True
+    idle_s: Positive = 300
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
 class Log:
     """What is logged, and where: on stderr, or in a file that is begun anew when it is full."""
 
@@ -194,6 +202,7 @@ class Settings:
     supervision: Supervision = field(default_factory=Supervision)
     text: Text = field(default_factory=Text)
     onnx: Onnx = field(default_factory=Onnx)
+    measuring: Measuring = field(default_factory=Measuring)
     log: Log = field(default_factory=Log)
 
     @property

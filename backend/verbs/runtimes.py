@@ -11,18 +11,15 @@ import contextlib
 import json
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import asdict
+from typing import Any, Protocol
 
 from backend.bar import Bar
-from backend.errors import JobCancelled, TouchstoneError, from_code
+from backend.following import Here, Source, followed
 from backend.logs import escaped
 from backend.settings import Settings, load_settings
-from backend.types import TERMINAL, Event, Progress
 
-if TYPE_CHECKING:
-    from backend.manager import ModelManager
-
+AGAIN = "Start it again; what was fetched is kept."
 _ACTIONS = {
     "install": "make a runtime, prove its devices, and use it from then on",
     "verify": "prove the devices of a runtime again",
@@ -94,41 +91,25 @@ def _words(action: str, name: str, said: dict[str, Any]) -> str:
     return str(said["output"]["text"])
 
 
-class _Keeper(Protocol):
+class _Keeper(Source, Protocol):
     """Who has the runtimes: the server, or a manager of our own."""
 
     async def change_runtime(self, task: str, name: str) -> dict[str, Any]: ...
     async def remove_runtime(self, name: str) -> None: ...
-    async def cancel(self, job_id: str) -> None: ...
-    def follow(self, job_id: str) -> AsyncIterator[Event]: ...
 
 
-class _Here:
+class _Here(Here):
     """A manager in this process."""
-
-    def __init__(self, manager: ModelManager) -> None:
-        self._manager = manager
 
     async def change_runtime(self, task: str, name: str) -> dict[str, Any]:
         """The job, or for a rollback the Runtime."""
         if task == "rollback":
-            return asdict(await self._manager.upkeep.rollback(name))
-        return (await self._manager.upkeep.ask(task, name, "command line")).view()
+            return asdict(await self.manager.upkeep.rollback(name))
+        return (await self.manager.upkeep.ask(task, name, "command line")).view()
 
     async def remove_runtime(self, name: str) -> None:
         """Removes it."""
-        await self._manager.upkeep.remove(name)
-
-    async def cancel(self, job_id: str) -> None:
-        """Asks the job to end."""
-        await self._manager.book.cancel(job_id)
-
-    async def follow(self, job_id: str) -> AsyncIterator[Event]:
-        """The events of the job."""
-        events = await self._manager.follow(job_id)
-        assert events is not None, "from the first one on there are events"
-        async for event in events:
-            yield event
+        await self.manager.upkeep.remove(name)
 
 
 @contextlib.asynccontextmanager
@@ -161,23 +142,4 @@ async def _change(settings: Settings, action: str, name: str, bar: Bar) -> dict[
             await keeper.remove_runtime(name)
             return {}
         said = await keeper.change_runtime(action, name)
-        return said if action == "rollback" else await _followed(keeper, said["id"], bar)
-
-
-async def _followed(keeper: _Keeper, job_id: str, bar: Bar) -> dict[str, Any]:
-    """The job after its end; leaving early cancels it."""
-    last: Event | None = None
-    try:
-        async for last in keeper.follow(job_id):
-            if last.event == "progress":
-                bar.show(Progress(**{field.name: last.data[field.name] for field in fields(Progress)}))
-    finally:
-        if last is None or last.event not in TERMINAL:
-            with contextlib.suppress(TouchstoneError):  # it may have ended just now
-                await keeper.cancel(job_id)
-    assert last is not None, "a job's events end with a terminal one"
-    if last.event in ("error", "interrupted"):
-        raise from_code(last.data["code"], last.data["detail"], last.data["remedy"])
-    if last.event == "cancelled":
-        raise JobCancelled("The job was cancelled.", "Start it again; what was fetched is kept.")
-    return last.data
+        return said if action == "rollback" else await followed(keeper, said["id"], bar, AGAIN)

@@ -1,0 +1,67 @@
+"""Reads many streams of a server at once and counts what arrives; a program of its own, which needs nothing of ours.
+
+Its arguments are the address, how many streams, and for how many seconds. It writes a line when all have begun, and at
+the end `{tokens, events, seconds}` as another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+
+BODY = {"prompt": "Go on.", "stream": True, "options": {"max_tokens": 100_000}}
+COUNT = b'"count":'
+
+
+class Crowd:
+    """All streams together."""
+
+    def __init__(self, address: str, streams: int) -> None:
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
+        self._waiting = streams
+        self.begun = asyncio.Event()
+        self.tokens = self.events = 0
+
+    async def read(self) -> None:
+        """One stream; from its first token on it counts as begun."""
+        reader, writer = await asyncio.open_connection(self._host, self._port)
+        body = json.dumps(BODY).encode()
+        head = f"POST /api/generate HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Type: application/json\r\n"
+        writer.write(head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        first = True
+        async for line in reader:
+            if line.startswith(b"data:") and (place := line.find(COUNT)) > 0:
+                self.tokens += int(line[place + len(COUNT) :].split(b",")[0].split(b"}")[0])
+                self.events += 1
+                if first:
+                    first = False
+                    self._waiting -= 1
+                    if not self._waiting:
+                        self.begun.set()
+
+
+async def main(address: str, streams: int, seconds: float) -> None:
+    """Counts over the time; the streams are left in the end."""
+    crowd = Crowd(address, streams)
+    reading = [asyncio.create_task(crowd.read()) for _ in range(streams)]
+    await crowd.begun.wait()
+    _say("begun")
+    before, began = (crowd.tokens, crowd.events), time.perf_counter()
+    await asyncio.sleep(seconds)
+    spent_s = time.perf_counter() - began
+    counts = {"tokens": crowd.tokens - before[0], "events": crowd.events - before[1], "seconds": spent_s}
+    _say(json.dumps(counts))
+    for task in reading:
+        task.cancel()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))

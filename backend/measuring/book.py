@@ -1,0 +1,110 @@
+"""What was measured on this machine, in a file of the data folder: by device, card, driver, runtime, engine, model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.types import Device, Speed
+
+log = logging.getLogger(__name__)
+_FORMAT = 1
+KEPT = 30  # of each device, engine and model
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One measuring of a model on a device by an engine, and all that must be the same for it to count later.
+
+    `versions` are those that the engine used, as its worker told them. `source` is `asked`, or `idle` if it was taken
+    up by the service itself.
+    """
+
+    device: str
+    card: str
+    hardware_id: str | None
+    driver: str | None
+    runtime: str
+    versions: dict[str, str]
+    threads: int | None
+    model_bytes: int | None
+    speed: Speed
+    runs: int
+    source: str = "asked"
+    touchstone: str | None = None
+    first_token_s: float | None = None
+    prompt_per_s: float | None = None
+    load_s: float | None = None
+    memory_bytes: int | None = None
+
+    @property
+    def subject(self) -> tuple[str, str, str, str]:
+        """What is compared with itself over time."""
+        return self.device, self.card, self.speed.engine, self.speed.model
+
+    def counts_for(self, device: Device, driver: str | None) -> bool:
+        """Whether it says anything of a device as it is now: the same card, driver, runtime and versions."""
+        return (
+            (self.card, self.hardware_id, self.driver) == (device.name, device.hardware_id, driver)
+            and self.speed.engine in device.served_by.get(self.runtime, [])
+            and all(device.versions.get(name, version) == version for name, version in self.versions.items())
+        )
+
+
+class Measurements:
+    """Keeps the last ones of each device, engine and model, oldest first; without a path, for this process alone."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._all: list[Measurement] = []
+        self.revision = 0  # changes with each change
+
+    def open(self) -> None:
+        """Reads the file; one that cannot be read counts as empty."""
+        if self._path is None:
+            return
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            read = json.loads(self._path.read_text(encoding="utf-8"))
+            self._all = [_read(one) for one in read["measurements"]] if read["format"] == _FORMAT else []
+        self.revision += 1
+
+    def all(self, device: str | None = None, model: str | None = None) -> list[Measurement]:
+        """All, or those of a device or a model, oldest first."""
+        return [m for m in self._all if device in (None, m.device) and model in (None, m.speed.model)]
+
+    def newest(self) -> dict[tuple[str, str, str, str], Measurement]:
+        """The last one of each subject."""
+        return {one.subject: one for one in self._all}
+
+    def add(self, found: Iterable[Measurement]) -> None:
+        """Keeps them, and forgets the oldest of those that are more than are kept."""
+        self._all += found
+        counts: dict[tuple[str, str, str, str], int] = {}
+        kept = []
+        for one in reversed(self._all):
+            counts[one.subject] = counts.get(one.subject, 0) + 1
+            if counts[one.subject] <= KEPT:
+                kept.append(one)
+        self._all = kept[::-1]
+        self.revision += 1
+        self._write()
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        try:
+            temporary = self._path.with_suffix(".tmp")
+            content = {"format": _FORMAT, "measurements": [asdict(one) for one in self._all]}
+            temporary.write_text(json.dumps(content), encoding="utf-8")
+            temporary.replace(self._path)
+        except OSError as error:
+            log.warning("measurements are not kept", extra={"detail": str(error)})
+
+
+def _read(fields: Mapping[str, Any]) -> Measurement:
+    return Measurement(**{**fields, "speed": Speed(**fields["speed"])})

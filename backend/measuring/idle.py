@@ -1,0 +1,92 @@
+"""Measures by itself what `auto` could choose better by, while nobody needs the machine.
+
+Only where there is a choice: a model that is used, with two or more ways of running it, of which one was not measured
+as it is now. Never on battery, nor while other programs compute; the first job that comes ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from typing import TYPE_CHECKING
+
+from backend import __version__, power
+from backend.errors import TouchstoneError
+from backend.jobs import LiveJob
+from backend.machine import usable_threads
+from backend.measuring import Asked, Measuring
+from backend.measuring.candidates import TASKS, Candidate, candidates
+from backend.types import TERMINAL
+
+if TYPE_CHECKING:
+    from backend.core import Core
+
+log = logging.getLogger(__name__)
+LOOK_S, WATCH_S = 10.0, 0.2
+RUNS = 3  # about half a minute for two ways of a small model
+TRIES = 3  # what failed or was broken off that often is left until the next start
+BUSY = 0.5  # programs that want a processor, for each that there is
+CALLER = "idle"
+
+
+async def watch(manager: Core, measuring: Measuring) -> None:
+    """Looks now and then, and measures one model at a time."""
+    rules = manager.settings.measuring
+    if not rules.when_idle:
+        return
+    tries: dict[str, int] = {}
+    last_used_s = time.monotonic()
+    while True:
+        await asyncio.sleep(min(LOOK_S, rules.idle_s))
+        if manager.book.count("queued", "loading", "running") or manager.probes.probing:
+            last_used_s = time.monotonic()
+        if time.monotonic() - last_used_s < rules.idle_s or not await calm():
+            continue
+        model = await due(manager, measuring, [name for name, count in tries.items() if count >= TRIES])
+        if model is None:
+            continue
+        tries[model] = tries.get(model, 0) + 1
+        try:
+            job = await measuring.ask(Asked(models=[model], runs=RUNS), CALLER, CALLER)
+        except TouchstoneError as error:
+            log.warning("nothing is measured", extra={"model": model, "code": error.code, "detail": error.detail})
+            continue
+        await _give_way(manager, job)
+        last_used_s = time.monotonic()
+
+
+async def calm() -> bool:
+    """Whether a measurement would disturb nobody: mains power, as far as is known, and processors that rest."""
+    if await asyncio.to_thread(power.on_battery):
+        return False
+    return not hasattr(os, "getloadavg") or os.getloadavg()[0] / usable_threads() <= BUSY
+
+
+async def due(manager: Core, measuring: Measuring, given_up: list[str]) -> str | None:
+    """A model with several ways of running it, of which one is not measured as it is now."""
+    page = await manager.book.views([], None, 50, None)
+    used = [job["model"] for job in page["jobs"] if job["task"] in TASKS and job["status"] in TERMINAL]
+    entries = manager.catalogue.entries()
+    for model in dict.fromkeys(used):
+        if model in given_up or model not in entries:
+            continue
+        ways, _ = candidates(manager, [entries[model]], (), ())
+        if len(ways) > 1 and not all(_measured(measuring, way) for way in ways):
+            return str(model)
+    return None
+
+
+def _measured(measuring: Measuring, way: Candidate) -> bool:
+    newest = measuring.book.newest().get((way.device.id, way.device.name, way.engine, way.entry.id))
+    return newest is not None and measuring.counts(newest, way.device) and newest.touchstone == __version__
+
+
+async def _give_way(manager: Core, job: LiveJob) -> None:
+    """Waits for the job's end, and ends it as soon as there is another."""
+    while not job.ended.is_set():
+        if any(other.active and other is not job for other in manager.book.live.values()):
+            job.cancelling.set()
+            await job.ended.wait()
+        await asyncio.sleep(WATCH_S)

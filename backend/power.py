@@ -1,0 +1,51 @@
+"""Where the machine's power comes from, and how much the processor takes, as far as the system says."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+SUPPLIES, RAPL = Path("/sys/class/power_supply"), Path("/sys/class/powercap")
+_TOOL_S = 3.0
+
+
+def on_battery(supplies: Path = SUPPLIES) -> bool:
+    """Whether it runs on battery; False where nothing says so, as on a desktop."""
+    if sys.platform == "win32":
+        status = (ctypes.c_ubyte * 12)()  # SYSTEM_POWER_STATUS: the first byte is 0 without mains
+        return bool(ctypes.windll.kernel32.GetSystemPowerStatus(ctypes.byref(status))) and status[0] == 0
+    if sys.platform == "darwin":
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            said = subprocess.run(["pmset", "-g", "batt"], capture_output=True, text=True, timeout=_TOOL_S).stdout
+            return "'Battery Power'" in said
+        return False
+    kinds = {place: _text(place / "type") for place in _places(supplies)}
+    mains = [place for place, kind in kinds.items() if kind in ("Mains", "USB", "Wireless")]
+    if any(_text(place / "online") == "1" for place in mains):
+        return False
+    cells = [place for place, kind in kinds.items() if kind == "Battery" and _text(place / "scope") != "Device"]
+    return any(_text(place / "status") == "Discharging" for place in cells)
+
+
+def processor_j(root: Path = RAPL) -> float | None:
+    """Joules that the processors have taken since some moment, by their own counters; None where none can be read."""
+    found = [_text(place / "energy_uj") for place in _places(root) if place.name.count(":") == 1]
+    read = [int(text) for text in found if text.isdigit()]
+    return sum(read) / 1e6 if read else None
+
+
+def _places(root: Path) -> list[Path]:
+    try:
+        return sorted(root.iterdir())
+    except OSError:
+        return []
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,249 @@
+"""Measuring as a job and by itself: what fails is left out and said, jobs come first, and the idle machine decides.
+
+Children that play faults stand for the devices: the n-th worker that starts plays the n-th fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend import power
+from backend.core import Core
+from backend.jobs import LiveJob
+from backend.measuring import Asked, checked, idle
+from backend.measuring.book import Measurement
+from backend.reports import health
+from backend.requests import parse_request
+from backend.settings import load_settings
+from tests.faulty import faulty
+from tests.test_running import CARD, _config
+
+Act = Callable[[Core], Awaitable[None]]
+EMULATED = replace(CARD, id="vulkan:1", kind="emulated", hardware_id="cpu:0")
+
+
+def play(tmp_path: Path, act: Act, faults: list[str], **flags: Any) -> None:
+    """The CPU and a card are ready, and an emulated device; all that starts later plays `ok`."""
+    left = list(faults)
+
+    def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        return faulty(left.pop(0) if arguments[0] == "run" and left else "ok")(python, arguments)
+
+    async def once() -> None:
+        named = {name.replace("__", "."): value for name, value in flags.items()}
+        limits = {"supervision.silence_s": 0.6, "supervision.step_s": 0.6}
+        core = Core(load_settings({"config": _config(tmp_path), **limits, **named}, {}), spawn)
+        await core.start()
+        try:
+            await core.probes.settled()
+            for device in (CARD, EMULATED):
+                core.probes.devices[device.id] = device
+            async with asyncio.timeout(30):
+                await act(core)
+        finally:
+            await core.stop()
+
+    asyncio.run(once())
+
+
+async def measured(core: Core, **asked: Any) -> LiveJob:
+    job = await core.measuring.ask(checked({"runs": 2, "streams": 1, "models": ["tiny"], **asked}), "test")
+    await job.ended.wait()
+    return job
+
+
+def ways(job: LiveJob) -> list[str]:
+    assert job.result
+    return list(dict.fromkeys(row["device"] for row in job.result["rows"]))
+
+
+def test_all_ready_devices_but_emulated_ones_are_measured_in_turns(tmp_path: Path) -> None:
+    async def act(core: Core) -> None:
+        job = await measured(core)
+        assert job.status == "done" and ways(job) == ["cpu", "vulkan:0"]
+        phases = [event.data["phase"].split()[2] for event in job.events if event.event == "progress"]
+        assert phases == ["cpu", "vulkan:0", "vulkan:0", "cpu", "cpu", "vulkan:0"]
+        assert {device.id: len(device.speed) for device in core.known_devices()} == {
+            "cpu": 1, "vulkan:0": 1, "vulkan:1": 0,
+        }  # fmt: skip
+        assert core.pool.all_held() == [], "its workers are gone, and none of the service's was made"
+        assert ways(await measured(core, devices=["vulkan:1"])) == ["vulkan:1"], "if it is named"
+
+    play(tmp_path, act, [])
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("dies_loading", "SIGSEGV"),
+        ("dies_running", "SIGSEGV"),
+        ("stuck", "no step was finished"),
+        ("no_memory", "9 GB"),
+        ("elsewhere", "Only 0%"),
+        ("device_lost", "reset the device"),
+    ],
+)
+def test_what_fails_is_left_out_with_its_reason_and_the_others_are_measured(
+    tmp_path: Path, fault: str, words: str
+) -> None:
+    async def act(core: Core) -> None:
+        job = await measured(core)
+        assert job.status == "done" and job.result and ways(job) == ["cpu"]
+        [skipped] = job.result["skipped"]
+        assert skipped["device"] == "vulkan:0" and words in skipped["reason"]
+        assert "Not measured: vulkan:0" in job.view()["output"]["text"]
+        assert len(core.measuring.book.all()) == 1
+
+    play(tmp_path, act, ["ok", fault])
+
+
+def test_if_all_fail_the_job_fails_and_nothing_is_kept(tmp_path: Path) -> None:
+    async def act(core: Core) -> None:
+        job = await measured(core)
+        assert job.status == "error" and job.error and job.error.code == "device_not_ready"
+        assert "9 GB" in job.error.detail and core.measuring.book.all() == []
+
+    play(tmp_path, act, ["no_memory", "no_memory"])
+
+
+def test_a_job_that_comes_runs_between_two_rounds(tmp_path: Path) -> None:
+    async def act(core: Core) -> None:
+        measuring = await core.measuring.ask(checked({"runs": 50, "streams": 1}), "test")
+        async for event in measuring.follow():
+            if event.event == "progress" and event.data["done"] == 2:
+                break
+        job = await core.submit(parse_request({"prompt": "Hi", "device": "cpu"}), "somebody")
+        assert isinstance(job, LiveJob)
+        await job.ended.wait()
+        assert job.status == "done" and measuring.active
+        measuring.cancelling.set()
+        await measuring.ended.wait()
+        assert measuring.status == "cancelled" and core.measuring.book.all() == []
+
+    play(tmp_path, act, [])
+
+
+def test_idle_models_make_room_and_those_in_use_stay(tmp_path: Path) -> None:
+    async def act(core: Core) -> None:
+        job = await core.submit(parse_request({"prompt": "Hi", "device": "cpu"}), "somebody")
+        assert isinstance(job, LiveJob)
+        await job.ended.wait()
+        assert len(core.pool.all_held()) == 1
+        await measured(core, devices=["vulkan:0"])
+        assert len(core.pool.all_held()) == 1, "another hardware's"
+        await measured(core, devices=["cpu"])
+        assert core.pool.all_held() == []
+
+    play(tmp_path, act, [])
+
+
+def test_what_became_slower_is_a_problem_of_health_that_degrades_nothing(tmp_path: Path) -> None:
+    async def act(core: Core) -> None:
+        await measured(core, devices=["cpu"])
+        [now] = core.measuring.book.all()
+        assert health(core)["problems"] == []
+        before = replace(now, touchstone="0.0.1", speed=replace(now.speed, value=now.speed.value * 3, low=1, high=1))
+        core.measuring.book.add([replace(before, speed=replace(before.speed, low=None, high=None)), now])
+        [problem] = health(core)["problems"]
+        assert (problem["subject"], problem["code"]) == ("cpu", "slower_after_update") and problem["remedy"]
+        assert health(core)["status"] == "ok"
+
+    play(tmp_path, act, [])
+
+
+@pytest.fixture
+def resting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The test's own machine may be busy, or a laptop."""
+    monkeypatch.setattr(power, "on_battery", lambda: False)
+    monkeypatch.setattr(idle, "BUSY", 1e9)
+    yield
+
+
+async def used(core: Core) -> None:
+    job = await core.submit(parse_request({"prompt": "Hi", "device": "cpu"}), "somebody")
+    assert isinstance(job, LiveJob)
+    await job.ended.wait()
+
+
+async def begun(core: Core) -> LiveJob:
+    """The measurement that the service takes by itself."""
+    while True:
+        for job in core.book.live.values():
+            if job.task == "bench":
+                return job
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("resting")
+def test_an_idle_machine_measures_what_was_used_once(tmp_path: Path) -> None:
+    async def act(core: Core) -> None:
+        assert await idle.due(core, core.measuring, []) is None, "no model was used"
+        await used(core)
+        job = await begun(core)
+        await job.ended.wait()
+        assert job.request["models"] == ["tiny"] and job.request["source"] == "idle"
+        assert [one.device for one in core.measuring.book.all()] == ["cpu", "vulkan:0"]
+        assert await idle.due(core, core.measuring, []) is None, "all is known"
+        core.probes.devices["vulkan:0"] = replace(CARD, name="Another card")
+        assert await idle.due(core, core.measuring, []) == "tiny"
+        assert await idle.due(core, core.measuring, ["tiny"]) is None
+        del core.probes.devices["vulkan:0"]
+        assert await idle.due(core, core.measuring, []) is None, "there is no choice"
+
+    play(tmp_path, act, [], measuring__idle_s=0.05)
+
+
+@pytest.mark.usefixtures("resting")
+def test_the_first_job_that_comes_ends_it(tmp_path: Path) -> None:
+    async def act(core: Core) -> None:
+        await used(core)
+        measuring = await begun(core)
+        await used(core)
+        await measuring.ended.wait()
+        assert measuring.status == "cancelled" and core.measuring.book.all() == []
+
+    play(tmp_path, act, ["ok", "deaf"], measuring__idle_s=0.05)
+
+
+def test_it_rests_on_battery_and_while_other_programs_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(power, "on_battery", lambda: False)
+    monkeypatch.setattr(idle, "BUSY", 1e9)
+    assert asyncio.run(idle.calm())
+    monkeypatch.setattr(idle, "BUSY", -1.0)
+    assert not asyncio.run(idle.calm())
+    monkeypatch.setattr(idle, "BUSY", 1e9)
+    monkeypatch.setattr(power, "on_battery", lambda: True)
+    assert not asyncio.run(idle.calm())
+
+
+def test_the_setting_switches_it_off(tmp_path: Path) -> None:
+    async def act(core: Core) -> None:
+        await asyncio.wait_for(idle.watch(core, core.measuring), 5)
+
+    play(tmp_path, act, [], measuring__when_idle=False)
+
+
+def test_another_version_of_the_service_measures_again(tmp_path: Path) -> None:
+    async def act(core: Core) -> None:
+        await used(core)
+        await measured(core)
+        assert await idle.due(core, core.measuring, []) is None
+        older: list[Measurement] = [replace(one, touchstone="0.0.1") for one in core.measuring.book.all()]
+        core.measuring.book.add(older)
+        assert await idle.due(core, core.measuring, []) == "tiny"
+        assert all(device.speed for device in core.known_devices() if device.kind != "emulated"), "it counts meanwhile"
+
+    play(tmp_path, act, [], measuring__when_idle=False)
+
+
+def test_what_is_asked_is_checked() -> None:
+    assert Asked() == checked({})
+    with pytest.raises(Exception, match="runs"):
+        checked({"runs": 0})
