@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -109,16 +108,6 @@ def test_a_download_outlives_the_server(launch: Launch, web: FileServer) -> None
     assert (again.data_dir / "models/tiny.gguf").read_bytes() == CONTENT
     assert [asked.range for asked in web.asked] == [None, f"bytes={HALF}-"]
     assert web.bytes_sent == len(CONTENT)
-
-
-def test_those_who_add_the_same_at_once_get_one_job(server: Server, web: FileServer) -> None:
-    web.gate.clear()
-    with ThreadPoolExecutor(8) as callers:
-        ids = {job["id"] for job in callers.map(lambda _: add(server, source=web.url, id="one"), range(16))}
-    web.gate.set()
-    assert len(ids) == 1
-    assert server.until(ids.pop(), "done", "error")["status"] == "done"
-    assert server.http.delete("/api/models/one").status_code == 204
 
 
 def test_a_model_of_hugging_face_is_chosen_fetched_used_and_removed(launch: Launch, tmp_path: Path) -> None:

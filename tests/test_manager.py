@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backend import errors
+from backend import errors, maintenance
 from backend.manager import ModelManager
 from backend.settings import load_settings
 from tests.service import ROOT, wait_for
@@ -55,6 +56,22 @@ def test_a_file_by_its_path(data_dir: Path) -> None:
         manager.load_model(TINY, "cpu")
         job = manager.generate("abc", {"max_tokens": 4})
         assert job.receipt and job.receipt.model_file == TINY.name and job.receipt.chat_template is None
+
+
+def test_those_who_ask_for_the_same_at_once_get_one_job(data_dir: Path) -> None:
+    with ModelManager(load_settings({"storage.data_dir": str(data_dir)}, {})) as manager:
+        source, model = "http://127.0.0.1:9/stone.gguf", "smollm2-135m-instruct"
+
+        async def ask() -> set[str]:
+            adding = (maintenance.add(manager, source, None, None, "test") for _ in range(2))
+            converting = (maintenance.convert(manager, model, "onnx-int8", "test") for _ in range(2))
+            jobs = await asyncio.gather(*adding, *converting)
+            for job in jobs:
+                job.cancelling.set()
+            await asyncio.gather(*(job.ended.wait() for job in jobs))
+            return {job.id for job in jobs}
+
+        assert len(manager._call(ask)) == 2
 
 
 def test_refusals_are_exceptions_with_a_remedy(data_dir: Path) -> None:
