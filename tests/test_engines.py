@@ -1,0 +1,50 @@
+"""What engines, runtimes and the catalogue say of each other fits together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.catalogue.entries import shipped
+from backend.devices import backends
+from backend.engines import engines, serves
+from backend.runtimes.recipes import recipes
+
+ACCELERATORS = sorted(name for name, backend in backends().items() if backend.kind != "cpu")
+# What an engine's library is called on package indexes, and what it needs besides.
+PACKAGES = {"transformers": ("transformers", "safetensors", "gguf")}
+
+
+def runs_there(model: str, backend: str) -> bool:
+    """Whether a model of the catalogue runs on a backend as it is, in one of its runtimes."""
+    facts = [engines()[name] for name in shipped(Path())[model].engines]
+    return any(
+        backend in engine.backends and serves(engine, runtime)
+        for engine in facts
+        for runtime in backends()[backend].runtimes
+    )
+
+
+@pytest.mark.parametrize("backend", ACCELERATORS)
+def test_every_accelerator_has_a_model_of_the_catalogue_that_runs_without_conversion(backend: str) -> None:
+    assert [model for model in shipped(Path()) if runs_there(model, backend)]
+
+
+@pytest.mark.parametrize("backend", ["cuda", "rocm", "xpu", "mps", "directml", "vulkan"])
+def test_text_runs_there_as_it_is(backend: str) -> None:
+    assert runs_there("smollm2-135m-instruct", backend)
+
+
+def test_a_model_does_not_run_where_its_engines_do_not() -> None:
+    assert not runs_there("folk-tunes", "vulkan")
+
+
+@pytest.mark.parametrize("runtime", sorted(recipes()))
+def test_a_runtime_brings_what_its_engines_import(runtime: str) -> None:
+    recipe = recipes()[runtime]
+    lines = recipe.lines("gfx1100")
+    for engine in engines().values():
+        if runtime in engine.runtimes and recipe.builds:
+            for package in PACKAGES.get(engine.library, ()):
+                assert any(line.startswith(package) for line in lines), f"{runtime} lacks {package} for {engine.name}"

@@ -1,0 +1,117 @@
+"""llama.cpp on a card: its program as a child, on a stand-in that speaks as it does; what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.engines import LoadRequest, RunRequest, RunResult, _llama_server
+from backend.engines.llama_cpp import ENGINE, LlamaSession, load
+from backend.errors import ContextLengthExceeded, ModelIncompatible, ModelLoadFailed, OutOfMemory, UnsupportedParameter
+from backend.options import parse_options
+from tests.faulty_stacks.environments import PACKAGES
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the package is for Linux")
+TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
+DEVICE = "vulkan:0"
+Open = Callable[..., LlamaSession]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Open]:
+    """Loads the model in the stand-in, with what goes wrong there."""
+    sessions: list[LlamaSession] = []
+    monkeypatch.syspath_prepend(str(PACKAGES))
+    monkeypatch.setattr(_llama_server, "check", dict)
+
+    def load_it(**plan: Any) -> LlamaSession:
+        monkeypatch.setenv("PLAN", json.dumps(plan))
+        sessions.append(load(LoadRequest(DEVICE, str(TINY), 64, 2, 2, str(tmp_path))))
+        return sessions[-1]
+
+    yield load_it
+    for session in sessions:
+        session._server.close()
+        session._chat.close()
+
+
+def run(session: LlamaSession, stop_at: int | None = None, **options: Any) -> tuple[str, RunResult]:
+    texts: list[str] = []
+
+    def emit(event: str, data: dict[str, Any]) -> bool:
+        texts.extend([data["text"]] if event == "token" else [])
+        return len(texts) == stop_at
+
+    result = session.run(RunRequest(None, "Hello", parse_options("text", options), 1, False), emit)
+    return "".join(texts), result
+
+
+def test_the_engine_runs_on_the_card_in_its_runtime() -> None:
+    assert {"cpu", "vulkan"} <= set(ENGINE.backends) and {"base", "vulkan"} <= set(ENGINE.runtimes)
+
+
+def test_the_evidence_is_the_log_of_loading(opened: Open) -> None:
+    placement = opened().placement
+    assert [(part.where, round(part.share_of_nodes, 2)) for part in placement.parts] == [("cpu", 0.24), (DEVICE, 0.76)]
+    assert round(placement.on_device or 0, 2) == 0.76
+    assert placement.evidence.endswith("CPU_Mapped 28.69 MiB, Vulkan0 92.10 MiB; offloaded 31/31 layers to GPU")
+
+
+def test_what_stayed_on_the_processor_is_not_called_the_card(opened: Open) -> None:
+    assert opened(buffers={"CPU_Mapped": 120.0}).placement.on_device == 0
+
+
+def test_text_comes_as_from_the_library(opened: Open) -> None:
+    text, result = run(opened())
+    assert (text, result.finish_reason) == ("0 1 2 3 4 ", "length")
+    assert result.counts == {"prompt_tokens": 3, "tokens": 5, "cached_tokens": 0}
+
+
+def test_a_cancel_ends_it_and_the_next_job_runs(opened: Open) -> None:
+    session = opened(tokens=1000)
+    text, result = run(session, stop_at=3)
+    assert (text, result.finish_reason) == ("0 1 2 ", "cancelled")
+    assert run(session, max_tokens=5)[1].counts["tokens"] == 1000
+
+
+def test_nobody_without_the_key_is_answered(opened: Open) -> None:
+    session = opened()
+    session._server._key = "guessed"
+    with pytest.raises(ModelIncompatible, match="Invalid API Key"):
+        run(session)
+
+
+def test_a_prompt_that_does_not_fit_is_said_with_both_counts(opened: Open) -> None:
+    refusal = {"type": "exceed_context_size_error", "n_prompt_tokens": 99, "n_ctx": 64}
+    with pytest.raises(ContextLengthExceeded, match="has 99 tokens and the context holds 64"):
+        run(opened(refuses=refusal))
+
+
+def test_a_schema_is_refused_where_nothing_holds_to_it(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    session = opened()
+    with pytest.raises(UnsupportedParameter, match="for this device cannot hold a text to a schema"):
+        run(session, response_format={"type": "json_object"})
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("error loading model: unknown model architecture: 'x'", ModelIncompatible),
+        ("ggml_vulkan: Device memory allocation of size 1 failed. ErrorOutOfDeviceMemory", OutOfMemory),
+        ("error while handling argument --device: invalid device: Vulkan0", ModelLoadFailed),
+    ],
+)
+def test_a_program_that_does_not_start_says_why(opened: Open, said: str, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        opened(fails=said)
+
+
+def test_a_program_that_dies_is_named_with_its_last_words(opened: Open) -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)server ended \(1\).*ErrorDeviceLost"):
+        run(opened(dies_at=2))
