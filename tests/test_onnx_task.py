@@ -17,6 +17,7 @@ import soundfile
 
 from tests.refusals import refused
 from tests.service import ROOT, Server, start_server, stream_events
+from tests.slow.onnx_conformance import judge
 
 CASES = ROOT / "tests" / "cases" / "onnx"
 X = [[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]]
@@ -334,3 +335,14 @@ def test_inspect_tells_where_the_nodes_lie(graphs: Server) -> None:
     said = json.loads(run(graphs, "affine", None, action="inspect").json()["output"]["text"])
     assert said["nodes_on_device"] == said["nodes_after_optimisation"] > 0 and said["elsewhere"] == {}
     assert said["provider"] == "CPUExecutionProvider" and said["operator_sets"] == {"ai.onnx": 17}
+
+
+@pytest.mark.parametrize("name", sorted(case.name for case in (CASES / "conformance").iterdir()))
+def test_a_sample_of_onnx_s_own_data_passes_with_every_node_on_the_device(name: str) -> None:
+    assert judge(CASES / "conformance" / name, "cpu") == {"name": name, "verdict": "passed", "why": ""}
+
+
+def test_wrong_numbers_do_not_pass(tmp_path: Path) -> None:
+    case = shutil.copytree(CASES / "conformance" / "add", tmp_path / "add")
+    np.save(case / "output_0.npy", np.load(case / "output_0.npy") * 1.01)
+    assert judge(case, "cpu")["verdict"] == "wrong"

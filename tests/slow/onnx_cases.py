@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ call = helper.make_node
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 
 
-def save(name: str, nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: list[Any] = [], **more: Any) -> None:  # noqa: B006
+def save(name: str, nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: Sequence[Any] = ()) -> None:
     """Writes one graph."""
     graph = helper.make_graph(nodes, name, inputs, outputs, weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="cases", **more)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="cases")
     onnx.checker.check_model(model)
     onnx.save(model, CASES / f"{name}.onnx")
 
@@ -53,10 +53,30 @@ def make() -> None:
         [weight, numpy_helper.from_array(np.float32(1), "one")],
     )
     save("log", [call("Log", ["x"], ["y"])], [value("x", FLOAT, ["n"])], [value("y", FLOAT, ["n"])])
-    save("picture", [call("Identity", ["x"], ["y"])], [value("x", FLOAT, [1, 3, 4, 5])], [value("y", FLOAT, [1, 3, 4, 5])])
-    save("sound", [call("Abs", ["x"], ["y"])], [value("x", FLOAT, [1, "channels", "n"])], [value("y", FLOAT, [1, "channels", "n"])])
-    save("texts", [call("Identity", ["x"], ["y"])], [value("x", TensorProto.STRING, ["n"])], [value("y", TensorProto.STRING, ["n"])])
-    save("bytes", [call("Identity", ["x"], ["y"])], [value("x", TensorProto.UINT8, ["n"])], [value("y", TensorProto.UINT8, ["n"])])
+    save(
+        "picture",
+        [call("Identity", ["x"], ["y"])],
+        [value("x", FLOAT, [1, 3, 4, 5])],
+        [value("y", FLOAT, [1, 3, 4, 5])],
+    )
+    save(
+        "sound",
+        [call("Abs", ["x"], ["y"])],
+        [value("x", FLOAT, [1, "channels", "n"])],
+        [value("y", FLOAT, [1, "channels", "n"])],
+    )
+    save(
+        "texts",
+        [call("Identity", ["x"], ["y"])],
+        [value("x", TensorProto.STRING, ["n"])],
+        [value("y", TensorProto.STRING, ["n"])],
+    )
+    save(
+        "bytes",
+        [call("Identity", ["x"], ["y"])],
+        [value("x", TensorProto.UINT8, ["n"])],
+        [value("y", TensorProto.UINT8, ["n"])],
+    )
     save(
         "huge",  # an output of 40 GB
         [call("ConstantOfShape", ["sides"], ["y"])],
@@ -67,9 +87,16 @@ def make() -> None:
         "long",  # a loop that takes minutes unless it is stopped
         [
             call(
-                "Loop", ["times", "", "x"], ["y"], "again",
+                "Loop",
+                ["times", "", "x"],
+                ["y"],
+                "again",
                 body=helper.make_graph(
-                    [call("Identity", ["go_in"], ["go_out"]), call("MatMul", ["v", "v"], ["p"]), call("Tanh", ["p"], ["v_out"])],
+                    [
+                        call("Identity", ["go_in"], ["go_out"]),
+                        call("MatMul", ["v", "v"], ["p"]),
+                        call("Tanh", ["p"], ["v_out"]),
+                    ],
                     "body",
                     [value("i", INT, []), value("go_in", TensorProto.BOOL, []), value("v", FLOAT, [256, 256])],
                     [value("go_out", TensorProto.BOOL, []), value("v_out", FLOAT, [256, 256])],
@@ -91,7 +118,9 @@ def export(folder: Path, names: Collection[str] | None = None) -> None:
     """
     cases = node.collect_testcases(None)
     if names is None:
-        cases += [case for kind in ("simple", "pytorch-converted", "pytorch-operator") for case in load_model_tests(kind=kind)]
+        cases += [
+            case for kind in ("simple", "pytorch-converted", "pytorch-operator") for case in load_model_tests(kind=kind)
+        ]
     for case in cases:
         name = case.name.removeprefix("test_")
         if names is not None and name not in names:
@@ -126,7 +155,11 @@ def _save_arrays(target: Path, sets: tuple[list[Any], list[Any]]) -> str | None:
                 array = numpy_helper.to_array(array)
             if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufcOUS":
                 return f"{side} {number} is {type(array).__name__} {getattr(array, 'dtype', '')}".strip()
-            np.save(target / f"{side}_{number}.npy", array.astype(str) if array.dtype == object else array, allow_pickle=False)
+            np.save(
+                target / f"{side}_{number}.npy",
+                array.astype(str) if array.dtype == object else array,
+                allow_pickle=False,
+            )
     return None
 
 
