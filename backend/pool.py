@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from backend.children import Spawn
 from backend.datafolder import scratch_prefix
 from backend.devices import Found
-from backend.engines import LoadRequest, load_engine
+from backend.engines import LoadRequest, engines, load_engine
 from backend.errors import DeviceNotReady, OutOfMemory
 from backend.inventory.free import card_free_bytes
 from backend.machine import memory_free_bytes, usable_threads
@@ -69,6 +69,12 @@ class Pool:
     def holding(self, model: str) -> list[Held]:
         """The workers that hold a model."""
         return [held for key, held in self._held.items() if key.model == model]
+
+    def joined(self, device: str, model: str, names: Sequence[str]) -> str | None:
+        """The engine, of these, by which jobs run a model on a device now that others can join, if there is one."""
+        used = [held.worker.key for held in self.holding(model) if held.users and self._settings.text.slots > 1]
+        running = [key.engine for key in used if key.device == device and engines()[key.engine].batches]
+        return next((name for name in names if name in running), None)
 
     def all_held(self) -> list[Held]:
         """All that is loaded."""

@@ -161,7 +161,8 @@ class Run:
             check_honoured(self._job.task, self._request.options, usable)
             usable = honouring(self._job.task, self._request.options, usable)
         if usable:
-            return engines_by_speed(device, replace(self._wish(), engines=tuple(usable)))[0]
+            wish = replace(self._wish(), engines=tuple(usable))
+            return self._around.pool.joined(device.id, self._entry.id, usable) or engines_by_speed(device, wish)[0]
         named = f" with the engine {self._engine}" if self._engine else ""
         self._ledger.refuse(device.id, "model_incompatible")
         raise errors.ModelIncompatible(

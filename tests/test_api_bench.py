@@ -93,7 +93,7 @@ def test_the_command_line_goes_through_the_server(
         ({"streams": 65}, 422, "validation_error", "streams"),
         ({"device": ["cpu"]}, 422, "validation_error", "devices"),
         ({"devices": "cpu"}, 422, "validation_error", "devices"),
-        ({"devices": ["gpu"]}, 422, "validation_error", "gpu"),
+        ({"devices": ["gpu"]}, 409, "device_not_ready", "gpu"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_at_once(

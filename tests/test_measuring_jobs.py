@@ -196,6 +196,8 @@ def test_an_idle_machine_measures_what_was_used_once(tmp_path: Path) -> None:
         assert await idle.due(core, core.measuring, ["tiny"]) is None
         del core.probes.devices["vulkan:0"]
         assert await idle.due(core, core.measuring, []) is None, "there is no choice"
+        core.probes.devices["cpu"] = replace(core.probes.devices["cpu"], name="Another processor")
+        assert await idle.due(core, core.measuring, []) is None, "of that one nothing is known, and there is no choice"
 
     play(tmp_path, act, [], measuring__idle_s=0.05)
 

@@ -270,3 +270,25 @@ def test_what_a_worker_took_of_a_card_is_measured() -> None:
         assert (await load_on_card(pool, "a")).bytes == 7777
 
     on_card(act, told=True)
+
+
+def test_a_job_joins_those_that_run_by_their_engine(tmp_path: Path) -> None:
+    async def act(stage: Play) -> None:
+        names = ["onnx-genai", "llama.cpp"]
+        held, _ = await stage.pool.use("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", "a"), TINY)
+        assert stage.pool.joined("cpu", "a", names) == "llama.cpp"
+        assert stage.pool.joined("cpu", "a", ["onnx-genai"]) is None
+        assert stage.pool.joined("cuda:0", "a", names) is None and stage.pool.joined("cpu", "b", names) is None
+        stage.pool.released(held)
+        assert stage.pool.joined("cpu", "a", names) is None, "one that rests is no reason"
+
+    play(act, text__slots=2)
+
+
+def test_with_one_slot_there_is_nobody_to_join(tmp_path: Path) -> None:
+    async def act(stage: Play) -> None:
+        held, _ = await stage.pool.use("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", "a"), TINY)
+        assert stage.pool.joined("cpu", "a", ["llama.cpp"]) is None
+        stage.pool.released(held)
+
+    play(act, text__slots=1)

@@ -18,7 +18,7 @@ from backend.admission import check_engine
 from backend.bench import matrix
 from backend.catalogue import Entry
 from backend.catalogue.files import file_bytes
-from backend.errors import TouchstoneError, Validation
+from backend.errors import DeviceNotReady, TouchstoneError, Validation
 from backend.jobs import LiveJob, new_row
 from backend.measuring import report, work
 from backend.measuring.book import Measurement, Measurements
@@ -66,15 +66,12 @@ class Measuring:
     async def ask(self, asked: Asked, caller: str, source: str = "asked") -> LiveJob:
         """Accepts a measurement as a job; one that measures the very same already is joined.
 
-        Raises Validation, UnknownDevice, UnknownModel, ModelNotDownloaded, ModelBroken, DiskFull.
+        Raises Validation, UnknownDevice, DeviceNotReady, UnknownModel, ModelNotDownloaded, ModelBroken, DiskFull.
         """
         entries = self._entries(asked.models)
         for engine in asked.engines:
             check_engine(engine)
-        devices = [self._manager.resolve(word).resolved or word for word in asked.devices]
-        for word, id_ in zip(asked.devices, devices, strict=True):
-            if ":" not in id_ and id_ not in {d.id for d in self._manager.known_devices()}:
-                raise Validation(f"devices: no device stands behind {word!r} now.", "Name one by its id.")
+        devices = [self._device(word) for word in asked.devices]
         request = {
             "devices": list(dict.fromkeys(devices)),
             "models": [entry.id for entry in entries],
@@ -138,6 +135,11 @@ class Measuring:
     def problems(self) -> list[dict[str, str | None]]:
         """What health says of models that became slower with an update, from memory."""
         return [one.problem for one in regressions(self.book.all())]
+
+    def _device(self, word: str) -> str:
+        if found := self._manager.resolve(word).resolved:
+            return found
+        raise DeviceNotReady(f"No device stands behind {word!r} now.", "Name one by its id: see /api/devices.")
 
     def _driver(self, device: Device) -> str | None:
         hardware = self._manager.probes.known.surveyed.get(device.hardware_id or "")

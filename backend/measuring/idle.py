@@ -1,7 +1,8 @@
 """Measures by itself what `auto` could choose better by, while nobody needs the machine.
 
-Only where there is a choice: a model that is used, with two or more ways of running it, of which one was not measured
-as it is now. Never on battery, nor while other programs compute; the first job that comes ends it.
+A model that is used, where there is a choice: two or more ways of running it, of which one was not measured as it is
+now; and what was measured before an update. Never on battery, nor while other programs compute; the first job that
+comes ends it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from backend.errors import TouchstoneError
 from backend.jobs import LiveJob
 from backend.machine import usable_threads
 from backend.measuring import Asked, Measuring
+from backend.measuring.book import Measurement
 from backend.measuring.candidates import TASKS, Candidate, candidates
 from backend.types import TERMINAL
 
@@ -65,7 +67,7 @@ async def calm() -> bool:
 
 
 async def due(manager: Core, measuring: Measuring, given_up: list[str]) -> str | None:
-    """A model with several ways of running it, of which one is not measured as it is now."""
+    """A used model of which a measurement is of before an update, or with ways to choose from that are not measured."""
     page = await manager.book.views([], None, 50, None)
     used = [job["model"] for job in page["jobs"] if job["task"] in TASKS and job["status"] in TERMINAL]
     entries = manager.catalogue.entries()
@@ -73,14 +75,20 @@ async def due(manager: Core, measuring: Measuring, given_up: list[str]) -> str |
         if model in given_up or model not in entries:
             continue
         ways, _ = candidates(manager, [entries[model]], (), ())
-        if len(ways) > 1 and not all(_measured(measuring, way) for way in ways):
+        newest = [_newest(measuring, way) for way in ways]
+        fresh = [one is not None and _fresh(measuring, one, way) for one, way in zip(newest, ways, strict=True)]
+        outdated = any(one and not new for one, new in zip(newest, fresh, strict=True))
+        if outdated or (len(ways) > 1 and not all(fresh)):
             return str(model)
     return None
 
 
-def _measured(measuring: Measuring, way: Candidate) -> bool:
-    newest = measuring.book.newest().get((way.device.id, way.device.name, way.engine, way.entry.id))
-    return newest is not None and measuring.counts(newest, way.device) and newest.touchstone == __version__
+def _newest(measuring: Measuring, way: Candidate) -> Measurement | None:
+    return measuring.book.newest().get((way.device.id, way.device.name, way.engine, way.entry.id))
+
+
+def _fresh(measuring: Measuring, one: Measurement, way: Candidate) -> bool:
+    return measuring.counts(one, way.device) and one.touchstone == __version__
 
 
 async def _give_way(manager: Core, job: LiveJob) -> None:

@@ -21,7 +21,8 @@ PROMPT_WORDS = "Once there was a river, and at the river stood a mill with a whe
 PROMPT_TIMES = 14  # about 300 tokens
 SAMPLE_TOKENS = 32  # of which two devices or engines are compared
 SLOW_S = 6.0  # a warm-up that takes longer makes all runs short ones
-TUNE = {"form": "reel", "key": "D", "mode": "major", "bars": 8, "backing": "none", "seed": 1}
+TUNE = {"form": "reel", "key": "D", "mode": "major", "backing": "none", "seed": 1}
+BARS, FEW_BARS = 8, 1
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Trial:
         self._folder = folder
         self._cancelling = cancelling
         self._number = 0
-        self.tokens = TOKENS
+        self._tokens, self._bars = TOKENS, BARS
 
     @property
     def streams(self) -> int:
@@ -62,9 +63,16 @@ class Trial:
     async def warm_up(self) -> Sample:
         """The first run, whose times do not count and whose result is compared with others'."""
         began = time.perf_counter()
-        if self._task == "music":
-            await self._tune("warm")
-            return Sample(_notes(self._folder / "warm"), next((self._folder / "warm").glob("*.wav"), None))
+        sample = await (self._first_tune() if self._task == "music" else self._first_text())
+        if time.perf_counter() - began > SLOW_S:
+            self._tokens, self._bars = FEW_TOKENS, FEW_BARS
+        return sample
+
+    async def _first_tune(self) -> Sample:
+        await self._tune("warm")
+        return Sample(_notes(self._folder / "warm"), next((self._folder / "warm").glob("*.wav"), None))
+
+    async def _first_text(self) -> Sample:
         tokens: list[str] = []
         listed = honouring("text", {"logprobs": 0}, [self._worker.key.engine])
 
@@ -74,7 +82,6 @@ class Trial:
                 tokens.extend(frame.get("text", ""))
 
         await self._text(WORDS, SAMPLE_TOKENS, take, **({"logprobs": 0} if listed else {}))
-        self.tokens = TOKENS if time.perf_counter() - began < SLOW_S else FEW_TOKENS
         return Sample(tuple(tokens))
 
     async def round(self) -> Figures:
@@ -82,7 +89,7 @@ class Trial:
         if self._task == "music":
             done = await self._tune("round")
             return Figures(done["audio_s"] / done["run_s"])
-        alone = await self._text(WORDS, self.tokens)
+        alone = await self._text(WORDS, self._tokens)
         read = await self._text(PROMPT_WORDS * PROMPT_TIMES, 2)
         together = await self._several() if self._streams > 1 else None
         return Figures(_rate(alone), alone["first_token_s"], _prompt_rate(read), together)
@@ -90,7 +97,7 @@ class Trial:
     async def _several(self) -> float:
         """Tokens a second of all streams together, prompts included."""
         began = time.perf_counter()
-        done = await asyncio.gather(*(self._text(WORDS, self.tokens) for _ in range(self._streams)))
+        done = await asyncio.gather(*(self._text(WORDS, self._tokens) for _ in range(self._streams)))
         return float(sum(one["counts"]["tokens"] for one in done) / (time.perf_counter() - began))
 
     async def _text(
@@ -102,7 +109,7 @@ class Trial:
     async def _tune(self, name: str) -> Header:
         folder = self._folder / name
         await asyncio.to_thread(folder.mkdir, exist_ok=True)
-        request = RunRequest(None, None, parse_options("music", TUNE), 1, False)
+        request = RunRequest(None, None, parse_options("music", {**TUNE, "bars": self._bars}), 1, False)
         return await self._run(replace(request, folder=str(folder)))
 
     async def _run(self, request: RunRequest, take: Callable[[Header], None] = lambda frame: None) -> Header:
