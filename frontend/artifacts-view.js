@@ -4,6 +4,7 @@
 import * as api from "./api.js";
 import { copy, el } from "./dom.js";
 import { bytes } from "./format.js";
+import { StemsPlayer } from "./stems-player.js";
 import { waveform } from "./waveform.js";
 
 /** @typedef {import("./types.js").Artifact} Artifact */
@@ -16,6 +17,10 @@ export class ArtifactsView {
   #groups = new Map();
   /** @type {Set<string>} */
   #names = new Set();
+  /** @type {StemsPlayer|null} */
+  #stems = null;
+  /** Whether the files are parts of one sound. */
+  together = false;
 
   /** @param {HTMLElement} root */
   constructor(root) { this.root = root; }
@@ -23,6 +28,8 @@ export class ArtifactsView {
   clear() {
     this.#groups.clear();
     this.#names.clear();
+    this.#stems?.close();
+    this.#stems = null;
     this.root.replaceChildren();
     this.root.hidden = true;
   }
@@ -31,6 +38,12 @@ export class ArtifactsView {
   add(artifact) {
     if (this.#names.has(artifact.name)) return;
     this.#names.add(artifact.name);
+    if (this.together) {
+      this.root.hidden = false;
+      this.#stems ??= new StemsPlayer(this.root);
+      this.#stems.add(artifact);
+      return;
+    }
     const group = this.#group(artifact.name.replace(/\.[^.]*$/, ""));
     const kind = artifact.media_type.split("/")[0];
     const show = KINDS[kind];

@@ -9,6 +9,7 @@ import { modelsFor, showModels, showModelState } from "./model-picker.js";
 import { showOptionCount, showOptions } from "./options-form.js";
 import { requestOf } from "./request.js";
 import { enterTask, save, settings } from "./settings.js";
+import { setUpSound, showSound, withSound } from "./sound-file.js";
 import { state } from "./state.js";
 import { showPrompt, showTasks } from "./tasks.js";
 
@@ -32,6 +33,7 @@ export class Form {
       clearTimeout(saving);
       saving = window.setTimeout(() => this.keep(), SAVE_AFTER_MS);
     });
+    setUpSound(() => this.say());
     addEventListener("pagehide", () => save({ prompt: prompt.value }));
   }
 
@@ -44,6 +46,9 @@ export class Form {
   }
 
   request() { return requestOf(this.model, prompt.value); }
+
+  /** The request, its file sent. */
+  complete() { return withSound(this.request()); }
 
   /** What follows from the choice. */
   say() {
@@ -71,6 +76,7 @@ export class Form {
 
   showTask() {
     showPrompt(settings.task);
+    showSound(settings.task);
     prompt.value = settings.prompt;
     showModels(modelsFor(state.models, settings.task), settings.model);
     this.showModel();

@@ -40,8 +40,8 @@ export class JobControl {
     twice(forgetButton, () => this.#forget());
   }
 
-  /** @param {Record<string, unknown>} request */
-  generate(request) { return this.#begin(() => api.generate(request)); }
+  /** @param {() => Promise<Record<string, unknown>>} complete the request, once its files are sent */
+  generate(complete) { return this.#begin(async () => api.generate(await complete())); }
 
   /** @param {string} id a job of the past, or one that goes on */
   async open(id) {

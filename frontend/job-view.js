@@ -75,6 +75,7 @@ export class JobView {
   /** @param {Job} job */
   begin(job) {
     this.clear();
+    this.#artifacts.together = job.task === "stems";
     const prompt = promptOf(job);
     askedBox.hidden = prompt === null;
     asked.textContent = prompt;

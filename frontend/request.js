@@ -4,6 +4,7 @@
 import { lyricsPrompt, writesPrompt } from "./lyrics.js";
 import { chosenOptions } from "./options-form.js";
 import { settings } from "./settings.js";
+import { soundPlace, takesSound } from "./sound-file.js";
 
 /** @typedef {import("./types.js").Job} Job @typedef {import("./types.js").Model} Model */
 
@@ -16,7 +17,7 @@ export function requestOf(model, words) {
   const composed = writesPrompt(settings.task, model);
   const prompt = composed ? lyricsPrompt(settings.options, words) : words;
   return { task: composed ? "text" : settings.task, ...(model && { model: model.id }), device: settings.device, fallback: settings.fallback,
-    ...(prompt.trim() && { prompt }), ...(Object.keys(options).length && { options }) };
+    ...soundPlace(settings.task), ...(prompt.trim() && !takesSound(settings.task) && { prompt }), ...(Object.keys(options).length && { options }) };
 }
 
 /** Whether the same request can be made with another seed. @param {Job} job */

@@ -4,6 +4,7 @@
 import { byId, el } from "./dom.js";
 import { capital } from "./format.js";
 import { modelsFor } from "./model-picker.js";
+import { takesSound } from "./sound-file.js";
 
 /** @typedef {import("./types.js").Model} Model */
 
@@ -37,6 +38,7 @@ export function showPrompt(task) {
   prompt.placeholder = words.placeholder;
   prompt.required = words.needed;
   prompt.rows = words.rows;
+  byId("prompt-box", HTMLElement).hidden = takesSound(task);
   // Where nothing has to be said in words, the fields are the form.
   if (task !== "lyrics" && !words.needed && matchMedia("(min-width: 60rem)").matches) byId("options-box", HTMLDetailsElement).open = true;
 }
