@@ -25,6 +25,7 @@ from backend.quarantine import DEATHS, Quarantine
 from backend.ranking import Wish, by_preference, engines_by_speed
 from backend.receipts import PLACEMENT_FLOOR, Ledger
 from backend.resolving import Resolution
+from backend.runtimes.recipes import bringing
 from backend.taking import Frames, request_of, room_for_files
 from backend.types import Device
 from backend.workers import Worker, WorkerKey
@@ -169,7 +170,7 @@ class Run:
             f"The model {self._entry.id} cannot run on {device.id}{named}: it runs with "
             f"{', '.join(self._entry.engines) or 'no engine of this version'}, and the device offers "
             f"{', '.join(device.engines) or 'none'}.",
-            "Choose another device or model, or leave the engine out.",
+            bringing([self._engine] if self._engine else self._entry.engines, device.backend),
         )
 
     @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 from backend.catalogue.entries import shipped
 from backend.devices import backends
 from backend.engines import engines, serves
-from backend.runtimes.recipes import recipes
+from backend.runtimes.recipes import bringing, recipes
 
 ACCELERATORS = sorted(name for name, backend in backends().items() if backend.kind != "cpu")
 # What an engine's library is called on package indexes, and what it needs besides.
@@ -48,3 +48,8 @@ def test_a_runtime_brings_what_its_engines_import(runtime: str) -> None:
         if runtime in engine.runtimes and recipe.builds:
             for package in PACKAGES.get(engine.library, ()):
                 assert any(line.startswith(package) for line in lines), f"{runtime} lacks {package} for {engine.name}"
+
+
+def test_what_a_model_lacks_on_a_device_is_named_with_its_price() -> None:
+    assert bringing(["transformers"], "cpu").startswith("Install what brings it: `runtimes install torch` (")
+    assert bringing(["onnx-genai"], "vulkan") == "Choose another device or model, or leave the engine out."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import field
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,9 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter
 from pydantic.dataclasses import dataclass
+
+from backend.devices import backends
+from backend.engines import engines
 
 FOLDER = Path(__file__).with_name("data")
 BASE = Path(__file__).resolve().parents[2] / "requirements.txt"
@@ -95,6 +99,17 @@ def how_to(recipe: Recipe) -> str:
         return f"{recipe.title} is not to be had for {this_platform()}."
     note = f" {recipe.note}" if recipe.note else ""
     return f"Install it: `runtimes install {recipe.name}` ({costs(build)}).{note}"
+
+
+def bringing(names: Iterable[str], backend: str) -> str:
+    """What would let one of the engines `names` run on a backend that none of them runs on yet, as a sentence."""
+    facts = [engines()[name] for name in names if name in engines()]
+    wanted = {runtime for engine in facts if backend in engine.backends for runtime in engine.runtimes}
+    offered = [name for name in backends()[backend].runtimes if name in wanted and name in recipes()]
+    for name in offered:
+        if build := recipes()[name].build():
+            return f"Install what brings it: `runtimes install {name}` ({costs(build)}), or choose another device."
+    return "Choose another device or model, or leave the engine out."
 
 
 def costs(build: Build) -> str:
