@@ -15,7 +15,6 @@ ELEMENT_TYPES = {"float32": 1, "int64": 7, "float16": 10}
 _IR_VERSION, _OPERATOR_SET = 8, 13
 _FLOAT, _INT, _INTS = 1, 2, 7
 _EXTERNAL = 1
-Attribute = "int | float | Sequence[int]"
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Node:
     operation: str
     inputs: Sequence[str]
     outputs: Sequence[str]
-    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    attributes: Mapping[str, int | float | Sequence[int]] = field(default_factory=dict)
 
 
 def write(
@@ -93,7 +92,7 @@ def _value(value: Value) -> bytes:
     return _text(1, value.name) + _field(2, _field(1, tensor))
 
 
-def _attribute(name: str, value: Attribute) -> bytes:
+def _attribute(name: str, value: int | float | Sequence[int]) -> bytes:
     if isinstance(value, int):
         return _text(1, name) + _number(3, value) + _number(20, _INT)
     if isinstance(value, float):

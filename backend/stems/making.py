@@ -149,11 +149,10 @@ class _Job:
                 yield sound, waiting[:, :, : sound.shape[1]]
                 waiting = waiting[:, :, sound.shape[1] :]
         for sound in held:  # rounding of rates may leave some samples without
-            stems = np.zeros((count, *sound.shape), np.float32)
-            have = min(waiting.shape[2], sound.shape[1])
-            stems[:, :, :have] = waiting[:, :, :have]
-            waiting = waiting[:, :, have:]
-            yield sound, stems
+            missing = max(0, sound.shape[1] - waiting.shape[2])
+            waiting = np.pad(waiting, ((0, 0), (0, 0), (0, missing)))
+            yield sound, waiting[:, :, : sound.shape[1]]
+            waiting = waiting[:, :, sound.shape[1] :]
 
     def _read(self, done: int, total: int) -> None:
         if self._progress("reading", done, total, None):

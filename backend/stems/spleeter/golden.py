@@ -28,7 +28,8 @@ def spectrum() -> Samples:
     """Magnitudes [1, channel, frame, bin] of partials that come and go."""
     channel, frame, bin_ = np.ogrid[:CHANNELS, :MULTIPLE, :BINS]
     wave = np.abs(np.sin(0.37 * frame + 0.11 * bin_ * (channel + 1))) ** 8
-    return (200 * wave * np.exp(-bin_ / 150.0))[None].astype(np.float32)
+    found: Samples = (200 * wave * np.exp(-bin_ / 150.0))[None].astype(np.float32)
+    return found
 
 
 def check(masks: Compute, dtype: str) -> float:

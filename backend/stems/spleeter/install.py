@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from backend.errors import ModelBroken
+from backend.stems.separator import Samples
 from backend.stems.spleeter import golden
 from backend.stems.spleeter.rebuild import GRAPH, read_checkpoint, write_model
 
@@ -41,8 +42,8 @@ def _processor(graph: Path, dtype: str) -> golden.Compute:
 
     session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
 
-    def masks(magnitudes: golden.Samples) -> golden.Samples:
-        found: golden.Samples = session.run(None, {"magnitudes": magnitudes.astype(dtype)})[0].astype(np.float32)
+    def masks(magnitudes: Samples) -> Samples:
+        found: Samples = session.run(None, {"magnitudes": magnitudes.astype(dtype)})[0].astype(np.float32)
         return found
 
     return masks

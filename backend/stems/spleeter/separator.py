@@ -37,7 +37,7 @@ class SpleeterSeparator:
     def chunk_frames(self, seconds: float | None) -> int:
         """A multiple of what the network halves."""
         wanted = FRAMES if seconds is None else seconds * RATE / STEP
-        count = max(1, round(wanted / MULTIPLE)) * MULTIPLE
+        count: int = max(1, round(wanted / MULTIPLE)) * MULTIPLE
         return (count - 1) * STEP + FRAME - 2 * _PAD
 
     def separate(self, chunk: Samples, stop: Stop) -> Samples:
