@@ -14,7 +14,7 @@ from openai.types import CreateEmbeddingResponse
 
 from tests import refusals
 from tests.conftest import MODEL
-from tests.openai.asking import HELLO, chat_body, post, refused
+from tests.openai.asking import HELLO, chat_body, completion_body, post, refused
 from tests.service import Server
 
 TEXTS = ["hello world", "hello world.", "something else"]
@@ -58,7 +58,9 @@ def test_a_model_that_was_not_made_for_it_is_refused_and_so_is_a_chat_with_one_t
     answer = v1.http.post("/v1/embeddings", json={"model": MODEL, "input": "x"})
     assert MODEL in refused(answer, 422, "model_incompatible", "model")["message"]
     answer = v1.http.post("/v1/chat/completions", json=chat_body(model="embedder"))
-    assert "embeddings" in refused(answer, 422, "validation_error", "model")["message"]
+    assert "makes embeddings" in refused(answer, 422, "model_incompatible", "model")["message"]
+    answer = v1.http.post("/v1/completions", json=completion_body(model="folk-tunes"))
+    assert "makes music" in refused(answer, 422, "model_incompatible", "model")["message"]
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ WRONG = [
     ({"stop": ""}, "stop"),
     ({"stop": [""]}, "stop"),
     ({"seed": "7"}, "seed"),
+    ({"seed": 2**63}, "seed"),
     ({"stream": "yes"}, "stream"),
     ({"logit_bias": {"the": 1}}, "logit_bias"),
     ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
@@ -134,12 +135,12 @@ def test_what_completions_refuse(v1: Server, more: dict[str, Any], code: str, pa
 
 
 @pytest.mark.parametrize("route", ["chat/completions", "completions", "embeddings"])
-@pytest.mark.parametrize("model", [None, "nope", "NOPE/x"])
+@pytest.mark.parametrize("model", [None, "", "nope", "NOPE/x", "x" * 1000])
 def test_a_model_that_is_unknown_or_not_named_is_not_found(v1: Server, route: str, model: str | None) -> None:
     body: dict[str, Any] = (
         {"messages": HELLO} if route == "chat/completions" else {"input" if route == "embeddings" else "prompt": "x"}
     )
-    if model:
+    if model is not None:
         body["model"] = model
     refused(v1.http.post(f"/v1/{route}", json=body), 404, "model_not_found", "model")
 

@@ -173,6 +173,17 @@ def test_both_names_of_the_limit_work(v1: Server, limit: str) -> None:
     assert (found["usage"]["completion_tokens"], found["choices"][0]["finish_reason"]) == (3, "length")
 
 
+@pytest.mark.parametrize("seed", [-1, 2**40 + 7])
+def test_a_seed_of_64_bits_is_one_too(v1: Server, seed: int) -> None:
+    def said() -> Any:
+        body = {"model": MODEL, "messages": HELLO, "max_tokens": 6, "temperature": 1.5, "seed": seed}
+        return v1.http.post("/v1/chat/completions", json=body).json()
+
+    one, other = said(), said()
+    assert one["choices"] == other["choices"]
+    assert one["receipt"]["seed"] == seed % (2**32 - 1)
+
+
 def test_a_top_p_of_nothing_is_the_likeliest_token(v1: Server) -> None:
     def said(**more: Any) -> str:
         body = {"model": MODEL, "messages": HELLO, "max_tokens": 8, **more}

@@ -13,7 +13,7 @@ from backend.api.sse import ServerSent, Streams
 from backend.api.v1.answers import Answer
 from backend.api.v1.bodies import Generation, Where
 from backend.api.v1.choices import Choices
-from backend.errors import UnknownModel
+from backend.errors import ModelIncompatible, UnknownModel
 from backend.manager import ModelManager
 from backend.options.text import Sampling
 from backend.requests import GenerateRequest, parse_request
@@ -24,9 +24,19 @@ LEAST_TOP_P = 1e-6
 
 def where_of(body: Where) -> dict[str, Any]:
     """The keys of a request that say where it runs. Raises UnknownModel where the body names no model."""
-    if body.model is None:
+    if not body.model:
         raise UnknownModel("The request names no model.", "GET /v1/models lists what there is.")
     return {"model": body.model, "device": body.device, "fallback": body.fallback, "engine": body.engine}
+
+
+def made_for(manager: ModelManager, body: Where, task: str) -> None:
+    """Raises ModelIncompatible for a model that was made for something else, and UnknownModel."""
+    entry = manager.catalogue.resolve(where_of(body)["model"])
+    if entry.task != task:
+        raise ModelIncompatible(
+            f"The model {entry.id} makes {entry.task}, and was not made for {task}.",
+            f"Choose a model whose task is {task} in GET /v1/models, or add one (docs/models.md).",
+        )
 
 
 def sampling_of(body: Generation) -> dict[str, Any]:

@@ -20,7 +20,7 @@ CHOICE_LIMIT = 128  # jobs that one request may become
 class Where(Body):
     """Which model, and Touchstone's own keys: where it shall run."""
 
-    model: Name | None = Field(None, description="Needed: an id of GET /v1/models")
+    model: str | None = Field(None, max_length=2000, description="Needed: an id of GET /v1/models")
     device: Name = Field("auto", description="A device id, an alias, or auto")
     fallback: Fallback = Field("cpu", description="Where to run if the device cannot")
     engine: Name | None = None
@@ -37,6 +37,9 @@ class Generation(Where, Sampling):
 
     top_p: float = Field(0.95, ge=0, le=1, allow_inf_nan=False, description="Share of probability to sample from")
     top_k: int = Field(0, ge=0, le=1_000_000, description="Number of likeliest tokens to sample from; 0 is all")
+    seed: int | None = Field(
+        None, ge=-(2**63), lt=2**63, description="The same seed gives the same text; what is beyond 32 bits is folded"
+    )
     n: int = Field(1, ge=1, le=CHOICE_LIMIT, description="Choices to generate; each is a job")
     stream: bool = False
     stream_options: StreamOptions | None = None

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from backend.api.deps import Caller, Manager, OpenStreams, events_or
 from backend.api.v1.answers import Answer, finish_reason, tokens_of
-from backend.api.v1.asking import answered, requests_of, sampling_of
+from backend.api.v1.asking import answered, made_for, requests_of, sampling_of
 from backend.api.v1.bodies import ChatBody, NamedTool
 from backend.api.v1.choices import Choices
 from backend.api.v1.errors import refusals
@@ -23,6 +23,7 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"])
 @router.post("/chat/completions", response_class=Response, responses={200: events_or(), **refusals(409, 429, 502)})
 async def chat(body: ChatBody, request: Request, manager: Manager, caller: Caller, streams: OpenStreams) -> Response:
     """Continues a conversation, in OpenAI's shapes. Each choice is a job, and leaving cancels it."""
+    made_for(manager, body, "text")
     requests = requests_of(body, [{"messages": plain_messages(body.messages)}], _options(body))
     return await answered(request, manager, streams, caller, body, requests, lambda jobs: ChatAnswer(jobs, body))
 

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from backend.api.deps import Caller, Manager, OpenStreams, events_or
 from backend.api.v1.answers import Answer, finish_reason, tokens_of
-from backend.api.v1.asking import answered, requests_of, sampling_of
+from backend.api.v1.asking import answered, made_for, requests_of, sampling_of
 from backend.api.v1.bodies import CompletionBody
 from backend.api.v1.choices import Choices
 from backend.api.v1.errors import refusals
@@ -23,6 +23,7 @@ async def complete(
     body: CompletionBody, request: Request, manager: Manager, caller: Caller, streams: OpenStreams
 ) -> Response:
     """Continues each prompt as it is, in OpenAI's shapes. Each choice is a job, and leaving cancels it."""
+    made_for(manager, body, "text")
     options = {**sampling_of(body), "raw": True}
     if body.logprobs is not None:
         options["logprobs"] = body.logprobs

@@ -11,12 +11,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from backend.api.deps import Caller, Manager
-from backend.api.v1.asking import ended, where_of
+from backend.api.v1.asking import ended, made_for, where_of
 from backend.api.v1.bodies import EmbeddingsBody
 from backend.api.v1.choices import Choices
 from backend.api.v1.errors import refusals
 from backend.engines._npy import read_rows
-from backend.errors import ModelIncompatible
 from backend.jobs import LiveJob
 from backend.manager import ModelManager
 from backend.requests import GenerateRequest
@@ -27,14 +26,8 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"])
 @router.post("/embeddings", response_class=Response, responses=refusals(409, 429, 502))
 async def embed(body: EmbeddingsBody, request: Request, manager: Manager, caller: Caller) -> Response:
     """Turns each text into a vector, in OpenAI's shape. It is one job, and leaving cancels it."""
-    where = where_of(body)
-    entry = manager.catalogue.resolve(where["model"])
-    if entry.task != "embeddings":
-        raise ModelIncompatible(
-            f"The model {entry.id} makes {entry.task}, and was not made for embeddings.",
-            "Choose a model whose task is embeddings in GET /v1/models, or add one (docs/openai.md).",
-        )
-    asked = GenerateRequest.model_validate({**where, "task": "embeddings", "texts": body.input})
+    made_for(manager, body, "embeddings")
+    asked = GenerateRequest.model_validate({**where_of(body), "task": "embeddings", "texts": body.input})
     choices = await Choices.accept(manager, [asked], caller)
     if refusal := await ended(choices, request):
         return refusal
