@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from backend import children
 from backend.catalogue import Entry
 from backend.checkpoint import is_checkpoint
 from backend.children import Child
-from backend.convert import FORMS, source_bytes, work_bytes
+from backend.convert import FORMS, quantizing, source_bytes, work_bytes
+from backend.convert.program import call
+from backend.convert.quantizing import KINDS
 from backend.errors import Validation, WorkerCrashed, from_code
 from backend.runtimes.making import Maker, buildable
 from backend.runtimes.recipes import Recipe, costs, read_recipes
@@ -99,13 +102,36 @@ async def _python(settings: Settings, on_progress: OnProgress, spawn: children.S
     return made.python
 
 
+async def quantize(
+    source: Path, target: Path, kind: str, samples: Sequence[str], settings: Settings, on_progress: OnProgress
+) -> dict[str, Any]:
+    """Writes a smaller ONNX graph, by the environment for conversions; how far it is apart (`convert/quantizing.py`).
+
+    `samples` are `NAME=FILE.npy`. Raises Validation, Configuration, RuntimeFailed, DiskFull.
+    """
+    if kind not in KINDS:
+        raise Validation(f"to: {kind[:50]!r} is nothing that graphs are made into.", f"There is {', '.join(KINDS)}.")
+    python = await _python(settings, on_progress, children.spawn)
+    command = [python, "-I", str(Path(quantizing.__file__)), str(source), str(target), kind, *samples]
+    failing = f"the graph {source.name} could not be made into {kind}"
+    printed = await asyncio.to_thread(call, command, failing)
+    found: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return found
+
+
+def first_cost(settings: Settings) -> str | None:
+    """What has to be made first, in words, or nothing."""
+    rules, recipe = settings.runtimes.get(RUNTIME), _recipe()
+    if (rules and rules.python) or _current(_shelf(settings), recipe):
+        return None
+    return f"The first time, an environment with torch is made: {costs(buildable(recipe))}."
+
+
 def cost(settings: Settings, source: Path) -> str:
     """What a conversion takes, in words."""
     work = f"Converting takes some minutes and about {work_bytes(source_bytes(source)) / 1e6:.0f} MB for a while."
-    rules, recipe = settings.runtimes.get(RUNTIME), _recipe()
-    if (rules and rules.python) or _current(_shelf(settings), recipe):
-        return work
-    return f"{work} The first time, an environment with torch is made: {costs(buildable(recipe))}."
+    first = first_cost(settings)
+    return f"{work} {first}" if first else work
 
 
 def _recipe() -> Recipe:

@@ -93,6 +93,20 @@ def test_the_verb_inspects_a_file_without_any_device(tmp_path: Path) -> None:
     assert "added as affine" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [((), "No module named 'onnx'"), (("x=gone.npy",), "is no .npy file that is there"), (("x",), "is no input")],
+)
+def test_a_quantisation_that_cannot_be_says_why(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    """Those that can be take the environment for conversions, which is made by hand (docs/testing.md)."""
+    (tmp_path / "config.yaml").write_text(json.dumps({"runtimes": {"convert": {"python": sys.executable}}}))
+    target = tmp_path / "small.onnx"
+    command = ["--config", str(tmp_path / "config.yaml"), "quantize", str(CASES / "affine.onnx"), *words]
+    done = verb(tmp_path, *command, "--to", "fp16", "--out", str(target))
+    assert done.returncode in (1, 2) and said in done.stderr, done.stderr
+    assert not target.exists()
+
+
 def test_the_verb_runs_a_graph_and_saves_its_outputs(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones((4, 3), "float32"))
     graph, x = str(CASES / "affine.onnx"), f"x={tmp_path / 'x.npy'}"

@@ -10,8 +10,8 @@ from backend.child import process
 from backend.errors import Configuration, DiskFull, TouchstoneError
 
 
-def call(command: list[str], failing: str, env: dict[str, str] | None = None) -> None:
-    """Runs a program that ends with this one. Raises Configuration, DiskFull."""
+def call(command: list[str], failing: str, env: dict[str, str] | None = None) -> str:
+    """Runs a program that ends with this one; returns what it printed. Raises Configuration, DiskFull."""
     started: Any = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -25,6 +25,7 @@ def call(command: list[str], failing: str, env: dict[str, str] | None = None) ->
     printed, told = started.communicate()
     if started.returncode:
         raise _failure(failing, told or printed)
+    return str(printed)
 
 
 def _failure(failing: str, told: str) -> TouchstoneError:

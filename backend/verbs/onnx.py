@@ -1,4 +1,4 @@
-"""Any ONNX graph: what it is, a run, how fast it is, how it agrees with the processor.
+"""Any ONNX graph: what it is, a run, how fast it is, how it agrees with the processor, a smaller one of it.
 
 `onnx run MODEL x=photo.png scale='[[2.0]]' --device auto --out results` sends files, or arrays as JSON, by the names of
 the graph's inputs. MODEL is an id, or the path of a .onnx file, which is then added to the models.
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from backend.catalogue import Catalogue, Entry, changes
+from backend.convert.quantizing import KINDS
 from backend.errors import UnknownModel, Validation, from_code
 from backend.settings import Settings, load_settings
 from backend.types import Fallback, Progress
@@ -51,6 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             sub.add_argument("--each", action="store_true", help="run once for each entry along the first side")
             sub.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="where the files go")
 
+    sub = actions.add_parser("quantize", help="write a smaller graph, and say how far its outputs are apart")
+    sub.set_defaults(action="quantize")
+    sub.add_argument("model", help="model id, or path of a .onnx file")
+    sub.add_argument("samples", nargs="*", metavar="NAME=FILE.npy", help="one more side in front: entries are samples")
+    sub.add_argument("--to", required=True, choices=KINDS)
+    sub.add_argument("--out", type=Path, required=True, metavar="FILE", help="the .onnx file to write")
+    sub.add_argument("--json", action="store_true", help="print all that was found as JSON")
+
 
 def run(args: argparse.Namespace) -> int:
     """0 also after a stated fallback, 1 after a stated failure or a difference that `check` found."""
@@ -58,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     entry = _entry(settings, args.model)
     if args.action == "inspect" and args.device is None:
         return _tell_file(Catalogue(settings), entry, args.json)
+    if args.action == "quantize":
+        return _quantize(settings, entry, args)
     return asyncio.run(_job(settings, entry, args))
 
 
@@ -84,6 +95,35 @@ def _tell_file(catalogue: Catalogue, entry: Entry, as_json: bool) -> int:
 
     found = read_graph(catalogue.path_of(entry)).as_data()
     print(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(facts(found)))
+    return 0
+
+
+def _quantize(settings: Settings, entry: Entry, args: argparse.Namespace) -> int:
+    from backend import conversions
+    from backend.bar import Bar
+
+    for _, file in map(_pair, args.samples):
+        if Path(file).suffix != ".npy" or not Path(file).is_file():
+            raise Validation(f"{file[:100]!r} is no .npy file that is there.", "Write NAME=FILE.npy for each input.")
+    if first := conversions.first_cost(settings):
+        print(first, file=sys.stderr, flush=True)
+    source = Catalogue(settings).path_of(entry)
+    with contextlib.closing(Bar(sys.stderr)) as bar:
+
+        async def show(progress: Progress) -> None:
+            bar.show(progress)
+
+        work = conversions.quantize(source, args.out.absolute(), args.to, args.samples, settings, show)
+        found = asyncio.run(work)
+    if args.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    print(f"{args.out}: {found['bytes'] / 1e6:.2f} MB instead of {found['source_bytes'] / 1e6:.2f}")
+    for name, apart in found["outputs"].items():
+        noise = "no difference" if apart["snr_db"] is None else f"signal to noise {apart['snr_db']:.1f} dB"
+        print(f"{name}: apart by {apart['difference']:.2g} of the largest number at most, {noise}")
+    made_up = "made up: send some of your own to judge by" if found["made_up"] else "yours"
+    print(f"{found['samples']} samples, {made_up}")
     return 0
 
 
