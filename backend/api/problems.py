@@ -40,7 +40,7 @@ def respond(error: TouchstoneError, headers: dict[str, str] | None = None, *, pa
         headers["WWW-Authenticate"] = "Bearer"
     problem = problem_of(error)
     if is_v1(path):
-        return JSONResponse(error_body(problem, error.extra.get("fields")), problem.status, headers)
+        return JSONResponse(error_body(problem, error.extra.get("fields"), path), problem.status, headers)
     return respond_problem(problem, headers, **error.extra, **extra)
 
 

@@ -162,7 +162,7 @@ def test_unknown_names_and_devices_that_are_not_ready(v1: Server) -> None:
 def test_a_prompt_longer_than_the_context_is_refused_with_both_counts(v1: Server, stream: bool) -> None:
     body = {"model": "tiny", "prompt": "word " * 200, "max_tokens": 1, "stream": stream}
     answer = v1.http.post("/v1/completions", json=body)
-    error = refused(answer, 400, "context_length_exceeded")
+    error = refused(answer, 400, "context_length_exceeded", "prompt")
     assert "1002 tokens" in error["message"] and "128" in error["message"]
     assert v1.job(answer.headers["x-job-id"])["status"] == "error"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from backend.errors import (
+    ContextLengthExceeded,
     DeviceNotReady,
     ModelBroken,
     ModelIncompatible,
@@ -20,6 +21,7 @@ PARAMS = {
     **dict.fromkeys((UnknownModel.code, ModelNotDownloaded.code, ModelBroken.code, ModelIncompatible.code), "model"),
     **dict.fromkeys((UnknownDevice.code, DeviceNotReady.code, Quarantined.code), "device"),
 }
+PROMPTS = {"/v1/chat/completions": "messages", "/v1/completions": "prompt", "/v1/embeddings": "input"}
 _OPTIONS = "options."  # the caller named an option at the top; the job's request has it there
 ERROR: dict[str, Any] = {
     "description": "A refusal in OpenAI's shape, with reason and remedy in its message",
@@ -37,9 +39,11 @@ def is_v1(path: str) -> bool:
     return path == "/v1" or path.startswith("/v1/")
 
 
-def error_body(problem: Problem, fields: list[str] | None = None) -> dict[str, Any]:
-    """The body for a problem; `fields` are the places of the request that it is about."""
+def error_body(problem: Problem, fields: list[str] | None = None, path: str = "") -> dict[str, Any]:
+    """The body for a problem; `fields` are the places of the request that it is about, `path` what was asked."""
     param = fields[0].removeprefix(_OPTIONS) if fields else PARAMS.get(problem.code)
+    if problem.code == ContextLengthExceeded.code:
+        param = PROMPTS.get(path)
     return {
         "error": {
             "message": f"{problem.detail} {problem.remedy}".replace(_OPTIONS, ""),
