@@ -13,9 +13,10 @@ import re
 import signal
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ SEED, COUNT = int(os.environ.get("TOUCHSTONE_RAW_SEED", "29")), int(os.environ.g
 LANES = 8
 HEAD = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r\n]*\r\n")
 Dice = random.Random
-GOOD = {
+GOOD: dict[str, dict[str, Any]] = {
     "/api/generate": {"prompt": "Hello", "options": {"max_tokens": 1}, "device": "cpu"},
     "/v1/chat/completions": {"model": "x", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1},
     "/v1/completions": {"model": "x", "prompt": "Hello", "max_tokens": 1},
@@ -38,7 +39,23 @@ GOOD = {
     "/api/session": {"token": "t"},
 }
 PATHS = [*GOOD, "/api/jobs", "/api/health", "/", "/api/jobs/%00", "/api/files/%2e%2e", "/metrics", "/api/events/x"]
-VALUES = (None, True, -1, 0, 1e308, 10**400, "", "\ud800", "\0", [], {}, [[[]]], {"a": {}}, "x" * 3000, "‮\x1b[31m")
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0,
+    1e308,
+    10**400,
+    "",
+    "\ud800",
+    "\0",
+    [],
+    {},
+    [[[]]],
+    {"a": {}},
+    "x" * 3000,
+    "\u202e\x1b[31m",
+)
 
 
 def spoilt_json(dice: Dice) -> bytes:
@@ -73,35 +90,32 @@ def spoilt_json(dice: Dice) -> bytes:
 def spoilt_header(dice: Dice) -> bytes:
     """One header that is wrong, twice there, huge, or a lie."""
     noise = dice.randbytes(dice.randint(1, 30)).replace(b"\r", b"").replace(b"\n", b"")
-    return dice.choice(
-        [
-            lambda: b"X-Noise: " + noise,
-            lambda: noise + b": x",
-            lambda: b"no colon at all",
-            lambda: b" folded: x",
-            lambda: b"X: a\r\n folded",
-            lambda: b"Content-Length: 5",
-            lambda: b"Content-Length: " + dice.choice([b"-1", b"+5", b"0x5", b"5, 5", b"5 5", b"9" * 30, b"", b"5\0"]),
-            lambda: b"Transfer-Encoding: " + dice.choice([b"gzip", b"chunked, chunked", b"identity", b"\x0bchunked"]),
-            lambda: b"Host: evil.example",
-            lambda: b"Origin: " + dice.choice([b"null", b"http://evil.example", noise]),
-            lambda: b"Authorization: Bearer " + noise,
-            lambda: (
-                b"Cookie: " + dice.choice([noise, b"a=" * 500, b'touchstone_session="', b"touchstone_session=\\777"])
-            ),
-            lambda: b"Idempotency-Key: " + dice.choice([noise, b"k" * 300, b""]),
-            lambda: b"X-Client-Id: " + noise,
-            lambda: b"Prefer: respond-async" + noise,
-            lambda: b"Last-Event-ID: " + dice.choice([noise, b"9" * 40, b"-1", "٣".encode()]),
-            lambda: b"Range: bytes=" + dice.choice([noise, b"5-1", b"-0", b"9" * 40 + b"-", b"0-1," * 50]),
-            lambda: b"Content-Type: " + dice.choice([noise, b"text/plain", b"application/json; charset=utf-16", b""]),
-            lambda: b"Content-Encoding: gzip",
-            lambda: b"Expect: " + dice.choice([b"100-continue", noise]),
-            lambda: b"Upgrade: websocket\r\nConnection: Upgrade",
-            lambda: b"X-Huge: " + b"a" * dice.choice([5_000, 70_000]),
-            lambda: b"\r\n".join(b"X-%d: y" % number for number in range(dice.choice([50, 2_000]))),
-        ]
-    )()
+    ways: list[Callable[[], bytes]] = [
+        lambda: b"X-Noise: " + noise,
+        lambda: noise + b": x",
+        lambda: b"no colon at all",
+        lambda: b" folded: x",
+        lambda: b"X: a\r\n folded",
+        lambda: b"Content-Length: 5",
+        lambda: b"Content-Length: " + dice.choice([b"-1", b"+5", b"0x5", b"5, 5", b"5 5", b"9" * 30, b"", b"5\0"]),
+        lambda: b"Transfer-Encoding: " + dice.choice([b"gzip", b"chunked, chunked", b"identity", b"\x0bchunked"]),
+        lambda: b"Host: evil.example",
+        lambda: b"Origin: " + dice.choice([b"null", b"http://evil.example", noise]),
+        lambda: b"Authorization: Bearer " + noise,
+        lambda: b"Cookie: " + dice.choice([noise, b"a=" * 500, b'touchstone_session="', b"touchstone_session=\\777"]),
+        lambda: b"Idempotency-Key: " + dice.choice([noise, b"k" * 300, b""]),
+        lambda: b"X-Client-Id: " + noise,
+        lambda: b"Prefer: respond-async" + noise,
+        lambda: b"Last-Event-ID: " + dice.choice([noise, b"9" * 40, b"-1", "٣".encode()]),
+        lambda: b"Range: bytes=" + dice.choice([noise, b"5-1", b"-0", b"9" * 40 + b"-", b"0-1," * 50]),
+        lambda: b"Content-Type: " + dice.choice([noise, b"text/plain", b"application/json; charset=utf-16", b""]),
+        lambda: b"Content-Encoding: gzip",
+        lambda: b"Expect: " + dice.choice([b"100-continue", noise]),
+        lambda: b"Upgrade: websocket\r\nConnection: Upgrade",
+        lambda: b"X-Huge: " + b"a" * dice.choice([5_000, 70_000]),
+        lambda: b"\r\n".join(b"X-%d: y" % number for number in range(dice.choice([50, 2_000]))),
+    ]
+    return dice.choice(ways)()
 
 
 def spoilt_line(dice: Dice) -> bytes:
@@ -137,28 +151,27 @@ def spoilt_line(dice: Dice) -> bytes:
 def framed(dice: Dice, body: bytes) -> tuple[bytes, bytes]:
     """The header that tells a body's length, and the body as it is sent: rightly, or wrong in one way."""
     chunk = b"%x\r\n%s\r\n" % (len(body), body) if body else b""
-    return dice.choice(
-        [
-            lambda: (b"Content-Length: %d" % len(body), body),
-            lambda: (b"Content-Length: %d" % len(body), body),
-            lambda: (b"Content-Length: %d" % (len(body) + dice.randint(1, 99)), body),
-            lambda: (b"Content-Length: %d" % max(0, len(body) - dice.randint(1, 99)), body),
-            lambda: (b"Content-Length: %d" % 10**12, body),
-            lambda: (b"Content-Length: %d\r\nContent-Length: 1" % len(body), body),
-            lambda: (b"Content-Length: %d\r\nTransfer-Encoding: chunked" % len(body), chunk + b"0\r\n\r\n"),
-            lambda: (b"Transfer-Encoding: chunked", chunk + b"0\r\n\r\n"),
-            lambda: (b"Transfer-Encoding: chunked", chunk),
-            lambda: (
-                b"Transfer-Encoding: chunked",
-                b"%x;a=%s\r\n%s\r\n0\r\nX: y\r\n\r\n" % (len(body), b"b" * 99, body),
-            ),
-            lambda: (
-                b"Transfer-Encoding: chunked",
-                dice.choice([b"-1", b"zz", b"f" * 40, b"0x1", b" 1"]) + b"\r\n" + body,
-            ),
-            lambda: (b"X: y", body),
-        ]
-    )()
+    ways: list[Callable[[], tuple[bytes, bytes]]] = [
+        lambda: (b"Content-Length: %d" % len(body), body),
+        lambda: (b"Content-Length: %d" % len(body), body),
+        lambda: (b"Content-Length: %d" % (len(body) + dice.randint(1, 99)), body),
+        lambda: (b"Content-Length: %d" % max(0, len(body) - dice.randint(1, 99)), body),
+        lambda: (b"Content-Length: %d" % 10**12, body),
+        lambda: (b"Content-Length: %d\r\nContent-Length: 1" % len(body), body),
+        lambda: (b"Content-Length: %d\r\nTransfer-Encoding: chunked" % len(body), chunk + b"0\r\n\r\n"),
+        lambda: (b"Transfer-Encoding: chunked", chunk + b"0\r\n\r\n"),
+        lambda: (b"Transfer-Encoding: chunked", chunk),
+        lambda: (
+            b"Transfer-Encoding: chunked",
+            b"%x;a=%s\r\n%s\r\n0\r\nX: y\r\n\r\n" % (len(body), b"b" * 99, body),
+        ),
+        lambda: (
+            b"Transfer-Encoding: chunked",
+            dice.choice([b"-1", b"zz", b"f" * 40, b"0x1", b" 1"]) + b"\r\n" + body,
+        ),
+        lambda: (b"X: y", body),
+    ]
+    return dice.choice(ways)()
 
 
 def spoilt(dice: Dice) -> bytes:

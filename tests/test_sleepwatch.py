@@ -115,8 +115,8 @@ def test_after_a_start_with_a_clock_set_back_new_ids_still_sort_last(
         await book.close()
         return job.id
 
-    monkeypatch.setattr(jobids.time, "time_ns", lambda: 2_000_000_000 * 10**9)
+    monkeypatch.setattr("backend.jobids.time.time_ns", lambda: 2_000_000_000 * 10**9)
     first = asyncio.run(life())
     monkeypatch.setattr(jobids, "_last_stamp", 0)
-    monkeypatch.setattr(jobids.time, "time_ns", lambda: 1_900_000_000 * 10**9)
+    monkeypatch.setattr("backend.jobids.time.time_ns", lambda: 1_900_000_000 * 10**9)
     assert asyncio.run(life()) > first

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import importlib
 import sys
 import threading
 import time
@@ -31,9 +32,8 @@ class Clocks:
         modules.monotonic = lambda: self._real["monotonic"]() + self.ahead["awake"]
         modules.perf_counter = lambda: self._real["perf_counter"]() + self.ahead["awake"]
         modules.clock_gettime = self._clock
-        from backend import moments
-
-        moments.datetime = _day(self)  # type: ignore[misc, assignment]
+        moments: Any = importlib.import_module("backend.moments")
+        moments.datetime = _day(self)
 
     def wall(self) -> float:
         """The clock on the wall."""
