@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from backend.engines import LoadRequest, RunRequest, RunResult, load_engine
-from backend.engines._genai_rows import PROMPT_CHUNK_TOKENS
+from backend.engines._decoder import Text
+from backend.engines._genai_folder import open_folder
+from backend.engines._genai_rows import PROMPT_CHUNK_TOKENS, GenaiRows
 from backend.engines._sampler import Sampler
 from backend.engines._text_session import TextSession
 from backend.engines.onnx_genai import load
@@ -58,6 +60,67 @@ def run(
 def test_the_evidence_is_the_record_of_the_assignment(session: TextSession) -> None:
     assert session.placement.on_device == 1.0
     assert session.placement.evidence.startswith("ONNX Runtime's record of the assignment: 12 of 12 nodes")
+
+
+def test_prompts_read_together_are_as_read_one_by_one(folder: Path) -> None:
+    import onnxruntime
+
+    opened_folder = open_folder(folder)
+    graph = onnxruntime.InferenceSession(opened_folder.graph)
+    options = parse_options("text", {"temperature": 0})
+
+    def drawn(together: bool) -> list[list[tuple[int, float]]]:
+        rows = GenaiRows(graph, opened_folder, 300, 4, in_place=True)
+        texts = [Text(list(range(3, 3 + size)), options, 1, 9, frozenset()) for size in (5, 40, 1, 17)]
+        for row, text in enumerate(texts):
+            rows.begin(row, text)
+        firsts = rows.read_together(0, texts) if together else [None] * len(texts)
+        found = []
+        for row, (text, first) in enumerate(zip(texts, firsts, strict=True)):
+            one = first or rows.read(row, text, text.prompt, last=True)
+            assert one
+            text.length, text.last = len(text.prompt), one.token
+            found.append([(one.token, one.highest)])
+        for _ in range(6):
+            for text, so_far, one in zip(texts, found, rows.write(texts), strict=True):
+                text.length, text.last = text.length + 1, one.token
+                so_far.append((one.token, one.highest))
+        return found
+
+    for one_by_one, at_once in zip(drawn(together=False), drawn(together=True), strict=True):
+        assert [token for token, _ in at_once] == [token for token, _ in one_by_one]
+        np.testing.assert_allclose([value for _, value in at_once], [value for _, value in one_by_one], rtol=1e-4)
+
+
+def test_short_prompts_that_wait_are_read_together(session: TextSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    read_together = GenaiRows.read_together
+
+    def spy(self: GenaiRows, first: int, texts: Any) -> Any:
+        sizes.append(len(texts))
+        return read_together(self, first, texts)
+
+    monkeypatch.setattr(GenaiRows, "read_together", spy)
+    alone = run(session, max_tokens=5)[0]
+    reading, all_wait = threading.Event(), threading.Event()
+    begin = GenaiRows.begin
+
+    def held(self: GenaiRows, row: int, text: Text) -> None:
+        begin(self, row, text)
+        if not reading.is_set():  # the first one alone, until the others wait
+            reading.set()
+            assert all_wait.wait(30)
+
+    monkeypatch.setattr(GenaiRows, "begin", held)
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(run, session, max_tokens=5)
+        assert reading.wait(30)
+        others = [pool.submit(run, session, max_tokens=5) for _ in range(2)]
+        while len(session._decoder._waiting) < 2:
+            assert first.running()
+        all_wait.set()
+        assert {job.result()[0] for job in [first, *others]} == {alone}
+    assert sizes == [3]
 
 
 def test_a_text_among_others_is_the_text_alone(session: TextSession) -> None:

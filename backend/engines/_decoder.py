@@ -2,6 +2,7 @@
 
 How a step is computed is the matter of `Rows`: a cache with a row for each text, read only up to that text's length, so
 no text sees what another left there. A newcomer's prompt is read in chunks; between two of them the others go on.
+Short prompts that wait together are read together, as models take many tokens at once faster than one by one.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Rows(Protocol):
     """A model with a cache of several rows. Called from one thread alone."""
 
     chunk_tokens: int  # of a prompt at once: a cancel is heard between chunks, and others get a token between them
+    together_tokens: int  # of several prompts at once, each counted as long as the longest; 0: only one by one
 
     def begin(self, row: int, text: Text) -> None:
         """Gives a row to a text."""
@@ -64,6 +66,10 @@ class Rows(Protocol):
 
     def read(self, row: int, text: Text, ids: list[int], last: bool) -> Drawn | None:
         """Puts tokens of the prompt behind the `text.length` in its row; after the `last` ones draws a token."""
+        ...
+
+    def read_together(self, first: int, texts: Sequence[Text]) -> list[Drawn]:
+        """Puts the whole prompts of texts into rows `first` and on, and draws a token for each."""
         ...
 
     def write(self, texts: Sequence[Text]) -> list[Drawn]:
@@ -109,10 +115,12 @@ class Decoder:
     def _step(self) -> None:
         for text in [text for text in self._rows if text.cancelled]:
             self._leave(text)
-        if self._reading is None and self._waiting and len(self._rows) < self._limit:
-            self._reading = self._waiting.popleft()
-            self._model.begin(len(self._rows), self._reading)
-            self._rows.append(self._reading)
+        if self._reading is None:
+            newcomers = self._newcomers()
+            if len(newcomers) > 1:
+                self._read_together(newcomers)
+            elif newcomers:
+                self._reading = newcomers[0]
         if self._reading:
             self._read_chunk(self._reading)
         writing = self._rows if self._reading is None else self._rows[:-1]
@@ -122,6 +130,26 @@ class Decoder:
                 text.length += 1
             for text, one in zip(list(writing), drawn, strict=True):
                 self._take(text, one)
+
+    def _newcomers(self) -> list[Text]:
+        """Gives rows to those that wait: to one, or to as many with short prompts as can be read at once."""
+        newcomers: list[Text] = []
+        while self._waiting and len(self._rows) < self._limit:
+            longest = max(len(text.prompt) for text in [*newcomers, self._waiting[0]])
+            if newcomers and longest * (len(newcomers) + 1) > self._model.together_tokens:
+                break
+            newcomers.append(self._waiting.popleft())
+            self._model.begin(len(self._rows), newcomers[-1])
+            self._rows.append(newcomers[-1])
+        return newcomers
+
+    def _read_together(self, texts: list[Text]) -> None:
+        drawn = self._model.read_together(len(self._rows) - len(texts), texts)
+        for text in texts:
+            text.length = len(text.prompt)
+            text.news.put(text.length)
+        for text, one in zip(texts, drawn, strict=True):
+            self._take(text, one)
 
     def _read_chunk(self, text: Text) -> None:
         chunk = text.prompt[text.length : text.length + self._model.chunk_tokens]

@@ -17,6 +17,8 @@ from backend.engines._sampler import Sampler
 from backend.errors import ModelIncompatible
 
 PROMPT_CHUNK_TOKENS = 64
+TOGETHER_TOKENS = 256
+_LOGITS_BYTES = 64 * 1024**2  # of prompts read together: such a graph gives the logits of every token
 
 
 class GenaiRows:
@@ -33,6 +35,7 @@ class GenaiRows:
 
         self._np = numpy
         self._graph = _Graph(session, folder, context_tokens, rows, in_place)
+        self.together_tokens = self._graph.together_tokens
         self._samplers: WeakKeyDictionary[Text, Sampler] = WeakKeyDictionary()
 
     def begin(self, row: int, text: Text) -> None:
@@ -43,6 +46,15 @@ class GenaiRows:
         """A chunk of a prompt."""
         logits = self._graph.run(row, self._np.array([ids], self._np.int64), [text.length])
         return self._drawn(text, logits[0]) if last else None
+
+    def read_together(self, first: int, texts: Sequence[Text]) -> list[Drawn]:
+        """Whole prompts, filled up at their ends to the longest."""
+        counts = [len(text.prompt) for text in texts]
+        ids = self._np.zeros((len(texts), max(counts)), self._np.int64)
+        for row, text in zip(ids, texts, strict=True):
+            row[: len(text.prompt)] = text.prompt
+        logits = self._graph.run(first, ids, [0] * len(texts), counts)
+        return [self._drawn(text, row) for text, row in zip(texts, logits, strict=True)]
 
     def write(self, texts: Sequence[Text]) -> list[Drawn]:
         """The next token of each."""
@@ -107,6 +119,10 @@ class _Graph:
                 "Choose another engine or model.",
             )
         self._logits_shape = logits.shape  # some graphs give the logits of the last token alone
+        # The attention takes rows of different lengths together only where it begins with all of them.
+        each = in_place and logits.shape[1] != 1
+        token_bytes = logits.shape[2] * numpy.dtype(self._logits_kind).itemsize
+        self.together_tokens = min(TOGETHER_TOKENS, _LOGITS_BYTES // token_bytes) if each else 0
         self._mask = numpy.zeros((rows, context_tokens), numpy.int64)
         shape = (rows, int(decoder["num_key_value_heads"]), context_tokens, int(decoder["head_size"]))
         # Pages of zeros take no memory before they are written.
@@ -116,12 +132,13 @@ class _Graph:
         self._bound: tuple[tuple[int, int], Any] | None = None
         self._kept: list[Any] = []
 
-    def run(self, first: int, ids: Any, lengths: list[int]) -> Any:
+    def run(self, first: int, ids: Any, lengths: list[int], counts: list[int] | None = None) -> Any:
         """One pass over rows `first` and on; returns the logits of each row's last token, as float32.
 
-        `ids` (rows, tokens) follow what each row holds already, `lengths` of it.
+        `ids` (rows, tokens) follow what each row holds already, `lengths` of it. `counts`: of each row only so many.
         """
         np, (rows, tokens) = self._np, ids.shape
+        counts = counts or [tokens] * rows
         if not self._in_place:
             apart = [self._run_apart(first + row, ids[row : row + 1], lengths[row]) for row in range(rows)]
             return np.concatenate(apart)
@@ -131,7 +148,7 @@ class _Graph:
         longest = max(lengths) + tokens
         if "attention_mask" in self._names:
             mask = self._mask[:rows, :longest]
-            mask[...] = np.arange(longest) < np.array(lengths)[:, None] + tokens
+            mask[...] = np.arange(longest) < (np.array(lengths) + counts)[:, None]
             self._kept.append(np.ascontiguousarray(mask))
             binding.bind_cpu_input(self._names["attention_mask"], self._kept[-1])
         if "position_ids" in self._names:
@@ -141,7 +158,8 @@ class _Graph:
         logits = np.empty((rows, 1 if self._logits_shape[1] == 1 else tokens, self._logits_shape[2]), self._logits_kind)
         binding.bind_output(self._names["logits"], "cpu", 0, self._logits_kind, logits.shape, logits.ctypes.data)
         self._session.run_with_iobinding(binding)
-        return logits[:, -1].astype(np.float32, copy=False)
+        lasts = -1 if self._logits_shape[1] == 1 else np.array(counts) - 1
+        return logits[np.arange(rows), lasts].astype(np.float32, copy=False)
 
     def _run_apart(self, row: int, ids: Any, length: int) -> Any:
         """One row whose cache goes in as long as it is, and comes out longer: what every provider can."""
