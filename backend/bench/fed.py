@@ -40,14 +40,13 @@ def streams(model: Path) -> list[Row]:
     pace = TOKENS_A_SECOND / STREAMS
     with tempfile.TemporaryDirectory() as folder, _server(Path(folder), model, pace) as (address, pid):
         words = [sys.executable, readers.__file__, address, str(STREAMS), str(SECONDS)]
-        reading = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        assert reading.stdout
-        reading.stdout.readline()  # all streams have begun
-        before_s, began = process_cpu_s(pid) or 0.0, time.perf_counter()
-        times = _health(address)
-        spent_s, wall_s = (process_cpu_s(pid) or 0.0) - before_s, time.perf_counter() - began
-        found = json.loads(reading.stdout.readline())
-        reading.wait()
+        with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as reading:
+            assert reading.stdout
+            reading.stdout.readline()  # all streams have begun
+            before_s, began = process_cpu_s(pid) or 0.0, time.perf_counter()
+            times = _health(address)
+            spent_s, wall_s = (process_cpu_s(pid) or 0.0) - before_s, time.perf_counter() - began
+            found = json.loads(reading.stdout.readline())
         size = resident_bytes(pid)
     name = f"{STREAMS} streams of a stand-in"
     return [
@@ -75,14 +74,15 @@ def jobs(model: Path) -> list[Row]:
 
 def _health(address: str) -> list[float]:
     """Milliseconds of calls over one connection that is kept."""
-    http, times = HTTPConnection(address, timeout=60), []
+    times = []
     end = time.perf_counter() + SECONDS
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        http.request("GET", "/api/health")
-        http.getresponse().read()
-        times.append((time.perf_counter() - start) * 1000)
-        time.sleep(HEALTH_EACH_S)
+    with contextlib.closing(HTTPConnection(address, timeout=60)) as http:
+        while time.perf_counter() < end:
+            start = time.perf_counter()
+            http.request("GET", "/api/health")
+            http.getresponse().read()
+            times.append((time.perf_counter() - start) * 1000)
+            time.sleep(HEALTH_EACH_S)
     return times
 
 
@@ -99,17 +99,16 @@ def _server(folder: Path, model: Path, pace: float) -> Iterator[tuple[str, int]]
     config.write_text(json.dumps(content))
     words = [sys.executable, "-m", "backend.bench.fed", str(config), str(pace)]
     out, none = subprocess.PIPE, subprocess.DEVNULL
-    process = subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=none, text=True)
-    try:
-        assert process.stdout
-        address = urlsplit(process.stdout.readline().split()[-1]).netloc
-        http = HTTPConnection(address)
-        http.request("GET", "/api/devices?wait_s=60")
-        http.getresponse().read()
-        yield address, process.pid
-    finally:
-        process.terminate()
-        process.wait()
+    with subprocess.Popen(words, cwd=ROOT, stdout=out, stderr=none, text=True) as process:
+        try:
+            assert process.stdout
+            address = urlsplit(process.stdout.readline().split()[-1]).netloc
+            with contextlib.closing(HTTPConnection(address)) as http:
+                http.request("GET", "/api/devices?wait_s=60")
+                http.getresponse().read()
+            yield address, process.pid
+        finally:
+            process.terminate()
 
 
 def main(config: str, pace: str) -> None:

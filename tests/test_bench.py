@@ -1,0 +1,52 @@
+"""The benchmarks run and print what they measured; the stand-in engine goes through the real child and its wire."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.bench import fed, plot, rows
+from backend.cli import main
+from backend.errors import Validation
+
+TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
+
+
+def test_the_service_fed_by_a_stand_in_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"STREAMS": 3, "TOKENS_A_SECOND": 90, "SECONDS": 1.0}.items():
+        monkeypatch.setattr(fed, name, value)
+    found = {row.metric: row for row in fed.streams(TINY)}
+    assert 0 < found["3 streams of a stand-in, tokens that arrived"].value < 200
+    assert found["3 streams of a stand-in, events that carried them"].value > 0
+    assert found["3 streams of a stand-in, health, p99"].value > 0
+    assert found["3 streams of a stand-in, server memory"].value > 20
+
+
+def test_a_report_is_a_table_for_terminals_and_for_pages() -> None:
+    found = rows.report(
+        "text", [rows.row("decode", [1.0, 2.0, 4.0], "tokens/s", ratio=0.5), rows.row("load", [1], "s")]
+    )
+    assert "decode" in rows.table(found) and "0.500 of the yardstick" in rows.table(found)
+    assert "| decode | 2.00 tokens/s | 1.00 … 4.00 | 0.500 |" in rows.markdown(found)
+    assert "| load | 1.00 s |  |  |" in rows.markdown(found)
+
+
+def test_a_picture_without_matplotlib_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr("backend.bench.plot.importlib.import_module", missing)
+    with pytest.raises(Validation, match="matplotlib"):
+        plot.draw({"rows": []}, tmp_path / "picture.png")
+
+
+def test_two_files_are_compared_without_a_server(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = {"device": "cpu", "engine": "llama.cpp", "model": "stone"}
+    for name, value in (("before", 100.0), ("after", 50.0)):
+        row = {**where, "metric": "decode", "value": value, "unit": "tokens/s", "low": value, "high": value}
+        (tmp_path / name).write_text(json.dumps({"at": "2026", "rows": [row]}))
+    assert main(["bench", "devices", "--compare", str(tmp_path / "before"), str(tmp_path / "after")]) == 0
+    assert "| 100 | 50 | -50% |" in capsys.readouterr().out
