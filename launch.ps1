@@ -1,7 +1,7 @@
 #Requires -Version 5.1
-# Starts Touchstone on Windows; `.\launch.ps1 --help` says how. If scripts are not allowed to run:
-#     powershell -ExecutionPolicy Bypass -File .\launch.ps1
-# Finds a Python and hands over to backend\launcher, which does the rest. Written for Windows PowerShell 5.1 and 7.
+# Starts Touchstone on Windows; `.\launch.ps1 --help` says how. Where scripts are not allowed to run, start launch.cmd:
+# it allows this one for itself alone. Finds a Python and hands over to backend\launcher, which does the rest.
+# Written for Windows PowerShell 5.1 and PowerShell 7.
 Set-StrictMode -Version 2.0
 $ErrorActionPreference = 'Stop'
 # PowerShell 7.4 would turn every exit code but 0 into an exception; here exit codes are passed on.
@@ -21,7 +21,7 @@ function Get-OwnFolder {
 # Only running it tells a true Python from the Store's stub of the same name.
 function Test-Python([string] $program, [string[]] $options) {
     if ($null -eq (Get-Command -Name $program -CommandType Application -ErrorAction SilentlyContinue)) { return $false }
-    $check = 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11) or sys.maxsize < 2**32)'
+    $check = 'import sys, venv, ensurepip, ssl, sqlite3, ctypes; sys.exit(sys.version_info < (3, 11) or sys.maxsize < 2**32)'
     $ErrorActionPreference = 'Continue' # 5.1 takes a line on a redirected stderr for an error
     try {
         & $program @options -I -c $check 2>$null | Out-Null
@@ -29,6 +29,18 @@ function Test-Python([string] $program, [string[]] $options) {
     }
     catch {
         return $false
+    }
+}
+
+# What uv knows, for those whose Python is uv's alone.
+function Get-UvPython {
+    if ($null -eq (Get-Command -Name 'uv' -CommandType Application -ErrorAction SilentlyContinue)) { return $null }
+    $ErrorActionPreference = 'Continue'
+    try {
+        return & uv python find --no-project '>=3.11,<3.15' 2>$null | Select-Object -First 1
+    }
+    catch {
+        return $null
     }
 }
 
@@ -47,6 +59,11 @@ foreach ($candidate in @('py -3.13', 'py -3.12', 'py -3.11', 'python', 'python3'
         & $program @options -I $launcher @args
         exit $LASTEXITCODE
     }
+}
+$python = Get-UvPython
+if ($python -and (Test-Python $python @())) {
+    & $python -I $launcher @args
+    exit $LASTEXITCODE
 }
 
 Write-Words 'Python 3.11 or newer (64-bit) is needed and not found. Get it with:'

@@ -38,14 +38,15 @@ FOREIGN = (
 COMPUTING = ("music/", "stems/")  # with NumPy, in children
 # From the lowest layer to the highest; a file may import its own layer and those before it.
 LAYERS = (
-    ("types errors moments faults redact libraries launcher"),
+    ("types errors moments faults redact libraries"),
     ("cgroups diskroom onnxwriter"),
     ("checkpoint filenames gguf machine music onnxfile onnxgraph problems settings templates"),
     ("stems"),
     ("inventory"),
+    ("launcher"),
     ("devices engines"),
     ("child convert"),
-    ("strict options children oomkills provider_options resolving catalogue datafolder token_file"),
+    ("strict options children oomkills power provider_options ranking resolving catalogue datafolder token_file"),
     ("errands"),
     ("runtimes"),
     ("artifacts inbox"),

@@ -9,7 +9,7 @@ AMD, NVIDIA, INTEL, AMD_CPU = "1002", "10de", "8086", "1022"
 
 # AMD's families by the beginning of the chip's name, with the target of ROCm's compilers and whether the chip is part
 # of a processor. Source: "Processors" in LLVM's AMDGPU usage guide, and AMD's compatibility tables.
-_AMD_FAMILIES: tuple[tuple[str, str, bool], ...] = (
+AMD_FAMILIES: tuple[tuple[str, str, bool], ...] = (
     ("Aqua Vanjaram [Instinct MI35", "gfx950", False),
     ("Aqua Vanjaram", "gfx942", False),
     ("Aldebaran", "gfx90a", False),
@@ -55,7 +55,7 @@ _AMD_FAMILIES: tuple[tuple[str, str, bool], ...] = (
     ("Kabini", "gfx703", True),
     ("Mullins", "gfx703", True),
 )
-_APU_TARGETS = {target for _, target, integrated in _AMD_FAMILIES if integrated}
+_APU_TARGETS = {target for _, target, integrated in AMD_FAMILIES if integrated}
 _INTEL_CARDS = ("DG1", "DG2", "ATS-M", "Battlemage", "Ponte Vecchio", "SG1", "Crescent Island")
 _NPUS = {INTEL: "NPU", AMD_CPU: "Neural Processing Unit"}  # what the chip's name ends with
 _NO_COMPUTING = {  # a real chip for a screen, in servers' management controllers
@@ -133,4 +133,4 @@ def _intel_card(name: str) -> bool:
 
 def _amd_family(vendor: str, device: str) -> tuple[str, str, bool] | None:
     name = chip_name(vendor, device) or "" if vendor == AMD else ""
-    return next((family for family in _AMD_FAMILIES if name.startswith(family[0])), None)
+    return next((family for family in AMD_FAMILIES if name.startswith(family[0])), None)

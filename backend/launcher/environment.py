@@ -3,9 +3,11 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,11 @@ from backend.launcher import children
 from backend.launcher.console import SetupFailed, say
 from backend.launcher.lock import held
 from backend.launcher.packages import InstallFailed, install
+from backend.launcher.place import refuse_unusable
 
 STAMP = "touchstone.json"
 MAKING = {"state": "making"}
+NO_PACKAGE = re.compile(r".*\.(dist-info|pth|egg-info|virtualenv)$|(pip|setuptools|wheel|pkg_resources|_.*|~.*)$")
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class Environment:
 
     def _is_current(self) -> bool:
         stamp = self._stamp()
-        return stamp == self._finished(stamp.get("python")) and self._version() == stamp["python"]
+        fits = stamp.get("state") == "ready" and stamp.get("requirements") == self._digest()
+        return fits and not self._lost(stamp) and self._version() == stamp["python"]
 
     def _make(self) -> None:
         before = self._stamp()
@@ -53,7 +58,11 @@ class Environment:
                 "One folder serves one system: use a second copy of the repository here (in WSL on its own disk, "
                 "which is faster too).",
             )
-        if before == MAKING or (before and self._version() != before["python"]):
+        lost = self._lost(before)
+        if lost:
+            say(f"{self.folder.name} has lost packages ({', '.join(lost[:3])}): making it again.")
+            self._discard()
+        elif before == MAKING or (before and self._version() != before["python"]):
             say(f"{self.folder.name} is not usable (an interrupted start, or another Python since): making it again.")
             self._discard()
         if not self.folder.exists() or not any(self.folder.iterdir()):
@@ -72,10 +81,16 @@ class Environment:
             if error.early and before:
                 self._write_stamp(before)  # nothing was changed: an older requirements.txt still finds its environment
             raise
+        if not self._entries(self._version()):
+            raise SetupFailed(
+                f"pip reported success and put nothing into {self.folder}.",
+                "Remove `target`, `prefix` and `root` from pip's configuration (`pip config list`), and start again.",
+            )
         self._show_repository()
         self._write_stamp(self._finished(self._version()))
 
     def _create(self) -> None:
+        refuse_unusable(self.folder.parent)
         say(f"Making {self.folder} with Python {sys.version.split()[0]} ...")
         self.folder.mkdir(exist_ok=True)
         self._write_stamp(MAKING)  # first of all, so that an interrupted run is recognised by the next
@@ -100,8 +115,28 @@ class Environment:
         (packages / "touchstone.pth").write_text(relative + "\n", encoding="utf-8")
 
     def _finished(self, python: str | None) -> dict[str, Any]:
-        content = b"\0".join(file.read_bytes() for file in self.requirements)
-        return {"state": "ready", "requirements": hashlib.sha256(content).hexdigest(), "python": python}
+        return {
+            "state": "ready",
+            "requirements": self._digest(),
+            "python": python,
+            "packages": sorted(self._entries(python)),
+        }
+
+    def _digest(self) -> str:
+        return hashlib.sha256(b"\0".join(file.read_bytes() for file in self.requirements)).hexdigest()
+
+    def _lost(self, stamp: Mapping[str, Any]) -> list[str]:
+        """What was installed and is not there any more, as after somebody's cleaning up."""
+        return sorted(set(stamp.get("packages", ())) - self._entries(stamp.get("python")))
+
+    def _entries(self, python: str | None) -> set[str]:
+        """The modules among the packages, pip's own apart; versions do not count, so that updates by hand may stay."""
+        folder = "Lib" if sys.platform == "win32" else f"lib/python{python}"
+        try:
+            names = {entry.name for entry in (self.folder / folder / "site-packages").iterdir()}
+        except OSError:
+            return set()
+        return {name for name in names if not NO_PACKAGE.match(name)}
 
     def _stamp(self) -> dict[str, Any]:
         try:

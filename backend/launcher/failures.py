@@ -3,6 +3,7 @@
 import platform
 import re
 import sys
+import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ class Cause:
 
 
 def _unavailable() -> str:
+    if sys.platform == "linux" and "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or ""):
+        return "This Linux has the C library musl (Alpine); use Debian, Ubuntu or Fedora, or a container of these."
     return (
         f"No ready-made package fits Python {platform.python_version()} on {sys.platform} {platform.machine()}; "
         "use a 64-bit Python 3.11, 3.12 or 3.13 on Windows, Linux (glibc 2.28 or newer) or macOS, and start again."
@@ -43,6 +46,27 @@ CAUSES = (
         "The disk is full",
         "Free about 1 GB and start again.",
         early=False,
+    ),
+    Cause(
+        r"SOCKS support",
+        "The proxy of the environment is a SOCKS proxy, which pip cannot use by itself",
+        "Set HTTPS_PROXY to an HTTP proxy, or unset ALL_PROXY and HTTPS_PROXY, and start again.",
+    ),
+    Cause(
+        r"No usable temporary directory",
+        "There is no folder for temporary files that can be written to",
+        "Set TMPDIR to a folder that you may write to, and start again.",
+    ),
+    Cause(
+        r"filename or extension is too long|\[WinError 206\]|long path support|long-paths",
+        "A path is longer than Windows allows",
+        r"Move the folder to a short path such as C:\ts, or allow long paths (docs/windows.md), and start again.",
+        early=False,
+    ),
+    Cause(
+        r"--require-hashes",
+        "pip is set to take packages by hash alone",
+        "Unset PIP_REQUIRE_HASHES (or require-hashes in pip's configuration) for this start.",
     ),
     Cause(
         r"name resolution|Name or service not known|getaddrinfo failed|nodename nor servname|Network is unreachable"

@@ -45,8 +45,11 @@ def offer(root: Path, url: str, wanted: str | None, verb: Callable[..., list[str
 
 def _best(url: str, ask: bool, memory: Path) -> str | None:
     """The name of the runtime that is to be installed, None if there is none or it is not wanted."""
-    if _get(f"{url.rstrip('/')}/api/devices?wait_s={_PROOFS_S}") is None:
+    found = _get(f"{url.rstrip('/')}/api/devices?wait_s={_PROOFS_S}")
+    if found is None:
         return None
+    for line in _cards(found):
+        say(line)
     said = _get(f"{url.rstrip('/')}/api/runtimes") or {}
     name: str | None = said.get("best")
     if name is None:
@@ -66,6 +69,20 @@ def _best(url: str, ask: bool, memory: Path) -> str | None:
         memory.write_text("none\n", encoding="utf-8")
         say(f"This will not be asked again; `runtimes install {name}` does it at any time.")
     return None
+
+
+def _cards(found: dict[str, Any]) -> list[str]:
+    """Each card with its driver, and which of its devices work."""
+    ready = {device["id"] for device in found.get("devices", []) if device["state"] == "ready"}
+    lines = []
+    for card in found.get("hardware", []):
+        if card["kind"] == "cpu":
+            continue
+        driver = f"driver {card['driver']}" if card.get("driver") else "no driver"
+        dated = f" of {card['driver_date']}" if card.get("driver_date") else ""
+        works = [id_ for id_ in card.get("devices", []) if id_ in ready]
+        lines.append(f"Found {card['name']} ({driver}{dated}): {', '.join(works) or 'nothing here reaches it yet'}.")
+    return lines
 
 
 def _get(url: str) -> dict[str, Any] | None:

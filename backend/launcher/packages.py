@@ -8,6 +8,9 @@ from backend.launcher import children
 from backend.launcher.console import SetupFailed, interactive, say
 from backend.launcher.failures import diagnose
 
+# Variables of pip that would put packages elsewhere, or leave some out.
+ELSEWHERE = {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "PYTHON", "NO_DEPS", "DRY_RUN", "NO_BINARY")}
+
 
 class InstallFailed(SetupFailed):
     """pip gave up. `early` tells that the environment is as it was before."""
@@ -26,7 +29,8 @@ def install(python: Path, requirements: Sequence[Path]) -> None:
         command.append("--quiet")  # without a terminal pip's progress is a hundred lines of log
     for file in requirements:
         command += ["--requirement", str(file)]
-    environment = {"PIP_RETRIES": "2", **os.environ, "PIP_USER": "0"}  # PIP_USER=1 is refused inside an environment
+    kept = {name: value for name, value in os.environ.items() if name.upper() not in ELSEWHERE}
+    environment = {"PIP_RETRIES": "2", **kept, "PIP_USER": "0"}  # PIP_USER=1 is refused inside an environment
     lines: list[str] = []
 
     def hear(line: str) -> None:

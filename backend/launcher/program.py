@@ -1,6 +1,8 @@
 """Which verb was asked, in which environment it runs, and how a failure is told."""
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,13 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from backend.errors import Configuration, TouchstoneError
-from backend.launcher.console import explain, say
+from backend.launcher import place, wsl
+from backend.launcher.console import SetupFailed, explain, say
 from backend.launcher.environment import Environment
+from backend.launcher.place import full, too_deep, unwritable
 from backend.launcher.start import backend, start
+from backend.launcher.update import update
 
 HELP = """\
 usage: {launcher} [serve] [--host HOST] [--port PORT] [--no-browser] [--gpu auto|NAME|none] [OPTIONS OF serve]
        {launcher} test [STAGE ...]
+       {launcher} update [FILE.zip] [--check] [--back]
        {launcher} VERB [ARGUMENTS]
 
 Without a verb: prepares .venv, fetches the default model, starts the server, waits until it is healthy, prints its
@@ -39,8 +45,7 @@ def main(root: Path, arguments: Sequence[str]) -> int:
         explain(error)
         return 2 if isinstance(error, Configuration) else 1
     except OSError as error:
-        say(f"{error.strerror or error}: {error.filename or root}.")
-        say("Keep the repository in a folder that you own, on a disk with 1 GB free, and start again.")
+        explain(_refused(root, error))
         return 1
 
 
@@ -54,11 +59,41 @@ def _run(root: Path, arguments: list[str]) -> int:
         tests = Environment(root / ".venv-test", (base, root / "tests" / "requirements.txt"))
         os.chdir(root)
         return _become(backend(tests.ensure(), *arguments))
-    python = Environment(root / ".venv", (base,)).ensure()
+    if first == "update":
+        return update(root, arguments[1:])
     starts = first in ("", "serve") or (first.startswith("-") and first not in NOT_A_START)
-    if starts and not any(word in ASKS_FOR_HELP for word in arguments):
+    starts = starts and not any(word in ASKS_FOR_HELP for word in arguments)
+    environment = Environment(root / ".venv", (base,))
+    if starts:
+        _tell_of_surroundings(root, fresh=not environment.folder.exists())
+    python = environment.ensure()
+    if starts:
         return start(python, arguments[1:] if first == "serve" else arguments)
     return _become(backend(python, *arguments))
+
+
+def _refused(root: Path, error: OSError) -> TouchstoneError:
+    """The words for what the system did not let us do in our folder."""
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        at = Path(error.filename or root)
+        return unwritable(at if at.exists() else root)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC):
+        return full(root, shutil.disk_usage(root).free)
+    if error.errno == errno.ENAMETOOLONG:
+        return too_deep(root)
+    return SetupFailed(
+        f"{error.strerror or error}: {error.filename or root}.",
+        "Keep the repository in a folder that you own, on a disk with 1 GB free, and start again.",
+    )
+
+
+def _tell_of_surroundings(root: Path, fresh: bool) -> None:
+    around = wsl.look()
+    for line in wsl.notices(around):
+        say(line)
+    if fresh and around.version and place.on_windows_disk(root):
+        for line in place.slowness(root, Path.home()):
+            say(line)
 
 
 def _become(command: list[str]) -> int:

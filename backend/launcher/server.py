@@ -24,6 +24,7 @@ class Server:
 
     def __init__(self, command: Sequence[str]) -> None:
         self.url: str | None = None
+        self.everywhere = False  # listens on all addresses
         self.stopping = False
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,6 +89,7 @@ class Server:
         for line in process.stdout:
             match = LISTENING.match(line.decode("utf-8", "replace"))
             if match and self.url is None:
+                self.everywhere = urlsplit(match[1]).hostname in WILDCARDS
                 self.url = reachable(match[1])
             try:
                 sys.stdout.buffer.write(line)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from backend.launcher.tools import BATS, CHROMIUM, NPM, SHELLCHECK, Tool
+from backend.launcher.tools import BATS, CHROMIUM, NPM, SHELLCHECK, SHFMT, Tool
 
 TYPESCRIPT = "7.0.2"
 PAGE_TYPES = "tests/browser/jsconfig.json"
@@ -30,6 +30,7 @@ def stages(root: Path) -> tuple[Stage, ...]:
     python = (sys.executable, "-m")
     foreign = sorted(str(file.relative_to(root)) for file in foreign_files(root / "backend"))
     bash_files = ("launch_wsl.sh", ".ci/run", "tests/launcher/launch_wsl.bats", "tests/slow/docker.sh")
+    formatted = ("launch_wsl.sh", ".ci/run", "tests/slow/docker.sh")
     return (
         Stage(
             "lint",
@@ -61,11 +62,12 @@ def stages(root: Path) -> tuple[Stage, ...]:
             "launcher",
             (
                 _tool(SHELLCHECK, "--severity=style", *bash_files),
+                _tool(SHFMT, "--diff", "--indent", "2", "--case-indent", *formatted),
                 _tool(BATS, "--timing", "tests/launcher/launch_wsl.bats"),
-                (sys.executable, "tests/ps1_gate.py", "launch.ps1"),
+                (*python, "tests.ps1_gate", "launch.ps1"),
             ),
-            tests=("tests/launcher", "-m", "not newcomer"),
-            tools=(SHELLCHECK, BATS),
+            tests=("tests/launcher", "--numprocesses=3", "--dist=load", "-m", "not newcomer"),
+            tools=(SHELLCHECK, SHFMT, BATS),
             posix_only=True,
         ),
         Stage("javascript", tests=("tests/openai", "-m", "javascript"), tools=(NPM,)),

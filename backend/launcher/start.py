@@ -1,5 +1,6 @@
 """The start flow: default model, server, health, address, browser, and then to wait for the end."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from backend.launcher import browser, children, gpu, options
+from backend.launcher import browser, children, gpu, options, wsl
 from backend.launcher.console import SetupFailed, say
 from backend.launcher.server import Server
 
@@ -31,7 +32,7 @@ def start(python: Path, arguments: Sequence[str], ready_limit_s: float = READY_L
     try:
         server.start()
         if _wait_until_healthy(server, ready_limit_s):
-            _welcome(server.url or "", own.browser)
+            _welcome(server, own.browser)
             gpu.offer(ROOT, server.url or "", own.gpu, partial(backend, python), _shared_flags(own.rest))
         elif not server.stopping:
             say(f"The server ended before it was ready, with exit code {server.wait()}; what it said stands above.")
@@ -82,12 +83,20 @@ def _wait_until_healthy(server: Server, limit_s: float) -> bool:
     return False
 
 
-def _welcome(url: str, wanted: bool) -> None:
-    sys.stdout.write(f"Touchstone is ready: {url}\n")
-    sys.stdout.flush()
+def _welcome(server: Server, wanted: bool) -> None:
+    url = server.url or ""
+    with contextlib.suppress(OSError):  # nobody reads stdout any more; the server serves all the same
+        sys.stdout.write(f"Touchstone is ready: {url}\n")
+        sys.stdout.flush()
+    around = wsl.look()
+    for line in wsl.reach(around, url, server.everywhere):
+        say(line)
     if not wanted:
         return
-    if browser.open_page(url):
+    address = wsl.windows_url(around, url) if around.version else url
+    if address and browser.open_page(address, around.version is not None):
         say("The page opens in your browser; Ctrl-C here stops the server.")
+    elif around.version and not around.interop:
+        say("Programs of Windows cannot be started from here: open the address yourself. Ctrl-C here stops the server.")
     else:
         say("No display was found to open a browser on: open the address above. Ctrl-C here stops the server.")

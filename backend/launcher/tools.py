@@ -64,6 +64,7 @@ CHROMIUM = Tool(
 SHELLCHECK = Tool(
     ("shellcheck",), {**dict.fromkeys(MANAGERS, "shellcheck"), "dnf": "ShellCheck", "zypper": "ShellCheck"}
 )
+SHFMT = Tool(("shfmt",), dict.fromkeys(MANAGERS, "shfmt"))
 BATS = Tool(("bats",), {**dict.fromkeys(MANAGERS, "bats"), "pacman": "bash-bats", "brew": "bats-core"})
 
 NPM = Tool(("npm",), {**dict.fromkeys(MANAGERS, "npm"), "zypper": "npm-default", "brew": "node"})  # Node comes along

@@ -15,12 +15,13 @@ from tests.launcher.folder import Folder, write_ballast
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def _lay(root: Path) -> Folder:
+def lay(root: Path) -> Folder:
     (root / "backend").mkdir(parents=True)
     shutil.copy2(REPOSITORY / "launch_wsl.sh", root)
-    for name in ("__init__.py", "errors.py"):
+    for name in ("__init__.py", "errors.py", "types.py", "machine.py", "cgroups.py", "moments.py"):
         shutil.copy2(REPOSITORY / "backend" / name, root / "backend")
-    shutil.copytree(REPOSITORY / "backend/launcher", root / "backend/launcher", ignore=shutil.ignore_patterns("__py*"))
+    for name in ("launcher", "inventory"):
+        shutil.copytree(REPOSITORY / "backend" / name, root / "backend" / name, ignore=shutil.ignore_patterns("__py*"))
     shutil.copy2(REPOSITORY / "tests/launcher/standin.py", root / "backend/__main__.py")
     write_ballast(root / "wheels", "1.0")
     (root / "requirements.txt").write_text("--no-index\n--find-links ./wheels\nballast\n")
@@ -32,14 +33,14 @@ def _lay(root: Path) -> Folder:
 @pytest.fixture
 def bare(tmp_path: Path) -> Iterator[Folder]:
     """As cloned: no environment yet."""
-    folder = _lay(tmp_path / "a bare földer")
+    folder = lay(tmp_path / "a bare földer")
     yield folder
     folder.end_all()
 
 
 @pytest.fixture(scope="session")
 def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    folder = _lay(tmp_path_factory.mktemp("prepared") / "first")
+    folder = lay(tmp_path_factory.mktemp("prepared") / "first")
     done = folder.run("echo")
     assert done.returncode == 0, done.stderr
     folder.notes_file.unlink()

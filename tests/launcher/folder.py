@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0
 
 
 def write_ballast(wheels: Path, version: str) -> None:

@@ -66,6 +66,10 @@ def main() -> int:
     if sys.argv[1:3] == ["models", "fetch-default"]:
         print("the model is fetched")
         return int(PLAN.get("fetch", 0))
+    if sys.argv[1:2] in (["devices"], ["status"]):
+        ready = {"devices": [{"id": "cpu", "state": "ready"}]}
+        print(json.dumps(PLAN.get("status") if sys.argv[1] == "status" else PLAN.get("devices", ready)))
+        return 0
     assert importlib.import_module("ballast").WEIGHT  # the package that requirements.txt names
     sys.stdout.buffer.write(sys.stdin.buffer.read())
     return int(PLAN.get("exit", 0))
