@@ -90,6 +90,7 @@ class Run:
                 if not self.enough.is_set():
                     self._round(number)
             pulse.ending.set()
+            told = len(self._ledger.violations)
             self._end()
         finally:
             pulse.ending.set()
@@ -100,6 +101,7 @@ class Run:
                 self._service.kill()
             self._service.disk.unmount()
         self._sum_up(pulse, time.monotonic() - began)
+        self._tell(told)
         return self._result
 
     def _round(self, number: int) -> None:
@@ -125,7 +127,11 @@ class Run:
         times = "+".join(f"{end - start:.1f}" for start, end in itertools.pairwise(clock))
         what = ", ".join(struck) or "nothing to strike"
         self._say(f"round {number} ({times} s): {what}; {judged} jobs; {len(fresh)} violations")
-        for wrong in fresh:
+        self._tell(known)
+
+    def _tell(self, known: int) -> None:
+        """Says what is wrong beyond the first `known`."""
+        for wrong in self._ledger.violations[known:]:
             self._say(f"  VIOLATION {wrong}")
 
     def _draw(self) -> str:
