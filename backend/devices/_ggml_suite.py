@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +13,6 @@ from backend.devices._arithmetic import (
     RIGHT_OUTLIER,
     Difference,
     Reference,
-    compare,
     convolution,
     flat,
     fresh,
@@ -25,11 +23,10 @@ from backend.devices._arithmetic import (
     softmax,
     whole_matrix,
 )
+from backend.devices._checks import Checks
 from backend.devices._ggml import F16, F32, I32, Ggml, InitParams
-from backend.moments import utc_now
 from backend.types import Proof
 
-Checks = list[dict[str, Any]]
 Shape = Sequence[int]  # as ggml counts: the fastest running side first
 _FORMATS = {F32: "f", F16: "e", I32: "i"}
 _CONTEXT_BYTES = 4 * 1024 * 1024
@@ -37,39 +34,28 @@ _CONTEXT_BYTES = 4 * 1024 * 1024
 
 def prove_device(ggml: Ggml, handle: int, name: str, versions: dict[str, str]) -> Proof:
     """Raises WrongResult where numbers or places are wrong, OSError where the device cannot be opened."""
-    start = time.perf_counter()
+    checks = Checks()
     backend = ggml.base.ggml_backend_dev_init(handle, None)
     if not backend:
         raise OSError(f"llama.cpp's Vulkan could not open {name}")
-    here = _Here(ggml, backend)
+    here = _Here(ggml, backend, checks)
     differences = [_product(here, F32, case) for case in _twice(lambda: _reals())]
     for _ in range(2):
         _product(here, F16, _whole())
     _operations(here)
     gflops = _timed(here)
-    worst = max(differences, key=lambda difference: difference.error / difference.allowed)
-    return Proof(
-        "MatMul 32×64×24, with convolution, sums, softmax and gather",
-        "float32",
-        worst.error,
-        worst.allowed,
-        time.perf_counter() - start,
-        versions,
-        utc_now(),
-        os.getpid(),
-        checks=here.checks,
-        evidence=f"all tensors lay in the buffer {here.buffer!r}, which is not the machine's own memory",
-        gflops=gflops,
-    )
+    evidence = f"all tensors lay in the buffer {here.buffer!r}, which is not the machine's own memory"
+    operation = "MatMul 32×64×24, with convolution, sums, softmax and gather"
+    return checks.proof(operation, differences, versions, evidence, gflops)
 
 
 class _Here:
     """Runs graphs of one operation on the device."""
 
-    def __init__(self, ggml: Ggml, backend: int) -> None:
+    def __init__(self, ggml: Ggml, backend: int, checks: Checks) -> None:
         self._base = ggml.base
         self._backend = backend
-        self.checks: Checks = []
+        self.checks = checks
         self.buffer = ""
 
     def run(
@@ -104,13 +90,6 @@ class _Here:
         base.ggml_free(context)
         return list(out), seconds
 
-    def check(self, name: str, dtype: str, got: list[float], reference: Reference) -> Difference:
-        """Compares, and takes the check down."""
-        difference = compare(f"{name} {dtype}", got, reference)
-        said = {"max_abs_error": difference.error, "tolerance": difference.allowed}
-        self.checks.append({"operation": name, "dtype": dtype, **said})
-        return difference
-
     def _compute(self, graph: int) -> float:
         start = time.perf_counter()
         if status := self._base.ggml_backend_graph_compute(self._backend, graph):
@@ -142,7 +121,7 @@ def _product(here: _Here, kind: int, case: tuple[Any, Any, Reference]) -> Differ
     turned = [list(column) for column in zip(*right, strict=True)]
     inputs = [(kind, (len(right), len(turned)), flat(turned)), (F32, (len(right), len(left)), flat(left))]
     got, _ = here.run(inputs, lambda base, context, tensors: base.ggml_mul_mat(context, *tensors))
-    return here.check("MatMul", "float16" if kind == F16 else "float32", got, reference)
+    return here.checks.compare("MatMul", "float16" if kind == F16 else "float32", got, reference)
 
 
 def _operations(here: _Here) -> None:
@@ -154,17 +133,17 @@ def _operations(here: _Here) -> None:
     filters = [[whole_matrix(source, 3, 3, 4) for _ in range(3)] for _ in range(4)]
     rows = [(F32, (64, 24), flat(table))]
     got, _ = here.run(rows, lambda base, context, tensors: base.ggml_sum_rows(context, *tensors))
-    here.check("Sum", "float32", got, row_sums(table))
+    here.checks.compare("Sum", "float32", got, row_sums(table))
     got, _ = here.run(
         [(F32, (32, 16), flat(steep))], lambda base, context, tensors: base.ggml_soft_max(context, *tensors)
     )
-    here.check("Softmax", "float32", got, softmax(steep))
+    here.checks.compare("Softmax", "float32", got, softmax(steep))
     picked = [*rows, (I32, (40,), order)]
     got, _ = here.run(picked, lambda base, context, tensors: base.ggml_get_rows(context, *tensors))  # type: ignore[arg-type]
-    here.check("Gather", "float32", got, rows_picked(table, order))
+    here.checks.compare("Gather", "float32", got, rows_picked(table, order))
     pictures = [(F32, (3, 3, 3, 4), flat(filters)), (F32, (10, 10, 3), flat(image))]
     got, _ = here.run(pictures, lambda base, context, tensors: base.ggml_conv_2d(context, *tensors, 1, 1, 0, 0, 1, 1))
-    here.check("Conv2d", "float32", got, convolution(image, filters, COARSE))
+    here.checks.compare("Conv2d", "float32", got, convolution(image, filters, COARSE))
 
 
 def _timed(here: _Here) -> float:
@@ -179,7 +158,7 @@ def _timed(here: _Here) -> float:
         inputs = [(F32, (side, side), flat(turned)), (F32, (side, side), flat(left))]
         got, seconds = here.run(inputs, lambda base, context, tensors: base.ggml_mul_mat(context, *tensors), timed=True)
         row = source.randrange(side)
-        here.check(
+        here.checks.compare(
             f"MatMul {side}×{side}", "float32", got[row * side : (row + 1) * side], product([left[row]], right, 0.0)
         )
         best = max(best, 2e-9 * side**3 / seconds)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backend.devices import Absent, Found, backends, backends_of, mechanism, split_id
-from backend.errors import DeviceNotReady
+from backend.devices import Found
+from backend.devices._listing import served
 from backend.machine import usable_threads
 from backend.types import Placement, PlacementPart
 
@@ -159,21 +159,6 @@ class OnnxPlace:
 
 def open_place(device: str, found: Found | None, options: Mapping[str, Any]) -> OnnxPlace:
     """The place of a device id. Raises Absent, DeviceNotReady."""
-    name, _ = split_id(device)
-    for library in ("onnxruntime",):
-        if name in backends_of(library):
-            here = mechanism(name, library)
-            listed = replace(found, library=library) if found else _listed(here, name, library, device)
-            place: OnnxPlace = here.place(name, listed, device)
-            return replace(place, options=options)
-    raise DeviceNotReady(
-        f"ONNX Runtime does not reach {backends()[name].label}.", "Choose another device or another engine."
-    )
-
-
-def _listed(here: Any, name: str, library: str, device: str) -> Found:
-    found: list[Found] = here.enumerate_devices(name, library)
-    index = split_id(device)[1]
-    if index >= len(found):
-        raise Absent(f"{device} was asked for, and {len(found)} such devices are listed")
-    return found[index]
+    here, name, listed = served(device, found, "onnxruntime", "ONNX Runtime")
+    place: OnnxPlace = here.place(name, listed, device)
+    return replace(place, options=options)

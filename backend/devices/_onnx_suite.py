@@ -6,7 +6,6 @@ provider does not support is not wrong, as long as the matrix product runs there
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from backend.devices._arithmetic import (
     Difference,
     Matrix,
     Reference,
-    compare,
     convolution,
     fresh,
     product,
@@ -31,13 +29,12 @@ from backend.devices._arithmetic import (
     softmax,
     whole_matrix,
 )
+from backend.devices._checks import Checks
 from backend.devices._onnx import clean_trouble
 from backend.devices._onnx_models import Value, one_node
 from backend.devices._onnx_place import OnnxPlace
-from backend.moments import utc_now
 from backend.types import Proof
 
-Checks = list[dict[str, Any]]
 _TILE = 64
 _SIDES = ((64, 0.0), (256, 0.5), (1024, 20.0))  # of the products that are timed, and the GFLOP/s that make one worth it
 _TIMED_S = 0.05
@@ -62,8 +59,7 @@ class _Case:
 
 def prove_place(place: OnnxPlace, versions: dict[str, str]) -> Proof:
     """Raises WrongResult where numbers or places are wrong, and whatever ONNX Runtime raises."""
-    start = time.perf_counter()
-    checks: Checks = []
+    checks = Checks()
     nodes: dict[str, int] = {}
     share = COARSE if getattr(place.file, "ROUNDS_INPUTS", False) else PRECISE
     try:
@@ -82,25 +78,15 @@ def prove_place(place: OnnxPlace, versions: dict[str, str]) -> Proof:
         except Exception as error:
             if faults.code_of(str(error)):
                 raise
-            skipped = clean_trouble(error).splitlines()[0][:200]
-            checks.append({"operation": cases[0].name, "dtype": cases[0].dtype, "skipped": skipped})
+            checks.skip(cases[0].name, cases[0].dtype, clean_trouble(error))
     gflops = _rate(place, share if share == COARSE else 0.0, checks, nodes)
-    worst = max(differences, key=lambda difference: difference.error / difference.allowed)
     total = sum(nodes.values())
-    return Proof(
-        "MatMul 32×64×24, with convolution, means, softmax and gather",
-        "float32",
-        worst.error,
-        worst.allowed,
-        time.perf_counter() - start,
-        versions,
-        utc_now(),
-        os.getpid(),
-        checks=checks,
-        evidence=f"ONNX Runtime's {' and '.join(sorted(nodes))}: {total} of {total} nodes on {place.provider}, "
-        "with fallback to the processor switched off",
-        gflops=gflops,
+    evidence = (
+        f"ONNX Runtime's {' and '.join(sorted(nodes))}: {total} of {total} nodes on {place.provider}, "
+        "with fallback to the processor switched off"
     )
+    operation = "MatMul 32×64×24, with convolution, means, softmax and gather"
+    return checks.proof(operation, differences, versions, evidence, gflops)
 
 
 def _run(place: OnnxPlace, cases: list[_Case], checks: Checks, nodes: dict[str, int]) -> list[Difference]:
@@ -109,7 +95,7 @@ def _run(place: OnnxPlace, cases: list[_Case], checks: Checks, nodes: dict[str, 
     found = []
     for case in (*cases, cases[0]):
         got = session.run(None, _fed(case))[0]
-        found.append(_checked(checks, case.name, case.dtype, got.reshape(-1).tolist(), case.reference))
+        found.append(checks.compare(case.name, case.dtype, got.reshape(-1).tolist(), case.reference))
     _count(place, session, f"{cases[0].name} {cases[0].dtype}", nodes)
     return found
 
@@ -150,11 +136,10 @@ def _timed(place: OnnxPlace, side: int, share: float, checks: Checks, nodes: dic
     row = source.randrange(side)
     small = product([left[row % _TILE]], right, share)
     want = Reference([times * value for value in small.values] * times, [times * off for off in small.allowed] * times)
-    difference = compare(f"MatMul {side}×{side}", session.run(None, fed)[0][row].tolist(), want)
+    got = session.run(None, fed)[0][row].tolist()
     gflops = 2e-9 * side**3 / _seconds(lambda: session.run(None, fed))
     _count(place, session, f"MatMul {side}×{side}", nodes)
-    said = {"max_abs_error": difference.error, "tolerance": difference.allowed, "gflops": gflops}
-    checks.append({"operation": f"MatMul {side}×{side}", "dtype": "float32", **said})
+    checks.compare(f"MatMul {side}×{side}", "float32", got, want, gflops)
     return gflops
 
 
@@ -218,10 +203,3 @@ def _fed(case: _Case) -> dict[str, Any]:
     import numpy
 
     return {name: numpy.array(values, dtype) for name, (dtype, _, values) in case.inputs.items()}
-
-
-def _checked(checks: Checks, name: str, dtype: str, got: list[float], reference: Reference) -> Difference:
-    difference = compare(f"{name} {dtype}", got, reference)
-    said = {"max_abs_error": difference.error, "tolerance": difference.allowed}
-    checks.append({"operation": name, "dtype": dtype, **said})
-    return difference

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from backend.devices import Absent, Found, backends, backends_of, libraries, mechanism, split_id
+from backend.devices import Found
+from backend.devices._listing import served
 from backend.devices._torch import Ground
-from backend.errors import DeviceNotReady
 from backend.types import Placement, PlacementPart
 
 
@@ -64,14 +64,5 @@ class TorchPlace:
 
 def open_place(device: str, found: Found | None) -> TorchPlace:
     """The place of a device id. Raises Absent, DeviceNotReady."""
-    name, index = split_id(device)
-    for library in libraries():
-        if library.startswith("torch") and name in backends_of(library):
-            here = mechanism(name, library)
-            if found is None:
-                listed = here.enumerate_devices(name, library)
-                if index >= len(listed):
-                    raise Absent(f"{device} was asked for, and {len(listed)} such devices are listed")
-                found = listed[index]
-            return TorchPlace(device, here.ground(name, replace(found, library=library)))
-    raise DeviceNotReady(f"torch does not reach {backends()[name].label}.", "Choose another device or another engine.")
+    here, name, listed = served(device, found, "torch", "torch")
+    return TorchPlace(device, here.ground(name, listed))

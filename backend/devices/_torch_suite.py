@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,7 +15,6 @@ from backend.devices._arithmetic import (
     Difference,
     Matrix,
     Reference,
-    compare,
     convolution,
     flat,
     fresh,
@@ -28,11 +25,10 @@ from backend.devices._arithmetic import (
     softmax,
     whole_matrix,
 )
+from backend.devices._checks import Checks
 from backend.devices._torch import Ground, seconds_of
-from backend.moments import utc_now
 from backend.types import Proof
 
-Checks = list[dict[str, Any]]
 _TILE = 64
 _SIDES = (
     (64, 0.0),
@@ -47,8 +43,7 @@ _SLACK_BYTES = 64 * 1024 * 1024  # allocators round up, and libraries keep room 
 
 def prove_ground(ground: Ground, versions: dict[str, str]) -> Proof:
     """Raises WrongResult where numbers or places are wrong, and whatever torch raises."""
-    start = time.perf_counter()
-    checks: Checks = []
+    checks = Checks()
     first = _Product(ground)
     before = first.check(checks)
     for _ in range(2):  # other numbers through the same shapes: what is stale or right but once shows
@@ -58,24 +53,12 @@ def prove_ground(ground: Ground, versions: dict[str, str]) -> Proof:
         except (RuntimeError, TypeError) as error:
             if not _UNSUPPORTED.search(str(error)):
                 raise
-            checks.append({"operation": "MatMul", "dtype": "float16", "skipped": str(error).splitlines()[0][:200]})
+            checks.skip("MatMul", "float16", str(error))
     _operations(ground, checks)
     after = first.check(checks)
     evidence, gflops = _weigh(ground, checks)
-    worst = max((before, after), key=lambda difference: difference.error / difference.allowed)
-    return Proof(
-        "MatMul 32×64×24, with convolution, sums, softmax and gather",
-        "float32",
-        worst.error,
-        worst.allowed,
-        time.perf_counter() - start,
-        versions,
-        utc_now(),
-        os.getpid(),
-        checks=checks,
-        evidence=evidence,
-        gflops=gflops,
-    )
+    operation = "MatMul 32×64×24, with convolution, sums, softmax and gather"
+    return checks.proof(operation, (before, after), versions, evidence, gflops)
 
 
 class _Product:
@@ -130,7 +113,7 @@ def _operations(ground: Ground, checks: Checks) -> None:
     ]
     for name, function, compute, reference in work:
         if function is None:
-            checks.append({"operation": name, "dtype": "float32", "skipped": "this torch does not have it"})
+            checks.skip(name, "float32", "this torch does not have it")
         else:
             _checked(checks, name, "float32", ground, compute(function), reference)
 
@@ -213,11 +196,7 @@ def _checked(checks: Checks, name: str, dtype: str, ground: Ground, got: Any, re
     lies = _type_of(got)
     if lies != ground.type:
         raise WrongResult(f"{name} {dtype} was asked of {ground.type}, but its result lies on {lies}: it ran elsewhere")
-    difference = compare(f"{name} {dtype}", flat(got.cpu().tolist()), reference)
-    checks.append(
-        {"operation": name, "dtype": dtype, "max_abs_error": difference.error, "tolerance": difference.allowed}
-    )
-    return difference
+    return checks.compare(name, dtype, flat(got.cpu().tolist()), reference)
 
 
 def _type_of(tensor: Any) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from backend.devices import Backend, Found
+from backend.devices import Backend
+from backend.devices._onnx_nvidia import HIDING as HIDING
+from backend.devices._onnx_nvidia import LISTING as LISTING
+from backend.devices._onnx_nvidia import environment as environment
+from backend.devices._onnx_nvidia import prepare_library as prepare_library
 
 BACKEND = Backend(
     name="onnx-tensorrt",
@@ -32,16 +34,3 @@ OPTIONS = (
 ).split()
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
 LISTS_DEVICES = True  # so a provider that lists none has none
-HIDING = ("CUDA_VISIBLE_DEVICES",)
-LISTING = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-
-
-def environment(found: Found) -> dict[str, str]:
-    """That card alone, by its place."""
-    return {"CUDA_VISIBLE_DEVICES": str(found.position), **LISTING}
-
-
-def prepare_library(onnxruntime: Any) -> None:
-    """Loads the CUDA libraries that came as packages, where no loader would find them."""
-    if hasattr(onnxruntime, "preload_dlls"):
-        onnxruntime.preload_dlls()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.engines._tunes import TOLERANCE
+from backend.music.network import graph_name
 from backend.types import Placement
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from backend.music.decoder import Decoder
     from backend.music.weights import Weights
 
-GRAPH = "step-host-fp32.onnx"  # the processor's, with which every other is compared
-TOLERANCES = {"fp32": TOLERANCE, "fp16": 0.2}  # float16 on the processor itself is off by up to 0.1
+GRAPH = graph_name(half=False, device=False)  # the processor's, with which every other is compared
+TOLERANCES = {False: TOLERANCE, True: 0.2}  # by whether in float16: float16 on the processor itself is off by up to 0.1
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,13 @@ class Chosen:
 class _Way:
     """One way to compute a step."""
 
-    precision: str
+    half: bool
     fixed: bool
     keep: bool  # keys and values in the device's own memory
 
     @property
     def file(self) -> str:
-        return f"step-{'device' if self.keep else 'host'}-{self.precision}.onnx"
+        return graph_name(self.half, self.keep)
 
 
 def choose(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
@@ -76,14 +77,14 @@ def _processor(place: OnnxPlace, weights: Weights, folder: Path, threads: int | 
 
 def _beside(place: OnnxPlace) -> OnnxPlace:
     """The processor, through the same library."""
-    return replace(place, device="cpu", provider="CPUExecutionProvider", ep_device=None, file=None)
+    return replace(place, device="cpu", provider="CPUExecutionProvider", ep_device=None, file=None, options={})
 
 
 def _ways(place: OnnxPlace, folder: Path) -> Iterator[_Way]:
-    for precision in TOLERANCES:
+    for half in TOLERANCES:
         for fixed in (False, True):
             for keep in (True, False) if place.memory else (False,):
-                if (folder / (way := _Way(precision, fixed, keep)).file).is_file():
+                if (folder / (way := _Way(half, fixed, keep)).file).is_file():
                     yield way
 
 
@@ -97,14 +98,15 @@ def _tried(
     from backend.music.sampling import TOKENS_MAX
 
     dimensions = fixed_shapes(TOKENS_MAX) if way.fixed else None
-    session = place.session(folder / way.file, threads, provider_options=place.exact_options, dimensions=dimensions)
+    exact = {**(place.exact_options or {}), **place.options}
+    session = place.session(folder / way.file, threads, provider_options=exact, dimensions=dimensions)
     placement = place.placement([session])
 
     def make() -> Decoder:
         return _decoder(place, way, weights, session)
 
     decoder = RowByRow(make) if way.fixed else make()
-    said = check_agreement(trusted, decoder, TOLERANCES[way.precision])
+    said = check_agreement(trusted, decoder, TOLERANCES[way.half])
     return Chosen(decoder, way.file, replace(placement, evidence=f"{placement.evidence} {said}"))
 
 

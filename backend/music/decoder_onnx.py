@@ -6,7 +6,6 @@ they stay there as bound outputs. A session whose `batch` and `room` were fixed 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,16 +13,11 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from backend.music.decoder import Floats, Ints
-from backend.music.weights import DATA, Weights
+from backend.music.weights import Weights
 
 ROOM_FIRST = 128
 HIDDEN = -10_000.0  # what the mask adds to a score that must not count; fits float16
 Memory = tuple[str, int, int]  # a device's memory as OrtValue names it: type, index, vendor
-
-
-def graph_file(half: bool, device: bool, folder: Path = DATA) -> Path:
-    """The graph that keeps keys and values on the host (CPU) or on the device."""
-    return folder / f"step-{'device' if device else 'host'}-{'fp16' if half else 'fp32'}.onnx"
 
 
 def fixed_shapes(tokens: int) -> dict[str, int]:

@@ -25,40 +25,23 @@ class _Triad:
     cost: float
 
 
+# Root above the tonic, quality, cost.
 _MODE_TRIADS: dict[str, tuple[_Triad, ...]] = {
-    "major": (
-        _Triad(0, "maj", 0.0),
-        _Triad(7, "maj", 0.1),
-        _Triad(5, "maj", 0.15),
-        _Triad(2, "min", 0.6),
-        _Triad(9, "min", 0.5),
-        _Triad(4, "min", 1.0),
-    ),
-    "mixolydian": (
-        _Triad(0, "maj", 0.0),
-        _Triad(10, "maj", 0.1),
-        _Triad(5, "maj", 0.3),
-        _Triad(7, "min", 0.7),
-        _Triad(2, "min", 0.8),
-        _Triad(7, "maj", 0.9),
-    ),
-    "dorian": (
-        _Triad(0, "min", 0.0),
-        _Triad(10, "maj", 0.1),
-        _Triad(3, "maj", 0.5),
-        _Triad(5, "maj", 0.5),
-        _Triad(7, "min", 0.5),
-    ),
-    "minor": (
-        _Triad(0, "min", 0.0),
-        _Triad(10, "maj", 0.2),
-        _Triad(5, "min", 0.3),
-        _Triad(7, "maj", 0.35),
-        _Triad(3, "maj", 0.4),
-        _Triad(8, "maj", 0.4),
-        _Triad(7, "min", 0.6),
-    ),
-}
+    mode: tuple(_Triad(*triad) for triad in triads)
+    for mode, triads in {
+        "major": (
+            (0, "maj", 0.0), (7, "maj", 0.1), (5, "maj", 0.15), (2, "min", 0.6), (9, "min", 0.5), (4, "min", 1.0),
+        ),
+        "mixolydian": (
+            (0, "maj", 0.0), (10, "maj", 0.1), (5, "maj", 0.3), (7, "min", 0.7), (2, "min", 0.8), (7, "maj", 0.9),
+        ),
+        "dorian": ((0, "min", 0.0), (10, "maj", 0.1), (3, "maj", 0.5), (5, "maj", 0.5), (7, "min", 0.5)),
+        "minor": (
+            (0, "min", 0.0), (10, "maj", 0.2), (5, "min", 0.3), (7, "maj", 0.35), (3, "maj", 0.4), (8, "maj", 0.4),
+            (7, "min", 0.6),
+        ),
+    }.items()
+}  # fmt: skip
 # What a change of root costs by its interval upwards: down a fifth and up a fifth are the common ones.
 _CHANGE = {0: 0.0, 5: 0.5, 7: 0.5, 2: 0.7, 10: 0.7, 9: 0.8, 3: 0.9, 4: 1.0, 8: 0.9}
 _RARE_CHANGE = 1.6

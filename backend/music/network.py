@@ -55,3 +55,8 @@ class Shape:
             "head.shift": (VOCABULARY,),
         }
         return found
+
+
+def graph_name(half: bool, device: bool) -> str:
+    """The file of an ONNX graph: in float16 or float32, keys and values kept on the device or on the host (CPU)."""
+    return f"step-{'device' if device else 'host'}-{'fp16' if half else 'fp32'}.onnx"

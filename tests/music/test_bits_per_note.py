@@ -13,12 +13,13 @@ import pytest
 from backend.music import tokens
 from backend.music.abc_fields import AbcError
 from backend.music.abc_reader import read_tunes
-from backend.music.decoder_onnx import HostDecoder, graph_file
+from backend.music.decoder_onnx import HostDecoder
+from backend.music.network import graph_name
 from backend.music.train.corpus import COLLECTIONS, label
 from backend.music.train.dataset import RELEASED, Encoded, encode
 from backend.music.train.normalise import normalise
 from backend.music.train.prepare import corpus_folder
-from backend.music.weights import read_weights
+from backend.music.weights import DATA, read_weights
 
 SAMPLE = (
     "airdsAirs 0033 The Recruiting Officer.",
@@ -58,7 +59,9 @@ def test_bits_per_note_on_held_out_tunes() -> None:
     assert len(tunes) == len(SAMPLE)
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    session = ort.InferenceSession(str(graph_file(False, False)), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        str(DATA / graph_name(half=False, device=False)), options, providers=["CPUExecutionProvider"]
+    )
     decoder = HostDecoder(read_weights(), session)
     longest = max(len(tune.ids) for tune in tunes)
     decoder.start(len(tunes), longest)

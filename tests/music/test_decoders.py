@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from backend.music import tokens
 from backend.music.decoder import Decoder, RowByRow
-from backend.music.decoder_onnx import DeviceDecoder, HostDecoder, fixed_shapes, graph_file
+from backend.music.decoder_onnx import DeviceDecoder, HostDecoder, fixed_shapes
 from backend.music.grid import SIDES
+from backend.music.network import graph_name
 from backend.music.originality import CopyGuard
 from backend.music.plan import Plan
 from backend.music.sampling import compose
-from backend.music.weights import WEIGHTS, Weights, read_weights
+from backend.music.weights import DATA, WEIGHTS, Weights, read_weights
 
 PLANS = [Plan("jig", (6, 8), "major", "G", 5), Plan("hornpipe", (4, 4), "minor", "A", 6)]
 
@@ -30,7 +31,7 @@ def session(half: bool, device: bool, fixed: bool = False) -> ort.InferenceSessi
     options.intra_op_num_threads = 1
     for name, size in fixed_shapes(300).items() if fixed else ():
         options.add_free_dimension_override_by_name(name, size)
-    return ort.InferenceSession(str(graph_file(half, device)), options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(str(DATA / graph_name(half, device)), options, providers=["CPUExecutionProvider"])
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, StringStringEntryProto, TensorProto, ValueInfoProto, checker, helper, save
 
-from backend.music.network import EPSILON, Shape
+from backend.music.network import EPSILON, Shape, graph_name
 from backend.music.tokens import VOCABULARY
 from backend.music.weights import read_header, read_weights
 
@@ -177,7 +177,7 @@ def write_graphs(weights_file: Path) -> list[Path]:
     written = []
     for half in (False, True):
         for device in (False, True):
-            path = weights_file.parent / f"step-{'device' if device else 'host'}-{'fp16' if half else 'fp32'}.onnx"
+            path = weights_file.parent / graph_name(half, device)
             save(build(weights_file, half, device), str(path))
             checker.check_model(str(path))
             written.append(path)

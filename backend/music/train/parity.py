@@ -11,9 +11,10 @@ import numpy as np
 import onnxruntime as ort
 
 from backend.music.decoder import Decoder
-from backend.music.decoder_onnx import HostDecoder, graph_file
+from backend.music.decoder_onnx import HostDecoder
 from backend.music.decoder_torch import TorchDecoder
 from backend.music.grid import Row
+from backend.music.network import graph_name
 from backend.music.plan import FORMS, MODES, Plan
 from backend.music.sampling import compose_rows
 from backend.music.weights import Weights
@@ -23,7 +24,7 @@ def onnx_decoder(weights: Weights, folder: Path, threads: int = 1, half: bool = 
     """ONNX Runtime on the CPU."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
-    file = str(graph_file(half, False, folder))
+    file = str(folder / graph_name(half, device=False))
     return HostDecoder(weights, ort.InferenceSession(file, options, providers=["CPUExecutionProvider"]))
 
 
