@@ -4,6 +4,7 @@
 import { curlCommand } from "./curl.js";
 import { showDeviceHint, showDevices } from "./device-picker.js";
 import { byId } from "./dom.js";
+import { showInputs, withInputs } from "./inputs-form.js";
 import { expectation, lyricsSchema, writesPrompt } from "./lyrics.js";
 import { modelsFor, showModels, showModelState } from "./model-picker.js";
 import { showOptionCount, showOptions } from "./options-form.js";
@@ -47,8 +48,8 @@ export class Form {
 
   request() { return requestOf(this.model, prompt.value); }
 
-  /** The request, its file sent. */
-  complete() { return withSound(this.request()); }
+  /** The request, its files sent. */
+  async complete() { return withInputs(await withSound(this.request())); }
 
   /** What follows from the choice. */
   say() {
@@ -97,6 +98,7 @@ export class Form {
   }
 
   showModel() {
+    showInputs(settings.task, this.model, () => this.say());
     showModelState(this.model, this.onFail, this.onModel);
     const { task } = settings;
     note.textContent = expectation(task, this.model);

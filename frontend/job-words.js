@@ -54,7 +54,8 @@ export function endWords({ status: end, receipt, output: made }) {
   const tokens = receipt?.counts.tokens;
   const rate = receipt?.rate ? ` (${rateWords(receipt.rate)})` : "";
   const made_s = receipt?.audio_s ? `${seconds(receipt.audio_s)} of audio` : null;
-  const figure = receipt && made_s ? `${made_s} in ${seconds(receipt.times.run_s)}${rate}` : receipt && tokens != null ? `${plural(tokens, "token")} in ${seconds(receipt.times.run_s)}${rate}` : "no count";
+  const figure = receipt && made_s ? `${made_s} in ${seconds(receipt.times.run_s)}${rate}` : receipt && tokens != null ? `${plural(tokens, "token")} in ${seconds(receipt.times.run_s)}${rate}`
+    : receipt?.counts.runs ? `${plural(receipt.counts.runs, "run")} in ${seconds(receipt.times.run_s)}` : "no count";
   const cut = made?.finish_reason === "length" ? " It was cut at the limit of max_tokens." : "";
   switch (end) {
     case "done": return `Done: ${figure}${receipt?.used ? ` on ${receipt.used}` : ""}.${cut}`;

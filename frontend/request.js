@@ -1,6 +1,7 @@
 // @ts-check
 /** The body of POST /api/generate that the form stands for, and the ones that a finished job leads to. */
 
+import { inputsPlace, takesInputs } from "./inputs-form.js";
 import { lyricsPrompt, writesPrompt } from "./lyrics.js";
 import { chosenOptions } from "./options-form.js";
 import { settings } from "./settings.js";
@@ -17,11 +18,12 @@ export function requestOf(model, words) {
   const composed = writesPrompt(settings.task, model);
   const prompt = composed ? lyricsPrompt(settings.options, words) : words;
   return { task: composed ? "text" : settings.task, ...(model && { model: model.id }), device: settings.device, fallback: settings.fallback,
-    ...soundPlace(settings.task), ...(prompt.trim() && !takesSound(settings.task) && { prompt }), ...(Object.keys(options).length && { options }) };
+    ...soundPlace(settings.task), ...inputsPlace(settings.task),
+    ...(prompt.trim() && !takesSound(settings.task) && !takesInputs(settings.task) && { prompt }), ...(Object.keys(options).length && { options }) };
 }
 
 /** Whether the same request can be made with another seed. @param {Job} job */
-export const hasSeed = (job) => "seed" in (job.request.options ?? {});
+export const hasSeed = (job) => !takesInputs(job.task) && "seed" in (job.request.options ?? {});
 
 /** @param {Job} job @returns {Record<string, unknown>} the same request, with a seed that was not used before */
 export function withAnotherSeed(job) {

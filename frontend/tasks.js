@@ -3,6 +3,7 @@
 
 import { byId, el } from "./dom.js";
 import { capital } from "./format.js";
+import { takesInputs } from "./inputs-form.js";
 import { modelsFor } from "./model-picker.js";
 import { takesSound } from "./sound-file.js";
 
@@ -38,7 +39,7 @@ export function showPrompt(task) {
   prompt.placeholder = words.placeholder;
   prompt.required = words.needed;
   prompt.rows = words.rows;
-  byId("prompt-box", HTMLElement).hidden = takesSound(task);
+  byId("prompt-box", HTMLElement).hidden = takesSound(task) || takesInputs(task);
   // Where nothing has to be said in words, the fields are the form.
   if (task !== "lyrics" && !words.needed && matchMedia("(min-width: 60rem)").matches) byId("options-box", HTMLDetailsElement).open = true;
 }

@@ -25,7 +25,8 @@
  *   maxLength?: number, minimum?: number, maximum?: number, exclusiveMinimum?: number, exclusiveMaximum?: number, default?: unknown,
  *   title?: string, description?: string}} Schema
  * @typedef {{id: string, name: string, task: string, engines?: string[], source?: string|null, bytes: number|null, licence: string|null, state: string,
- *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema}} Model
+ *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema, details?: {inputs?: Slot[]}}} Model
+ * @typedef {{name: string, type: string|null, shape: (number|string|null)[]|null, kind: string}} Slot
  * @typedef {{name: string, state: string, title: string, version: string|null, previous: string|null, bytes: number|null,
  *   install_bytes: number|null, devices: string[], licence: string|null, reason: string|null, remedy: string|null,
  *   note: string|null, job: string|null}} Runtime
