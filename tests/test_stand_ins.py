@@ -34,6 +34,7 @@ PLACES = {
     "torch_directml": ("",),
     "transformers": ("Cache", "AutoModelForCausalLM", "LlamaForCausalLM", "utils.logging"),
     "tokenizers": ("Tokenizer", "decoders.DecodeStream"),
+    "openvino": ("Core", "CompiledModel", "InferRequest"),
 }
 
 
@@ -46,10 +47,13 @@ def offered(python: Path, package: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("package", "least"), [("torch", 50), ("torch_directml", 5), ("transformers", 8), ("tokenizers", 6)]
+    ("package", "least"),
+    [("torch", 50), ("torch_directml", 5), ("transformers", 8), ("tokenizers", 6), ("openvino", 9)],
 )
 def test_a_stand_in_has_only_what_the_real_package_has(package: str, least: int, tmp_path: Path) -> None:
-    python = make(tmp_path / "env", {"adapters": []}, ("torch", "torch_directml", "transformers", "tokenizers"))
+    python = make(
+        tmp_path / "env", {"adapters": []}, ("torch", "torch_directml", "transformers", "tokenizers", "openvino")
+    )
     real: dict[str, Any] = json.loads((SIGNATURES / f"{package}.json").read_text())
     found = offered(python, package)
     assert len(found) >= least and real["version"]

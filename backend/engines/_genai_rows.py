@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from backend.engines._decoder import Drawn, Text
 from backend.engines._genai_folder import GenaiFolder
-from backend.engines._sampler import Sampler
+from backend.engines._host_sampling import HostSampling
 from backend.errors import ModelIncompatible
 
 PROMPT_CHUNK_TOKENS = 64
@@ -36,16 +35,16 @@ class GenaiRows:
         self._np = numpy
         self._graph = _Graph(session, folder, context_tokens, rows, in_place)
         self.together_tokens = self._graph.together_tokens
-        self._samplers: WeakKeyDictionary[Text, Sampler] = WeakKeyDictionary()
+        self._sampling = HostSampling()
 
     def begin(self, row: int, text: Text) -> None:
         """Makes its sampler; the row needs nothing."""
-        self._samplers[text] = Sampler(text.options, text.seed, text.prompt)
+        self._sampling.begin(text)
 
     def read(self, row: int, text: Text, ids: list[int], last: bool) -> Drawn | None:
         """A chunk of a prompt."""
         logits = self._graph.run(row, self._np.array([ids], self._np.int64), [text.length])
-        return self._drawn(text, logits[0]) if last else None
+        return self._sampling.draw(text, logits[0]) if last else None
 
     def read_together(self, first: int, texts: Sequence[Text]) -> list[Drawn]:
         """Whole prompts, filled up at their ends to the longest."""
@@ -54,33 +53,17 @@ class GenaiRows:
         for row, text in zip(ids, texts, strict=True):
             row[: len(text.prompt)] = text.prompt
         logits = self._graph.run(first, ids, [0] * len(texts), counts)
-        return [self._drawn(text, row) for text, row in zip(texts, logits, strict=True)]
+        return [self._sampling.draw(text, row) for text, row in zip(texts, logits, strict=True)]
 
     def write(self, texts: Sequence[Text]) -> list[Drawn]:
         """The next token of each."""
         ids = self._np.array([[text.last] for text in texts], self._np.int64)
         logits = self._graph.run(0, ids, [text.length for text in texts])
-        return [self._drawn(text, row) for text, row in zip(texts, logits, strict=True)]
+        return [self._sampling.draw(text, row) for text, row in zip(texts, logits, strict=True)]
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copies what a row holds to another row."""
         self._graph.move(source, target, length)
-
-    def _drawn(self, text: Text, logits: Any) -> Drawn:
-        highest = float(logits.max())
-        wanted = text.options["logprobs"]
-        chances = None if wanted is None else self._log_softmax(logits)
-        token = self._samplers[text].next(logits)
-        if chances is None:
-            return Drawn(token, highest)
-        best = self._np.argsort(-chances)[:wanted]
-        likeliest = tuple((int(other), float(chances[other])) for other in best)
-        return Drawn(token, highest, float(chances[token]), likeliest)
-
-    def _log_softmax(self, logits: Any) -> Any:
-        values = logits.astype(self._np.float64)
-        values -= values.max()
-        return values - self._np.log(self._np.exp(values).sum())
 
 
 class _Graph:

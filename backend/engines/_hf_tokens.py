@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 class HfTokens:
     """What `_text_session.py` asks of a vocabulary."""
 
-    def __init__(self, content: str, begin: str | None, ends: Iterable[int | str], vocabulary_size: int) -> None:
+    def __init__(self, content: str, begin: str | None, ends: Iterable[int | str], vocabulary_size: int | None) -> None:
         """`content` is that of tokenizer.json; `begin` and `ends` are tokens as they are written, or ids.
 
         Raises what the library raises for content that it cannot read.
@@ -24,7 +24,7 @@ class HfTokens:
         self.begin: int | None = None if begin is None else find(begin)
         found = (end if isinstance(end, int) else find(end) for end in ends)
         self.ends = frozenset(end for end in found if end is not None)
-        self.vocabulary_size: int | None = vocabulary_size
+        self.vocabulary_size = vocabulary_size
 
     def encode(self, piece: str) -> list[int]:
         """The tokens of a text."""

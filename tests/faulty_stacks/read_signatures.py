@@ -19,6 +19,7 @@ PLACES = {
     "torch": ("", "version", "cuda", "xpu", "backends", "backends.mps", "nn", "nn.functional", "Tensor", "device"),
     "transformers": ("Cache", "AutoModelForCausalLM", "LlamaForCausalLM", "utils.logging"),
     "tokenizers": ("", "Tokenizer", "decoders", "decoders.DecodeStream"),
+    "openvino": ("Core", "CompiledModel", "InferRequest"),
     "onnxruntime": (
         "",
         "SessionOptions",

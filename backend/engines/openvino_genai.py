@@ -1,0 +1,136 @@
+"""Text by folders for OpenVINO GenAI: their graph and vocabulary, driven by our own loop, on Intel's devices.
+
+GenAI's own pipelines choose tokens by rules of theirs and take one text each or hide where they run; here options mean
+what they mean with the other engines, and the library's own word on the compiled model is the evidence. On a processor
+that the provider for ONNX Runtime refuses, the same engine runs on the device `cpu`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from backend import faults
+from backend.devices import Found, backends, split_id
+from backend.engines import Engine, LoadRequest
+from backend.engines._chat import Chat
+from backend.engines._decoder import Decoder
+from backend.engines._hf_tokens import HfTokens
+from backend.engines._openvino_folder import GRAPH, VOCABULARY, WEIGHTS, OpenvinoFolder, open_folder
+from backend.engines._openvino_rows import OpenvinoRows
+from backend.engines._text_session import TextSession
+from backend.errors import DeviceNotReady, ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.types import Placement, PlacementPart
+
+RUNTIME = "openvino"
+ENGINE = Engine(
+    name="openvino-genai",
+    library="openvino",
+    runtimes=(RUNTIME,),
+    backends=("cpu", *(name for name, facts in backends().items() if RUNTIME in facts.runtimes)),
+    tasks=("text",),
+    suffixes=(),
+    files=(GRAPH, WEIGHTS, VOCABULARY, "config.json"),
+    batches=True,
+    options=frozenset(
+        "max_tokens temperature top_p top_k seed stop repetition_penalty presence_penalty frequency_penalty"
+        " logit_bias logprobs raw tools".split()
+    ),
+)
+_LIBRARY_BYTES = 200_000_000
+_KINDS = {"cpu": "CPU", "npu": "NPU"}
+
+
+def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
+    """Weights, which OpenVINO lays out anew, the cache, and the library."""
+    folder = open_folder(Path(model_path))
+    if folder.cache_bytes_per_token is None:
+        return None
+    context = min(context_tokens, folder.context_length or context_tokens)
+    return 2 * folder.weight_bytes + folder.cache_bytes_per_token * context * slots + _LIBRARY_BYTES
+
+
+def check() -> dict[str, str]:
+    """Finds the libraries. They are not imported beside ONNX Runtime's provider, which brings another OpenVINO."""
+    from importlib.metadata import version
+
+    for name in ("openvino", "tokenizers"):
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    return {name: version(name) for name in ("openvino", "tokenizers")}
+
+
+def load(request: LoadRequest) -> TextSession:
+    """Loads a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
+    import openvino
+
+    folder = open_folder(Path(request.model_path))
+    core = openvino.Core()
+    kind = _kind_of(core, request)
+    chat = Chat(folder.chat_template, folder.names, folder.control_marks)
+    try:
+        options = {"INFERENCE_NUM_THREADS": request.threads} if kind == "CPU" else {}
+        compiled = core.compile_model(core.read_model(str(folder.graph)), kind, options)
+        begin = folder.names.get("bos_token") if folder.begins_with_bos else None
+        content = (folder.path / VOCABULARY).read_text(encoding="utf-8")
+        tokens = HfTokens(content, begin, folder.ends, folder.vocabulary_size)
+        rows = OpenvinoRows(compiled, request.slots, folder.path.name)
+        rows.try_out(tokens.encode("A touchstone shows what is gold.") or [0])
+    except TouchstoneError:
+        chat.close()
+        raise
+    except Exception as error:  # the library's exceptions share no base of their own
+        chat.close()
+        raise _load_error(folder, error) from error
+    context = min(request.context_tokens, folder.context_length or request.context_tokens)
+    placement = _placement(compiled, request.device, kind)
+    return TextSession(Decoder(rows, request.slots), tokens, chat, context, placement, request.threads, check())
+
+
+def _kind_of(core: Any, request: LoadRequest) -> str:
+    """The device as OpenVINO names it. Raises DeviceNotReady where it does not tell which it is."""
+    listed: list[str] = list(core.available_devices)
+    if split_id(request.device)[0] == "cpu":
+        return "CPU"
+    found = request.found
+    wanted = _KINDS.get(found.kind if found else "cpu", "GPU")
+    same = [name for name in listed if name.split(".")[0] == wanted]
+    matching = [name for name in same if found and _is_it(core, name, found)] if len(same) > 1 else same
+    if len(matching) != 1:
+        raise DeviceNotReady(
+            f"OpenVINO lists {', '.join(listed) or 'no device'}, and which of them is {request.device} cannot be told.",
+            "Choose the device cpu, or another engine.",
+        )
+    return matching[0]
+
+
+def _is_it(core: Any, name: str, found: Found) -> bool:
+    """Whether one of OpenVINO's cards is the one that was listed, by its LUID or its name."""
+    if luid := found.identity.get("luid"):
+        told = str(core.get_property(name, "DEVICE_LUID")).lower()
+        return told == luid.replace(":", "").replace("-", "").lower()
+    return str(core.get_property(name, "FULL_DEVICE_NAME")).startswith(found.name)
+
+
+def _placement(compiled: Any, device: str, kind: str) -> Placement:
+    """Where the library says that it computes."""
+    told: list[str] = list(compiled.get_property("EXECUTION_DEVICES"))
+    here = [name for name in told if name == kind]
+    if not told:
+        return Placement(None, [], "OpenVINO does not tell where the model runs.")
+    parts = [PlacementPart(device, len(here) / len(told))]
+    parts += [PlacementPart(name.lower(), 1 / len(told)) for name in told if name != kind]
+    return Placement(len(here) / len(told), parts, f"OpenVINO's EXECUTION_DEVICES of the model: {', '.join(told)}.")
+
+
+def _load_error(folder: OpenvinoFolder, error: Exception) -> TouchstoneError:
+    told = f"{error}".strip()[-600:]
+    if faults.code_of(told) == "out_of_memory":
+        return OutOfMemory(
+            f"{folder.path.name} does not fit into memory: {told}",
+            "Lower text.context_tokens or text.slots in config.yaml, or choose a smaller model.",
+        )
+    if any(words in told.lower() for words in ("xml", "weights", "unexpected end")):
+        return ModelBroken(f"{folder.path.name} is damaged: {told}", "Fetch the whole folder again.")
+    return ModelLoadFailed(f"{folder.path.name} could not be loaded: {told}", "Try another device, engine or model.")

@@ -1,0 +1,132 @@
+"""The engine openvino-genai on a stand-in: texts alone and together, the device by its name, evidence, refusals."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.devices import Found
+from backend.engines import LoadRequest, RunRequest, load_engine
+from backend.engines._openvino_folder import open_folder
+from backend.engines._text_session import TextSession
+from backend.errors import DeviceNotReady, ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory
+from backend.options import parse_options
+from tests.faulty_stacks.environments import PACKAGES
+from tests.tiny_genai import write_tokenizer
+
+SIZES = {"num_attention_heads": 1, "num_hidden_layers": 1, "hidden_size": 32, "vocab_size": 258, "eos_token_id": 257}
+PROMPTS = ["a", "Tell me of rivers and mills. " * 5, "Why?", "b" * 150]
+CARD = Found("Intel Arc B580", "gpu", "pci:0000:03:00.0", None, None, identity={"luid": "8bd9-000000"})
+CARDS = {
+    "CPU": {},
+    "GPU.0": {"DEVICE_LUID": "0000aaaa", "FULL_DEVICE_NAME": "Intel Arc A380 (dGPU)"},
+    "GPU.1": {"DEVICE_LUID": "8bd9000000", "FULL_DEVICE_NAME": "Intel Arc B580 (dGPU)"},
+}
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """What the stand-in does."""
+    monkeypatch.syspath_prepend(str(PACKAGES))
+    for name in ("openvino", "tokenizers", "tokenizers.decoders"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(load_engine("openvino-genai"), "check", dict)
+    yield importlib.import_module("openvino").PLAN
+    for name in ("openvino", "tokenizers", "tokenizers.decoders"):
+        sys.modules.pop(name, None)
+
+
+def write_model(folder: Path) -> Path:
+    """A folder as optimum-intel names its files."""
+    folder.mkdir()
+    (folder / "openvino_model.xml").write_text("<net/>")
+    (folder / "openvino_model.bin").write_bytes(b"0" * 1000)
+    (folder / "config.json").write_text(json.dumps({**SIZES, "max_position_embeddings": 512}))
+    write_tokenizer(folder)
+    return folder
+
+
+def opened(folder: Path, device: str = "cpu", found: Found | None = None) -> TextSession:
+    session = load_engine("openvino-genai").load(LoadRequest(device, str(folder), 300, 1, 3, found=found))
+    assert isinstance(session, TextSession)
+    return session
+
+
+def said(session: TextSession, prompt: str, **options: Any) -> str:
+    texts: list[str] = []
+
+    def emit(event: str, data: dict[str, Any]) -> bool:
+        texts.extend([data["text"]] if event == "token" else [])
+        return False
+
+    chosen = parse_options("text", {"temperature": 0, "max_tokens": 40, **options})
+    session.run(RunRequest(None, prompt, chosen, 1, False), emit)
+    return "".join(texts)
+
+
+def test_a_text_among_others_is_the_text_alone(plan: dict[str, Any], tmp_path: Path) -> None:
+    session = opened(write_model(tmp_path / "m"))
+    alone = [said(session, prompt) for prompt in PROMPTS]
+    with ThreadPoolExecutor(len(PROMPTS)) as pool:
+        assert list(pool.map(lambda prompt: said(session, prompt), PROMPTS)) == alone
+    assert len(set(alone)) == len(PROMPTS)
+    assert said(session, "a", logit_bias={str(ord("q")): 100}, max_tokens=5) == "qqqqq"
+
+
+def test_the_card_is_found_by_its_luid_and_the_evidence_is_the_library_s_word(
+    plan: dict[str, Any], tmp_path: Path
+) -> None:
+    plan["listed"] = CARDS
+    placement = opened(write_model(tmp_path / "m"), "onnx-openvino:1", CARD).placement
+    assert (placement.on_device, placement.evidence) == (1.0, "OpenVINO's EXECUTION_DEVICES of the model: GPU.1.")
+
+
+def test_what_runs_elsewhere_is_not_called_the_card(plan: dict[str, Any], tmp_path: Path) -> None:
+    plan |= {"listed": CARDS, "runs": ["CPU"]}
+    placement = opened(write_model(tmp_path / "m"), "onnx-openvino:1", CARD).placement
+    assert placement.on_device == 0 and placement.parts[1].where == "cpu"
+
+
+def test_a_card_that_cannot_be_told_is_not_guessed(plan: dict[str, Any], tmp_path: Path) -> None:
+    plan["listed"] = {"GPU.0": CARDS["GPU.0"], "GPU.1": CARDS["GPU.0"]}
+    with pytest.raises(DeviceNotReady, match="GPU.0, GPU.1, and which of them is onnx-openvino:1 cannot be told"):
+        opened(write_model(tmp_path / "m"), "onnx-openvino:1", CARD)
+
+
+@pytest.mark.parametrize(
+    ("broken", "kind", "words"),
+    [
+        ({"no_state": True}, ModelIncompatible, "keeps no state"),
+        ({"inputs": ["input_ids", "pixel_values"]}, ModelIncompatible, "its graph has pixel_values"),
+        ({"shift": 3}, ModelIncompatible, "token by token than at once"),
+        ({"fails": "Check failed: Incorrect weights in bin file!"}, ModelBroken, "damaged"),
+        ({"fails": "[GPU] clCreateBuffer: out of memory"}, OutOfMemory, "does not fit"),
+        ({"fails": "[NPU] unsupported"}, ModelLoadFailed, "could not be loaded"),
+    ],
+)
+def test_what_does_not_load_is_said(
+    plan: dict[str, Any], tmp_path: Path, broken: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    plan |= broken
+    with pytest.raises(kind, match=words):
+        opened(write_model(tmp_path / "m"))
+
+
+@pytest.mark.parametrize("name", ["openvino_model.bin", "tokenizer.json", "config.json"])
+def test_a_folder_that_lacks_a_file_is_damaged(tmp_path: Path, name: str) -> None:
+    (write_model(tmp_path / "m") / name).unlink()
+    with pytest.raises(ModelBroken, match=f"has no {name}"):
+        open_folder(tmp_path / "m")
+
+
+def test_the_estimate_has_the_cache_of_all_slots(tmp_path: Path) -> None:
+    engine, folder = load_engine("openvino-genai"), str(write_model(tmp_path / "m"))
+    one, four = (engine.estimate_bytes(folder, 300, slots) for slots in (1, 4))
+    assert one and four and four - one == 3 * 300 * 32 * 2 * 2
