@@ -76,6 +76,7 @@ class Core:
         self.quarantine = Quarantine()
         self._background: set[asyncio.Task[None]] = set()
         self._keyed = asyncio.Lock()
+        self.disk_free_bytes: int | None = None  # of the data folder's disk, as housekeeping saw it last
         self.accepting = asyncio.Lock()  # between looking for a job and accepting one, another may be accepted
         self._started_at = time.monotonic()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import shutil
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -37,6 +39,8 @@ async def sweep(manager: Core, store: Store, jumps: JumpWatch | None = None) -> 
     storage, jumps = manager.settings.storage, jumps or JumpWatch()
     failed: TouchstoneError | None = None
     while True:
+        with contextlib.suppress(OSError):
+            manager.disk_free_bytes = shutil.disk_usage(storage.data_dir).free
         try:
             kept = timedelta(days=storage.keep_days, seconds=max(0.0, jumps.jumped_s()))
             gone = await store.sweep(moment(kept), storage.keep_bytes)

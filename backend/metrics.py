@@ -103,6 +103,12 @@ class _Now(Collector):
         uptime = GaugeMetricFamily("touchstone_uptime_seconds", "Seconds since the start")
         uptime.add_metric([], manager.uptime_s)
         yield uptime
+        if manager.disk_free_bytes is not None:
+            free = GaugeMetricFamily(
+                "touchstone_disk_free_bytes", "Room on the data folder's disk, looked at each minute"
+            )
+            free.add_metric([], manager.disk_free_bytes)
+            yield free
         live = GaugeMetricFamily("touchstone_live_jobs", "Jobs that have not ended", labels=["status"])
         for status in ACTIVE:
             live.add_metric([status], manager.book.count(status))

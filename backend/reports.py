@@ -34,6 +34,13 @@ def health(manager: Core) -> dict[str, Any]:
         detail = f"The job history was damaged and lies, with the files of its jobs, in {folder}; a new one was begun."
         remedy = "Keep or delete that folder; jobs that waited in it have to be sent again."
         problems.append({"subject": "storage", "code": "history_damaged", "detail": detail, "remedy": remedy})
+    free, kept = manager.disk_free_bytes, manager.settings.files.keep_free_bytes
+    if free is not None and free < kept:
+        detail = f"The disk of {manager.settings.data_dir} has {free / 1e6:.0f} MB free, less than {kept / 1e6:.0f} MB."
+        remedy = (
+            "Free some space, or delete old jobs: a full disk takes no new ones. files.keep_free_bytes sets the mark."
+        )
+        problems.append({"subject": "storage", "code": "disk_low", "detail": detail, "remedy": remedy})
     problems += [
         {"subject": f"runtime:{name}", "code": "runtime_broken", "detail": trouble.detail, "remedy": trouble.remedy}
         for name, trouble in manager.probes.known.troubles.items()

@@ -261,6 +261,14 @@ def test_a_disk_full_at_any_write_is_told_and_harms_nothing_that_was_finished(sm
     assert "Traceback" not in log and "nobody foresaw" not in log, log[-3000:]
 
 
+def test_a_disk_that_is_nearly_full_is_said_in_time(small: tuple[Disk, Server]) -> None:
+    _, server = small  # has less room than is to stay free
+    health = server.http.get("/api/health").json()
+    (problem,) = [each for each in health["problems"] if each["code"] == "disk_low"]
+    assert problem["subject"] == "storage" and "MB free" in problem["detail"] and problem["remedy"]
+    assert "touchstone_disk_free_bytes" in server.http.get("/metrics").text
+
+
 @pytest.mark.skipif(os.name != "posix", reason="modes are those of POSIX")
 def test_what_the_server_writes_is_for_its_user_alone(small: tuple[Disk, Server]) -> None:
     disk, server = small
