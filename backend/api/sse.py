@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from backend.errors import QueueFull
 from backend.types import Event
@@ -16,7 +16,9 @@ from backend.types import Event
 PING_S = 15.0
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _COMMENT = b": \n\n"
-Item = TypeVar("Item")
+RECENT = 256
+_RECENT: dict[int, tuple[Event, bytes]] = {}  # by identity, which the entry itself keeps from being another's
+Piece = str | bytes
 _LINE_ENDS = "\x85\u2028\u2029"  # not in this format, but many clients' line readers end a line there
 
 
@@ -43,7 +45,7 @@ class ServerSent(StreamingResponse):
     def __init__(
         self,
         streams: Streams,
-        pieces: AsyncIterator[str],
+        pieces: AsyncIterator[Piece],
         headers: dict[str, str] | None = None,
         on_leave: Callable[[], None] | None = None,
     ) -> None:
@@ -55,17 +57,46 @@ class ServerSent(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends, and notes the end, however it comes."""
         self._streams.open += 1
+        line = _Line(send)
+        pings = asyncio.create_task(line.ping())
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, line.send)
         finally:
+            pings.cancel()
             self._streams.open -= 1
             if self._on_leave and not self._whole:
                 self._on_leave()
 
-    async def _bytes(self, pieces: AsyncIterator[str]) -> AsyncIterator[bytes]:
-        async for piece in _with_pings(pieces):
-            yield _COMMENT if piece is None else piece.encode()
+    async def _bytes(self, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
+        async for piece in pieces:
+            yield piece.encode() if isinstance(piece, str) else piece
         self._whole = True
+
+
+class _Line:
+    """What is sent to one client. A task of its own fills the pauses: a wait with a limit for each event costs more."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._sent_at = asyncio.get_running_loop().time()
+        self._open = False
+
+    async def send(self, message: Message) -> None:
+        """Sends, and takes down when."""
+        self._open = message["type"] == "http.response.start" or message.get("more_body", False)
+        self._sent_at = asyncio.get_running_loop().time()
+        await self._send(message)
+
+    async def ping(self) -> None:
+        """Sends a comment whenever nothing else was sent for a while."""
+        while True:
+            silent_s = asyncio.get_running_loop().time() - self._sent_at
+            if silent_s < PING_S:
+                await asyncio.sleep(PING_S - silent_s)
+            elif self._open:
+                await self.send({"type": "http.response.body", "body": _COMMENT, "more_body": True})
+            else:
+                await asyncio.sleep(PING_S)
 
 
 class EventStream(ServerSent):
@@ -81,10 +112,21 @@ class EventStream(ServerSent):
         super().__init__(streams, _pieces(events), headers, on_leave)
 
 
-async def _pieces(events: AsyncIterator[Event]) -> AsyncIterator[str]:
-    yield _COMMENT.decode()
+async def _pieces(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+    yield _COMMENT
     async for event in events:
-        yield f"id: {event.id}\nevent: {event.event}\n{data_line(event.data)}"
+        yield _encoded(event)
+
+
+def _encoded(event: Event) -> bytes:
+    """The event as it is sent, made once for all who follow: they read the same ones within moments."""
+    known = _RECENT.get(id(event))
+    if known is None:
+        text = f"id: {event.id}\nevent: {event.event}\n{data_line(event.data)}"
+        known = _RECENT[id(event)] = (event, text.encode())
+        if len(_RECENT) > RECENT:
+            del _RECENT[next(iter(_RECENT))]
+    return known[1]
 
 
 def data_line(data: Any) -> str:
@@ -93,24 +135,3 @@ def data_line(data: Any) -> str:
     for character in _LINE_ENDS:
         text = text.replace(character, f"\\u{ord(character):04x}")
     return f"data: {text}\n\n"
-
-
-async def _with_pings(items: AsyncIterator[Item]) -> AsyncIterator[Item | None]:
-    """The items, and None whenever there was none for a while."""
-    waiting: asyncio.Future[Item] | None = None
-    try:
-        while True:
-            waiting = waiting or asyncio.ensure_future(anext(items))
-            done, _ = await asyncio.wait({waiting}, timeout=PING_S)
-            if not done:
-                yield None
-                continue
-            try:
-                item = waiting.result()
-            except StopAsyncIteration:
-                return
-            waiting = None
-            yield item
-    finally:
-        if waiting and not waiting.done():
-            waiting.cancel()
