@@ -5,10 +5,10 @@ from __future__ import annotations
 import http.server
 import re
 import ssl
-import threading
 from dataclasses import dataclass
 from email.message import Message
-from typing import Any
+
+from tests.gated_server import GatedServer
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Asked:
         return self.headers.get("Range")
 
 
-class FileServer:
+class FileServer(GatedServer):
     """Answers every path with the same file. Change the fields to make it misbehave."""
 
     def __init__(self, content: bytes, tls: ssl.SSLContext | None = None) -> None:
@@ -39,29 +39,12 @@ class FileServer:
         self.statuses: list[tuple[int, dict[str, str]]] = []  # answers before the file, with headers
         self.redirects: dict[str, str] = {}  # path to address
         self.redirect_headers: dict[str, str] = {}
-        self.gate = threading.Event()
-        self.gate.set()
         self.gate_after = 0  # bytes of an answer after which it waits for the gate
-        self.stalled = threading.Event()
-        self.hung_up = threading.Event()
         self.asked: list[Asked] = []
         self.bytes_sent = 0
-        served = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                served.answer(self)
-
-            def log_message(self, *_: Any) -> None:
-                """Quiet."""
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        super().__init__(self.answer, tls, shake_hands=False)
         self.server.daemon_threads = True
-        if tls:
-            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True, do_handshake_on_connect=False)
-        self.origin = f"http{'s' if tls else ''}://127.0.0.1:{self.server.server_port}"
         self.url = f"{self.origin}/models/tiny.gguf"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
 
     def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
         """One request."""
@@ -93,7 +76,7 @@ class FileServer:
         if not self.gate.is_set():
             self._write(handler, body[: self.gate_after])
             body = body[self.gate_after :]
-            if not self._wait_at_gate(handler.connection):
+            if not self.wait_at_gate(handler.connection):
                 return
         self._write(handler, body)
         handler.close_connection = True
@@ -123,30 +106,3 @@ class FileServer:
         if length is not None:
             handler.send_header("Content-Length", str(length))
         handler.end_headers()
-
-    def _wait_at_gate(self, connection: Any) -> bool:
-        """Stands still until the gate opens or the client is gone; tells whether to go on."""
-        connection.settimeout(0.05)
-        self.stalled.set()
-        while not self.gate.is_set():
-            try:
-                if connection.recv(1) == b"":
-                    self.hung_up.set()
-                    return False
-            except TimeoutError:
-                continue
-            except OSError:
-                self.hung_up.set()
-                return False
-        connection.settimeout(None)
-        return True
-
-    def __enter__(self) -> FileServer:
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.gate.set()
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()

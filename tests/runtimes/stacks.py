@@ -21,6 +21,7 @@ from backend.jobs import LiveJob
 from backend.manager import ModelManager
 from backend.runtimes import recipes
 from backend.settings import ROOT, load_settings
+from tests.gated_server import GatedServer
 from tests.service import wait_for
 
 Result = TypeVar("Result")
@@ -72,63 +73,47 @@ def make_wheel(folder: Path, version: str, onnxruntime: str | None = None, balla
     return path
 
 
-class Index:
+class Index(GatedServer):
     """A package index of the wheels in a folder. While `gate` is clear, it stops in the middle of a wheel."""
 
     def __init__(self, wheels: Path) -> None:
-        self.gate = threading.Event()
-        self.gate.set()
-        self.stalled = threading.Event()
+        super().__init__(self.answer)
+        self.wheels = wheels
         self.gone = threading.Event()  # set: wheels are listed and not there
-        index = self
+        self.url = f"{self.origin}/simple"
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                name = self.path.rsplit("/", 1)[-1]
-                if name.endswith(".whl"):
-                    body = (wheels / name).read_bytes()
-                elif name.endswith(".metadata"):
-                    version = name.split("-")[1]
-                    body = f"Metadata-Version: 2.1\nName: tinystack\nVersion: {version}\n".encode()
-                else:
-                    links = (
-                        f'<a href="/files/{file.name}#sha256={hashlib.sha256(file.read_bytes()).hexdigest()}" '
-                        f'data-core-metadata="true">{file.name}</a>'
-                        for file in sorted(wheels.glob("*.whl"))
-                    )
-                    body = "".join(links).encode()
-                missing = name.endswith(".whl") and index.gone.is_set()
-                self.send_response(404 if missing else 200)
-                self.send_header("Content-Type", "text/html" if not name.endswith(".whl") else "application/zip")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                half = len(body) // 2
-                self.wfile.write(body[:half])
-                if name.endswith(".whl") and not index.gate.is_set():
-                    self.wfile.flush()
-                    index.stalled.set()
-                    index.gate.wait(60)
-                try:
-                    self.wfile.write(body[half:])
-                except OSError:
-                    self.close_connection = True
+    def answer(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+        """A wheel, its metadata, or the page that lists them all."""
+        name = handler.path.rsplit("/", 1)[-1]
+        is_wheel = name.endswith(".whl")
+        missing = is_wheel and self.gone.is_set()
+        body = self._body(name)
+        handler.send_response(404 if missing else 200)
+        handler.send_header("Content-Type", "application/zip" if is_wheel else "text/html")
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        half = len(body) // 2
+        handler.wfile.write(body[:half])
+        if is_wheel and not self.gate.is_set():
+            handler.wfile.flush()
+            self.stalled.set()
+            self.gate.wait(60)
+        try:
+            handler.wfile.write(body[half:])
+        except OSError:
+            handler.close_connection = True
 
-            def log_message(self, *_: Any) -> None:
-                """Quiet."""
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/simple"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
-
-    def __enter__(self) -> Index:
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.gate.set()
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
+    def _body(self, name: str) -> bytes:
+        if name.endswith(".whl"):
+            return (self.wheels / name).read_bytes()
+        if name.endswith(".metadata"):
+            return f"Metadata-Version: 2.1\nName: tinystack\nVersion: {name.split('-')[1]}\n".encode()
+        links = (
+            f'<a href="/files/{file.name}#sha256={hashlib.sha256(file.read_bytes()).hexdigest()}" '
+            f'data-core-metadata="true">{file.name}</a>'
+            for file in sorted(self.wheels.glob("*.whl"))
+        )
+        return "".join(links).encode()
 
 
 def recipe_folder(folder: Path) -> Path:

@@ -22,16 +22,49 @@ from tests.runtimes.stacks import MISSING, NAME, SLOW, WRONG, House, make_wheel
 MODEL = Path(__file__).parents[1] / "cases" / "gguf" / "tiny_no_template.gguf"
 
 
+@pytest.fixture
+def bare(house: House) -> House:
+    """Nothing of the tiny runtime is there."""
+    if house.manager.upkeep.runtime(NAME).state != "installable":
+        house.call(house.manager.upkeep.remove(NAME))
+    return house
+
+
+@pytest.fixture
+def installed(house: House) -> House:
+    """Its version 1.0 and nothing else; tests that follow each other hand it on."""
+    (house.index_folder / "tinystack-2.0-py3-none-any.whl").unlink(missing_ok=True)
+    runtime = house.manager.upkeep.runtime(NAME)
+    if (runtime.state, runtime.packages, runtime.previous) != ("installed", {"tinystack": "1.0"}, None):
+        if runtime.state != "installable":
+            house.call(house.manager.upkeep.remove(NAME))
+        assert house.run("install")["status"] == "done"
+    return house
+
+
+@pytest.fixture
+def updated(house: House, request: pytest.FixtureRequest) -> House:
+    """Its version 2.0, from which one can go back."""
+    runtime = house.manager.upkeep.runtime(NAME)
+    if (runtime.packages, bool(runtime.previous)) != ({"tinystack": "2.0"}, True):
+        request.getfixturevalue("installed")
+        make_wheel(house.index_folder, "2.0", SLOW)
+        assert house.run("update")["status"] == "done"
+    return house
+
+
 def version(house: House) -> str | None:
     return house.manager.upkeep.runtime(NAME).version
 
 
+@pytest.mark.usefixtures("bare")
 def test_what_is_not_installed_says_what_it_would_cost(house: House) -> None:
     runtime = house.manager.upkeep.runtime(NAME)
     assert (runtime.state, runtime.install_bytes, runtime.download_bytes) == ("installable", 200_000, 20_000)
     assert runtime.remedy and f"runtimes install {NAME}" in runtime.remedy and runtime.version is None
 
 
+@pytest.mark.usefixtures("bare")
 def test_an_install_makes_an_environment_proves_it_and_is_used_at_once(house: House) -> None:
     before = sorted(Path(sysconfig.get_path("purelib")).glob("*"))
     first, second = house.call(twice(house))
@@ -56,6 +89,7 @@ def test_an_install_makes_an_environment_proves_it_and_is_used_at_once(house: Ho
     assert sorted(Path(sysconfig.get_path("purelib")).glob("*")) == before, "this environment is as it was"
 
 
+@pytest.mark.usefixtures("installed")
 def test_what_is_whole_is_not_installed_again_but_proved(house: House) -> None:
     job = house.ask("install")
     assert "works: cpu proved" in house.done(job)["output"]["text"]
@@ -63,6 +97,7 @@ def test_what_is_whole_is_not_installed_again_but_proved(house: House) -> None:
     assert house.run("verify")["status"] == "done"
 
 
+@pytest.mark.usefixtures("installed")
 def test_one_that_broke_since_is_told_by_its_list_and_by_health(house: House) -> None:
     packages = next(house.shelf_folder.glob("*/lib/python*/site-packages"))
     (packages / "onnxruntime.py").write_text(MISSING)
@@ -77,10 +112,12 @@ def test_one_that_broke_since_is_told_by_its_list_and_by_health(house: House) ->
     assert not health(house.manager)["problems"]
 
 
+@pytest.mark.usefixtures("installed")
 def test_an_update_without_anything_newer_says_so(house: House) -> None:
     assert "up to date" in house.run("update")["output"]["text"] and len(house.environments()) == 1
 
 
+@pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
     ("number", "shadow", "words"),
     [("1.1", WRONG, "Wrong result"), ("1.2", MISSING, "libtiny.so.7")],
@@ -101,6 +138,7 @@ def test_an_update_whose_proof_fails_changes_nothing(house: House, number: str, 
     assert house.run("verify")["status"] == "done"
 
 
+@pytest.mark.usefixtures("installed")
 def test_an_update_switches_when_it_is_proved_and_says_what_became_slower(house: House) -> None:
     old = version(house)
     held = house.call(occupied(house))
@@ -116,6 +154,7 @@ def test_an_update_switches_when_it_is_proved_and_says_what_became_slower(house:
     house.call(gone(held))
 
 
+@pytest.mark.usefixtures("updated")
 def test_a_rollback_goes_back_at_once_and_a_removal_frees_the_disk(house: House) -> None:
     new = version(house)
     runtime = house.call(house.manager.upkeep.rollback(NAME))
@@ -136,6 +175,7 @@ def test_a_rollback_goes_back_at_once_and_a_removal_frees_the_disk(house: House)
         house.call(house.manager.upkeep.rollback(NAME))
 
 
+@pytest.mark.usefixtures("bare")
 def test_names_that_are_no_runtime_of_ours_are_refused_in_words(house: House) -> None:
     with pytest.raises(NotFound, match="nothing"):
         house.ask("install", "nothing")
