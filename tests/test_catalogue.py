@@ -290,6 +290,27 @@ def test_a_model_folder_without_files_of_any_engine_is_broken(build: Callable[..
     assert (catalogue.models()[-1].task, catalogue.models()[-1].state) == ("music", "ready")
 
 
+@pytest.mark.parametrize(
+    ("names", "named", "reason", "remedy"),
+    [
+        (["some.gguf", "README.md"], "", "a folder with models", "some.gguf"),
+        (["model.onnx", "weights.bin"], "", "a folder with models", "model.onnx"),
+        (["pytorch_model.bin", "config.json"], "", "pickle files (pytorch_model.bin)", "GGUF, safetensors or ONNX"),
+        (["model.safetensors"], "model.safetensors", "weights alone", "Name the folder"),
+        (["README.md"], "", "reads folders models", "These are read"),
+    ],
+)
+def test_what_is_no_model_by_itself_says_what_is(
+    build: Callable[..., Catalogue], tmp_path: Path, names: list[str], named: str, reason: str, remedy: str
+) -> None:
+    for name in names:
+        put(tmp_path / "mine" / name, b"x")
+    model = build(f"models: {{mine: {{path: mine/{named}}}}}").models()[-1]
+    assert model.state == "broken"
+    assert model.reason and reason in model.reason
+    assert model.remedy and remedy in model.remedy
+
+
 def test_a_default_that_does_not_exist_is_refused(build: Callable[..., Catalogue]) -> None:
     with pytest.raises(Configuration, match="default_models.text") as caught:
         build("default_models: {text: smollm2}")

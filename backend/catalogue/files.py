@@ -90,10 +90,30 @@ def _unread(entry: Entry) -> ModelBroken | ModelIncompatible:
             return _unread_checkpoint(entry, open_checkpoint(path))
     except ModelBroken as broken:
         return broken
+    if refused := _not_by_itself(path):
+        return refused
     return ModelBroken(
         f"No engine of this version reads {'folders' if path.is_dir() else suffix or 'such'} models.",
         f"These are read: {', '.join(sorted(suffixes()))}, and folders with {CONFIG}.",
     )
+
+
+def _not_by_itself(path: Path) -> ModelBroken | None:
+    """What is only a part of a model, or holds several."""
+    if path.suffix.lower() == ".safetensors":
+        return ModelBroken(
+            f"{path.name} has weights alone; what they belong to stands in other files.",
+            f"Name the folder with its {CHECKPOINT_CONFIG}: {path.parent}",
+        )
+    inside = sorted(path.iterdir()) if path.is_dir() else []
+    if models := [file for file in inside if file.suffix.lower() in (".gguf", ".onnx")]:
+        return ModelBroken(f"{path.name} is a folder with models, and none by itself.", f"Name the file: {models[0]}")
+    if pickles := [file.name for file in inside if file.suffix.lower() in PICKLES]:
+        return ModelBroken(
+            f"{path.name} has its weights as pickle files ({pickles[0]}), which can carry programs; none is ever loaded.",
+            "Fetch the same model as GGUF, safetensors or ONNX.",
+        )
+    return None
 
 
 def _unread_checkpoint(entry: Entry, found: Checkpoint) -> ModelIncompatible:
