@@ -110,7 +110,7 @@ def _not_by_itself(path: Path) -> ModelBroken | None:
         return ModelBroken(f"{path.name} is a folder with models, and none by itself.", f"Name the file: {models[0]}")
     if pickles := [file.name for file in inside if file.suffix.lower() in PICKLES]:
         return ModelBroken(
-            f"{path.name} has its weights as pickle files ({pickles[0]}), which can carry programs; none is ever loaded.",
+            f"{path.name} has its weights as pickle files ({pickles[0]}), which can carry programs: none is loaded.",
             "Fetch the same model as GGUF, safetensors or ONNX.",
         )
     return None
