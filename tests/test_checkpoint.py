@@ -129,3 +129,19 @@ def test_what_a_configuration_does_not_say_is_not_guessed(
     (folder / "config.json").write_text(json.dumps(config))
     found = open_checkpoint(folder)
     assert (found.architecture, found.context_length, found.quantisation) == expected
+
+
+def test_with_a_tokenizer_it_runs_on_torch_if_it_makes_text(folder: Path, tmp_path: Path) -> None:
+    def listed() -> tuple[str, list[str], str | None]:
+        catalogue = Catalogue(load_settings({}, {}, tmp_path))
+        model = next(model for model in catalogue.models() if model.id == "stone")
+        return model.state, model.engines, model.remedy
+
+    state, engines, remedy = listed()
+    assert (state, engines) == ("broken", []) and remedy and remedy.startswith("Put its tokenizer.json beside it")
+    (folder / "tokenizer.json").write_text("{}")
+    assert listed() == ("ready", ["transformers"], None)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["BertModel"]}))
+    state, _, remedy = listed()
+    assert state == "broken" and remedy and "no model that goes on with a text" in remedy

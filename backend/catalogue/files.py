@@ -123,8 +123,8 @@ def _unread_checkpoint(entry: Entry, found: Checkpoint) -> ModelIncompatible:
         return ModelIncompatible(said, "It is no model that goes on with a text; for those there is no engine here.")
     return ModelIncompatible(
         said,
-        f"Make a form of it that runs: python -m backend models convert {entry.id} --to onnx-int8. Or fetch the model "
-        "as GGUF, or as a folder for ONNX Runtime GenAI.",
+        "Put its tokenizer.json beside it, and the runtimes with torch run it. Or make a form that runs without them: "
+        f"python -m backend models convert {entry.id} --to onnx-int8. Or fetch the model as GGUF.",
     )
 
 
