@@ -108,7 +108,7 @@ def test_a_repository_without_a_file_gives_its_usual_gguf_and_says_so(
     settle(catalogue, addition.entry, came)
     model = catalogue.model(catalogue.resolve("model"))
     assert (model.state, model.bytes, model.source) == ("ready", len(CONTENT), "hf:maker/model")
-    assert (model.engines, model.details["format"]) == (["llama.cpp"], "gguf")
+    assert (model.engines[0], model.details["format"]) == ("llama.cpp", "gguf")
     assert catalogue.path_of(catalogue.resolve("model")) == snapshot(tmp_path) / "tiny.Q4_K_M.gguf"
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 from backend.child.fetch_errors import Refused
 from backend.child.fetch_http import Order, fetch_http
-from backend.child.fetch_hub import HubOrder, fetch_hub
+from backend.child.fetch_hub import fetch_hub
 from backend.child.fetch_wheel import fetch_wheel
+from backend.child.hub_library import HubOrder
 from backend.child.report import Report, Share
 from backend.stems.choices import DTYPES
 
