@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.bench.text import of_base
 from backend.catalogue.entries import shipped
 from backend.devices import backends
 from backend.engines import engines, serves
@@ -53,3 +54,7 @@ def test_a_runtime_brings_what_its_engines_import(runtime: str) -> None:
 def test_what_a_model_lacks_on_a_device_is_named_with_its_price() -> None:
     assert bringing(["transformers"], "cpu").startswith("Install what brings it: `runtimes install torch` (")
     assert bringing(["onnx-genai"], "vulkan") == "Choose another device or model, or leave the engine out."
+
+
+def test_the_text_bench_measures_the_engines_that_have_a_bare_library_beside_them() -> None:
+    assert of_base(shipped(Path())["smollm2-135m-instruct"]) == ["llama.cpp"]

@@ -25,6 +25,7 @@ from backend.bench.rows import Row, row
 from backend.bench.served import Service
 from backend.catalogue import Catalogue, Entry
 from backend.children import environment
+from backend.engines import engines, serves
 from backend.engines.llama_cpp import PROMPT_CHUNK_TOKENS
 from backend.errors import Validation
 from backend.machine import usable_threads
@@ -41,22 +42,28 @@ def measure(settings: Settings, runs: int) -> list[Row]:
     """The three columns for each engine. Nothing else should run meanwhile."""
     entry = Catalogue(settings).default_for("text")
     Catalogue(settings).path_of(entry)
-    sides = [(engine, side) for engine in entry.engines for side in ("bare", "service")]
+    names = of_base(entry)
+    sides = [(engine, side) for engine in names for side in ("bare", "service")]
     found: dict[tuple[str, str], Figures] = {which: {column: [] for column in _COLUMNS} for which in sides}
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
-        bare = {name: stack.enter_context(bare(name, entry, settings, STREAMS)) for name in entry.engines}
-        paths = {name.replace(".", "-"): entry.path_for(name) for name in entry.engines}
+        bare = {name: stack.enter_context(bare(name, entry, settings, STREAMS)) for name in names}
+        paths = {name.replace(".", "-"): entry.path_for(name) for name in names}
         service = Service(Path(folder), paths, {"text": {"slots": STREAMS, "threads": settings.text.threads}})
         stack.enter_context(service.running())
-        timers = {(name, "bare"): bare[name].timed for name in entry.engines}
-        timers |= {(name, "service"): Client(service.address, name.replace(".", "-")).timed for name in entry.engines}
+        timers = {(name, "bare"): bare[name].timed for name in names}
+        timers |= {(name, "service"): Client(service.address, name.replace(".", "-")).timed for name in names}
         for timed in timers.values():
             timed(8, 1)
         for number in range(runs):
             turn = number % len(sides)
             for which in sides[turn:] + sides[:turn]:
                 _take(found[which], timers[which])
-    return _rows(entry, found)
+    return _rows(entry, names, found)
+
+
+def of_base(entry: Entry) -> list[str]:
+    """The engines of a model that `.venv` has, where their bare libraries are as well."""
+    return [name for name in entry.engines if serves(engines()[name], "base")]
 
 
 def _take(figures: Figures, timed: Any) -> None:
@@ -71,20 +78,19 @@ def decode_rate(timed: Timed) -> float:
     return (timed["tokens"] - 1) / (timed["run_s"] - timed["first_s"])
 
 
-def _rows(entry: Entry, found: dict[tuple[str, str], Figures]) -> list[Row]:
+def _rows(entry: Entry, names: list[str], found: dict[tuple[str, str], Figures]) -> list[Row]:
     """A row each; ratios above 1 are better than the bare library, also for times."""
     rows = []
     for column, unit in _COLUMNS.items():
         slower = unit == "ms"
-        for engine in entry.engines:
+        for engine in names:
             on = {"device": "cpu", "engine": engine, "model": entry.id}
             bare, served = found[engine, "bare"][column], found[engine, "service"][column]
             pairs = [b / s if slower else s / b for b, s in zip(bare, served, strict=True)]
             rows.append(row(f"{engine}, bare: {column}", bare, unit, **on))
             rows.append(row(f"{engine}: {column}", served, unit, ratio=statistics.median(pairs), **on))
         medians = {
-            side: [statistics.median(found[engine, side][column]) for engine in entry.engines]
-            for side in ("bare", "service")
+            side: [statistics.median(found[engine, side][column]) for engine in names] for side in ("bare", "service")
         }
         best = {side: min(values) if slower else max(values) for side, values in medians.items()}
         ratio = best["bare"] / best["service"] if slower else best["service"] / best["bare"]
