@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from backend.children import Spawn
@@ -176,6 +176,7 @@ class Pool:
         worker = Worker(key, self._pythons[key.runtime], limits, self._spawn, prefix)
         self._starting.append(key.runtime)
         try:
+            request = replace(request, card_free_bytes=before)
             await worker.load(key.engine, request, lambda held_bytes: on_load(held_bytes, needed))
         finally:
             self._starting.remove(key.runtime)

@@ -111,7 +111,9 @@ class _Program:
         job = order["job"]
         assert self._session is not None, "the parent loads before it runs"
         process.reset_peak()
+        on_card: Callable[[], int | None] = getattr(self._session, "device_bytes", lambda: None)
         before = process.resident_bytes()
+        card_before = on_card()
         start = time.perf_counter()
         first_token_s: float | None = None
         self._channel.send({"op": "started", "job": job})
@@ -155,6 +157,12 @@ class _Program:
                     "before_bytes": before,
                     "peak_bytes": process.peak_bytes(),
                     "after_bytes": process.resident_bytes(),
+                }
+                if card_before is None or (card_after := on_card()) is None
+                else {  # allocators on cards keep what they once took, so the end is the peak
+                    "before_bytes": card_before,
+                    "peak_bytes": max(card_before, card_after),
+                    "after_bytes": card_after,
                 },
             }
         )

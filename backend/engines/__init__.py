@@ -46,6 +46,7 @@ class LoadRequest:
     slots: int = 1
     scratch: str = ""
     found: Found | None = None  # the device as it was listed
+    card_free_bytes: int | None = None  # of a card's own memory before anything is loaded, where the system tells
     provider_options: dict[str, Any] = field(default_factory=dict)  # the user's, for ONNX Runtime's provider
     operator_libraries: list[str] = field(default_factory=list)  # with more operators for ONNX Runtime; paths
 
@@ -88,7 +89,10 @@ Emit = Callable[[str, dict[str, Any]], bool]
 
 
 class Session(Protocol):
-    """A loaded model."""
+    """A loaded model.
+
+    It may have `device_bytes()`: what it takes of a card's own memory now, or None where nothing tells.
+    """
 
     placement: Placement
     threads: int | None

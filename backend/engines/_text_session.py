@@ -51,6 +51,7 @@ class TextSession:
         placement: Placement,
         threads: int,
         versions: dict[str, str],
+        device_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._decoder = decoder
         self._tokens = tokens
@@ -59,6 +60,7 @@ class TextSession:
         self.placement = placement
         self.threads: int | None = threads
         self.versions = versions
+        self.device_bytes = device_bytes
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Generates until a stop, the limit or a cancel. Raises ContextLengthExceeded, Validation, OutOfMemory."""

@@ -1,0 +1,86 @@
+"""What a receipt says of a card's memory: what was free before the load less what is free now, as the driver tells."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from backend.child.run import _Program
+from backend.engines import LoadRequest, RunResult, transformers
+from backend.pool import Pool
+from backend.settings import load_settings
+from backend.types import Device
+from backend.workers import Worker, WorkerKey
+from tests.faulty import faulty
+
+TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
+CARD = Device("cuda:0", "A card", "cuda", "gpu", "ready", hardware_id="pci:0000:01:00.0", memory_free_bytes=1 << 30)
+CPU = Device("cpu", "A processor", "cpu", "cpu", "ready", hardware_id="cpu:0")
+
+
+@pytest.mark.parametrize(("device", "expected"), [(CARD, 777_000_000), (CPU, None)], ids=["card", "processor"])
+def test_a_worker_is_told_what_was_free_on_its_card(
+    monkeypatch: pytest.MonkeyPatch, device: Device, expected: int | None
+) -> None:
+    told: list[LoadRequest] = []
+    load = Worker.load
+
+    async def watched(self: Worker, engine: str, request: LoadRequest, *more: Any) -> Any:
+        told.append(request)
+        return await load(self, engine, request, *more)
+
+    async def once() -> None:
+        pool = Pool(
+            load_settings({}, {}),
+            {"base": "python"},
+            faulty("ok"),
+            lambda: 1 << 30,
+            card_free_bytes=lambda _: 777_000_000,
+        )
+        try:
+            held, _ = await pool.use("lane", device, WorkerKey(device.id, "base", "llama.cpp", "a"), TINY)
+            pool.released(held)
+        finally:
+            await pool.close()
+
+    monkeypatch.setattr(Worker, "load", watched)
+    asyncio.run(once())
+    assert [request.card_free_bytes for request in told] == [expected]
+
+
+def done_of(session: Any) -> dict[str, Any]:
+    """The frame with which the worker program ends a job."""
+    frames: list[dict[str, Any]] = []
+    program = _Program(SimpleNamespace(send=frames.append))  # type: ignore[arg-type]
+    program._session = session
+    request = {"messages": None, "prompt": "a", "options": {}, "seed": 1, "reuse_cache": False}
+    program._run({"op": "run", "job": "j", "request": request})
+    return frames[-1]
+
+
+def run(request: Any, emit: Any) -> RunResult:
+    return RunResult({"tokens": 1}, "stop")
+
+
+def test_the_receipt_has_the_card_s_figures_where_they_are_told() -> None:
+    figures = iter((500, 900))
+    memory = done_of(SimpleNamespace(run=run, device_bytes=lambda: next(figures)))["memory"]
+    assert memory == {"before_bytes": 500, "peak_bytes": 900, "after_bytes": 900}
+
+
+@pytest.mark.parametrize("session", [SimpleNamespace(run=run), SimpleNamespace(run=run, device_bytes=lambda: None)])
+def test_else_it_has_those_of_the_process(session: Any) -> None:
+    memory = done_of(session)["memory"]
+    assert memory["before_bytes"] > 1_000_000 and memory["peak_bytes"] >= memory["after_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "taken"), [(1000, 400, 600), (1000, 1100, 0), (None, 400, None), (1000, None, None)]
+)
+def test_what_is_gone_of_a_card_was_taken(before: int | None, now: int | None, taken: int | None) -> None:
+    place: Any = SimpleNamespace(ground=SimpleNamespace(free_bytes=lambda: now))
+    assert transformers._taken(place, before)() == taken
