@@ -151,7 +151,5 @@ def _figure(device: str, speed: Speed, several: bool) -> Figure:
 
 
 def _behind(device: Device, wish: Wish) -> bool:
-    """Whether it may not come before the processor by its rank alone; what was measured with the model may."""
-    return fastest(device, wish) is None and (
-        device.note is not None or not backends()[device.backend].leads_unmeasured
-    )
+    """Whether it comes after the processor where that was not measured."""
+    return device.note is not None or not (backends()[device.backend].leads_unmeasured or fastest(device, wish))

@@ -88,12 +88,14 @@ def test_tensorrt_leads_only_once_it_was_measured() -> None:
     assert auto(device("onnx-tensorrt:0"), device("cpu")).resolved == "cpu"
     assert auto(device("onnx-tensorrt:0", speed(9, model="pebble")), device("cpu")).resolved == "cpu"
     assert auto(device("onnx-tensorrt:0", speed(90)), device("cpu", speed(10))).resolved == "onnx-tensorrt:0"
+    assert auto(device("onnx-tensorrt:0", speed(90)), device("cpu")).resolved == "onnx-tensorrt:0"
 
 
 def test_what_multiplies_slowly_may_still_lead_with_a_model_that_it_was_measured_with() -> None:
     slow = device("vulkan:0", note="It is slower than the processor.")
     assert auto(slow, device("cpu")).resolved == "cpu"
     assert auto(replace(slow, speed=[speed(90)]), device("cpu", speed(10))).resolved == "vulkan:0"
+    assert auto(replace(slow, speed=[speed(90)]), device("cpu")).resolved == "cpu", "of the processor nothing is known"
 
 
 def test_several_streams_have_an_order_of_their_own() -> None:
