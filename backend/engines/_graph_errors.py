@@ -24,6 +24,7 @@ _UNKNOWN = re.compile(
     r"([\w.]*):(\w+)\(-?\d*\) is not a registered function/op|No Op registered for (\S+) with domain_version of (\d+)"
 )
 _NO_KERNEL = re.compile(r"Could not find an implementation for (\S+?)\((\d+)\) node with name '([^']*)'")
+_UNSUPPORTED = re.compile(r"[^\n:)]*\b(?:not supported|NOT_IMPLEMENTED|not implemented)\b[^\n.]*")
 _ELSEWHERE = re.compile(r"This session contains graph nodes that are assigned to the default CPU EP")
 _SIZE = re.compile(r"requested buffer of size (\d+)")
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\]\s*:\s*\d+\s*:\s*\w+\s*:\s*(?:Load model from .*? failed:\s*)?", re.DOTALL)
@@ -77,6 +78,11 @@ def _incompatible(text: str, name: str) -> ModelIncompatible | None:
         return ModelIncompatible(
             f"{name} uses {found[1]} (version {found[2]}, node {found[3]!r}) with types that cannot be computed here.",
             "Export the model with other types, for example float32.",
+        )
+    if found := _UNSUPPORTED.search(text):
+        return ModelIncompatible(
+            f"{name} uses something that this runtime cannot do: {found[0].strip()[:300]}.",
+            "Export the model in another way, or choose another device.",
         )
     if _ELSEWHERE.search(text):
         return ModelIncompatible(

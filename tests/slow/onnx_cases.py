@@ -153,7 +153,9 @@ def _save_arrays(target: Path, sets: tuple[list[Any], list[Any]]) -> str | None:
         for number, array in enumerate(arrays):
             if isinstance(array, TensorProto):
                 array = numpy_helper.to_array(array)
-            if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufcOUS":
+            if isinstance(array, np.generic):
+                array = np.asarray(array)
+            if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufcOUS" or array.dtype.isbuiltin != 1:
                 return f"{side} {number} is {type(array).__name__} {getattr(array, 'dtype', '')}".strip()
             np.save(
                 target / f"{side}_{number}.npy",

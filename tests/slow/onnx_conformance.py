@@ -49,9 +49,10 @@ def _judged(case: Path, device: str) -> tuple[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             outputs = _outputs(session, case, folder)
+        except ModelIncompatible as error:
+            return "not taken", error.detail
         except TouchstoneError as error:
-            unsupported = "types that" in error.detail or "inputs of the type" in error.detail
-            return ("not taken" if unsupported else "failed"), error.detail
+            return ("not taken" if "inputs of the type" in error.detail else "failed"), error.detail
     if wrong := _difference(outputs, case, facts):
         return "wrong", wrong
     here = session.placement.on_device
@@ -90,13 +91,12 @@ def _difference(outputs: list[Any], case: Path, facts: dict[str, Any]) -> str:
         wanted = numpy.load(file)
         if not isinstance(found, numpy.ndarray) or (found.shape, found.dtype.kind) != (wanted.shape, wanted.dtype.kind):
             return f"output {number} should be {wanted.dtype} {list(wanted.shape)}"
-        same = (
-            numpy.array_equal(found, wanted)
-            if wanted.dtype.kind in "USb"
-            else numpy.allclose(found, wanted, facts["rtol"] or 1e-3, facts["atol"] or 1e-7, equal_nan=True)
-        )
-        if not same:
-            return f"output {number} has other numbers"
+        if wanted.dtype.kind in "USb":
+            if not numpy.array_equal(found, wanted):
+                return f"output {number} is another one"
+        elif not numpy.allclose(found, wanted, facts["rtol"] or 1e-3, facts["atol"] or 1e-7, equal_nan=True):
+            apart = abs(found.astype("complex128") - wanted.astype("complex128")).max()
+            return f"output {number} is apart by up to {apart:.2g}"
     return ""
 
 
