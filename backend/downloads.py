@@ -93,8 +93,10 @@ def order(entry: Entry, environ: Mapping[str, str]) -> bytes:
         said: dict[str, Any] = {"repo": source.repo, "revision": source.revision or "main", "asked": source.member}
         said |= {"variant": source.variant, "variables": _of_the_hub(environ)}
     elif source and source.kind == "https":
-        places = [entry.target.with_name(name) for name in part_names(entry.target.name)]
-        pairs = zip(source.addresses(), part_names(source.file_name), places, strict=True)
+        names = source.members or part_names(source.file_name)
+        inside = [entry.target / member for member in source.members or ()]
+        places = inside or [entry.target.with_name(name) for name in part_names(entry.target.name)]
+        pairs = zip(source.addresses(), names, places, strict=True)
         said = {"files": [{"url": url, "name": name, "to": str(place.absolute())} for url, name, place in pairs]}
     else:
         return b""

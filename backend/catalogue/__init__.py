@@ -54,7 +54,7 @@ class Catalogue:
         self._shipped = shipped(settings.models_dir)
         self._known = {**self._shipped, **self._own}
         self.added = Added(settings.models_dir)
-        self._checked: dict[Path, tuple[_Stamp, ModelBroken | ModelIncompatible | None]] = {}
+        self._checked: dict[Path, tuple[_Stamp, ModelBroken | ModelIncompatible | ModelNotDownloaded | None]] = {}
         self.downloading: set[str] = set()
         self._check_defaults()
 
@@ -180,7 +180,7 @@ class Catalogue:
             facts = entry.target.stat()
         except (OSError, ValueError) as error:
             return absent(entry, error)
-        stamp = (facts.st_size, facts.st_mtime_ns, *entry.engines)
+        stamp: _Stamp = (facts.st_size, facts.st_mtime_ns, *entry.engines)
         known = self._checked.get(entry.target)
         if known is None or known[0] != stamp:
             self._checked[entry.target] = known = (stamp, check(entry, facts.st_size))

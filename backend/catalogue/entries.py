@@ -98,7 +98,7 @@ def _task_of(path: Path, chosen: list[Engine]) -> str:
         return "onnx"
     if not chosen:
         return "text"
-    others = (task for task, files in chosen[0].other_files.items() if _all_there(path, files))
+    others = (task for task, kinds in chosen[0].other_files.items() if any(_all_there(path, files) for files in kinds))
     return next(others, chosen[0].tasks[0])
 
 
@@ -108,7 +108,7 @@ def readers(path: Path) -> list[Engine]:
         engine
         for engine in engines().values()
         if path.suffix.lower() in engine.suffixes
-        or any(files and _all_there(path, files) for files in (engine.files, *engine.other_files.values()))
+        or any(files and _all_there(path, files) for files in (engine.files, *sum(engine.other_files.values(), ())))
     ]
 
 

@@ -28,6 +28,11 @@ def is_there(path: Path) -> bool:
     return True
 
 
+def fetching(entry: Entry) -> str:
+    """What brings a model."""
+    return f"Fetch it on the page, or with: python -m backend models fetch {entry.id}"
+
+
 def absent(entry: Entry, error: Exception) -> TouchstoneError:
     """What it means that a model's file cannot be looked at, and what brings it."""
     if not isinstance(error, FileNotFoundError):
@@ -36,7 +41,7 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
     if entry.source and entry.source.kind in FETCHABLE:
         return ModelNotDownloaded(
             f"{entry.name} is not on this machine yet.",
-            f"Fetch it on the page, or with: python -m backend models fetch {entry.id}",
+            fetching(entry),
         )
     if entry.source and entry.source.kind == BUILT_IN:
         return ModelBroken(f"There is nothing at {entry.target}.", _INSTALL_AGAIN)
@@ -51,13 +56,15 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
     )
 
 
-def check(entry: Entry, size_bytes: int) -> ModelBroken | ModelIncompatible | None:
+def check(entry: Entry, size_bytes: int) -> ModelBroken | ModelIncompatible | ModelNotDownloaded | None:
     """Looks into a file or folder that is there. ModelIncompatible is what is whole, but not read as it is."""
     if refused := _by_name(entry.target):
         return refused
     if not entry.engines:
         return _unread(entry)
     if missing := _missing_file(entry):
+        if entry.source and entry.source.kind in FETCHABLE:
+            return ModelNotDownloaded(f"{entry.name} is not whole: {missing} is missing.", fetching(entry))
         remedy = _INSTALL_AGAIN if entry.source and entry.source.kind == BUILT_IN else "Put the whole model there."
         return ModelBroken(f"{entry.target} has no file {missing}.", remedy)
     if entry.source and entry.size_bytes not in (None, size_bytes) and not entry.target.is_dir():
@@ -154,16 +161,20 @@ def _missing_file(entry: Entry) -> str | None:
     if not entry.target.is_dir():
         return None
     missing = [
-        next((file for file in _files_of(entry, name) if not any(entry.target.glob(file))), None)
+        next((file for file in files if not any(entry.target.glob(file))), None)
         for name in entry.engines
         if name in engines() and name not in entry.forms
+        for files in _kinds_of(entry, name)
     ]
     return None if None in missing else next(iter(missing), None)
 
 
-def _files_of(entry: Entry, engine: str) -> tuple[str, ...]:
+def _kinds_of(entry: Entry, engine: str) -> tuple[tuple[str, ...], ...]:
+    """The files that an engine needs: those that the source has, else those of each kind of model for the task."""
+    if entry.source and entry.source.members:
+        return (tuple(entry.source.members),)
     facts = engines()[engine]
-    return facts.other_files.get(entry.task, facts.files)
+    return facts.other_files.get(entry.task, (facts.files,))
 
 
 def _missing_part(first: Path, count: int) -> ModelBroken | None:

@@ -38,6 +38,7 @@ class Source:
     path: str | None = None
     download_bytes: int | None = None
     rebuild: str | None = None
+    members: list[str] | None = None
     variant: str | None = None
     commit: str | None = None
     brought: list[str] | None = None
@@ -68,6 +69,8 @@ class Source:
 
     def addresses(self) -> list[str]:
         """What is fetched over https: the file, or all parts of the model whose first part it is."""
+        if self.members:
+            return [f"{self.url}{member}" for member in self.members]
         parts = urllib.parse.urlsplit(self.url or "")
         folder, slash, name = parts.path.rpartition("/")
         return [parts._replace(path=folder + slash + each).geturl() for each in part_names(name)]

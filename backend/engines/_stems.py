@@ -1,6 +1,7 @@
 """What separates music into stems, for the engines whose libraries compute the networks.
 
-A model is a folder: Spleeter's network as weights and as a graph (`backend/stems/spleeter`).
+A model is a folder: Spleeter's network as weights and as a graph (`backend/stems/spleeter`), or the graphs of Hybrid
+Transformer Demucs (`backend/stems/demucs.py`), one for all stems or one for each.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any
 from backend.devices import onnx_place, torch_place
 from backend.engines import Emit, LoadRequest, RunRequest, RunResult
 from backend.errors import ModelBroken
-from backend.stems.choices import MODEL_FILES
+from backend.stems.choices import DEMUCS_STEMS, MODEL_FILES
 from backend.types import Placement
 
 WEIGHTS, GRAPH, _ = MODEL_FILES
+DEMUCS = (("htdemucs.onnx",), tuple(f"htdemucs_ft_{stem}.onnx" for stem in DEMUCS_STEMS))
 # Of a chunk: activations, spectra and blocks that wait; measured on x86-64 with chunks of 12 s of stereo sound.
 WORKING_BYTES = 700_000_000
 _LOOK_S = 0.1
@@ -47,12 +49,18 @@ class StemsSession:
 
 def is_one(model_path: str) -> bool:
     """Whether a folder is a model of this kind."""
-    return (Path(model_path) / WEIGHTS).is_file()
+    return (Path(model_path) / WEIGHTS).is_file() or _demucs(model_path) is not None
+
+
+def _demucs(model_path: str) -> tuple[str, ...] | None:
+    """The graphs of a folder that is a model of Demucs."""
+    return next((files for files in DEMUCS if all((Path(model_path) / file).is_file() for file in files)), None)
 
 
 def estimate_bytes(model_path: str, library_bytes: int) -> int:
     """Weights twice, for the library's own copy, what a chunk takes, and the libraries."""
-    return 2 * (Path(model_path) / WEIGHTS).stat().st_size + WORKING_BYTES + library_bytes
+    files = _demucs(model_path) or (WEIGHTS,)
+    return 2 * sum((Path(model_path) / file).stat().st_size for file in files) + WORKING_BYTES + library_bytes
 
 
 def load_onnx(request: LoadRequest) -> StemsSession:
@@ -63,7 +71,9 @@ def load_onnx(request: LoadRequest) -> StemsSession:
     from backend.stems.spleeter import golden
     from backend.stems.spleeter.separator import SpleeterSeparator
 
-    place = onnx_place(request.device, request.found)
+    place = onnx_place(request.device, request.found, request.provider_options)
+    if graphs := _demucs(request.model_path):
+        return _load_demucs(request, place, graphs)
     session = place.session(Path(request.model_path) / GRAPH, request.threads)
     dtype = "float16" if session.get_inputs()[0].type == "tensor(float16)" else "float32"
 
@@ -76,6 +86,26 @@ def load_onnx(request: LoadRequest) -> StemsSession:
     placement = _proved(place.placement([session]), golden.check(lambda given: masks(given, _going_on), dtype))
     versions = {"onnxruntime": onnxruntime.__version__, **_versions()}
     return StemsSession(SpleeterSeparator(masks), placement, request.threads, versions, GRAPH)
+
+
+def _load_demucs(request: LoadRequest, place: Any, graphs: tuple[str, ...]) -> StemsSession:
+    """Raises ModelBroken for graphs that are others, and what ONNX Runtime raises."""
+    import onnxruntime
+
+    from backend.stems.demucs import DemucsSeparator
+
+    sessions = [place.session(Path(request.model_path) / graph, request.threads) for graph in graphs]
+
+    def compute(which: int, chunk: Any, stop: Any) -> Any:
+        options = onnxruntime.RunOptions()
+        options.log_severity_level = 4
+        with _stopping(options, stop):
+            return sessions[which].run(["stems"], {"mix": chunk[None]}, options)[0][0]
+
+    shapes = [{each.name: each.shape for each in (*one.get_inputs(), *one.get_outputs())} for one in sessions]
+    separator = DemucsSeparator(compute, shapes)
+    versions = {"onnxruntime": onnxruntime.__version__, **_versions()}
+    return StemsSession(separator, place.placement(sessions), request.threads, versions, ", ".join(graphs))
 
 
 def load_torch(request: LoadRequest) -> StemsSession:
@@ -97,7 +127,7 @@ def load_torch(request: LoadRequest) -> StemsSession:
     # Processors compute float16 slowly or not at all; there the same numbers are taken as float32.
     kind = torch.float32 if dtype == "float32" or place.device.type == "cpu" else torch.float16
     weights = {
-        name: torch.from_numpy(numpy.ascontiguousarray(array, numpy.float32)).to(place.device, kind)
+        name: torch.from_numpy(numpy.array(array, numpy.float32)).to(place.device, kind)
         for name, array in arrays.items()
     }
 

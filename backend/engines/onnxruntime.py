@@ -29,7 +29,7 @@ ENGINE = Engine(
     tasks=("music", "stems", "onnx"),
     suffixes=(SUFFIX,),
     files=(WEIGHTS, COPIED_RUNS, GRAPH),
-    other_files={"stems": (_stems.GRAPH, _stems.WEIGHTS)},
+    other_files={"stems": ((_stems.GRAPH, _stems.WEIGHTS), *_stems.DEMUCS)},
     makes_files=True,
 )
 

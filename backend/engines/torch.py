@@ -27,7 +27,7 @@ ENGINE = Engine(
     tasks=("music", "stems"),
     suffixes=(),
     files=(WEIGHTS, COPIED_RUNS),
-    other_files={"stems": (_stems.WEIGHTS,)},
+    other_files={"stems": ((_stems.WEIGHTS,),)},
     makes_files=True,
 )
 

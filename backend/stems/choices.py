@@ -29,3 +29,4 @@ FORMATS = {
 }
 DTYPES = ("float32", "float16")  # of the weights of Spleeter's network
 MODEL_FILES = ("spleeter.safetensors", "spleeter.onnx", "LICENSE")
+DEMUCS_STEMS = ("drums", "bass", "other", "vocals")  # in the order of the networks' outputs

@@ -14,7 +14,7 @@ import pytest
 from backend.catalogue import Catalogue
 from backend.catalogue.files import check
 from backend.engines import LoadRequest, RunRequest, load_engine
-from backend.errors import ModelLoadFailed
+from backend.errors import ModelLoadFailed, ModelNotDownloaded
 from backend.onnxfile import read_onnx
 from backend.settings import load_settings
 from backend.stems.spleeter import golden
@@ -68,14 +68,14 @@ def test_changed_weights_are_noticed_before_a_job_runs(spleeter: Path, tmp_path:
         loaded(tmp_path)
 
 
-def test_a_folder_that_lacks_a_file_is_broken(spleeter: Path, tmp_path: Path) -> None:
+def test_a_folder_that_lacks_a_file_is_to_be_fetched_again(spleeter: Path, tmp_path: Path) -> None:
     settings = load_settings({"storage.data_dir": str(tmp_path)}, {})
     folder = shutil.copytree(spleeter, settings.models_dir / "spleeter-2stem")
     entry = Catalogue(settings).resolve("spleeter-2stem")
     assert entry.engines == ("onnxruntime", "torch") and check(entry, 4096) is None
     (folder / WEIGHTS).unlink()
-    broken = check(entry, 4096)
-    assert broken and f"has no file {WEIGHTS}" in broken.detail
+    refused = check(entry, 4096)
+    assert isinstance(refused, ModelNotDownloaded) and f"{WEIGHTS} is missing" in refused.detail
 
 
 def test_a_folder_of_it_under_another_name_is_a_model_for_stems(spleeter: Path, tmp_path: Path) -> None:
