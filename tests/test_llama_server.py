@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from backend.engines.llama_cpp import ENGINE, LlamaSession, load
 from backend.errors import ContextLengthExceeded, ModelIncompatible, ModelLoadFailed, OutOfMemory, UnsupportedParameter
 from backend.options import parse_options
 from tests.faulty_stacks.environments import PACKAGES
+from tests.service import ROOT, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the package is for Linux")
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
@@ -115,3 +117,23 @@ def test_a_program_that_does_not_start_says_why(opened: Open, said: str, kind: t
 def test_a_program_that_dies_is_named_with_its_last_words(opened: Open) -> None:
     with pytest.raises(RuntimeError, match=r"(?s)server ended \(1\).*ErrorDeviceLost"):
         run(opened(dies_at=2))
+
+
+def test_the_program_is_gone_when_its_worker_is_killed(tmp_path: Path) -> None:
+    flags = ["model", "ctx-size", "parallel", "batch-size", "ubatch-size", "threads", "device"]
+    code = f"""
+import sys, threading
+sys.path[:0] = [{str(ROOT)!r}, {str(PACKAGES)!r}]
+from pathlib import Path
+from backend.engines._llama_server import LlamaServer
+arguments = [word for flag in {flags!r} for word in ("--" + flag, "1")]
+print(LlamaServer(Path({str(tmp_path)!r}), arguments)._process.pid, flush=True)
+threading.Event().wait()
+"""
+    worker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    with worker:
+        assert worker.stdout
+        program = Path(f"/proc/{worker.stdout.readline().strip()}")
+        assert "llama-server" in (program / "cmdline").read_text()
+        worker.kill()
+    wait_for(lambda: not program.exists() or "Z" in (program / "stat").read_text().rpartition(")")[2])
