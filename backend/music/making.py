@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from soundfile import SoundFileError
-
+from backend.diskroom import room_for
 from backend.music import tokens
 from backend.music.audio import length_frames
 from backend.music.backing import arrange
@@ -135,7 +131,7 @@ class _Job:
                 heard_s = min(total_s, before_s + length_s * done / total)
                 return self._progress("rendering", round(heard_s, 2), round(total_s, 2), "seconds")
 
-            with _room_for(self.order.folder, 2 * int(length_s * BYTES_A_SECOND)):
+            with room_for(self.order.folder, 2 * int(length_s * BYTES_A_SECOND)):
                 self._write(score, name, HEARD, chosen.seconds, on_block)
             self.audio_s += length_s
 
@@ -166,19 +162,6 @@ class _Job:
             yield
         finally:
             self.phases[name] = time.perf_counter() - began
-
-
-@contextlib.contextmanager
-def _room_for(folder: Path, needed_bytes: int) -> Iterator[None]:
-    """Says that the disk is full where it is: libsndfile knows no reason, and a file that fails is gone again."""
-    if shutil.disk_usage(folder).free < needed_bytes:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    try:
-        yield
-    except SoundFileError as error:
-        if shutil.disk_usage(folder).free < needed_bytes:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
-        raise
 
 
 def described(chosen: Chosen, seeds: list[int], preface: str = "") -> str:
