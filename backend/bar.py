@@ -57,7 +57,7 @@ def _text(progress: Progress) -> str:
     if progress.phase == "retry":
         return f"the line broke at {progress.done / 1e6:.1f} MB, trying again"
     scale, unit = (1e6, "MB") if progress.unit == "bytes" else (1, progress.unit)
-    digits = 0 if unit == "bars" else 1
+    digits = 0 if unit in ("bars", "runs") else 1
     done = f"{progress.done / scale:.{digits}f}"
     if not progress.total:
         return f"{progress.phase} {done} {unit}" if progress.done else progress.phase

@@ -104,7 +104,7 @@ class Measuring:
             if not found:
                 raise nothing(skipped)
             with work.room(manager.settings) as folder:
-                run = work.Measurement(manager, request["runs"], request["streams"], Path(folder), job.cancelling, tell)
+                run = work.Rounds(manager, request["runs"], request["streams"], Path(folder), job.cancelling, tell)
                 measured = await unless(job.cancelling, run.take(found, skipped), cancelled)
                 if job.cancelling.is_set():
                     raise cancelled()

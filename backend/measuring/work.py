@@ -64,7 +64,7 @@ class Measured:
     load: float | None = None
 
 
-class Measurement:
+class Rounds:
     """One run over some candidates. Its files lie in `folder` until the caller removes it."""
 
     def __init__(
