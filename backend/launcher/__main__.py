@@ -14,7 +14,11 @@ def run() -> int:
         return 1
     _open_streams()
     sys.path[0] = str(ROOT)  # instead of this folder, so that the package `backend` is found and nothing is shadowed
-    from backend.launcher.program import main
+    try:
+        from backend.launcher.program import main
+    except ImportError as error:
+        sys.stderr.write(f"touchstone: this copy is not whole: {error}. Fetch or unpack it again.\n")
+        return 1
 
     return main(ROOT, sys.argv[1:])
 

@@ -52,19 +52,9 @@ class Environment:
 
     def _make(self) -> None:
         before = self._stamp()
-        if self._holds_another_system():
-            raise SetupFailed(
-                f"{self.folder} was made by {'WSL or Linux' if sys.platform == 'win32' else 'Windows'}.",
-                "One folder serves one system: use a second copy of the repository here (in WSL on its own disk, "
-                "which is faster too).",
-            )
-        lost = self._lost(before)
-        if lost:
-            say(f"{self.folder.name} has lost packages ({', '.join(lost[:3])}): making it again.")
-            self._discard()
-        elif before == MAKING or (before and self._version() != before["python"]):
-            say(f"{self.folder.name} is not usable (an interrupted start, or another Python since): making it again.")
-            self._discard()
+        self._digest()  # raises FileNotFoundError before anything is made
+        self._refuse_others()
+        self._discard_unusable(before)
         if not self.folder.exists() or not any(self.folder.iterdir()):
             self._create()
         elif not before and not self._can_be_adopted():
@@ -89,6 +79,27 @@ class Environment:
         self._show_repository()
         self._write_stamp(self._finished(self._version()))
 
+    def _refuse_others(self) -> None:
+        """Leaves alone what is not ours to remove."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise SetupFailed(f"{self.folder} is a file, where the environment would be.", "Rename or remove it.")
+        if self._holds_another_system():
+            raise SetupFailed(
+                f"{self.folder} was made by {'WSL or Linux' if sys.platform == 'win32' else 'Windows'}.",
+                "One folder serves one system: use a second copy of the repository here (in WSL on its own disk, "
+                "which is faster too).",
+            )
+
+    def _discard_unusable(self, before: Mapping[str, Any]) -> None:
+        if self.folder.is_symlink() and not self.folder.exists():
+            self.folder.unlink()  # it led to a folder that is gone
+        elif lost := self._lost(before):
+            say(f"{self.folder.name} has lost packages ({', '.join(lost[:3])}): making it again.")
+            self._discard()
+        elif before == MAKING or (before and self._version() != before["python"]):
+            say(f"{self.folder.name} is not usable (an interrupted start, or another Python since): making it again.")
+            self._discard()
+
     def _create(self) -> None:
         refuse_unusable(self.folder.parent)
         say(f"Making {self.folder} with Python {sys.version.split()[0]} ...")
@@ -102,6 +113,9 @@ class Environment:
             )
 
     def _discard(self) -> None:
+        if self.folder.is_symlink():
+            self.folder.unlink()
+            return
         doomed = self.folder.with_name(self.folder.name + ".old")  # renamed first: removing is not atomic
         shutil.rmtree(doomed, ignore_errors=True)
         self.folder.rename(doomed)

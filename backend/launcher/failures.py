@@ -31,6 +31,11 @@ def _unavailable() -> str:
 
 CAUSES = (
     Cause(
+        r"certificate is not yet valid|certificate has expired",
+        "The package index's certificate is not valid at the moment that this machine's clock shows",
+        "Set the clock (`date` shows it; under WSL `sudo hwclock -s` after Windows slept), and start again.",
+    ),
+    Cause(
         r"CERTIFICATE_VERIFY_FAILED|SSLCertVerificationError|certificate verify failed|TLS CA certificate bundle",
         "The package index's certificate could not be checked",
         "If your network inspects TLS, set PIP_CERT and SSL_CERT_FILE to the file that holds its CA certificate (PEM), "
@@ -40,6 +45,26 @@ CAUSES = (
         r"ProxyError|Cannot connect to proxy|Tunnel connection failed|407 Proxy",
         "The proxy did not let the packages through",
         "Correct HTTPS_PROXY (http://USER:PASSWORD@HOST:PORT), or unset it, and start again.",
+    ),
+    Cause(
+        r"not a trusted or secure host",
+        "pip is set to an index without TLS, which it does not trust",
+        "Set PIP_INDEX_URL to its https address, or PIP_TRUSTED_HOST to its name if you do trust it, and start again.",
+    ),
+    Cause(
+        r"\b40[13] (Client )?Error|Credentials not correct",
+        "The package index does not let this machine in",
+        "Put what it asks for into PIP_INDEX_URL (https://USER:PASSWORD@HOST/simple) or a netrc file, and start again.",
+    ),
+    Cause(
+        r"\b(404 Client|5\d\d Server) Error|HTTP error (404|5\d\d)",
+        "The package index did not give a package out",
+        "Try again later, or correct PIP_INDEX_URL.",
+    ),
+    Cause(
+        r"DO NOT MATCH THE HASHES|BadZipFile|invalid wheel|hash mismatch",
+        "A package arrived damaged, or was changed on its way",
+        "Start again; if it repeats, clear what pip kept (`.venv/bin/python -m pip cache purge`), and ask your proxy.",
     ),
     Cause(
         r"No space left on device|\[Errno 28\]|not enough space on the disk",

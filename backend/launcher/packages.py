@@ -12,6 +12,9 @@ from backend.launcher.failures import diagnose
 ELSEWHERE = {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "PYTHON", "NO_DEPS", "DRY_RUN", "NO_BINARY")}
 
 
+KILLED = (-9, 137)
+
+
 class InstallFailed(SetupFailed):
     """pip gave up. `early` tells that the environment is as it was before."""
 
@@ -39,6 +42,12 @@ def install(python: Path, requirements: Sequence[Path]) -> None:
         lines.append(line)
 
     code = children.run(command, environment, hear)
+    if code in KILLED:
+        raise InstallFailed(
+            "The installation was killed, mostly because the machine had no memory left.",
+            "Close other programs, or give this container or WSL (memory= in .wslconfig) more, and start again.",
+            early=False,
+        )
     if code:
         cause, telling = diagnose(lines)
         raise InstallFailed(f"{cause.detail}: {telling}", cause.remedy, cause.early)

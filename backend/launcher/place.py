@@ -43,10 +43,11 @@ def refuse_unusable(folder: Path) -> None:
 
 def unwritable(folder: Path) -> SetupFailed:
     """Nothing can be made there: read-only, or somebody else's."""
-    return SetupFailed(
-        f"Nothing can be written to {folder}{_whose(folder)}.",
-        "Copy the repository to a folder that you own, and start again there.",
-    )
+    whose = _whose(folder)
+    remedy = "Copy the repository to a folder that you own, and start again there."
+    if whose.endswith(" root"):
+        remedy = f"After a start with sudo: sudo chown -R $(id -un) {folder.parent if folder.is_file() else folder}"
+    return SetupFailed(f"Nothing can be written to {folder}{whose}.", remedy)
 
 
 def full(folder: Path, free: int) -> SetupFailed:

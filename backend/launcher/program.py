@@ -79,6 +79,11 @@ def _refused(root: Path, error: OSError) -> TouchstoneError:
         return unwritable(at if at.exists() else root)
     if error.errno in (errno.ENOSPC, errno.EDQUOT if hasattr(errno, "EDQUOT") else errno.ENOSPC):
         return full(root, shutil.disk_usage(root).free)
+    if error.errno == errno.ENOENT:
+        return SetupFailed(
+            f"This copy is not whole: {error.filename or root} is missing.",
+            "Fetch it again (`git status` shows what is missing, `git restore .` brings it back), or unpack it again.",
+        )
     if error.errno == errno.ENAMETOOLONG:
         return too_deep(root)
     return SetupFailed(

@@ -1,6 +1,5 @@
 """The start flow: default model, server, health, address, browser, and then to wait for the end."""
 
-import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -85,9 +84,8 @@ def _wait_until_healthy(server: Server, limit_s: float) -> bool:
 
 def _welcome(server: Server, wanted: bool) -> None:
     url = server.url or ""
-    with contextlib.suppress(OSError):  # nobody reads stdout any more; the server serves all the same
-        sys.stdout.write(f"Touchstone is ready: {url}\n")
-        sys.stdout.flush()
+    sys.stdout.write(f"Touchstone is ready: {url}\n")
+    sys.stdout.flush()
     around = wsl.look()
     for line in wsl.reach(around, url, server.everywhere):
         say(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import configparser
 import os
 import socket
@@ -51,7 +52,8 @@ def _settings(host: Host) -> dict[str, str]:
     folder = host.run(("wslpath", "-u", told), LIMIT_S).text.strip() if told else ""
     parser = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
     try:
-        parser.read_string((Path(folder or os.devnull) / ".wslconfig").read_text(encoding="utf-8-sig"))
+        content = (Path(folder or os.devnull) / ".wslconfig").read_bytes()
+        parser.read_string(content.decode("utf-16" if content.startswith(codecs.BOM_UTF16_LE) else "utf-8-sig"))
         return {key: (value or "").strip(" \"'") for key, value in parser.items("wsl2")}
     except (OSError, UnicodeDecodeError, configparser.Error):
         return {}

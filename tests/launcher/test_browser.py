@@ -11,7 +11,7 @@ import pytest
 
 from tests.launcher.folder import LIMIT_S, Folder
 
-WSL2 = "Linux version 6.6.87.2-microsoft-standard-WSL2 (root@builder) #1 SMP\n"
+WSL2 = "6.6.87.2-microsoft-standard-WSL2\n"
 
 
 def fake(folder: Path, name: str) -> Path:
@@ -59,11 +59,11 @@ def test_no_browser_without_a_display_or_when_told_not_to(
 
 def test_wsl_opens_the_browser_of_windows(ready: Folder, tmp_path: Path, namespaces: list[str]) -> None:
     notes = fake(tmp_path / "fake", "powershell.exe")
-    version = tmp_path / "version"
-    version.write_text(WSL2)
-    inside = f'mount --bind "{version}" /proc/version && exec "$0" --port 0'
+    release = tmp_path / "release"
+    release.write_text(WSL2)
+    inside = f'mount --bind "{release}" /proc/sys/kernel/osrelease && exec "$0" --port 0'
     command = [*namespaces, "bash", "-c", inside, str(ready.root / "launch_wsl.sh")]
     running = ready.start(command=command, env=environment(tmp_path))
     address = running.expect("Touchstone is ready").split()[-1]
-    assert read(notes).endswith(f"Start-Process '{address}'")
+    assert read(notes).endswith(f"Start-Process '{address.replace('127.0.0.1', 'localhost')}'")
     assert running.end(signal.SIGTERM) == 0

@@ -41,6 +41,39 @@ CASES = {
         "proxy",
         "Cannot connect to proxy",
     ),
+    "clock": (
+        [
+            RETRY
+            + "'SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: "
+            "certificate is not yet valid (_ssl.c:1006)'))': /simple/fastapi/",
+            NOTHING,
+        ],
+        "this machine's clock",
+        "certificate is not yet valid",
+    ),
+    "an index that asks who we are": (
+        ["ERROR: 401 Client Error: Unauthorized for url: https://index.example/simple/fastapi/", NO_MATCH],
+        "does not let this machine in",
+        "401 Client Error",
+    ),
+    "an index that is ill": (
+        ["ERROR: HTTP error 503 while getting https://index.example/fastapi.whl"],
+        "did not give a package out",
+        "HTTP error 503",
+    ),
+    "a damaged package": (
+        ["ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated ..."],
+        "arrived damaged",
+        "DO NOT MATCH",
+    ),
+    "a plain index": (
+        [
+            "WARNING: The repository located at index.example is not a trusted or secure host and is being ignored.",
+            NOTHING,
+        ],
+        "without TLS",
+        "not a trusted or secure host",
+    ),
     "disk": (
         ["ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device", ""],
         "disk is full",
