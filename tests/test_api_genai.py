@@ -113,7 +113,7 @@ def test_a_form_is_chosen_by_its_engine(genai: Server, model_file: Path) -> None
     place = tiny_genai.make(genai.data_dir / "models" / "converted" / id_ / "onnx-int8")
     made = {"source": {"bytes": model_file.stat().st_size}, "bytes": 1, "comparison": {"tokens": 9}}
     (place / "touchstone.json").write_text(json.dumps(made))
-    assert models(genai)[id_]["engines"] == ["llama.cpp", "onnx-genai"]
+    assert models(genai)[id_]["engines"] == ["llama.cpp", "transformers", "onnx-genai"]
     ends = {"max_tokens": 2, "temperature": 0}
     own = genai.generate(model=id_, prompt="Hi", options=ends)["receipt"]
     form = genai.generate(model=id_, prompt="Hi", engine="onnx-genai", options=ends)["receipt"]

@@ -1,0 +1,74 @@
+"""`python -m tests.slow.text_engines PYTHON MODEL.gguf`: the default model's greedy texts by each engine.
+
+PYTHON is the interpreter of the runtime torch, as it is installed (`<data>/runtimes/torch/current` names it), or of any
+environment with torch, transformers and gguf. The service runs with it; each engine answers eight prompts on the
+processor, alone and four at once. It prints how far the engines say the same, and each one's receipt.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from backend.convert.comparing import PROMPTS, TOKENS, compared
+from tests.service import Server, furnished, start_server
+
+MODEL = "smollm2-135m-instruct"
+
+
+def main(python: str, model_file: Path) -> int:
+    """1 if an engine fails or says something else among others."""
+    failed, said = 0, {}
+    with tempfile.TemporaryDirectory() as home:
+        config = Path(home) / "config.json"
+        settings = {"runtimes": {"torch": {"python": python}}, "text": {"slots": 4, "context_tokens": 1024}}
+        config.write_text(json.dumps(settings))
+        server = start_server(furnished(Path(home) / "data", model_file), "--config", str(config))
+        try:
+            device = server.http.get("/api/devices", params={"wait_s": 120}).json()["devices"][0]
+            model = next(one for one in server.http.get("/api/models").json()["models"] if one["id"] == MODEL)
+            for engine in (name for name in model["engines"] if name in device["engines"]):
+                jobs = [job(server, engine, prompt) for prompt in PROMPTS]
+                with ThreadPoolExecutor(4) as pool:
+                    together = list(pool.map(lambda prompt, engine=engine: job(server, engine, prompt), PROMPTS))
+                texts = [one["output"]["text"] for one in jobs]
+                alike = sum(one["output"]["text"] == text for one, text in zip(together, texts, strict=True))
+                receipt = jobs[-1]["receipt"]
+                print(f"{engine}: {alike} of {len(texts)} texts alike among others; {receipt['placement']['evidence']}")
+                print(f"  {receipt['versions']} {receipt['memory']} {receipt['rate']}")
+                print(f"  loaded in {jobs[0]['receipt']['times']['load_s']:.1f} s")
+                said[engine] = [words(server, engine, prompt) for prompt in PROMPTS]
+                failed += alike < len(texts)
+        finally:
+            server.stop()
+    for one, other in itertools.combinations(said, 2):
+        counts = compared(said[one], said[other])
+        print(f"{one} and {other}: { {name: value for name, value in counts.items() if isinstance(value, int)} }")
+    return 1 if failed or "transformers" not in said else 0
+
+
+def job(server: Server, engine: str, prompt: str) -> dict[str, Any]:
+    """One greedy text."""
+    options = {"temperature": 0, "max_tokens": TOKENS}
+    return server.generate(model=MODEL, engine=engine, device="cpu", fallback="never", prompt=prompt, options=options)
+
+
+def words(server: Server, engine: str, prompt: str) -> dict[str, Any]:
+    """The same in tokens."""
+    options = {"temperature": 0, "max_tokens": TOKENS, "logprobs": 0}
+    body = {"model": MODEL, "engine": engine, "device": "cpu", "prompt": prompt, "options": options, "stream": True}
+    tokens: list[str] = []
+    with server.http.stream("POST", "/api/generate", json=body) as answer:
+        for line in answer.iter_lines():
+            if line.startswith("data: "):
+                tokens += [token["token"] for token in json.loads(line[6:]).get("logprobs") or ()]
+    return {"text": "".join(tokens), "tokens": tokens, "prompt_tokens": 0}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1], Path(sys.argv[2])))
