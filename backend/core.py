@@ -90,7 +90,9 @@ class Core:
             await asyncio.to_thread(self.upkeep.sweep)
             self.measuring.book.open()
             self.probes = self._prober(ProofBook(self.settings.data_dir / "proofs.json"))
-            self.pool = Pool(self.settings, self.pythons, self.spawn, found=self.probes.found)
+            self.pool = Pool(
+                self.settings, self.pythons, self.spawn, found=self.probes.found, driver=self.probes.driver
+            )
             for job in await self.book.open():
                 self._resume(job)
         except BaseException:
@@ -107,7 +109,7 @@ class Core:
         """Probes all devices and does nothing else: no data folder is taken, no job goes on. Instead of `start`."""
         self.measuring.book.open()
         self.probes = self._prober(ProofBook())
-        self.pool = Pool(self.settings, self.pythons, self.spawn, found=self.probes.found)
+        self.pool = Pool(self.settings, self.pythons, self.spawn, found=self.probes.found, driver=self.probes.driver)
         await self.probes.round()
 
     async def stop(self) -> None:

@@ -10,7 +10,7 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from backend import maintenance
+from backend import caches, maintenance
 from backend.datafolder import BEAT_S
 from backend.errors import TouchstoneError
 from backend.moments import moment
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SWEEP_S = 60.0
+CACHE_KEEP_S = 90 * 86400.0  # since a model was loaded with it last
 
 
 async def beat(manager: Core, sleep: SleepWatch) -> None:
@@ -55,7 +56,7 @@ async def sweep(manager: Core, store: Store, jumps: JumpWatch | None = None) -> 
 
 
 async def sweep_files(manager: Core) -> None:
-    """Forgets the files that callers sent, once their time is over and no job needs them."""
+    """Forgets files that callers sent, once their time is over and no job needs them, and old caches."""
     jumps = JumpWatch()
     while True:
         needed = {
@@ -68,6 +69,7 @@ async def sweep_files(manager: Core) -> None:
         now_s = time.time() - max(0.0, jumps.jumped_s())
         if gone := await asyncio.to_thread(manager.inbox.sweep, needed, now_s):
             log.info("old files of callers forgotten", extra={"files": gone})
+        await asyncio.to_thread(caches.sweep, manager.settings.data_dir, now_s - CACHE_KEEP_S)
         await asyncio.sleep(SWEEP_S)
 
 

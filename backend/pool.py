@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from backend.caches import cache_for
 from backend.children import Spawn
 from backend.datafolder import scratch_prefix
 from backend.devices import Found
@@ -53,6 +54,7 @@ class Pool:
         free_bytes: Callable[[], int | None] = memory_free_bytes,
         found: Callable[[str, str], Found | None] = lambda device, runtime: None,
         card_free_bytes: Callable[[str], int | None] = card_free_bytes,
+        driver: Callable[[str], str | None] = lambda hardware_id: None,
     ) -> None:
         """`card_free_bytes` is asked, in a thread, with the id of a hardware that has memory of its own."""
         self._settings = settings
@@ -60,6 +62,7 @@ class Pool:
         self._spawn = spawn
         self._free_bytes = free_bytes
         self._card_free_bytes = card_free_bytes
+        self._driver = driver  # of a hardware
         self._found = found  # a device as a runtime lists it
         self._held: dict[WorkerKey, Held] = {}
         self._measured: dict[WorkerKey, int] = {}  # the most that it was seen to take, which corrects the estimate
@@ -152,6 +155,8 @@ class Pool:
             raise DeviceNotReady(f"The runtime {key.runtime} is here no more.", "See `runtimes` for what is installed.")
         text, supervision = self._settings.text, self._settings.supervision
         rules = self._settings.devices.get(device.id)
+        driver = self._driver(device.hardware_id or "")
+        compiled_for = (device.id, device.hardware_id, driver, device.versions, self._pythons[key.runtime])
         request = LoadRequest(
             device=key.device,
             model_path=str(model_path),
@@ -161,6 +166,7 @@ class Pool:
             found=self._found(key.device, key.runtime),
             provider_options=dict(rules.provider_options) if rules else {},
             operator_libraries=[str(library) for library in self._settings.onnx.operator_libraries],
+            cache=cache_for(self._settings.data_dir, *compiled_for),
         )
         estimate = load_engine(key.engine).estimate_bytes(request.model_path, request.context_tokens, request.slots)
         needed = max(estimate or 0, self._measured.get(key, 0)) or None

@@ -49,7 +49,7 @@ LAYERS = (
     ("strict options children oomkills power provider_options ranking resolving catalogue datafolder token_file"),
     ("errands"),
     ("runtimes"),
-    ("artifacts inbox"),
+    ("artifacts caches inbox"),
     ("requests damage reserve tables jobids store lanes logs schema feed sleepwatch"),
     ("deaths quarantine hardware downloads conversions jobs bench"),
     ("probes"),

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from backend.devices import backends, known_options, onnx_place
-from backend.engines import LoadRequest
+from backend.engines import LoadRequest, RunRequest
 from backend.engines.onnxruntime import load
 from backend.errors import Configuration, ModelLoadFailed
+from backend.options import parse_options
 from backend.provider_options import check_provider_options
 from backend.settings import load_settings
 from tests.service import ROOT
@@ -116,3 +117,31 @@ def test_the_verb_runs_a_graph_and_saves_its_outputs(tmp_path: Path) -> None:
     assert "ran on cpu with onnxruntime" in done.stderr
     done = verb(tmp_path, "run", "affine", "x=[1]")
     assert done.returncode == 1 and "inputs.x: it should be float32 [rows, 3]" in done.stderr
+
+
+class Liar:
+    """A session whose results are wrong from the node that gives `wrong` on."""
+
+    def __init__(self, session: Any, wrong: str, later: tuple[str, ...]) -> None:
+        self._session, self._wrong = session, (wrong, *later)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def run(self, names: list[str], inputs: Any, running: Any = None) -> list[Any]:
+        found = self._session.run(names, inputs, running)
+        return [value + 1 if name in self._wrong else value for name, value in zip(names, found, strict=True)]
+
+
+def test_the_first_node_that_differs_is_named() -> None:
+    session: Any = load(LoadRequest("cpu", str(CASES / "affine.onnx"), 0, 1))
+    honest = session.place.session
+    session.place.session = lambda *given, **named: Liar(honest(*given, **named), "product", ("y",))
+    session.session = session.place.session(CASES / "affine.onnx")
+    request = RunRequest(None, None, parse_options("onnx", {"action": "check"}), 7, False)
+    said: list[str] = []
+    session.run(request, lambda event, data: said.append(data.get("text", "")))
+    found = json.loads("".join(said))
+    assert not found["agrees"] and [each["agrees"] for each in found["outputs"]] == [False, True]
+    first = found["first_difference"]
+    assert (first["node"], first["operator"], first["name"]) == ("multiply", "MatMul", "product")

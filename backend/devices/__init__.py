@@ -165,15 +165,18 @@ def torch_place(device: str, found: Found | None = None) -> TorchPlace:
     return open_place(device, found)
 
 
-def onnx_place(device: str, found: Found | None = None, options: Mapping[str, Any] | None = None) -> OnnxPlace:
+def onnx_place(
+    device: str, found: Found | None = None, options: Mapping[str, Any] | None = None, cache: str = ""
+) -> OnnxPlace:
     """Where an engine that uses ONNX Runtime makes its sessions. `found` is the device as listed.
 
-    `options` are the user's for the provider, as the settings have them (`known_options`).
+    `options` are the user's for the provider, as the settings have them (`known_options`); `cache` is a folder for what
+    the provider compiles.
     Raises Absent where the device is gone, DeviceNotReady where ONNX Runtime does not reach that backend.
     """
     from backend.devices._onnx_place import open_place
 
-    return open_place(device, found, options or {})
+    return open_place(device, found, options or {}, cache)
 
 
 def known_options(backend: str) -> tuple[str, ...]:

@@ -32,6 +32,7 @@ class OnnxPlace:
     ep_device: Any
     file: Any
     options: Mapping[str, Any] = field(default_factory=dict)  # the user's, for the provider
+    cache: str = ""  # a folder for what the provider compiles
 
     @property
     def is_processor(self) -> bool:
@@ -75,7 +76,11 @@ class OnnxPlace:
             options.profile_file_prefix = str(Path(tempfile.gettempdir()) / f"touchstone-{os.getpid()}")
         if (strict or self.ep_device is None) and not self.is_processor:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        chosen = {str(name): str(value) for name, value in {**self.options, **(provider_options or {})}.items()}
+        kept = getattr(self.file, "cache_options", None)
+        compiled = kept(self.cache, self.provider) if kept and self.cache else {}
+        chosen = {
+            str(name): str(value) for name, value in {**compiled, **self.options, **(provider_options or {})}.items()
+        }
         providers = None
         if self.ep_device is not None:
             options.add_provider_for_devices([self.ep_device], chosen)
@@ -157,8 +162,8 @@ class OnnxPlace:
         return "cpu" if provider.lower() == _PROCESSOR else provider
 
 
-def open_place(device: str, found: Found | None, options: Mapping[str, Any]) -> OnnxPlace:
+def open_place(device: str, found: Found | None, options: Mapping[str, Any], cache: str) -> OnnxPlace:
     """The place of a device id. Raises Absent, DeviceNotReady."""
     here, name, listed = served(device, found, "onnxruntime", "ONNX Runtime")
     place: OnnxPlace = here.place(name, listed, device)
-    return replace(place, options=options)
+    return replace(place, options=options, cache=cache)

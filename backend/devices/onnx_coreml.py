@@ -23,3 +23,8 @@ OPTIONS = (
     "ProfileComputePlan RequireStaticInputShapes SpecializationStrategy"
 ).split()
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
+
+
+def cache_options(folder: str, provider: str) -> dict[str, str]:
+    """Compiled graphs."""
+    return {"ModelCacheDirectory": folder}

@@ -29,3 +29,8 @@ OPTIONS = (
 PROOF_OPTIONS = {"load_config": json.dumps({kind: {"INFERENCE_PRECISION_HINT": "f32"} for kind in ("CPU", "GPU")})}
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
 LISTS_DEVICES = True  # so a provider that lists none has none
+
+
+def cache_options(folder: str, provider: str) -> dict[str, str]:
+    """Compiled graphs."""
+    return {"cache_dir": folder}

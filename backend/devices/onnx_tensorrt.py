@@ -34,3 +34,11 @@ OPTIONS = (
 ).split()
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
 LISTS_DEVICES = True  # so a provider that lists none has none
+
+
+def cache_options(folder: str, provider: str) -> dict[str, str]:
+    """Engines, which take minutes to build, and the timings they are built from."""
+    if "rtx" in provider.lower():  # another provider, which compiles on the card itself
+        return {}
+    kept = {f"trt_{kind}_cache_enable": "1" for kind in ("engine", "timing")}
+    return {**kept, **{f"trt_{kind}_cache_path": folder for kind in ("engine", "timing")}}

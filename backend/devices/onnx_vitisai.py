@@ -23,3 +23,8 @@ OPTIONS = (
     "external_ep_libray log_level target xclbin xlnx_enable_py3_round"
 ).split()
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
+
+
+def cache_options(folder: str, provider: str) -> dict[str, str]:
+    """Compiled graphs."""
+    return {"cache_dir": folder}

@@ -49,6 +49,7 @@ class LoadRequest:
     card_free_bytes: int | None = None  # of a card's own memory before anything is loaded, where the system tells
     provider_options: dict[str, Any] = field(default_factory=dict)  # the user's, for ONNX Runtime's provider
     operator_libraries: list[str] = field(default_factory=list)  # with more operators for ONNX Runtime; paths
+    cache: str = ""  # a folder for what the library compiles for this card, driver and runtime
 
 
 @dataclass(frozen=True)

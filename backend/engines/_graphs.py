@@ -133,7 +133,7 @@ def load_graph(request: LoadRequest) -> GraphSession:
     import onnxruntime
 
     path = Path(request.model_path)
-    place = onnx_place(request.device, request.found, request.provider_options)
+    place = onnx_place(request.device, request.found, request.provider_options, request.cache)
     try:
         session = place.session(path, request.threads, libraries=request.operator_libraries)
     except Exception as error:

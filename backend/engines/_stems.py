@@ -71,7 +71,7 @@ def load_onnx(request: LoadRequest) -> StemsSession:
     from backend.stems.spleeter import golden
     from backend.stems.spleeter.separator import SpleeterSeparator
 
-    place = onnx_place(request.device, request.found, request.provider_options)
+    place = onnx_place(request.device, request.found, request.provider_options, request.cache)
     if graphs := _demucs(request.model_path):
         return _load_demucs(request, place, graphs)
     session = place.session(Path(request.model_path) / GRAPH, request.threads)

@@ -60,7 +60,7 @@ def load(request: LoadRequest) -> Session:
     if _stems.is_one(request.model_path):
         return _stems.load_onnx(request)
     weights, guard = read_model(request.model_path)
-    place = onnx_place(request.device, request.found, request.provider_options)
+    place = onnx_place(request.device, request.found, request.provider_options, request.cache)
     chosen = choose(place, weights, Path(request.model_path), request.threads)
     return TuneSession(chosen.decoder, guard, chosen.placement, request.threads, check(), chosen.file)
 

@@ -84,6 +84,11 @@ class Probes:
         """Whether anything is being probed, or the first round has not ended."""
         return self._running > 0 or not self.started
 
+    def driver(self, hardware_id: str) -> str | None:
+        """Name and version of a hardware's driver, if they are known."""
+        known = self.hardware.get(hardware_id)
+        return known.driver if known else None
+
     def found(self, device: str, runtime: str) -> Found | None:
         """A device as a runtime lists it."""
         return self.known.found.get((device, runtime))
