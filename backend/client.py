@@ -5,6 +5,7 @@ Two owners of one data folder would spoil it, so a verb never opens the folder w
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -14,8 +15,8 @@ from urllib.parse import quote
 
 import httpx
 
+from backend.background import running
 from backend.book import PAGE
-from backend.datafolder import DataFolder
 from backend.errors import Interrupted, TouchstoneError, from_code
 from backend.inbox import pieces
 from backend.manager import ModelManager
@@ -85,10 +86,11 @@ async def probed(settings: Settings) -> dict[str, Any]:
 @contextlib.asynccontextmanager
 async def remote(settings: Settings) -> AsyncIterator[Remote | None]:
     """The running server of the data folder, or None. Raises Interrupted when it goes away meanwhile."""
-    url = await _running_server(settings)
-    if url is None:
+    server = await asyncio.to_thread(running, settings)
+    if server is None:
         yield None
         return
+    url = server["url"]
     headers = {"X-Client-Id": CALLER}
     if token := token_for_calls(settings):
         headers["Authorization"] = f"Bearer {token}"
@@ -100,22 +102,6 @@ async def remote(settings: Settings) -> AsyncIterator[Remote | None]:
             f"The server at {url} went away or fell silent ({str(error) or type(error).__name__}).",
             "Look at its log, start it again if it is gone, then repeat the command.",
         ) from error
-
-
-async def _running_server(settings: Settings) -> str | None:
-    """The address of the server that holds the data folder, if one answers there."""
-    note = DataFolder(settings.data_dir).holder() or {}
-    url = note.get("url")
-    if not url:
-        return None
-    with contextlib.suppress(httpx.HTTPError, ValueError):
-        async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
-            answer = await http.get(f"{url}/api/health")
-            said = answer.json()
-            # The note of a killed server can lead to one that now has its port, but another folder.
-            if answer.status_code == 200 and isinstance(said, dict) and said.get("id") == note.get("id"):
-                return str(url)
-    return None
 
 
 class Remote:
