@@ -131,13 +131,13 @@ def test_devices_as_json_is_the_answer_of_the_server(server: Server) -> None:
 
 
 def test_doctor_says_that_only_the_cpu_works_and_names_nobody(data_dir: Path, tmp_path: Path) -> None:
-    home = tmp_path / "home" / "ada"
+    home = tmp_path / "home" / "zoe"
     home.mkdir(parents=True)
     own = home / "models"
     own.symlink_to(data_dir)
     ended = run("doctor", data_dir=own, HOME=str(home))
     assert (ended.returncode, ended.stderr) == (3, "")
-    assert "ada" not in ended.stdout
+    assert "zoe" not in ended.stdout
     assert "~/models" in ended.stdout
     assert "cpu: ready" in ended.stdout and MODEL in ended.stdout and "MatMul" in ended.stdout
     assert ended.stdout.splitlines()[-1].startswith("Verdict: Only the CPU works")
