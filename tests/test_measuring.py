@@ -38,7 +38,8 @@ def test_what_was_measured_is_there_after_a_restart(tmp_path: Path) -> None:
     again = Measurements(file)
     again.open()
     assert again.all() == book.all() and [one.speed.value for one in again.all("cuda:0", "stone")] == [100, 90]
-    assert [one.speed.value for one in again.newest().values()] == [90]
+    assert [one.speed.value for one in again.valid(lambda one: True)] == [90]
+    assert [one.speed.value for one in again.valid(lambda one: one.versions["torch"] == "2.1")] == [100]
     assert again.all("cpu") == [] and again.all(model="pebble") == []
 
 
@@ -99,6 +100,15 @@ def test_what_became_slower_with_an_update_is_a_problem_with_figures_and_a_way_b
 )
 def test_what_is_no_regression(history: list[Measurement], why: str) -> None:
     assert regressions(history) == [], why
+
+
+def test_what_a_busy_machine_measured_gives_way_to_what_a_calm_one_did() -> None:
+    book = Measurements()
+    book.add([measured(50, busy=True)])
+    assert [one.speed.value for one in book.valid(lambda one: True)] == [50], "better than nothing"
+    book.add([measured(100, at=2), measured(40, at=3, busy=True)])
+    assert [one.speed.value for one in book.valid(lambda one: True)] == [100]
+    assert regressions([measured(120), measured(70, torch="2.2", at=2, busy=True)]) == []
 
 
 def test_a_wide_spread_is_no_regression() -> None:

@@ -17,8 +17,7 @@ import pytest
 from backend import power
 from backend.core import Core
 from backend.jobs import LiveJob
-from backend.measuring import Asked, checked, idle
-from backend.measuring.book import Measurement
+from backend.measuring import Asked, checked, idle, report
 from backend.reports import health
 from backend.requests import parse_request
 from backend.settings import load_settings
@@ -51,6 +50,15 @@ def play(tmp_path: Path, act: Act, faults: list[str], **flags: Any) -> None:
             await core.stop()
 
     asyncio.run(once())
+
+
+@pytest.fixture
+def resting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The test's own machine may be busy, or a laptop."""
+    monkeypatch.setattr(power, "on_battery", lambda: False)
+    for module in (idle, report):
+        monkeypatch.setattr(module, "BUSY", 1e9)
+    yield
 
 
 async def measured(core: Core, **asked: Any) -> LiveJob:
@@ -144,6 +152,7 @@ def test_idle_models_make_room_and_those_in_use_stay(tmp_path: Path) -> None:
     play(tmp_path, act, [])
 
 
+@pytest.mark.usefixtures("resting")
 def test_what_became_slower_is_a_problem_of_health_that_degrades_nothing(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
         await measured(core, devices=["cpu"])
@@ -156,14 +165,6 @@ def test_what_became_slower_is_a_problem_of_health_that_degrades_nothing(tmp_pat
         assert health(core)["status"] == "ok"
 
     play(tmp_path, act, [])
-
-
-@pytest.fixture
-def resting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The test's own machine may be busy, or a laptop."""
-    monkeypatch.setattr(power, "on_battery", lambda: False)
-    monkeypatch.setattr(idle, "BUSY", 1e9)
-    yield
 
 
 async def used(core: Core) -> None:
@@ -232,13 +233,16 @@ def test_the_setting_switches_it_off(tmp_path: Path) -> None:
     play(tmp_path, act, [], measuring__when_idle=False)
 
 
+@pytest.mark.usefixtures("resting")
 def test_another_version_of_the_service_measures_again(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
         await used(core)
         await measured(core)
         assert await idle.due(core, core.measuring, []) is None
-        older: list[Measurement] = [replace(one, touchstone="0.0.1") for one in core.measuring.book.all()]
-        core.measuring.book.add(older)
+        known = core.measuring.book.all()
+        core.measuring.book.add([replace(one, busy=True) for one in known])
+        assert await idle.due(core, core.measuring, []) is None, "what a calm machine measured stands"
+        core.measuring.book.add([replace(one, touchstone="0.0.1") for one in known])
         assert await idle.due(core, core.measuring, []) == "tiny"
         assert all(device.speed for device in core.known_devices() if device.kind != "emulated"), "it counts meanwhile"
 

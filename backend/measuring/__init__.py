@@ -121,12 +121,15 @@ class Measuring:
             return []
         known, now = self._speeds.get(device.id), (self.book.revision, self._driver(device))
         if known is None or known[0] is not device or known[1] != now:
-            speeds = [one.speed for one in self.book.newest().values() if self.counts(one, device)]
+            speeds = [one.speed for one in self.valid(device)]
             known = self._speeds[device.id] = (device, now, speeds)
         return known[2]
 
-    def counts(self, one: Measurement, device: Device) -> bool:
-        """Whether a measurement says anything of a device, and of the model's files, as they are now."""
+    def valid(self, device: Device) -> list[Measurement]:
+        """The measurements that say anything of a device, and of the models' files, as they are now."""
+        return self.book.valid(lambda one: self._counts(one, device))
+
+    def _counts(self, one: Measurement, device: Device) -> bool:
         if one.device != device.id or not one.counts_for(device, self._driver(device)):
             return False
         entry = self._manager.catalogue.entries().get(one.speed.model)

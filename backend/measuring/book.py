@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ class Measurement:
     speed: Speed
     runs: int
     source: str = "asked"
+    busy: bool = False  # other programs or jobs computed meanwhile, so it may be faster than that
     touchstone: str | None = None
     first_token_s: float | None = None
     prompt_per_s: float | None = None
@@ -77,9 +78,10 @@ class Measurements:
         """All, or those of a device or a model, oldest first."""
         return [m for m in self._all if device in (None, m.device) and model in (None, m.speed.model)]
 
-    def newest(self) -> dict[tuple[str, str, str, str], Measurement]:
-        """The last one of each subject."""
-        return {one.subject: one for one in self._all}
+    def valid(self, counts: Callable[[Measurement], bool]) -> list[Measurement]:
+        """Of each subject the last one that counts; one of a busy machine only where there is no other."""
+        ordered = sorted(filter(counts, self._all), key=lambda one: not one.busy)  # the calm ones last
+        return list({one.subject: one for one in ordered}.values())
 
     def add(self, found: Iterable[Measurement]) -> None:
         """Keeps them, and forgets the oldest of those that are more than are kept."""

@@ -51,9 +51,9 @@ class Regression:
 
 
 def regressions(measurements: Iterable[Measurement]) -> list[Regression]:
-    """What the newest measuring of each subject says against the last one before an update."""
+    """What the newest measuring of each subject says against the last one before an update, both by a calm machine."""
     histories: dict[tuple[str, str, str, str], list[Measurement]] = {}
-    for one in measurements:
+    for one in (one for one in measurements if not one.busy):
         histories.setdefault(one.subject, []).append(one)
     found = (_of(history) for history in histories.values())
     return [one for one in found if one]

@@ -18,7 +18,6 @@ from backend.errors import TouchstoneError
 from backend.jobs import LiveJob
 from backend.machine import usable_threads
 from backend.measuring import Asked, Measuring
-from backend.measuring.book import Measurement
 from backend.measuring.candidates import TASKS, Candidate, candidates
 from backend.types import TERMINAL
 
@@ -75,20 +74,22 @@ async def due(manager: Core, measuring: Measuring, given_up: list[str]) -> str |
         if model in given_up or model not in entries:
             continue
         ways, _ = candidates(manager, [entries[model]], (), ())
-        newest = [_newest(measuring, way) for way in ways]
-        fresh = [one is not None and _fresh(measuring, one, way) for one, way in zip(newest, ways, strict=True)]
-        outdated = any(one and not new for one, new in zip(newest, fresh, strict=True))
+        fresh = [_fresh(measuring, way) for way in ways]
+        known = {one.subject for one in measuring.book.all(model=model)}
+        outdated = any(_subject(way) in known and not new for way, new in zip(ways, fresh, strict=True))
         if outdated or (len(ways) > 1 and not all(fresh)):
             return str(model)
     return None
 
 
-def _newest(measuring: Measuring, way: Candidate) -> Measurement | None:
-    return measuring.book.newest().get((way.device.id, way.device.name, way.engine, way.entry.id))
+def _subject(way: Candidate) -> tuple[str, str, str, str]:
+    return way.device.id, way.device.name, way.engine, way.entry.id
 
 
-def _fresh(measuring: Measuring, one: Measurement, way: Candidate) -> bool:
-    return measuring.counts(one, way.device) and one.touchstone == __version__
+def _fresh(measuring: Measuring, way: Candidate) -> bool:
+    """Whether it was measured as it is now, by this version, on a calm machine."""
+    found = next((one for one in measuring.valid(way.device) if one.subject == _subject(way)), None)
+    return found is not None and not found.busy and found.touchstone == __version__
 
 
 async def _give_way(manager: Core, job: LiveJob) -> None:

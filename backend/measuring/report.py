@@ -27,10 +27,14 @@ CPU = "cpu"
 
 def kept(manager: Core, measured: Measured, runs: int, source: str) -> list[Measurement]:
     """The measurements of all ways that were measured to the end."""
-    drivers = {item.id: item.driver for item in manager.probes.known.surveyed.values()}
-    return [
-        _measurement(way, drivers.get(way.candidate.device.hardware_id or ""), runs, source) for way in measured.ways
-    ]
+    surveyed = manager.probes.known.surveyed
+    busy = measured.disturbed > 0 or _was_busy(measured)
+    found = []
+    for way in measured.ways:
+        card = surveyed.get(way.candidate.device.hardware_id or "")
+        facts = {"driver": card.driver if card else None, "runs": runs, "source": source, "busy": busy}
+        found.append(_measurement(way, facts))
+    return found
 
 
 def result(manager: Core, measured: Measured, found: Sequence[Measurement]) -> dict[str, Any]:
@@ -43,7 +47,7 @@ def result(manager: Core, measured: Measured, found: Sequence[Measurement]) -> d
         words += _words(ways)
     if measured.disturbed:
         words.append(f"Other jobs ran during {measured.disturbed} of the rounds, which slows what is measured.")
-    if measured.load is not None and measured.load > BUSY:
+    if measured.load is not None and _was_busy(measured):
         words.append(f"The machine was busy with other work ({measured.load:.1f} programs a processor) at the start.")
     names = [item.name for item in manager.hardware()]
     said = report("devices", rows)
@@ -52,7 +56,7 @@ def result(manager: Core, measured: Measured, found: Sequence[Measurement]) -> d
     return {**said, "words": words, "skipped": skipped, "measured": [asdict(one) for one in found]}
 
 
-def _measurement(way: Way, driver: str | None, runs: int, source: str) -> Measurement:
+def _measurement(way: Way, facts: dict[str, Any]) -> Measurement:
     one, rates = way.candidate, _values(way, "rate")
     alone = row("", rates, UNITS[one.entry.task])
     together = _median(_values(way, "together"))
@@ -64,20 +68,22 @@ def _measurement(way: Way, driver: str | None, runs: int, source: str) -> Measur
         device=one.device.id,
         card=one.device.name,
         hardware_id=one.device.hardware_id,
-        driver=driver,
         runtime=one.runtime,
         versions=way.versions,
         threads=way.threads,
         model_bytes=file_bytes(one.entry.path_for(one.engine)),
         speed=speed,
-        runs=runs,
-        source=source,
         touchstone=__version__,
         first_token_s=_median(_values(way, "first_token_s")),
         prompt_per_s=_median(_values(way, "prompt_per_s")),
         load_s=way.load_s,
         memory_bytes=way.memory_bytes,
+        **facts,
     )
+
+
+def _was_busy(measured: Measured) -> bool:
+    return measured.load is not None and measured.load > BUSY
 
 
 def _rows(way: Way, ways: Sequence[Way]) -> list[Row]:
