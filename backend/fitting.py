@@ -31,9 +31,9 @@ def fits(manager: Core, entry: Entry) -> list[dict[str, Any]]:
         except (TouchstoneError, OSError):
             needed = None
         free = manager.pool.room(device.hardware_id or device.id, device)
+        fit = None if needed is None or free is None else needed <= free
         numbers = {"needed_bytes": needed, "free_bytes": free}
-        known = needed is not None and free is not None
-        found.append({"device": device.id, "engine": engine, **numbers, "fits": needed <= free if known else None})
+        found.append({"device": device.id, "engine": engine, **numbers, "fits": fit})
     return found
 
 

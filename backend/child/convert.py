@@ -83,8 +83,8 @@ class _Conversion:
         self._form: Form = FORMS[order["form"]]
         self._python = str(order["python"])
         self._target = place_of(Path(order["models_dir"]), order["model"], order["form"])
-        self._work = Path(order["models_dir"]) / FOLDER / ".work" / order["model"]
         self._model = str(order["model"])
+        self._work = Path(order["models_dir"]) / FOLDER / ".work" / self._model
 
     def run(self) -> dict[str, Any]:
         """Makes the form. Raises TouchstoneError."""
