@@ -15,6 +15,7 @@ import pytest
 
 from backend.devices import backends, known_options, onnx_place
 from backend.engines import LoadRequest, RunRequest
+from backend.engines._memory import within_free_memory
 from backend.engines.onnxruntime import load
 from backend.errors import Configuration, ModelLoadFailed
 from backend.options import parse_options
@@ -145,3 +146,14 @@ def test_the_first_node_that_differs_is_named() -> None:
     assert not found["agrees"] and [each["agrees"] for each in found["outputs"]] == [False, True]
     first = found["first_difference"]
     assert (first["node"], first["operator"], first["name"]) == ("multiply", "MatMul", "product")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
+def test_a_graph_may_take_no_more_than_is_free() -> None:
+    with within_free_memory(True, lambda: 400_000_000):
+        np.zeros(100_000_000, "uint8")
+        with pytest.raises(MemoryError):
+            np.zeros(600_000_000, "uint8")
+    np.zeros(600_000_000, "uint8")
+    with within_free_memory(False, lambda: 400_000_000):
+        np.zeros(600_000_000, "uint8")

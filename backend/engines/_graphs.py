@@ -13,6 +13,7 @@ from typing import Any
 from backend.devices import onnx_place
 from backend.engines import Emit, LoadRequest, RunRequest, RunResult
 from backend.engines._graph_errors import told
+from backend.engines._memory import within_free_memory
 from backend.engines._stopping import stopping
 from backend.engines._tensors import feeds, odd_numbers, write
 from backend.errors import Validation
@@ -40,6 +41,10 @@ class GraphSession:
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Runs the graph, or looks at it, by the option `action`."""
+        with within_free_memory(self.place.is_processor):
+            return self._do(request, emit)
+
+    def _do(self, request: RunRequest, emit: Emit) -> RunResult:
         from backend.engines import _graph_looks
 
         action = request.options["action"]
@@ -135,7 +140,8 @@ def load_graph(request: LoadRequest) -> GraphSession:
     path = Path(request.model_path)
     place = onnx_place(request.device, request.found, request.provider_options, request.cache)
     try:
-        session = place.session(path, request.threads, libraries=request.operator_libraries)
+        with within_free_memory(place.is_processor):
+            session = place.session(path, request.threads, libraries=request.operator_libraries)
     except Exception as error:
         raise told(error, path.name, loading=True) from error
     placement = place.placement([session])
