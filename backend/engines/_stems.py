@@ -22,7 +22,7 @@ from backend.types import Placement
 WEIGHTS, GRAPH, _ = MODEL_FILES
 DEMUCS = (("htdemucs.onnx",), tuple(f"htdemucs_ft_{stem}.onnx" for stem in DEMUCS_STEMS))
 # Of a chunk: activations, spectra and blocks that wait; measured on x86-64 with chunks of 12 s of stereo sound.
-WORKING_BYTES = 700_000_000
+WORKING_BYTES = 400_000_000
 _LOOK_S = 0.1
 
 

@@ -12,8 +12,10 @@ import soundfile
 
 from backend.errors import Validation, WorkerCrashed
 from backend.faults import check_numbers
+from backend.stems.choices import FORMATS
 from backend.stems.making import Made, Order, separate
 from backend.stems.separator import Samples, Stop
+from backend.stems.writing import StemFiles
 from tests.stems.sounds import RATE, noise, read, write
 
 SECOND = RATE
@@ -121,6 +123,14 @@ def test_a_sound_over_full_scale_keeps_its_loudness_in_floats(tmp_path: Path) ->
     total = read(tmp_path / "out/vocals.wav") + read(tmp_path / "out/accompaniment.wav")
     assert np.abs(total - read(path)).max() < 1e-6 and made.counts["clipped_samples"] == 0
     assert run(path, Shares(), tmp_path / "short").counts["clipped_samples"] > 0
+
+
+def test_files_beyond_four_gigabytes_are_rf64(tmp_path: Path) -> None:
+    for frames, kind in ((10**9, "RF64"), (10**6, "WAV")):
+        with StemFiles([tmp_path / "one.wav"], FORMATS["wav"], RATE, 2, frames) as files:
+            files.write(np.ones((2, 10), np.float32) / 2, np.ones((1, 2, 10), np.float32) / 2)
+        assert soundfile.info(tmp_path / "one.wav").format == kind
+        assert (read(tmp_path / "one.wav") == 0.5).all()
 
 
 @pytest.mark.parametrize("kind", ["wav", "flac", "ogg", "mp3"])
