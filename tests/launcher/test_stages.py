@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -121,34 +122,50 @@ def test_unknown_stage_is_wrong_usage() -> None:
 
 
 def test_every_test_belongs_to_a_stage() -> None:
-    named = [stage for stage in stages(ROOT) if stage.tests]
-    workers = ("--numprocesses", "--dist")
-    *by_stage, everything = collected([[w for w in stage.tests if not w.startswith(workers)] for stage in named] + [[]])
-    for number, here in enumerate(by_stage):
-        assert here and not any(here & other for other in by_stage[:number]), named[number].name
-    assert set().union(*by_stage) == everything
+    everything = collected()
+    by_stage = {stage.name: selected(everything, stage.tests) for stage in stages(ROOT) if stage.tests}
+    claimed: set[str] = set()
+    for name, here in by_stage.items():
+        assert here and not here & claimed, name
+        claimed |= here
+    assert claimed == everything.keys()
 
 
 COLLECT = """
-import json, os, sys
+import json, os
 import pytest
-class Names:
+class Marks:
     def pytest_collection_finish(self, session):
-        self.found = sorted({item.nodeid.split("[")[0] for item in session.items})
-found = []
-for arguments in json.loads(sys.argv[1]):
-    names = Names()
-    pytest.main(["--collect-only", "-q", "--numprocesses=0", *arguments], [names])
-    found.append(names.found)
-os.write(2, json.dumps(found).encode())
+        self.found = {item.nodeid: [mark.name for mark in item.iter_markers()] for item in session.items}
+marks = Marks()
+pytest.main(["--collect-only", "-q"], [marks])
+os.write(2, json.dumps(marks.found).encode())
 """
 
 
-def collected(choices: list[list[str]]) -> list[set[str]]:
-    """The names of the tests, without their parameters, for each choice; in one process, which imports them once."""
-    command = [sys.executable, "-c", COLLECT, json.dumps(choices)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    return [set(names) for names in json.loads(done.stderr.splitlines()[-1])]
+def collected() -> dict[str, set[str]]:
+    """All tests with their marks."""
+    done = subprocess.run([sys.executable, "-c", COLLECT], cwd=ROOT, capture_output=True, text=True)
+    return {name: set(marks) for name, marks in json.loads(done.stderr.splitlines()[-1]).items()}
+
+
+def selected(everything: dict[str, set[str]], arguments: tuple[str, ...]) -> set[str]:
+    """Those that pytest runs with a stage's arguments: folders or files, --ignore and -m."""
+    words = list(arguments)
+    marks = words[words.index("-m") + 1] if "-m" in words else "True"
+    ignored = tuple(word.removeprefix("--ignore=") for word in words if word.startswith("--ignore="))
+    places = tuple(word for word in words if word.startswith("tests"))
+    return {
+        name
+        for name, has in everything.items()
+        if name.startswith(places) and not name.startswith(ignored or "\0") and _holds(marks, has)
+    }
+
+
+def _holds(expression: str, marks: set[str]) -> bool:
+    """pytest's `-m`, in which each word is a mark."""
+    names = {word: word in marks for word in re.findall(r"[a-z_]+", expression)}
+    return bool(eval(expression, {}, names))  # noqa: S307 (an expression of our own)
 
 
 def test_foreign_files_follow_imports(tmp_path: Path) -> None:
