@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import socket
@@ -114,6 +115,21 @@ def test_a_body_that_stops_coming_is_given_up(small: Server) -> None:
         line.sendall(b"PUT /api/files/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nabc")
         answer = b"".join(iter(lambda: line.recv(65536), b""))
     assert b" 400 " in answer.splitlines()[0] and b"within 1 s" in answer
+    assert kept(small) == before
+
+
+def test_a_body_that_trickles_is_given_up(small: Server) -> None:
+    before, answer = kept(small), b""
+    with connected(small) as line:
+        line.sendall(b"PUT /api/files/x HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n")
+        line.settimeout(0.3)
+        while not answer:
+            with contextlib.suppress(TimeoutError):
+                line.sendall(b"x")
+                answer = line.recv(65536)
+        with contextlib.suppress(ConnectionError):
+            answer += b"".join(iter(lambda: line.recv(65536), b""))
+    assert b" 400 " in answer.splitlines()[0] and b"less than 1000 bytes a second" in answer, answer
     assert kept(small) == before
 
 

@@ -18,6 +18,7 @@ from backend.inbox import SentFile
 
 router = APIRouter(prefix="/api/files", tags=["files"])
 _BODY = {"required": True, "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
+SLOWEST_BYTES_PER_S = 1000
 
 
 @router.put(
@@ -39,15 +40,23 @@ async def put_file(name: str, request: Request, manager: Manager) -> Response:
 
 
 async def _arriving(request: Request, pause_s: float) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises BadRequest when nothing comes for a while, or the caller has left."""
-    chunks = aiter(request.stream())
+    """The body as it comes. Raises BadRequest when nothing or little comes for a while, or the caller has left."""
+    chunks, clock = aiter(request.stream()), asyncio.get_running_loop().time
+    began, come = clock(), 0
     while True:
         try:
             async with asyncio.timeout(pause_s):
-                yield await anext(chunks)
+                chunk = await anext(chunks)
         except StopAsyncIteration:
             return
         except TimeoutError:
             raise late(pause_s) from None
         except ClientDisconnect:
             raise BadRequest("The caller left before the file was whole.", "Send it again.") from None
+        come += len(chunk)
+        spent_s = clock() - began
+        if spent_s > pause_s and come < SLOWEST_BYTES_PER_S * spent_s:  # such clients could take all connections
+            raise BadRequest(
+                f"The file came at less than {SLOWEST_BYTES_PER_S} bytes a second.", "Send it over a faster line."
+            )
+        yield chunk
