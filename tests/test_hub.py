@@ -324,6 +324,7 @@ def test_what_the_hub_refuses(
         ("hf:maker/none", ModelNotDownloaded, "has no maker/none"),
         ("hf:maker/model/none.gguf", ModelNotDownloaded, "maker/model has no file none.gguf"),
         ("hf:maker/pickles", ModelBroken, "pickle files (pytorch_model.bin)"),
+        ("hf:maker/a--b", Validation, "maker/a--b cannot be a repository"),
     ],
 )
 def test_what_a_repository_cannot_give(

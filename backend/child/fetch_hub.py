@@ -7,6 +7,7 @@ is checked by its SHA-256.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -59,9 +60,10 @@ class _Fetch:
             self._bring(files, commit)
             if choice.kind in ("onnx", "onnx-genai"):
                 self._bring_outside(choice, commit)
-            self._library.place(choice.files[0], self._order.revision)  # now the cache knows the branch too
         except Unreached as unreached:
             raise unreached.refused from None
+        with contextlib.suppress(Refused, Unreached):  # all is here; only other programs go by the branch
+            self._library.place(choice.files[0], self._order.revision)
         return self._result(choice, commit)
 
     def _plan(self) -> tuple[Choice, str, list[HubFile]]:

@@ -32,8 +32,8 @@ class Asked:
         return "Hugging Face" if host == "huggingface.co" else f"{host} (HF_ENDPOINT)"
 
 
-def explain(error: Exception, asked: Asked) -> Refused | None:
-    """The refusal that an exception means; None for one that tells nothing about the other side."""
+def explain(error: Exception, asked: Asked) -> Refused:
+    """The refusal that an exception means."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status is not None:
         return _refused(status, _names(error), asked)
@@ -41,7 +41,10 @@ def explain(error: Exception, asked: Asked) -> Refused | None:
     telling = next((one for one in chain if isinstance(one, (ssl.SSLCertVerificationError, socket.gaierror))), None)
     if telling is not None or any({*_PASSING, "ProxyError", "UnsupportedProtocol"} & _names(one) for one in chain):
         return explain_network(telling or error, Place(asked.host, asked.file or asked.repo))
-    return None
+    said = " ".join(str(error).split())[:300]
+    if "HFValidationError" in _names(error):
+        return Refused("validation_error", f"{asked.repo} cannot be a repository: {said}", "Correct its name.")
+    return not_fetched(f"huggingface_hub gave up on {asked.repo} ({type(error).__name__}: {said})", BY_HAND)
 
 
 def is_passing(error: Exception) -> bool:

@@ -70,11 +70,14 @@ class Library:
         self._order, self._report = order, report
         self._api = HfApi(library_name="touchstone", library_version=__version__)
         self.offline = constants.is_offline_mode()
-        self.cache = Path(constants.HF_HUB_CACHE)
-        self.folder = self.cache / repo_folder_name(repo_id=order.repo, repo_type="model")
         self.token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
-        self.largest = constants.MAX_HTTP_DOWNLOAD_SIZE  # larger files are given out by the library's own Xet alone
         self.asked = Asked(order.repo, order.revision, order.asked, constants.ENDPOINT, bool(self.token))
+        self.cache = Path(constants.HF_HUB_CACHE)
+        try:
+            self.folder = self.cache / repo_folder_name(repo_id=order.repo, repo_type="model")
+        except ValueError as error:  # the library has rules for names
+            raise explain(error, self.asked) from None
+        self.largest = constants.MAX_HTTP_DOWNLOAD_SIZE  # larger files are given out by the library's own Xet alone
         self.licence: str | None = None
 
     def listed(self) -> tuple[str, dict[str, int | None]]:
@@ -125,7 +128,7 @@ class Library:
                 return question()
             except Exception as error:
                 refused = explain(error, self.asked)
-                if refused is None:
+                if isinstance(error, OSError) and error.errno:  # of the disk, which the caller explains
                     raise
                 if not is_passing(error):
                     raise refused from None
