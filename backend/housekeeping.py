@@ -7,12 +7,14 @@ import contextlib
 import logging
 import shutil
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from backend import caches, maintenance
 from backend.datafolder import BEAT_S
 from backend.errors import TouchstoneError
+from backend.jobs import LiveJob
 from backend.moments import moment
 from backend.sleepwatch import JumpWatch, SleepWatch
 from backend.store import Store
@@ -59,18 +61,18 @@ async def sweep_files(manager: Core) -> None:
     """Forgets files that callers sent, once their time is over and no job needs them, and old caches."""
     jumps = JumpWatch()
     while True:
-        needed = {
-            value
-            for job in manager.book.live.values()
-            if job.active
-            for value in (job.request.get("inputs") or {}).values()
-            if isinstance(value, str)
-        }
+        needed = named_files(manager.book.live.values())
         now_s = time.time() - max(0.0, jumps.jumped_s())
         if gone := await asyncio.to_thread(manager.inbox.sweep, needed, now_s):
             log.info("old files of callers forgotten", extra={"files": gone})
         await asyncio.to_thread(caches.sweep, manager.settings.data_dir, now_s - CACHE_KEEP_S)
         await asyncio.sleep(SWEEP_S)
+
+
+def named_files(jobs: Iterable[LiveJob]) -> set[str]:
+    """The ids of the files that jobs name which have not ended."""
+    values = [value for job in jobs if job.active for value in (job.request.get("inputs") or {}).values()]
+    return {value for value in values if isinstance(value, str)}
 
 
 async def preload(manager: Core) -> None:

@@ -208,7 +208,7 @@ class Run:
         if not worker.alive:  # it died since it was chosen
             raise worker.ended()
         share = self._ledger.place(worker, device)
-        if share is not None and share < PLACEMENT_FLOOR:
+        if share is not None and share < PLACEMENT_FLOOR and not (self._request and self._request.only_looks):
             assert worker.loaded
             raise errors.PlacementTooLow(
                 f"Only {share:.0%} of {self._entry.id} lies on {device.id} ({worker.loaded.placement.evidence}).",

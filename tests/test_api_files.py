@@ -10,11 +10,14 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 from backend.errors import DiskFull, PayloadTooLarge, Validation
+from backend.housekeeping import named_files
 from backend.inbox import Inbox
 from backend.manager import ModelManager
 from backend.settings import load_settings
@@ -173,6 +176,14 @@ def test_a_file_goes_when_its_time_is_over_unless_it_is_needed(tmp_path: Path) -
     assert box.sweep({needed}) == 1
     assert sorted(path.name for path in box.root.iterdir()) == sorted([needed, renewed])
     assert box.sweep(set(), time.time() + 3601) == 2
+
+
+def test_files_are_needed_by_the_jobs_that_have_not_ended() -> None:
+    def job(active: bool, inputs: Any) -> Any:
+        return SimpleNamespace(active=active, request={"inputs": inputs} if inputs else {})
+
+    jobs = [job(True, {"audio": "a", "x": [1.0]}), job(False, {"audio": "b"}), job(True, None), job(True, {"y": "c"})]
+    assert named_files(jobs) == {"a", "c"}
 
 
 def test_a_file_that_is_still_coming_is_not_swept(tmp_path: Path) -> None:

@@ -72,6 +72,11 @@ class RunRequest:
     preface: str = ""  # text that the output begins with
     inputs: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def only_looks(self) -> bool:
+        """Whether it asks where a graph would run, so that any answer will do."""
+        return self.options.get("action") == "inspect"
+
 
 @dataclass(frozen=True)
 class RunResult:
