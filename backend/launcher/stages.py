@@ -66,7 +66,7 @@ def stages(root: Path) -> tuple[Stage, ...]:
                 _tool(BATS, "--timing", "tests/launcher/launch_wsl.bats"),
                 (*python, "tests.ps1_gate", "launch.ps1"),
             ),
-            tests=("tests/launcher", "--numprocesses=3", "--dist=load", "-m", "not newcomer"),
+            tests=("tests/launcher", "--numprocesses=2", "--dist=load", "-m", "not newcomer"),
             tools=(SHELLCHECK, SHFMT, BATS),
             posix_only=True,
         ),

@@ -1,0 +1,69 @@
+"""The folder and its disk."""
+# ruff: noqa: E501 (the words stand as they are seen)
+
+from __future__ import annotations
+
+from tests.launcher.situations.kinds import FOLDER, WORKS, Situation
+
+SITUATIONS = (
+    Situation(
+        FOLDER,
+        "a name with blanks, accents, emoji, quotes and $()",
+        WORKS,
+        'N="$T/\\$(touch pwned) \'quote\' \\"two\\" é 日本 😀"; mv "$F" "$N"; ln -s "$N" "$F"',
+        'cd $T; "$N/launch_wsl.sh" echo <<<launched; [ ! -e pwned ]',
+    ),
+    Situation(
+        FOLDER,
+        "a name with a colon",
+        ("touchstone: The folder's path … holds ':', with which no Python environment can be made.",),
+        'mv "$F" "$T/a:b"; ln -s "$T/a:b" "$F"',
+        code=1,
+        bare=True,
+    ),
+    Situation(
+        FOLDER,
+        "read-only, at the first start",
+        ("touchstone: Nothing can be written to {folder}….", "touchstone: Copy the repository to a folder that you own, …"),
+        'mount --bind "$F" "$F"; mount -o remount,ro,bind "$F"',
+        code=1,
+        bare=True,
+        mounts=True,
+    ),
+    Situation(
+        FOLDER,
+        "read-only, with an environment",
+        ("started",),
+        'mount --bind "$F" "$F"; mount -o remount,ro,bind "$F"',
+        '"$F/.venv/bin/python" -I -c "import ballast"; echo started',
+        mounts=True,
+    ),
+    Situation(
+        FOLDER,
+        "on a disk mounted with noexec",
+        ("touchstone: … lies on a disk mounted with noexec, from which no library can be loaded.",),
+        'mkdir $T/disk; mount -t tmpfs -o noexec tmpfs $T/disk; cp -r "$F/." $T/disk/',
+        "bash $T/disk/launch_wsl.sh echo",
+        code=1,
+        bare=True,
+        mounts=True,
+    ),
+    Situation(
+        FOLDER,
+        "TMPDIR mounted with noexec",
+        ("touchstone: Installing what requirements.txt names; this takes a minute or two ...", *WORKS),
+        'mkdir $T/tmp; mount -t tmpfs -o noexec tmpfs $T/tmp; echo "# changed" >>"$F/requirements.txt"',
+        'TMPDIR=$T/tmp "$F/launch_wsl.sh" echo <<<launched',
+        mounts=True,
+    ),
+    Situation(
+        FOLDER,
+        "a disk that is full",
+        ("touchstone: The disk is full: … MB are free at …, and 1000 MB are needed.", "touchstone: Free some space, …"),
+        'mkdir $T/disk; mount -t tmpfs -o size=20m tmpfs $T/disk; cp -r "$F/." $T/disk/',
+        "$T/disk/launch_wsl.sh echo",
+        code=1,
+        bare=True,
+        mounts=True,
+    ),
+)  # fmt: skip
