@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backend.catalogue import Entry
+from backend.checkpoint import is_checkpoint
 from backend.engines import load_engine
 from backend.errors import TouchstoneError
+from backend.runtimes.recipes import bringing
 from backend.types import Model
 
 if TYPE_CHECKING:
@@ -46,9 +48,13 @@ def models(manager: Core) -> list[Model]:
     ]
 
 
-def said(found: list[dict[str, Any]]) -> str:
-    """The same as a sentence; empty where nothing is known."""
-    words = []
+def said(manager: Core, entry: Entry) -> str:
+    """The same as a sentence, or what would let the model run here; empty where nothing is known."""
+    found, words = fits(manager, entry), []
+    ready = [device.backend for device in manager.known_devices() if device.state == "ready"]
+    if ready and entry.engines and not found:
+        convert = f" Or convert it: `models convert {entry.id}`." if is_checkpoint(entry.target) else ""
+        return f"No device here runs it as it is. {bringing(entry.engines, ready[0])}{convert}"
     for one in found:
         if one["fits"] is not None:
             verb = "fits" if one["fits"] else "does not fit"

@@ -123,7 +123,7 @@ async def _download(manager: Core, job: LiveJob, addition: changes.Addition) -> 
         manager.catalogue.downloading.discard(entry.id)
     there = manager.catalogue.resolve(entry.id)
     shown = manager.catalogue.model(there)
-    words = [came.get("said"), shown.reason, shown.remedy, fitting.said(fitting.fits(manager, there))]
+    words = [came.get("said"), shown.reason, shown.remedy, "" if shown.reason else fitting.said(manager, there)]
     if said := " ".join(filter(None, words)):
         await job.emit("token", {"text": said, "count": 0})
 

@@ -14,6 +14,7 @@ from backend.engines import load_engine
 from backend.fitting import fits, said
 from backend.settings import load_settings
 from backend.types import Device
+from tests.test_checkpoint import safetensors
 
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
 CPU = Device(
@@ -39,13 +40,14 @@ def test_need_and_room_are_compared(spare: int, fit: bool, words: str) -> None:
     found = fits(manager(needed() + spare, CPU), entry)
     numbers = {"needed_bytes": needed(), "free_bytes": needed() + spare}
     assert found == [{"device": "cpu", "engine": "llama.cpp", **numbers, "fits": fit}]
-    assert said(found).startswith(words)
+    assert said(manager(needed() + spare, CPU), entry).startswith(words)
 
 
 def test_nothing_is_guessed(tmp_path: Path) -> None:
     entry = entry_for("tiny", TINY, None, None)
     (unknown,) = fits(manager(None, CPU), entry)
-    assert (unknown["free_bytes"], unknown["fits"], said([unknown])) == (None, None, "")
+    assert (unknown["free_bytes"], unknown["fits"]) == (None, None)
+    assert said(manager(None, CPU), entry) == ""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
     (unknown,) = fits(manager(10**12, CPU), entry_for("broken", broken, None, None))
@@ -57,3 +59,12 @@ def test_devices_that_cannot_run_it_are_left_out() -> None:
     away = replace(CPU, id="cuda:0", state="broken")
     other = replace(CPU, id="webgpu:0", engines=["onnxruntime"])
     assert fits(manager(10**12, away, other), entry) == []
+
+
+def test_where_nothing_runs_it_what_would_is_said(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(safetensors({"a": ("F32", 4)}))
+    words = said(manager(10**12, CPU), entry_for("stone", tmp_path, None, None))
+    assert "No device here runs it as it is" in words
+    assert "runtimes install torch" in words and "models convert stone" in words
