@@ -3,8 +3,10 @@
 A backend file has `BACKEND: Backend` and `MECHANISMS`: by library, the module here that reaches its devices through it
 (`_torch`, `_onnx`, `_ggml`). It may have `HIDING`, the variables that hide or reorder its devices; `HIDDEN`, values of
 them that hide all; `LISTING`, variables for whoever lists or computes; and `environment(found)`, under which a process
-sees one device alone. Third-party imports stand inside functions: the server reads the facts without the libraries. An
-engine takes its place on a device by `torch_place` or `onnx_place` and knows no provider.
+sees one device alone; for ONNX Runtime also `PROOF_OPTIONS`, with which float32 is float32, `ROUNDS_INPUTS` where it
+never is, and `COMPILES_SHAPES` where each shape of an input costs a compilation. Third-party imports stand inside
+functions: the server reads the facts without the libraries. An engine takes its place on a device by `torch_place` or
+`onnx_place` and knows no provider.
 """
 
 from __future__ import annotations

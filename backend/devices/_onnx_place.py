@@ -108,6 +108,16 @@ class OnnxPlace:
         return getattr(self.file, "PROOF_OPTIONS", None)
 
     @property
+    def rounds_inputs(self) -> bool:
+        """Whether float32 is computed here with inputs of fewer bits."""
+        return bool(getattr(self.file, "ROUNDS_INPUTS", False))
+
+    @property
+    def compiles_shapes(self) -> bool:
+        """Whether each new shape of an input is compiled for itself, or none but fixed ones are taken."""
+        return bool(getattr(self.file, "COMPILES_SHAPES", False))
+
+    @property
     def memory(self) -> tuple[str, int, int] | None:
         """The device's own memory as OrtValue names it: type, index, vendor. None where tensors lie in the host's."""
         if self.ep_device is None or not hasattr(self.ep_device, "memory_info"):

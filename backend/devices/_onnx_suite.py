@@ -61,7 +61,7 @@ def prove_place(place: OnnxPlace, versions: dict[str, str]) -> Proof:
     """Raises WrongResult where numbers or places are wrong, and whatever ONNX Runtime raises."""
     checks = Checks()
     nodes: dict[str, int] = {}
-    share = COARSE if getattr(place.file, "ROUNDS_INPUTS", False) else PRECISE
+    share = COARSE if place.rounds_inputs else PRECISE
     try:
         differences = _run(place, [_real_product(share) for _ in range(3)], checks, nodes)
     except Exception as error:

@@ -22,6 +22,7 @@ OPTIONS = (
     "AllowLowPrecisionAccumulationOnGPU EnableOnSubgraphs MLComputeUnits ModelCacheDirectory ModelFormat "
     "ProfileComputePlan RequireStaticInputShapes SpecializationStrategy"
 ).split()
+COMPILES_SHAPES = True  # ONNX Runtime's pages advise fixed ones
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
 
 

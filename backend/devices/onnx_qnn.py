@@ -24,5 +24,6 @@ OPTIONS = (
     "htp_graph_finalization_optimization_mode htp_performance_mode offload_graph_io_quantization op_packages "
     "profiling_file_path profiling_level qnn_context_priority qnn_saver_path rpc_control_latency soc_model vtcm_mb"
 ).split()
+COMPILES_SHAPES = True  # it takes fixed shapes alone
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
 LISTS_DEVICES = True  # so a provider that lists none has none

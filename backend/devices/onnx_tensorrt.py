@@ -32,6 +32,7 @@ OPTIONS = (
     "trt_profile_min_shapes trt_profile_opt_shapes trt_sparsity_enable trt_timing_cache_enable "
     "trt_timing_cache_path trt_weight_stripped_engine_enable"
 ).split()
+COMPILES_SHAPES = True  # an engine is built again where shapes leave those seen before
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
 LISTS_DEVICES = True  # so a provider that lists none has none
 

@@ -69,8 +69,8 @@ class Device(OnnxPlace):
         return Placement(share, [PlacementPart(self.device, share)], "Played.")
 
 
-def device(**traits: Any) -> Device:
-    return Device(onnxruntime, "onnx-npu:0", "Played", None, None, **traits)
+def device(file: Any = None, **traits: Any) -> Device:
+    return Device(onnxruntime, "onnx-npu:0", "Played", None, file, **traits)
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,11 @@ def weights() -> Weights:
         ({"memory_of_its_own": False}, "step-host-fp32.onnx", ["host-fp32"]),
         ({"refuses": {"device-fp32"}}, "step-host-fp32.onnx", ["device-fp32", "host-fp32"]),
         ({"memory_of_its_own": False, "fixed": True}, "step-host-fp32.onnx", ["host-fp32", "host-fp32 fixed"]),
+        (
+            {"memory_of_its_own": False, "file": SimpleNamespace(COMPILES_SHAPES=True)},
+            "step-host-fp32.onnx",
+            ["host-fp32 fixed"],
+        ),
         (
             {"memory_of_its_own": False, "whole": {"host-fp16"}},
             "step-host-fp16.onnx",
@@ -116,6 +121,13 @@ def test_with_none_whole_it_gets_the_one_with_most_on_the_device(weights: Weight
 def test_a_device_that_computes_something_else_is_refused(weights: Weights) -> None:
     with pytest.raises(ModelLoadFailed, match=r"off by 0\.5 from the processor's"):
         choose(device(memory_of_its_own=False, off=0.5), weights, DATA, 1)
+    rounding = SimpleNamespace(ROUNDS_INPUTS=True)
+    assert (
+        "within 0.1 of"
+        in choose(device(rounding, memory_of_its_own=False, off=0.1), weights, DATA, 1).placement.evidence
+    )
+    with pytest.raises(ModelLoadFailed, match=r"more than 0\.2"):
+        choose(device(rounding, memory_of_its_own=False, off=0.3), weights, DATA, 1)
     with pytest.raises(ModelLoadFailed, match="off by inf"):
         choose(device(memory_of_its_own=False, off=np.nan), weights, DATA, 1)
 
