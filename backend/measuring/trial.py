@@ -20,9 +20,9 @@ TOKENS, FEW_TOKENS = 64, 12  # of a run; few on a device that takes its time
 PROMPT_WORDS = "Once there was a river, and at the river stood a mill with a wheel of oak. "
 PROMPT_TIMES = 14  # about 300 tokens
 SAMPLE_TOKENS = 32  # of which two devices or engines are compared
-SLOW_S = 6.0  # a warm-up that takes longer makes all runs short ones
+LONG_S = 12.0  # where a whole run would take longer, by the first one, all are short ones
 TUNE = {"form": "reel", "key": "D", "mode": "major", "backing": "none", "seed": 1}
-BARS, FEW_BARS = 8, 1
+BARS, FEW_BARS = 8, 1  # of a run; few also of the sample
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Trial:
         self._folder = folder
         self._cancelling = cancelling
         self._number = 0
-        self._tokens, self._bars = TOKENS, BARS
+        self._tokens, self._bars = FEW_TOKENS, FEW_BARS
 
     @property
     def streams(self) -> int:
@@ -63,9 +63,11 @@ class Trial:
     async def warm_up(self) -> Sample:
         """The first run, whose times do not count and whose result is compared with others'."""
         began = time.perf_counter()
-        sample = await (self._first_tune() if self._task == "music" else self._first_text())
-        if time.perf_counter() - began > SLOW_S:
-            self._tokens, self._bars = FEW_TOKENS, FEW_BARS
+        music = self._task == "music"
+        sample = await (self._first_tune() if music else self._first_text())
+        spent_s = time.perf_counter() - began
+        if spent_s * (BARS / FEW_BARS if music else TOKENS / SAMPLE_TOKENS) < LONG_S:
+            self._tokens, self._bars = TOKENS, BARS
         return sample
 
     async def _first_tune(self) -> Sample:
