@@ -69,23 +69,48 @@ def load_onnx(request: LoadRequest) -> StemsSession:
     import onnxruntime
 
     from backend.stems.spleeter import golden
-    from backend.stems.spleeter.separator import SpleeterSeparator
+    from backend.stems.spleeter.separator import FRAMES, SpleeterSeparator
 
     place = onnx_place(request.device, request.found, request.provider_options, request.cache)
     if graphs := _demucs(request.model_path):
         return _load_demucs(request, place, graphs)
-    session = place.session(Path(request.model_path) / GRAPH, request.threads)
-    dtype = "float16" if session.get_inputs()[0].type == "tensor(float16)" else "float32"
+    sessions = _Sessions(place, Path(request.model_path) / GRAPH, request.threads)
 
     def masks(magnitudes: Any, stop: Any) -> Any:
-        options = onnxruntime.RunOptions()
+        session, options = sessions.of(magnitudes.shape[2]), onnxruntime.RunOptions()
         options.log_severity_level = 4  # it would print that it was told to stop
+        given = magnitudes.astype(sessions.dtype)
         with _stopping(options, stop):
-            return session.run(None, {"magnitudes": magnitudes.astype(dtype)}, options)[0].astype(numpy.float32)
+            return session.run(None, {"magnitudes": given}, options)[0].astype(numpy.float32)
 
-    placement = _proved(place.placement([session]), golden.check(lambda given: masks(given, _going_on), dtype))
+    sessions.of(golden.FRAMES)
+    off = golden.check(lambda given: masks(given, _going_on), sessions.dtype)
+    placement = _proved(place.placement([sessions.of(FRAMES)]), off)
     versions = {"onnxruntime": onnxruntime.__version__, **_versions()}
     return StemsSession(SpleeterSeparator(masks), placement, request.threads, versions, GRAPH)
+
+
+class _Sessions:
+    """A session for chunks of any length on the processor; elsewhere one for a length, the last that was asked for.
+
+    Some providers compile fixed shapes alone, and all do better with them.
+    """
+
+    def __init__(self, place: Any, graph: Path, threads: int) -> None:
+        self._place, self._graph, self._threads = place, graph, threads
+        self._frames = 0
+        self._session: Any = None
+        self.dtype = "float32"
+
+    def of(self, frames: int) -> Any:
+        """The session for so many frames. Raises what ONNX Runtime raises."""
+        if self._session is None or not (self._place.is_processor or frames == self._frames):
+            self._session = None  # its memory goes first
+            fixed = None if self._place.is_processor else {"batch": 1, "frames": frames}
+            self._session = self._place.session(self._graph, self._threads, dimensions=fixed)
+            self._frames = frames
+            self.dtype = "float16" if self._session.get_inputs()[0].type == "tensor(float16)" else "float32"
+        return self._session
 
 
 def _load_demucs(request: LoadRequest, place: Any, graphs: tuple[str, ...]) -> StemsSession:

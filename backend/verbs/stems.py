@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from backend.bar import Bar
     from backend.client import Client
 
+MOST_AT_ONCE = 8  # a device takes one after the other anyway, and a server's queue is not endless
 _SAVE_MEMORY = "Separate with --sequential, or in smaller pieces with --chunk-seconds 4, or on another device."
 
 
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.sequential:
         devices = devices[:1]
     elif args.parallel and len(devices) == 1:
-        devices = devices * len(places)
+        devices = devices * min(len(places), MOST_AT_ONCE)
     return asyncio.run(_Batch(body, places, args.json).run(devices, args.config))
 
 

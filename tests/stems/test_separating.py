@@ -128,7 +128,7 @@ def test_a_sound_over_full_scale_keeps_its_loudness_in_floats(tmp_path: Path) ->
 def test_files_beyond_four_gigabytes_are_rf64(tmp_path: Path) -> None:
     for frames, kind in ((10**9, "RF64"), (10**6, "WAV")):
         with StemFiles([tmp_path / "one.wav"], FORMATS["wav"], RATE, 2, frames) as files:
-            files.write(np.ones((2, 10), np.float32) / 2, np.ones((1, 2, 10), np.float32) / 2)
+            files.write(np.full((2, 10), 0.5, np.float32), np.full((1, 2, 10), 0.5, np.float32))
         assert soundfile.info(tmp_path / "one.wav").format == kind
         assert (read(tmp_path / "one.wav") == 0.5).all()
 

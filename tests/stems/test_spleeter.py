@@ -14,7 +14,9 @@ import pytest
 
 from backend.catalogue import Catalogue
 from backend.catalogue.files import check
+from backend.devices import onnx_place
 from backend.engines import LoadRequest, RunRequest, load_engine
+from backend.engines._stems import _Sessions
 from backend.errors import ModelBroken, ModelLoadFailed, ModelNotDownloaded
 from backend.onnxfile import read_onnx
 from backend.settings import load_settings
@@ -68,6 +70,23 @@ def test_changed_weights_are_noticed_before_a_job_runs(spleeter: Path, tmp_path:
     write_model({**arrays, "vocals.last.kernel": -arrays["vocals.last.kernel"]}, "float32", tmp_path, "MIT")
     with pytest.raises(ModelLoadFailed, match="other numbers here than where it was trained"):
         loaded(tmp_path)
+
+
+def test_a_device_gets_a_graph_of_fixed_shape_and_the_processor_one_for_all(spleeter: Path) -> None:
+    place, made = onnx_place("cpu"), []
+
+    class Elsewhere:
+        is_processor = False
+
+        def session(self, graph: Path, threads: int, dimensions: dict[str, int]) -> Any:
+            made.append(dimensions)
+            return place.session(graph, threads, dimensions=dimensions)
+
+    elsewhere, here = (_Sessions(each, spleeter / GRAPH, 1) for each in (Elsewhere(), place))
+    shapes = [elsewhere.of(frames).get_inputs()[0].shape for frames in (64, 64, 128)]
+    assert shapes == [[1, CHANNELS, frames, BINS] for frames in (64, 64, 128)]
+    assert made == [{"batch": 1, "frames": 64}, {"batch": 1, "frames": 128}]
+    assert here.of(64) is here.of(128)
 
 
 def test_a_folder_that_lacks_a_file_is_to_be_fetched_again(spleeter: Path, tmp_path: Path) -> None:
@@ -129,8 +148,8 @@ def test_a_stop_is_heard_within_a_chunk(spleeter: Path, tmp_path: Path) -> None:
 def test_masks_of_one_and_none_share_a_sound_out(tmp_path: Path) -> None:
     def masks(magnitudes: Any, stop: Any) -> Any:
         found = np.zeros((1, CHANNELS * len(STEMS), *magnitudes.shape[2:]), np.float32)
-        found[:, :CHANNELS, :, :200] = 1  # vocals: all below 2.1 kHz
-        found[:, CHANNELS:, :, 200:] = 1
+        found[:, :CHANNELS, :, 200:] = 1  # vocals: all above 2.1 kHz
+        found[:, CHANNELS:, :, :200] = 1
         return found
 
     model = SpleeterSeparator(masks)
@@ -139,8 +158,8 @@ def test_masks_of_one_and_none_share_a_sound_out(tmp_path: Path) -> None:
     low, high = np.sin(2 * np.pi * 500 * time), np.sin(2 * np.pi * 15_000 * time)
     stems = model.separate(np.tile((low + high) / 4, (2, 1)).astype(np.float32), lambda: False)
     inner = slice(5000, -5000)
-    assert np.abs(stems[0, 0] - low / 4)[inner].max() < 1e-3
-    assert np.abs(stems[1, 1] - high / 4)[inner].max() < 1e-3  # above what the network sees, as just below
+    assert np.abs(stems[0, 0] - high / 4)[inner].max() < 1e-3  # above what the network sees, as just below
+    assert np.abs(stems[1, 1] - low / 4)[inner].max() < 1e-3
 
 
 @pytest.mark.parametrize(("seconds", "frames"), [(None, 512), (1.0, 64), (6.0, 256)])

@@ -21,12 +21,13 @@ MASKS = (
     (0.960569, 0.000001, 0.989722, 0.000243, 0.000057, 0.007831, 0.996819, 0.198370),
     (0.960498, 0.000001, 0.989730, 0.000244, 0.000058, 0.007862, 0.996807, 0.198519),
 )
+FRAMES = MULTIPLE
 TOLERANCES = {"float32": 0.002, "float16": 0.05}  # TF32 is off by some 0.001, float16 on a processor by 0.005
 
 
 def spectrum() -> Samples:
     """Magnitudes [1, channel, frame, bin] of partials that come and go."""
-    channel, frame, bin_ = np.ogrid[:CHANNELS, :MULTIPLE, :BINS]
+    channel, frame, bin_ = np.ogrid[:CHANNELS, :FRAMES, :BINS]
     wave = np.abs(np.sin(0.37 * frame + 0.11 * bin_ * (channel + 1))) ** 8
     found: Samples = (200 * wave * np.exp(-bin_ / 150.0))[None].astype(np.float32)
     return found
@@ -34,7 +35,7 @@ def spectrum() -> Samples:
 
 def check(masks: Compute, dtype: str) -> float:
     """Computes the masks and returns the largest difference. Raises ModelLoadFailed where it is too large."""
-    found = masks(spectrum()).reshape(len(STEMS) * CHANNELS, MULTIPLE, BINS)
+    found = masks(spectrum()).reshape(len(STEMS) * CHANNELS, FRAMES, BINS)
     frames, bins = (list(places) for places in zip(*PLACES, strict=True))
     difference = float(np.abs(found[:, frames, bins] - np.array(MASKS)).max())
     if not difference <= TOLERANCES[dtype]:
