@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from backend.cli import main
 from backend.devices import backends, known_options, onnx_place
 from backend.engines import LoadRequest, RunRequest
 from backend.engines._memory import within_free_memory
@@ -89,23 +90,30 @@ def verb(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
 
 
-def test_the_verb_inspects_a_file_without_any_device(tmp_path: Path) -> None:
-    done = verb(tmp_path, "inspect", str(CASES / "affine.onnx"))
-    assert (done.returncode, "input   x: float32 [rows, 3]" in done.stdout) == (0, True), done.stderr
-    assert "added as affine" in done.stderr
+def here(tmp_path: Path, *words: str) -> int:
+    """The verb in this process, for what needs no worker; its exit code."""
+    facts = {"storage": {"data_dir": str(tmp_path / "data")}, "runtimes": {"convert": {"python": sys.executable}}}
+    (tmp_path / "config.yaml").write_text(json.dumps(facts))
+    return main(["onnx", "--config", str(tmp_path / "config.yaml"), *words])
+
+
+def test_the_verb_inspects_a_file_without_any_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert here(tmp_path, "inspect", str(CASES / "affine.onnx")) == 0
+    told = capsys.readouterr()
+    assert "input   x: float32 [rows, 3]" in told.out and "added as affine" in told.err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [((), "No module named 'onnx'"), (("x=gone.npy",), "is no .npy file that is there"), (("x",), "is no input")],
 )
-def test_a_quantisation_that_cannot_be_says_why(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+def test_a_quantisation_that_cannot_be_says_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
     """Those that can be take the environment for conversions, which is made by hand (docs/testing.md)."""
-    (tmp_path / "config.yaml").write_text(json.dumps({"runtimes": {"convert": {"python": sys.executable}}}))
     target = tmp_path / "small.onnx"
-    command = ["--config", str(tmp_path / "config.yaml"), "quantize", str(CASES / "affine.onnx"), *words]
-    done = verb(tmp_path, *command, "--to", "fp16", "--out", str(target))
-    assert done.returncode in (1, 2) and said in done.stderr, done.stderr
+    code = here(tmp_path, "quantize", str(CASES / "affine.onnx"), *words, "--to", "fp16", "--out", str(target))
+    assert code in (1, 2) and said in capsys.readouterr().err
     assert not target.exists()
 
 
