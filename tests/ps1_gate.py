@@ -4,7 +4,7 @@ A grammar finds broken syntax; lists of what is allowed find the rest: a command
 on none of them fails, which is how typing errors and habits of other shells show. That is its form. Its meaning is
 looked at by running it in an interpreter of the small part that it is written in (ps1_language.py), on machines made up
 (ps1_world.py), as both PowerShells would. What the true ones do beyond their documented rules stays unproved.
-Usage: python -m tests.ps1_gate FILE...
+Usage: python tests/ps1_gate.py FILE...
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from pathlib import Path
 import tree_sitter_powershell
 from tree_sitter import Language, Node, Parser
 
-from tests.ps1_world import deviations
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # also for `python tests/ps1_gate.py`
+
+from tests.ps1_world import deviations  # noqa: E402
 
 PARSER = Parser(Language(tree_sitter_powershell.language()))
 

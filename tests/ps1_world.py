@@ -14,7 +14,8 @@ from typing import Any
 
 from tree_sitter import Node
 
-from tests.ps1_language import Exited, Interpreter, Members, NotUnderstood, PowerShellError
+from tests.ps1_language import Interpreter
+from tests.ps1_values import Exited, Members, NotUnderstood, PowerShellError
 
 HOME = r"C:\Users\Jürgen & Co [x]\a b"
 NEEDED = (

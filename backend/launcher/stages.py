@@ -64,7 +64,7 @@ def stages(root: Path) -> tuple[Stage, ...]:
                 _tool(SHELLCHECK, "--severity=style", *bash_files),
                 _tool(SHFMT, "--diff", "--indent", "2", "--case-indent", *formatted),
                 _tool(BATS, "--timing", "tests/launcher/launch_wsl.bats"),
-                (*python, "tests.ps1_gate", "launch.ps1"),
+                (sys.executable, "tests/ps1_gate.py", "launch.ps1"),
             ),
             tests=("tests/launcher", "--numprocesses=2", "--dist=load", "-m", "not newcomer"),
             tools=(SHELLCHECK, SHFMT, BATS),

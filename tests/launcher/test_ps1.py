@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,6 +101,8 @@ def test_planted_fault_is_found(fault: str) -> None:
 
 def test_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main([str(SCRIPT)]) == 0
+    gate = [sys.executable, str(SCRIPT.parent / "tests" / "ps1_gate.py"), str(SCRIPT)]
+    assert subprocess.run(gate, cwd=tmp_path, check=True, capture_output=True).stdout == b"0 finding(s) in 1 file(s)\n"
     (tmp_path / "broken.ps1").write_text("if (1) {")
     assert main([str(tmp_path / "broken.ps1")]) == 1
     assert "SYN001" in capsys.readouterr().out
