@@ -228,6 +228,7 @@ def test_each_entry_by_itself(graphs: Server) -> None:
         ("affine", {"x": [[1, 2, 3], [1]]}, "its rows differ in length"),
         ("affine", {"x": [["a", "b", "c"]]}, "it is no array of float32"),
         ("affine", {"x": 1.0}, "and is []"),
+        ("affine", {"x": [[1e308, 1, 1]]}, "float32 cannot hold its numbers"),
         ("bytes", {"x": [1.5]}, "uint8 cannot hold its numbers"),
         ("bytes", {"x": [256]}, "uint8 cannot hold its numbers"),
         ("bytes", {"x": [-1]}, "uint8 cannot hold its numbers"),

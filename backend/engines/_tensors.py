@@ -232,15 +232,16 @@ def _typed(slot: Any, array: Any, dtype: str) -> Any:
     if array.dtype == dtype:
         return array
     kind = numpy.dtype(dtype).kind
-    if array.size and not (kind in "fc" and array.dtype.kind in "biuf" or kind == array.dtype.kind == "c"):
-        with numpy.errstate(invalid="ignore"):
-            cast = array.astype(dtype)
-        if array.dtype.kind == "c" or not numpy.array_equal(cast, array):
-            raise _refusal(
-                slot.name, f"{dtype} cannot hold its numbers, which are {array.dtype}", "Send fitting numbers."
-            )
-        return cast
-    return array.astype(dtype)
+    with numpy.errstate(all="ignore"):
+        cast = array.astype(dtype)
+    if kind in "fc" and (array.dtype.kind in "biuf" or kind == array.dtype.kind):  # rounded, but not to infinity
+        held = bool((numpy.isfinite(cast) | ~numpy.isfinite(array)).all())
+    else:
+        held = array.dtype.kind != "c" and numpy.array_equal(cast, array)
+    if not held:
+        said = f"{dtype} cannot hold its numbers, which are {array.dtype}"
+        raise _refusal(slot.name, said, "Send fitting numbers.")
+    return cast
 
 
 def _dtype(slot: Any) -> str | None:
