@@ -47,7 +47,7 @@ def check() -> dict[str, str]:
 
 
 def load(request: LoadRequest) -> Session:
-    """Loads the model of a folder on the device. Raises ModelBroken, DeviceNotReady, and what torch raises."""
+    """Loads the model of a folder. Raises ModelBroken, ModelLoadFailed, DeviceNotReady, and what torch raises."""
     from backend.music.agreement import check_agreement
     from backend.music.decoder_torch import TorchDecoder
 
