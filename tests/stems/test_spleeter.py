@@ -16,16 +16,18 @@ from backend.catalogue import Catalogue
 from backend.catalogue.files import check
 from backend.devices import onnx_place
 from backend.engines import LoadRequest, RunRequest, load_engine
-from backend.engines._stems import _Sessions
+from backend.engines._stems import _Sessions, _stopping
 from backend.errors import ModelBroken, ModelLoadFailed, ModelNotDownloaded
 from backend.onnxfile import read_onnx
 from backend.settings import load_settings
+from backend.stems.separator import Stopped
 from backend.stems.spleeter import golden
 from backend.stems.spleeter.checkpoint import Tensor, read_index
 from backend.stems.spleeter.install import install
 from backend.stems.spleeter.network import BINS, CHANNELS, MULTIPLE, STEMS, weights
 from backend.stems.spleeter.rebuild import GRAPH, WEIGHTS, read_weights, write_model
 from backend.stems.spleeter.separator import SpleeterSeparator
+from tests.service import wait_for
 from tests.stems.sounds import mixed, noise, read, si_sdr_db, write
 
 
@@ -143,6 +145,19 @@ def test_a_stop_is_heard_within_a_chunk(spleeter: Path, tmp_path: Path) -> None:
 
     result = loaded(spleeter).run(RunRequest(None, None, options, 1, False, str(tmp_path), inputs=sound), emit)
     assert result.finish_reason == "cancelled" and "artifact" not in told and result.audio_s is None
+
+
+def test_a_run_of_the_library_is_told_to_end() -> None:
+    class Options:
+        terminate = False
+
+    options, seen = Options(), []
+    with pytest.raises(Stopped), _stopping(options, lambda: True):
+        seen.append(wait_for(lambda: options.terminate, 10))
+    assert seen == [True]
+    with _stopping(options, lambda: False):
+        seen.append("went on")
+    assert seen == [True, "went on"]
 
 
 def test_masks_of_one_and_none_share_a_sound_out(tmp_path: Path) -> None:
