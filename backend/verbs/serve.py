@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(0))
     gc.disable()  # what imports make stays: searching it again and again for rubbish only delays the start
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for some reads the metadata of every package
     from backend import logs
     from backend.serving import serve
     from backend.settings import load_settings
