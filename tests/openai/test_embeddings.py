@@ -81,8 +81,8 @@ def test_what_is_refused(v1: Server, more: dict[str, Any], code: str, param: str
 
 def test_a_text_longer_than_the_context_is_refused_with_both_counts(v1: Server) -> None:
     answer = v1.http.post("/v1/embeddings", json={"model": "embedder", "input": ["x", "long " * 2000]})
-    error = refused(answer, 400, "context_length_exceeded")
-    assert "number 1 " in error["message"] and "10002 tokens" in error["message"]
+    error = refused(answer, 400, "context_length_exceeded", "input")
+    assert "Text 2 of 2" in error["message"] and "10002 tokens" in error["message"]
 
 
 def test_texts_belong_to_embeddings_alone(v1: Server) -> None:
