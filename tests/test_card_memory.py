@@ -57,7 +57,7 @@ def done_of(session: Any) -> dict[str, Any]:
     frames: list[dict[str, Any]] = []
     program = _Program(SimpleNamespace(send=frames.append))  # type: ignore[arg-type]
     program._session = session
-    request = {"messages": None, "prompt": "a", "options": {}, "seed": 1, "reuse_cache": False}
+    request: dict[str, Any] = {"messages": None, "prompt": "a", "options": {}, "seed": 1, "reuse_cache": False}
     program._run({"op": "run", "job": "j", "request": request})
     return frames[-1]
 

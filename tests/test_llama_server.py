@@ -59,7 +59,8 @@ def test_the_engine_runs_on_the_card_in_its_runtime() -> None:
 
 def test_the_evidence_is_the_log_of_loading(opened: Open) -> None:
     placement = opened().placement
-    assert [(part.where, round(part.share_of_nodes, 2)) for part in placement.parts] == [("cpu", 0.24), (DEVICE, 0.76)]
+    shares = {part.where: round(part.share_of_nodes or 0, 2) for part in placement.parts}
+    assert shares == {"cpu": 0.24, DEVICE: 0.76}
     assert round(placement.on_device or 0, 2) == 0.76
     assert placement.evidence.endswith("CPU_Mapped 28.69 MiB, Vulkan0 92.10 MiB; offloaded 31/31 layers to GPU")
 

@@ -48,7 +48,7 @@ def processor(library: str, provider: str | None = None) -> Found:
 def _number(torch: Any) -> str:
     """bfloat16 where the processor multiplies it itself, 1.5 times as fast on one with AVX-512; else float32."""
     tell = getattr(getattr(torch, "cpu", None), "get_capabilities", dict)
-    told = tell()
+    told: dict[str, bool] = tell()
     return "bfloat16" if any(told.get(name) for name in ("amx_bf16", "avx512_bf16", "bf16")) else "float32"
 
 

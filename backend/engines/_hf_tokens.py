@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 
 class HfTokens:
@@ -33,8 +34,8 @@ class HfTokens:
 
     def stream(self) -> Callable[[int], str]:
         """What each token adds."""
-        tokenizer, stream = self._tokenizer, self._new_stream()
-        return lambda token: stream.step(tokenizer, token) or ""
+        tokenizer, step = self._tokenizer, self._new_stream().step  # type: ignore[no-untyped-call]
+        return lambda token: step(tokenizer, token) or ""
 
     def text(self, token: int) -> str:
         """One token by itself."""

@@ -20,7 +20,7 @@ from backend.engines import LoadRequest, load_engine  # noqa: E402
 from backend.engines._decoder import Text  # noqa: E402
 from tests.tiny_genai import write_tokenizer  # noqa: E402
 
-_SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+_SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
 _SIZES |= {"vocab_size": 258, "max_position_embeddings": 256, "initializer_range": 0.3, "pad_token_id": 257}
 _SIZES |= {"bos_token_id": 256, "eos_token_id": 257}
 _GROUPED = {**_SIZES, "num_key_value_heads": 2}

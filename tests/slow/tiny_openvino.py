@@ -66,7 +66,7 @@ def write_model(folder: Path, stateful: bool = True) -> Path:
     model = openvino.Model([logits], sinks, [ids, mask, places, beams], "tiny")
     openvino.save_model(model, str(folder / "openvino_model.xml"))
     write_tokenizer(folder)
-    sizes = {"num_attention_heads": 1, "num_hidden_layers": 1, "hidden_size": WIDTH, "vocab_size": SIZE}
+    sizes: dict[str, Any] = {"num_attention_heads": 1, "num_hidden_layers": 1, "hidden_size": WIDTH, "vocab_size": SIZE}
     sizes |= {"eos_token_id": 257, "max_position_embeddings": CONTEXT, "model_type": "llama"}
     (folder / "config.json").write_text(json.dumps(sizes))
     return folder

@@ -95,7 +95,8 @@ class finfo:  # noqa: N801 (torch's own name)
     """The limits of a type."""
 
     def __init__(self, type: dtype) -> None:
-        self.min = float(np.finfo(DTYPES[type.name]).min)
+        facts: Any = np.finfo(DTYPES[type.name])
+        self.min = float(facts.min)
 
 
 def _on(values: Any, where: Any) -> Tensor:

@@ -103,7 +103,7 @@ class LlamaForCausalLM:
 
     @staticmethod
     def _some(random: Any, shape: tuple[int, ...], kind: Any) -> Any:
-        return (random.standard_normal(shape) * 0.6).astype(kind)
+        return (random.standard_normal(shape) * 0.3).astype(kind)
 
 
 class AutoModelForCausalLM:
