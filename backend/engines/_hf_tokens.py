@@ -20,7 +20,7 @@ class HfTokens:
         self._tokenizer = tokenizers.Tokenizer.from_str(content)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._new_stream = lambda: DecodeStream(skip_special_tokens=True)
+        self._new_stream: Callable[[], Any] = lambda: DecodeStream(skip_special_tokens=True)
         find = self._tokenizer.token_to_id
         self.begin: int | None = None if begin is None else find(begin)
         found = (end if isinstance(end, int) else find(end) for end in ends)
@@ -34,8 +34,8 @@ class HfTokens:
 
     def stream(self) -> Callable[[int], str]:
         """What each token adds."""
-        tokenizer, step = self._tokenizer, self._new_stream().step  # type: ignore[no-untyped-call]
-        return lambda token: step(tokenizer, token) or ""
+        tokenizer, stream = self._tokenizer, self._new_stream()
+        return lambda token: stream.step(tokenizer, token) or ""
 
     def text(self, token: int) -> str:
         """One token by itself."""
