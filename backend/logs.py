@@ -42,7 +42,7 @@ def _handler(log: Log) -> logging.Handler:
 class Lines(logging.Formatter):
     """`time level module: message key=value`, the time in UTC, control and direction characters as escapes."""
 
-    converter = time.gmtime
+    converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, and a traceback below it where there is one."""

@@ -112,7 +112,7 @@ class Store:
 
     async def newest_id(self) -> str | None:
         """The highest id of all jobs."""
-        return await self._do(lambda: self._db.execute("SELECT max(id) FROM jobs").fetchone()[0])  # type: ignore[no-any-return]
+        return await self._do(lambda: self._db.execute("SELECT max(id) FROM jobs").fetchone()[0])
 
     async def by_key(self, key: str, since: str) -> Row | None:
         """The newest job made with this Idempotency-Key since that moment."""

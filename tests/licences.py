@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -38,7 +39,7 @@ def closure(requirements: str) -> dict[str, Distribution]:
 
 def licence_of(package: Distribution) -> str:
     """Its licence in the words of its metadata: the expression, else the classifiers, else the text's first line."""
-    facts = package.metadata
+    facts: Any = package.metadata  # its type has no `get` before Python 3.12
     if expression := facts.get("License-Expression"):
         return str(expression)
     classes = [str(line).rpartition(":: ")[2] for line in facts.get_all("Classifier") or () if "License ::" in line]
