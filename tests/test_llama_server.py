@@ -107,6 +107,7 @@ def test_a_schema_is_refused_where_nothing_holds_to_it(opened: Open, monkeypatch
     [
         ("error loading model: unknown model architecture: 'x'", ModelIncompatible),
         ("ggml_vulkan: Device memory allocation of size 1 failed. ErrorOutOfDeviceMemory", OutOfMemory),
+        ("ggml_vulkan: device Vulkan0 does not support 16-bit storage.", ModelIncompatible),
         ("error while handling argument --device: invalid device: Vulkan0", ModelLoadFailed),
     ],
 )

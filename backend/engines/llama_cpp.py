@@ -54,7 +54,9 @@ PROMPT_CHUNK_TOKENS = 64  # a cancel is seen between chunks of the prompt
 CARD_CHUNK_TOKENS = 512
 _BUFFER = re.compile(r"(\S+) model buffer size =\s+([\d.]+) MiB")
 _LAYERS = re.compile(r"offloaded \d+/\d+ layers to GPU")
-_TELLING = re.compile(r"error loading model: (.*)|failed to (?:load|open|allocate)[^\n]*")
+_TELLING = re.compile(
+    r"error loading model: (.*)|failed to (?:load|open|allocate)[^\n]*|device \S+ does not support [^\n.]*"
+)
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
@@ -240,6 +242,8 @@ def _load_error(path: Path, log: str, context_tokens: int) -> TouchstoneError:
             f"{path.name} with a context of {context_tokens} tokens does not fit into memory: {told}.",
             "Lower text.context_tokens in config.yaml, close other programs, or choose a smaller model.",
         )
+    if "does not support" in told:
+        return ModelIncompatible(f"llama.cpp cannot run models there: {told}.", "Choose another device.")
     if "unknown model architecture" in log or "unsupported" in told:
         return ModelIncompatible(
             f"llama.cpp cannot run {path.name}: {told}.", "Choose a model of another architecture."
