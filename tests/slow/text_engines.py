@@ -61,11 +61,14 @@ def words(server: Server, engine: str, prompt: str) -> dict[str, Any]:
     options = {"temperature": 0, "max_tokens": TOKENS, "logprobs": 0}
     body = {"model": MODEL, "engine": engine, "device": "cpu", "prompt": prompt, "options": options, "stream": True}
     tokens: list[str] = []
+    prompt_tokens = 0
     with server.http.stream("POST", "/api/generate", json=body) as answer:
         for line in answer.iter_lines():
             if line.startswith("data: "):
-                tokens += [token["token"] for token in json.loads(line[6:]).get("logprobs") or ()]
-    return {"text": "".join(tokens), "tokens": tokens, "prompt_tokens": 0}
+                data = json.loads(line[6:])
+                tokens += [token["token"] for token in data.get("logprobs") or ()]
+                prompt_tokens = ((data.get("receipt") or {}).get("counts") or {}).get("prompt_tokens", prompt_tokens)
+    return {"text": "".join(tokens), "tokens": tokens, "prompt_tokens": prompt_tokens}
 
 
 if __name__ == "__main__":
