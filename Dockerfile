@@ -5,11 +5,14 @@ ARG BASE_IMAGE=python:3.11-slim-bookworm
 FROM ${BASE_IMAGE} AS environment
 WORKDIR /app
 COPY requirements.txt ./
-# Compiled here, since nothing can be written later; what is only there to test or to install packages is not.
+# Compiled here, since nothing can be written later. What is there to test packages, to type them, to build them, or to build
+# models is left out.
 RUN python3 -m venv .venv \
     && .venv/bin/pip install --no-cache-dir --no-compile --disable-pip-version-check -r requirements.txt \
     && find .venv -depth -type d \( -name tests -o -name __pycache__ \) -exec rm -r {} + \
-    && rm -rf .venv/lib/python3.*/site-packages/setuptools .venv/lib/python3.*/site-packages/pkg_resources \
+    && find .venv -name '*.pyi' -delete \
+    && for part in setuptools pkg_resources onnxruntime/tools onnxruntime_genai/models; do \
+        rm -rf .venv/lib/python3.*/site-packages/"$part"; done \
     && .venv/bin/python -m compileall -q -x 'site-packages/pip/' .venv/lib
 
 FROM environment AS runtime
@@ -31,7 +34,7 @@ WORKDIR /app
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends libgomp1 \
-    && rm -rf /var/lib/apt/lists/*
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin touchstone \
     && mkdir /data \
     && chown touchstone:touchstone /data
