@@ -6,6 +6,7 @@ import asyncio
 import json
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
@@ -33,7 +34,6 @@ def bare(house: House) -> House:
 @pytest.fixture
 def installed(house: House) -> House:
     """Its version 1.0 and nothing else; tests that follow each other hand it on."""
-    (house.index_folder / "tinystack-2.0-py3-none-any.whl").unlink(missing_ok=True)
     runtime = house.manager.upkeep.runtime(NAME)
     if (runtime.state, runtime.packages, runtime.previous) != ("installed", {"tinystack": "1.0"}, None):
         if runtime.state != "installable":
@@ -48,9 +48,17 @@ def updated(house: House, request: pytest.FixtureRequest) -> House:
     runtime = house.manager.upkeep.runtime(NAME)
     if (runtime.packages, bool(runtime.previous)) != ({"tinystack": "2.0"}, True):
         request.getfixturevalue("installed")
-        make_wheel(house.index_folder, "2.0", SLOW)
-        assert house.run("update")["status"] == "done"
+        assert update_to_2(house)["status"] == "done"
     return house
+
+
+def update_to_2(house: House) -> dict[str, Any]:
+    """Updates while the index has a newer version, which no other test shall find there."""
+    wheel = make_wheel(house.index_folder, "2.0", SLOW)
+    try:
+        return house.run("update")
+    finally:
+        wheel.unlink()
 
 
 def version(house: House) -> str | None:
@@ -142,8 +150,7 @@ def test_an_update_whose_proof_fails_changes_nothing(house: House, number: str, 
 def test_an_update_switches_when_it_is_proved_and_says_what_became_slower(house: House) -> None:
     old = version(house)
     held = house.call(occupied(house))
-    make_wheel(house.index_folder, "2.0", SLOW)
-    job = house.run("update")
+    job = update_to_2(house)
     assert job["status"] == "done", job["error"]
     assert "slower than before" in job["output"]["text"] and "rollback" in job["output"]["text"]
     runtime = house.manager.upkeep.runtime(NAME)
