@@ -16,6 +16,10 @@ from backend.catalogue import Catalogue
 from backend.settings import load_settings
 from tests.service import ROOT, Server, furnished, start_server
 
+# Where the tests run behind a shell's `&`, Ctrl-C is ignored, and so it would be by every program that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 STORE = ROOT / ".test-data"  # keeps the model between runs
 MODEL = "smollm2-135m-instruct"
 

@@ -252,7 +252,17 @@ def test_a_stop_ends_everything_within_five_seconds_whatever_is_open(
 
         pool.submit(stream)
         waiting = pool.submit(httpx.post, f"{server.url}/api/generate", json={**SHORT, "prompt": "Waits."}, timeout=30)
-        idle = pool.submit(httpx.get, f"{server.url}/api/jobs/{queued}/events", timeout=30)
+        idle: list[str] = []
+        idle_begun = threading.Event()
+
+        def follow_queued() -> None:
+            with httpx.stream("GET", f"{server.url}/api/jobs/{queued}/events", timeout=30) as answer:
+                for line in answer.iter_lines():
+                    idle.append(line)
+                    idle_begun.set()
+
+        following = pool.submit(follow_queued)
+        assert idle_begun.wait(30)
         wait_for(lambda: server.http.get("/api/health").json()["jobs"]["queued"] == 2)
         wait_for(lambda: streamed)
         family = children(server.process.pid)
@@ -262,7 +272,8 @@ def test_a_stop_ends_everything_within_five_seconds_whatever_is_open(
         assert time.monotonic() - start < 5
         assert alive(family) == []
         problem = refused(waiting.result(), 503, "interrupted")
-        assert "event: queued" in idle.result().text, "its stream ends whole, without an ending of the job"
+        following.result()
+        assert "event: queued" in idle, "its stream ends whole, without an ending of the job"
     assert streamed[-1].event == "interrupted"
     assert problem["job"]["status"] == "queued"
     assert not (server.data_dir / "server.json").exists()
