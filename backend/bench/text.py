@@ -46,11 +46,11 @@ def measure(settings: Settings, runs: int) -> list[Row]:
     sides = [(engine, side) for engine in names for side in ("bare", "service")]
     found: dict[tuple[str, str], Figures] = {which: {column: [] for column in _COLUMNS} for which in sides}
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
-        bare = {name: stack.enter_context(bare(name, entry, settings, STREAMS)) for name in names}
+        libraries = {name: stack.enter_context(bare(name, entry, settings, STREAMS)) for name in names}
         paths = {name.replace(".", "-"): entry.path_for(name) for name in names}
         service = Service(Path(folder), paths, {"text": {"slots": STREAMS, "threads": settings.text.threads}})
         stack.enter_context(service.running())
-        timers = {(name, "bare"): bare[name].timed for name in names}
+        timers = {(name, "bare"): libraries[name].timed for name in names}
         timers |= {(name, "service"): Client(service.address, name.replace(".", "-")).timed for name in names}
         for timed in timers.values():
             timed(8, 1)

@@ -77,7 +77,7 @@ def stages(root: Path) -> tuple[Stage, ...]:
             (_tool(NPM, "exec", "--yes", f"--package=typescript@{TYPESCRIPT}", "--", "tsc", "-p", PAGE_TYPES),),
             tools=(NPM,),
         ),
-        Stage("browser", tests=("tests/browser",), tools=(CHROMIUM,)),
+        Stage("browser", tests=("tests/browser", "--numprocesses=2", "--dist=loadfile"), tools=(CHROMIUM,)),
         # Chromium brings the software Vulkan.
         Stage("webgpu", tests=("tests/test_webgpu_device.py",), tools=(CHROMIUM,)),
         Stage("newcomer", tests=("tests/launcher", "-m", "newcomer", "-s"), posix_only=True),

@@ -6,7 +6,9 @@ that breaks (test_generate), a server that goes while the page is open (test_sta
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import sqlite3
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +21,7 @@ from tests.browser import played_jobs
 from tests.browser.browser_console import Console
 from tests.browser.test_look import DESK, fits, violations
 from tests.browser.touchstone_page import LONG_MS, LONG_STORY, TouchstonePage, play
+from tests.service import wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -163,6 +166,9 @@ def test_a_killed_server_comes_back_and_the_page_tells_what_became_of_the_job(
     port = str(urlsplit(first.url).port)
     touchstone = TouchstonePage(page, first.url).open().ask(LONG_STORY, max_tokens=1500)
     touchstone.expect_text()
+    # What is not written yet would be lost.
+    with contextlib.closing(sqlite3.connect(first.data_dir / "jobs.sqlite3")) as history:
+        wait_for(lambda: history.execute("SELECT 1 FROM events WHERE pack LIKE '%\"token\"%'").fetchone())
     first.process.send_signal(signal.SIGKILL)
     first.process.wait(20)
     expect(touchstone.status).to_contain_text("Reconnecting", timeout=LONG_MS)
