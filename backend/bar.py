@@ -43,6 +43,11 @@ class Bar:
             self._said_s = now_s
         self._stream.flush()
 
+    def say(self, line: str) -> None:
+        """Writes a line below what is drawn."""
+        self.close()
+        self._stream.write(f"{line}\n")
+
     def close(self) -> None:
         """Leaves the line."""
         if self._open:

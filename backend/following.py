@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,7 +12,34 @@ from backend.errors import JobCancelled, TouchstoneError, from_code
 from backend.types import TERMINAL, Event, Progress
 
 if TYPE_CHECKING:
+    from backend.client import Client
     from backend.manager import ModelManager
+
+
+async def generated(
+    client: Client,
+    body: dict[str, Any],
+    bar: Bar,
+    progress: Callable[[Progress], object] | None = None,
+    words: Callable[[str], object] | None = None,
+) -> tuple[Event, dict[str, Any]]:
+    """Runs a job; its last event and the Job. A fallback is said below the bar; `progress` goes to it if not told."""
+    show = progress or bar.show
+    last = None
+    async for last in client.generate(body):
+        if last.event == "fallback":
+            bar.say(f"! {last.data['from']} could not be used: {last.data['reason']}")
+        elif last.event == "progress":
+            show(progress_of(last))
+        elif last.event == "token" and words:
+            words(last.data["text"])
+    assert last is not None, "a job's events end with a terminal one"
+    return last, await client.job(last.data["job_id"])
+
+
+def progress_of(event: Event) -> Progress:
+    """What an event of that name tells."""
+    return Progress(**{field.name: event.data[field.name] for field in fields(Progress)})
 
 
 class Source(Protocol):
@@ -46,7 +73,7 @@ async def followed(source: Source, job_id: str, bar: Bar, again: str = "Start it
     try:
         async for last in source.follow(job_id):
             if last.event == "progress":
-                bar.show(Progress(**{field.name: last.data[field.name] for field in fields(Progress)}))
+                bar.show(progress_of(last))
     finally:
         if last is None or last.event not in TERMINAL:
             with contextlib.suppress(TouchstoneError):  # it may have ended just now

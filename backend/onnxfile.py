@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -16,6 +16,7 @@ from typing import Any
 from backend.errors import ModelBroken
 from backend.filenames import is_device
 from backend.gguf.kinds import check_foreign
+from backend.protobuf import fields
 
 _FETCH_AGAIN = "Delete the file and fetch it again from its source."
 _EXTERNAL = 1  # TensorProto.DataLocation
@@ -119,40 +120,6 @@ def _outside(data: mmap.mmap, tensor: slice) -> tuple[str, int] | None:
             entries[text(data, pair.get(1))] = text(data, pair.get(2))
     end = int(entries.get("offset") or 0) + int(entries.get("length") or 0)
     return (entries.get("location", ""), end) if outside else None
-
-
-def fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int | slice]]:
-    """The fields between two places: numbers as such, everything else as where it lies. Raises ValueError."""
-    while at < end:
-        key, at = varint(data, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = varint(data, at)
-            yield key >> 3, value
-            continue
-        if kind == 2:
-            length, at = varint(data, at)
-        elif kind in (1, 5):
-            length = 8 if kind == 1 else 4
-        else:
-            raise ValueError("a kind that there is not")
-        if at + length > end:
-            raise ValueError("cut short")
-        yield key >> 3, slice(at, at + length)
-        at += length
-
-
-def varint(data: mmap.mmap, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("an endless number")
 
 
 def text(data: mmap.mmap, where: int | slice | None) -> str:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from backend.errors import ModelBroken
-from backend.onnxfile import fields, read_onnx, text, varint, whole
+from backend.onnxfile import read_onnx, text, whole
+from backend.protobuf import fields, varint
 
 # By the number of TensorProto.DataType: NumPy's name, or ONNX's where NumPy has none, and bits of an element.
 _TYPES = {

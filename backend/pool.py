@@ -11,7 +11,7 @@ from pathlib import Path
 from backend.caches import cache_for
 from backend.children import Spawn
 from backend.datafolder import scratch_prefix
-from backend.devices import Found
+from backend.devices import Found, keeps_compiled
 from backend.engines import LoadRequest, engines, load_engine
 from backend.errors import DeviceNotReady, OutOfMemory
 from backend.inventory.free import card_free_bytes
@@ -166,7 +166,7 @@ class Pool:
             found=self._found(key.device, key.runtime),
             provider_options=dict(rules.provider_options) if rules else {},
             operator_libraries=[str(library) for library in self._settings.onnx.operator_libraries],
-            cache=cache_for(self._settings.data_dir, *compiled_for),
+            cache=cache_for(self._settings.data_dir, *compiled_for) if keeps_compiled(device.backend) else "",
         )
         estimate = load_engine(key.engine).estimate_bytes(request.model_path, request.context_tokens, request.slots)
         needed = max(estimate or 0, self._measured.get(key, 0)) or None

@@ -14,10 +14,11 @@ import soundfile
 
 from backend.child.outbox import full
 from backend.errors import Validation
+from backend.making import Made
 from backend.music.choices import BACKINGS, FORMATS, INSTRUMENTS
 from backend.music.controls import Chosen, complete, seeds_of
 from backend.music.length import bar_beats, written
-from backend.music.making import Made, Order, make, scored
+from backend.music.making import Order, make, scored
 from backend.music.plan import FORMS, MODES, TONICS
 from backend.music.sampling import compose
 from backend.music.score import Score

@@ -126,6 +126,11 @@ def facts(backend: str) -> Any:
     return _module(backend)
 
 
+def keeps_compiled(backend: str) -> bool:
+    """Whether its provider can keep what it compiles in a folder."""
+    return hasattr(_module(backend), "cache_options")
+
+
 def reveal() -> None:
     """Lets this process see all devices, in the order of their addresses. Must come before a library is imported."""
     for name in hiding():

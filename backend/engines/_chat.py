@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from backend.engines import RunRequest
-from backend.errors import UnsupportedParameter
+from backend.errors import TouchstoneError, UnsupportedParameter
 from backend.templates import CHATML, Marks, Renderer
 
 
@@ -43,6 +45,17 @@ class Chat:
                 "Leave them out, or choose a model that was made to call tools.",
                 fields=[field],
             )
+
+    @contextlib.contextmanager
+    def kept_if_loaded(self, told: Callable[[Exception], TouchstoneError] | None = None) -> Iterator[None]:
+        """Ends the template's process if the block fails. Libraries' errors, which share no base, become `told`."""
+        try:
+            yield
+        except Exception as error:
+            self.close()
+            if told is None or isinstance(error, TouchstoneError):
+                raise
+            raise told(error) from error
 
     def close(self) -> None:
         """Ends the template's process."""

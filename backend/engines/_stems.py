@@ -43,8 +43,7 @@ class StemsSession:
         sound = request.inputs["audio"]
         order = Order(Path(sound["path"]), sound["name"], request.options, Path(request.folder))
         made = separate(self.separator, order, emit)
-        reason = "stop" if made.complete else "cancelled"
-        return RunResult(made.counts, reason, None, made.audio_s, made.phases, made.chosen)
+        return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)
 
 
 def is_one(model_path: str) -> bool:

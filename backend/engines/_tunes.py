@@ -35,8 +35,7 @@ class TuneSession:
 
         order = Order(request.options, request.seed, Path(request.folder), request.preface)
         made = make(self.decoder, self.guard, order, emit)
-        reason = "stop" if made.complete else "cancelled"
-        return RunResult(made.counts, reason, None, made.audio_s, made.phases, made.chosen)
+        return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)
 
 
 def read_model(folder: str) -> tuple[Any, Any]:

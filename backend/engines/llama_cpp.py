@@ -95,11 +95,8 @@ def load(request: LoadRequest) -> LlamaSession:
     # The whole context is shared out among the slots in equal parts.
     context = min(request.context_tokens, header.context_length or request.context_tokens) * request.slots
     start = _on_card if split_id(request.device)[0] in _llama_server.BACKENDS else _in_process
-    try:
+    with chat.kept_if_loaded():
         server, log = start(request, header, context)
-    except TouchstoneError:
-        chat.close()
-        raise
     return LlamaSession(server, request, _placement(log, request.device), chat, vocabulary)
 
 

@@ -58,18 +58,12 @@ def load(request: LoadRequest) -> TextSession:
     """Loads a folder. Raises ModelBroken, ModelLoadFailed, ModelIncompatible or OutOfMemory."""
     folder = open_folder(Path(request.model_path))
     chat = Chat(folder.chat_template, folder.names, folder.control_marks)
-    try:
+    with chat.kept_if_loaded(lambda error: _load_error(folder, error)):
         place = onnx_place(request.device, request.found, request.provider_options, request.cache)
         session = place.session(folder.graph, request.threads)
         tokens = _Tokens(folder)
         context = min(request.context_tokens, folder.context_length or request.context_tokens)
         rows = GenaiRows(session, folder, context, request.slots, in_place=place.is_processor)
-    except TouchstoneError:
-        chat.close()
-        raise
-    except Exception as error:  # the libraries' exceptions share no base of their own
-        chat.close()
-        raise _load_error(folder, error) from error
     decoder = Decoder(rows, request.slots)
     return TextSession(decoder, tokens, chat, context, place.placement([session]), request.threads, check())
 

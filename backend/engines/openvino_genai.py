@@ -69,7 +69,7 @@ def load(request: LoadRequest) -> TextSession:
     core = openvino.Core()
     kind = _kind_of(core, request)
     chat = Chat(folder.chat_template, folder.names, folder.control_marks)
-    try:
+    with chat.kept_if_loaded(lambda error: _load_error(folder, error)):
         options = {"INFERENCE_NUM_THREADS": request.threads} if kind == "CPU" else {}
         compiled = core.compile_model(core.read_model(str(folder.graph)), kind, options)
         begin = folder.names.get("bos_token") if folder.begins_with_bos else None
@@ -77,12 +77,6 @@ def load(request: LoadRequest) -> TextSession:
         tokens = HfTokens(content, begin, folder.ends, folder.vocabulary_size)
         rows = OpenvinoRows(compiled, request.slots, folder.path.name)
         rows.try_out(tokens.encode("A touchstone shows what is gold.") or [0])
-    except TouchstoneError:
-        chat.close()
-        raise
-    except Exception as error:  # the library's exceptions share no base of their own
-        chat.close()
-        raise _load_error(folder, error) from error
     context = min(request.context_tokens, folder.context_length or request.context_tokens)
     placement = _placement(compiled, request.device, kind)
     return TextSession(Decoder(rows, request.slots), tokens, chat, context, placement, request.threads, check())

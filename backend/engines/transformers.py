@@ -69,18 +69,12 @@ def load(request: LoadRequest) -> TextSession:
     place.torch.set_num_threads(request.threads)
     context = min(request.context_tokens, source.context_length or request.context_tokens)
     chat = Chat(words.chat_template, words.names, words.marks)
-    try:
+    with chat.kept_if_loaded(lambda error: _load_error(source, error)):
         model = _model(source, place)
         size = int(model.config.get_text_config().vocab_size)
         tokens = HfTokens(words.tokenizer_json, words.begin, words.ends, size)
         rows = TorchRows(place, model, request.slots, context, size, source.name)
         rows.try_out(tokens.encode("A touchstone shows what is gold.") or [0])
-    except TouchstoneError:
-        chat.close()
-        raise
-    except Exception as error:  # the libraries' exceptions share no base of their own
-        chat.close()
-        raise _load_error(source, error) from error
     placement = place.placement([*model.parameters(), *model.buffers()])
     decoder = Decoder(rows, request.slots)
     taken = _taken(place, request.card_free_bytes)

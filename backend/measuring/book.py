@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from backend.keptfile import KeptFile
 from backend.types import Device, Speed
 
-log = logging.getLogger(__name__)
 _FORMAT = 1
 KEPT = 30  # of each device, engine and model
 
@@ -61,17 +59,14 @@ class Measurements:
     """Keeps the last ones of each device, engine and model, oldest first; without a path, for this process alone."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path = path
+        self._file = KeptFile(path, "measurements", _FORMAT)
         self._all: list[Measurement] = []
         self.revision = 0  # changes with each change
 
     def open(self) -> None:
         """Reads the file; one that cannot be read counts as empty."""
-        if self._path is None:
-            return
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            read = json.loads(self._path.read_text(encoding="utf-8"))
-            self._all = [_read(one) for one in read["measurements"]] if read["format"] == _FORMAT else []
+        with contextlib.suppress(LookupError, TypeError):
+            self._all = [_read(one) for one in self._file.read() or ()]
         self.revision += 1
 
     def all(self, device: str | None = None, model: str | None = None) -> list[Measurement]:
@@ -94,18 +89,7 @@ class Measurements:
                 kept.append(one)
         self._all = kept[::-1]
         self.revision += 1
-        self._write()
-
-    def _write(self) -> None:
-        if self._path is None:
-            return
-        try:
-            temporary = self._path.with_suffix(".tmp")
-            content = {"format": _FORMAT, "measurements": [asdict(one) for one in self._all]}
-            temporary.write_text(json.dumps(content), encoding="utf-8")
-            temporary.replace(self._path)
-        except OSError as error:
-            log.warning("measurements are not kept", extra={"detail": str(error)})
+        self._file.write([asdict(one) for one in self._all])
 
 
 def _read(fields: Mapping[str, Any]) -> Measurement:

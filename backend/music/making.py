@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from backend.diskroom import room_for
+from backend.making import Emit, Made, Telling
 from backend.music import tokens
 from backend.music.audio import length_frames
 from backend.music.backing import arrange
@@ -24,8 +24,6 @@ from backend.music.sampler import RATE
 from backend.music.sampling import Stopped, compose
 from backend.music.score import Melody, Score
 
-# Called with an event's name and data; True means: stop now.
-Emit = Callable[[str, dict[str, Any]], bool]
 HEARD = ("wav", "flac")
 WRITTEN = tuple(name for name in FORMATS if name not in HEARD)
 REPORT_S = 0.05
@@ -42,20 +40,9 @@ class Order:
     preface: str = ""
 
 
-@dataclass(frozen=True)
-class Made:
-    """What came of it; `complete` is False where `emit` said stop. `phases` are seconds."""
-
-    counts: dict[str, int]
-    complete: bool
-    audio_s: float | None
-    phases: dict[str, float]
-    chosen: dict[str, Any]
-
-
 def make(decoder: Decoder, guard: CopyGuard | None, order: Order, emit: Emit) -> Made:
     """Makes the tunes and their files, emitting as engines do; a stop is heard at each token and block of audio."""
-    return _Job(_Counting(decoder), guard, order, emit).run()
+    return _Job(_Counting(decoder), guard, order, emit, Telling(emit, REPORT_S)).run()
 
 
 class _Counting:
@@ -79,9 +66,8 @@ class _Job:
     guard: CopyGuard | None
     order: Order
     emit: Emit
-    phases: dict[str, float] = field(default_factory=dict)
+    telling: Telling
     audio_s: float = 0.0
-    told_at: float = 0.0
 
     def run(self) -> Made:
         order = self.order
@@ -91,9 +77,9 @@ class _Job:
         melodies: list[Melody] = []
         whole = False
         with contextlib.suppress(Stopped, RenderingStopped):
-            with self._phase("composing"):
+            with self.telling.phase("composing"):
                 melodies = self._compose(chosen, seeds)
-            with self._phase("rendering"):
+            with self.telling.phase("rendering"):
                 self._render(chosen, seeds, melodies)
             whole = True
         counts = {
@@ -102,15 +88,15 @@ class _Job:
             "bars": sum(melody.bars for melody in melodies),
             "variations": len(seeds),
         }
-        return Made(counts, whole, round(self.audio_s, 6) or None, self.phases, told(chosen, seeds))
+        return Made(counts, whole, round(self.audio_s, 6) or None, self.telling.phases, told(chosen, seeds))
 
     def _compose(self, chosen: Chosen, seeds: list[int]) -> list[Melody]:
-        self._progress("composing", 0, chosen.plan.bars * len(seeds), "bars")
+        self.telling.progress("composing", 0, chosen.plan.bars * len(seeds), "bars")
         return compose(
             self.decoder,
             chosen.plan,
             seeds,
-            on_bar=lambda done, total: self._progress("composing", done, total, "bars"),
+            on_bar=lambda done, total: self.telling.progress("composing", done, total, "bars"),
             stop=lambda: self.emit("poll", {}),
             guard=self.guard,
         )
@@ -121,7 +107,7 @@ class _Job:
         names = ["tune"] if len(scores) == 1 else [f"tune-{number}" for number in range(1, len(scores) + 1)]
         lengths_s = [length_frames(score, chosen.seconds) / RATE for score in scores]
         total_s = sum(lengths_s)
-        self._progress("rendering", 0, round(total_s, 2), "seconds")
+        self.telling.progress("rendering", 0, round(total_s, 2), "seconds")
         for score, name in zip(scores, names, strict=True):
             self._write(score, name, WRITTEN, chosen.seconds, lambda done, total: self.emit("poll", {}))
         for score, name, length_s in zip(scores, names, lengths_s, strict=True):
@@ -129,7 +115,7 @@ class _Job:
 
             def on_block(done: int, total: int, before_s: float = before_s, length_s: float = length_s) -> bool:
                 heard_s = min(total_s, before_s + length_s * done / total)
-                return self._progress("rendering", round(heard_s, 2), round(total_s, 2), "seconds")
+                return self.telling.progress("rendering", round(heard_s, 2), round(total_s, 2), "seconds")
 
             with room_for(self.order.folder, 2 * int(length_s * BYTES_A_SECOND)):
                 self._write(score, name, HEARD, chosen.seconds, on_block)
@@ -145,23 +131,6 @@ class _Job:
     ) -> None:
         for file, media_type in render(score, self.order.folder, formats, seconds, on_progress, name):
             self.emit("artifact", {"name": file, "media_type": media_type})
-
-    def _progress(self, phase: str, done: float, total: float, unit: str) -> bool:
-        """Tells how far, a few times a second; whether to stop."""
-        now = time.perf_counter()
-        if 0 < done < total and now - self.told_at < REPORT_S:
-            return self.emit("poll", {})
-        self.told_at = now
-        return self.emit("progress", {"phase": phase, "done": done, "total": total, "unit": unit})
-
-    @contextlib.contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        """Notes how long a phase took, also one that was left early."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.phases[name] = time.perf_counter() - began
 
 
 def described(chosen: Chosen, seeds: list[int], preface: str = "") -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from backend.keptfile import KeptFile
 from backend.types import Device, Proof, Speed
 
-log = logging.getLogger(__name__)
 _FORMAT = 1
 
 
@@ -19,12 +17,9 @@ class ProofBook:
     """Keeps proved devices in a file; without one, for this process alone."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-        self._entries: dict[str, dict[str, Any]] = {}
-        if path is not None:
-            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-                read = json.loads(path.read_text(encoding="utf-8"))
-                self._entries = read["devices"] if read["format"] == _FORMAT else {}
+        self._file = KeptFile(path, "devices", _FORMAT)
+        kept = self._file.read()
+        self._entries: dict[str, dict[str, Any]] = kept if isinstance(kept, dict) else {}
 
     @staticmethod
     def key(device: Device, runtime: str, python: str, versions: dict[str, str], driver: str | None) -> str:
@@ -47,14 +42,4 @@ class ProofBook:
             self._entries[key] = asdict(device)
         elif self._entries.pop(key, None) is None:
             return
-        self._write()
-
-    def _write(self) -> None:
-        if self._path is None:
-            return
-        try:
-            temporary = self._path.with_suffix(".tmp")
-            temporary.write_text(json.dumps({"format": _FORMAT, "devices": self._entries}), encoding="utf-8")
-            temporary.replace(self._path)
-        except OSError as error:
-            log.warning("proofs are not kept", extra={"detail": str(error)})
+        self._file.write(self._entries)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from backend.diskroom import room_for
 from backend.errors import Validation
+from backend.making import Emit, Made, Telling
 from backend.stems.choices import FORMATS, Format
 from backend.stems.overlapping import separated
 from backend.stems.resampling import resampled
@@ -21,8 +21,6 @@ from backend.stems.separator import Samples, Separator, Stopped
 from backend.stems.source import Source, measure
 from backend.stems.writing import StemFiles
 
-# Called with an event's name and data; True means: stop now.
-Emit = Callable[[str, dict[str, Any]], bool]
 REPORT_S = 0.1
 
 
@@ -36,20 +34,9 @@ class Order:
     folder: Path
 
 
-@dataclass(frozen=True)
-class Made:
-    """What came of it; `complete` is False where `emit` said stop. `phases` are seconds."""
-
-    counts: dict[str, int]
-    complete: bool
-    audio_s: float | None
-    phases: dict[str, float]
-    chosen: dict[str, Any]
-
-
 def separate(separator: Separator, order: Order, emit: Emit) -> Made:
     """Makes the files, emitting as engines do. Raises Validation for what is no sound, WorkerCrashed, OSError."""
-    return _Job(separator, order, emit).run()
+    return _Job(separator, order, emit, Telling(emit, REPORT_S)).run()
 
 
 @dataclass
@@ -57,24 +44,23 @@ class _Job:
     separator: Separator
     order: Order
     emit: Emit
-    phases: dict[str, float] = field(default_factory=dict)
+    telling: Telling
     counts: dict[str, int] = field(default_factory=dict)
     chosen: dict[str, Any] = field(default_factory=dict)
     audio_s: float = 0.0
-    told_at: float = 0.0
 
     def run(self) -> Made:
         form = FORMATS[self.order.options["format"]]
         wanted = self._wanted()
         whole = False
         with contextlib.suppress(Stopped):
-            with self._phase("reading"):
+            with self.telling.phase("reading"):
                 source = measure(self.order.path, self.order.name, self._read)
             _check_form(source, form, self.order.options["format"])
-            with self._phase("separating"):
+            with self.telling.phase("separating"):
                 self._separate(source, form, wanted)
             whole = True
-        return Made(self.counts, whole, round(self.audio_s, 6) or None, self.phases, self.chosen)
+        return Made(self.counts, whole, round(self.audio_s, 6) or None, self.telling.phases, self.chosen)
 
     def _wanted(self) -> list[str]:
         asked, known = self.order.options["stems"], self.separator.stems
@@ -100,7 +86,7 @@ class _Job:
         }
         names = [f"{stem}.{form.suffix}" for stem in wanted]
         needed = source.frames * source.channels * form.bytes_a_sample * len(wanted)
-        self._progress("separating", 0, source.frames, source.rate)
+        self._separated(0, source)
         with (
             room_for(self.order.folder, needed),
             StemFiles(
@@ -117,8 +103,7 @@ class _Job:
                     files.write(stems[places].sum(0), stems[places])
                 done += sound.shape[1]
                 self.audio_s = done / source.rate
-                if self._progress("separating", done, source.frames, source.rate):
-                    raise Stopped
+                self._separated(done, source)
         self.counts |= {"frames": source.frames, "channels": source.channels, "stems": len(wanted)}
         self.counts |= {"clipped_samples": files.clipped}
         for name in names:
@@ -155,28 +140,13 @@ class _Job:
             waiting = waiting[:, :, sound.shape[1] :]
 
     def _read(self, done: int, total: int) -> None:
-        if self._progress("reading", done, total, None):
+        if self.telling.progress("reading", done, total, "samples"):
             raise Stopped
 
-    def _progress(self, phase: str, done: int, total: int, rate: int | None) -> bool:
-        """Tells how far, a few times a second; whether to stop."""
-        now = time.perf_counter()
-        if 0 < done < total and now - self.told_at < REPORT_S:
-            return self.emit("poll", {})
-        self.told_at = now
-        told = {"done": done, "total": total, "unit": "samples"}
-        if rate:
-            told = {"done": round(done / rate, 2), "total": round(total / rate, 2), "unit": "seconds"}
-        return self.emit("progress", {"phase": phase, **told})
-
-    @contextlib.contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        """Notes how long a phase took, also one that was left early."""
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.phases[name] = time.perf_counter() - began
+    def _separated(self, frames: int, source: Source) -> None:
+        done, total = (round(count / source.rate, 2) for count in (frames, source.frames))
+        if self.telling.progress("separating", done, total, "seconds"):
+            raise Stopped
 
 
 def _check_form(source: Source, form: Format, name: str) -> None:

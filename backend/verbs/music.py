@@ -8,15 +8,15 @@ import contextlib
 import json
 import re
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
 from backend.errors import Configuration, Validation, from_code
+from backend.following import generated
 from backend.logs import escaped
 from backend.options.music import MusicOptions
 from backend.settings import load_settings
-from backend.types import Fallback, Progress
+from backend.types import Fallback
 from backend.verbs.generate import finite, receipt_line
 
 _OURS = re.compile(r"tune(-\d+)?\.\w+")
@@ -73,18 +73,8 @@ async def _make(body: dict[str, Any], folder: Path, config: str | None, as_json:
     from backend.client import connect
 
     async with connect(load_settings({"config": config})) as client:
-        last = None
         with contextlib.closing(Bar(sys.stderr)) as bar:
-            async for last in client.generate(body):
-                if last.event == "progress":
-                    bar.show(Progress(**{field.name: last.data[field.name] for field in fields(Progress)}))
-                elif last.event == "token" and not as_json:
-                    print("\n".join(map(escaped, last.data["text"].split("\n"))), flush=True)
-                elif last.event == "fallback":
-                    bar.close()
-                    print(f"! {last.data['from']} could not be used: {last.data['reason']}", file=sys.stderr)
-        assert last is not None, "a job's events end with a terminal one"
-        job = await client.job(last.data["job_id"])
+            last, job = await generated(client, body, bar, words=None if as_json else _show)
         for artifact in job["output"]["artifacts"]:
             await save(client, job["id"], artifact["name"], folder)
             if not as_json:
@@ -96,6 +86,10 @@ async def _make(body: dict[str, Any], folder: Path, config: str | None, as_json:
     if last.event in ("error", "interrupted"):
         raise from_code(last.data["code"], last.data["detail"], last.data["remedy"])
     return 0 if last.event == "done" else 1
+
+
+def _show(text: str) -> None:
+    print("\n".join(map(escaped, text.split("\n"))), flush=True)
 
 
 async def save(client: Any, job_id: str, name: str, folder: Path) -> None:

@@ -11,13 +11,13 @@ import asyncio
 import contextlib
 import json
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
 from backend.catalogue import Catalogue, Entry, changes
 from backend.convert.quantizing import KINDS
 from backend.errors import UnknownModel, Validation, from_code
+from backend.following import generated
 from backend.settings import Settings, load_settings
 from backend.types import Fallback, Progress
 from backend.verbs.generate import receipt_line
@@ -168,16 +168,8 @@ async def _job(settings: Settings, entry: Entry, args: argparse.Namespace) -> in
             "options": {"action": args.action, **options, **({"dimensions": sizes} if sizes else {})},
             **({"inputs": inputs} if inputs else {}),
         }
-        last = None
         with contextlib.closing(Bar(sys.stderr)) as bar:
-            async for last in client.generate(body):
-                if last.event == "progress":
-                    bar.show(Progress(**{field.name: last.data[field.name] for field in fields(Progress)}))
-                elif last.event == "fallback":
-                    bar.close()
-                    print(f"! {last.data['from']} could not be used: {last.data['reason']}", file=sys.stderr)
-        assert last is not None, "a job's events end with a terminal one"
-        job = await client.job(last.data["job_id"])
+            last, job = await generated(client, body, bar)
         for artifact in job["output"]["artifacts"]:
             await save(client, job["id"], artifact["name"], args.out)
             print(args.out / artifact["name"], file=sys.stderr if args.json else sys.stdout)

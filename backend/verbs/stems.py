@@ -9,11 +9,12 @@ import json
 import sys
 import time
 from collections import deque
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from backend.errors import OutOfMemory, TouchstoneError, Validation, from_code
+from backend.following import generated
 from backend.options.stems import Stem, StemsOptions
 from backend.settings import load_settings
 from backend.types import Fallback, Progress
@@ -137,15 +138,8 @@ class _Batch:
             sent = await client.send_file(track)
         except OSError as error:
             raise Validation(f"{track} cannot be read: {error.strerror}.", "Check its permissions.") from error
-        last = None
-        async for last in client.generate({**self.body, "device": device, "inputs": {"audio": sent}}):
-            if last.event == "progress":
-                self._show(track, Progress(**{each.name: last.data[each.name] for each in fields(Progress)}), bar)
-            elif last.event == "fallback":
-                bar.close()
-                print(f"! {last.data['from']} could not be used: {last.data['reason']}", file=sys.stderr)
-        assert last is not None, "a job's events end with a terminal one"
-        job = await client.job(last.data["job_id"])
+        body = {**self.body, "device": device, "inputs": {"audio": sent}}
+        last, job = await generated(client, body, bar, lambda progress: self._show(track, progress, bar))
         self.jobs.append(job)
         for artifact in job["output"]["artifacts"]:
             await save(client, job["id"], artifact["name"], self.places[track])

@@ -12,8 +12,9 @@ import soundfile
 
 from backend.errors import Validation, WorkerCrashed
 from backend.faults import check_numbers
+from backend.making import Made
 from backend.stems.choices import FORMATS
-from backend.stems.making import Made, Order, separate
+from backend.stems.making import Order, separate
 from backend.stems.separator import Samples, Stop
 from backend.stems.writing import StemFiles
 from tests.stems.sounds import RATE, noise, read, write

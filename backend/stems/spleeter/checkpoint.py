@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from backend.protobuf import fields, varint
+
 _FOOTER, _MAGIC = 48, 0xDB4775248B80FB57
 _FLOAT = 1
 
@@ -30,7 +32,7 @@ def read_index(index: bytes) -> dict[str, Tensor]:
         if struct.unpack("<Q", index[-8:])[0] != _MAGIC:
             raise ValueError("the magic number is missing")
         footer = index[-_FOOTER:]
-        at = _varint(footer, _varint(footer, 0)[1])[1]  # the block of meta data, which there is none of
+        at = varint(footer, varint(footer, 0)[1])[1]  # the block of meta data, which there is none of
         found: dict[str, Tensor] = {}
         for _, place in _entries(index, *_pair(footer, at)):
             for key, value in _entries(index, *_pair(place, 0)):
@@ -49,9 +51,9 @@ def _entries(index: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byte
     end = size - 4 - 4 * struct.unpack("<I", block[-4:])[0]
     at, key = 0, b""
     while at < end:
-        shared, at = _varint(block, at)
-        own, at = _varint(block, at)
-        length, at = _varint(block, at)
+        shared, at = varint(block, at)
+        own, at = varint(block, at)
+        length, at = varint(block, at)
         key = key[:shared] + block[at : at + own]
         at += own
         yield key, block[at : at + length]
@@ -59,43 +61,21 @@ def _entries(index: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byte
 
 
 def _tensor(entry: bytes) -> Tensor | None:
-    fields = dict(_fields(entry))
-    shape = fields.get(2, b"")
-    if fields.get(1) != _FLOAT or not isinstance(shape, bytes):
+    facts = dict(fields(entry, 0, len(entry)))
+    shape = facts.get(2, slice(0, 0))
+    if facts.get(1) != _FLOAT or not isinstance(shape, slice):
         return None
     sides = [
-        dict(_fields(side)).get(1, 0) for number, side in _fields(shape) if number == 2 and isinstance(side, bytes)
+        dict(fields(entry, side.start, side.stop)).get(1, 0)
+        for number, side in fields(entry, shape.start, shape.stop)
+        if number == 2 and isinstance(side, slice)
     ]
-    offset, size = fields.get(4, 0), fields.get(5, 0)
-    assert isinstance(offset, int) and isinstance(size, int)
+    offset, size = facts.get(4, 0), facts.get(5, 0)
+    if isinstance(offset, slice) or isinstance(size, slice):
+        raise ValueError("the place of a tensor is no number")
     return Tensor(tuple(side for side in sides if isinstance(side, int)), offset, size)
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message of protobuf: numbers and bytes."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        if key & 7 == 0:
-            value, at = _varint(message, at)
-            yield key >> 3, value
-        else:
-            length, at = (4, at) if key & 7 == 5 else _varint(message, at)
-            yield key >> 3, message[at : at + length]
-            at += length
-
-
 def _pair(data: bytes, at: int) -> tuple[int, int]:
-    first, at = _varint(data, at)
-    return first, _varint(data, at)[0]
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
+    first, at = varint(data, at)
+    return first, varint(data, at)[0]
