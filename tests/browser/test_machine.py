@@ -115,7 +115,7 @@ def test_what_can_be_done_is_a_button(touchstone: TouchstonePage) -> None:
     assert page.evaluate("navigator.clipboard.readText()") == "sudo usermod -aG render $USER"
     for name in ("Probe again vulkan:0", "Try pebble here again", "Lift the quarantine cuda:0"):
         machine.get_by_role("button", name=name).click()
-    row = page.get_by_role("region", name="Loaded models").get_by_role("row").filter(has_text="stone")
+    row = page.get_by_role("region", name="Loaded now").get_by_role("row").filter(has_text="stone")
     expect(row).to_contain_text("264 MB")
     row.get_by_role("button", name="Unload").click()
     expect(row).to_be_visible()
