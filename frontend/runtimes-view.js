@@ -5,10 +5,14 @@ import * as api from "./api.js";
 import { byId, el, keepFocus, prose, twice } from "./dom.js";
 import { bytes, percent, sentence, timeLeft } from "./format.js";
 import { act } from "./hardware.js";
+import { state } from "./state.js";
 
 /** @typedef {import("./types.js").Runtime} Runtime @typedef {import("./types.js").Job} Job */
 
 const list = byId("runtimes", HTMLElement), said = byId("runtime-said", HTMLElement), best = byId("runtime-best", HTMLElement);
+const coming = byId("device-coming", HTMLElement);
+/** Those that are being installed, for the first time, for hardware that is here. @type {Runtime[]} */
+let awaited = [];
 const PHASES = /** @type {Record<string, string>} */ ({ tool: "fetching the installer", python: "looking for a Python that fits",
   resolve: "looking up which versions fit together", store: "writing all to the disk", prove: "proving its devices" });
 /** Jobs at work, by runtime. @type {Map<string, {id: string, progress?: Job["progress"]}>} */
@@ -33,7 +37,19 @@ function show(found) {
   best.textContent = found.best ? `The CPU serves for now. ${found.best_reason}` : "";
   keepFocus(list, () => list.replaceChildren(...found.runtimes.filter((one) => one.state !== "unsupported").map(item),
     gone.length ? el("li", { class: "quiet" }, `Not for this machine: ${gone.join(", ")}.`) : el("li", { hidden: true })));
+  awaited = found.runtimes.filter((one) => one.state === "installing" && one.hardware.length);
   for (const name of working.keys()) showProgress(name);
+  showAwaited();
+}
+
+/** What the person at the form waits for; by the size and a line of 10 MB/s until the installation tells better. */
+function showAwaited() {
+  const words = awaited.map(({ name, hardware, install_s }) => {
+    const cards = hardware.map((id) => state.list.hardware.find((one) => one.id === id)?.name ?? id);
+    const left_s = working.get(name)?.progress?.eta_s ?? install_s ?? 0;
+    return `CPU for now; ${cards.join(" and ")} in about ${Math.max(1, Math.ceil(left_s / 60))} min.`;
+  }).join(" ");
+  if (coming.textContent !== words) coming.textContent = words; // else it would be read out again
 }
 
 /** @param {Runtime} one */
@@ -89,7 +105,7 @@ export function hearRuntimes(event, data) {
   const name = begun.get(data.job_id ?? data.id);
   if (!name) return;
   const job = working.get(name);
-  if (event === "progress" && job) { job.progress = data; showProgress(name); }
+  if (event === "progress" && job) { job.progress = data; showProgress(name); showAwaited(); }
   if (!api.TERMINAL.includes(event)) return;
   working.delete(name);
   begun.delete(data.job_id ?? data.id);

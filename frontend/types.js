@@ -28,7 +28,7 @@
  *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema, details?: {inputs?: Slot[]}}} Model
  * @typedef {{name: string, type: string|null, shape: (number|string|null)[]|null, kind: string}} Slot
  * @typedef {{name: string, state: string, title: string, version: string|null, previous: string|null, bytes: number|null,
- *   install_bytes: number|null, devices: string[], licence: string|null, reason: string|null, remedy: string|null,
+ *   install_bytes: number|null, install_s: number|null, hardware: string[], devices: string[], licence: string|null, reason: string|null, remedy: string|null,
  *   note: string|null, job: string|null}} Runtime
  * @typedef {{phase: string, done: number, total: number|null, unit: string, eta_s: number|null}} Progress
  * @typedef {{device: string, runtime: string|null, engine: string|null, started_at: string, ended_at: string|null,

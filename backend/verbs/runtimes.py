@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from backend.bar import Bar
 from backend.following import Here, Source, followed
 from backend.logs import escaped
+from backend.runtimes.recipes import costs, recipes
 from backend.settings import Settings, load_settings
 
 AGAIN = "Start it again; what was fetched is kept."
@@ -94,12 +95,17 @@ def _words(action: str, name: str, said: dict[str, Any]) -> str:
 class _Keeper(Source, Protocol):
     """Who has the runtimes: the server, or a manager of our own."""
 
+    async def runtimes(self) -> dict[str, Any]: ...
     async def change_runtime(self, task: str, name: str) -> dict[str, Any]: ...
     async def remove_runtime(self, name: str) -> None: ...
 
 
 class _Here(Here):
     """A manager in this process."""
+
+    async def runtimes(self) -> dict[str, Any]:
+        """All of them."""
+        return self.manager.upkeep.overview()
 
     async def change_runtime(self, task: str, name: str) -> dict[str, Any]:
         """The job, or for a rollback the Runtime."""
@@ -141,5 +147,17 @@ async def _change(settings: Settings, action: str, name: str, bar: Bar) -> dict[
         if action == "remove":
             await keeper.remove_runtime(name)
             return {}
+        if action == "install" and (cost := _cost(await keeper.runtimes(), name)):
+            bar.say(cost)
         said = await keeper.change_runtime(action, name)
         return said if action == "rollback" else await followed(keeper, said["id"], bar, AGAIN)
+
+
+def _cost(found: dict[str, Any], name: str) -> str | None:
+    """What an install will take, in words; nothing where it is here already, or cannot be made."""
+    recipe = recipes().get(name)
+    build = recipe.build() if recipe else None
+    if recipe is None or build is None or any(one["name"] == name and one["version"] for one in found["runtimes"]):
+        return None
+    note = f" {recipe.note}" if recipe.note else ""
+    return f"{recipe.title}: {costs(build)}.{note}"

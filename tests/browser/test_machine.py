@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from backend.runtimes.types import Runtime
 from backend.types import Device, Hardware, Proof
 from tests.browser.test_look import DESK, PHONE, fits, violations
 from tests.browser.touchstone_page import TouchstonePage
@@ -140,3 +141,17 @@ def test_it_is_accessible_and_fits(touchstone: TouchstonePage, size: Any, colour
     touchstone.open()
     expect(page.locator("#hardware-items article")).to_have_count(4)
     assert violations(page) == [] and fits(page)
+
+
+def test_while_a_card_s_runtime_is_installed_the_form_says_how_long_the_cpu_serves(touchstone: TouchstonePage) -> None:
+    page = touchstone.page
+    show(page, [CPU], [CHIP, replace(CLOSED, reason=None, remedy=None)])
+    rocm = Runtime("rocm", "installing", title="PyTorch for AMD cards", install_s=200.0, hardware=[CLOSED.id], job="j1")
+    found = {"runtimes": [asdict(rocm)], "best": None, "best_reason": "Nothing that is here lacks a runtime."}
+    page.route("**/api/runtimes", lambda route: route.fulfill(json=found))
+    touchstone.open()
+    expect(page.locator("#device-coming")).to_have_text("CPU for now; AMD Radeon RX 7900 XTX in about 4 min.")
+    found["runtimes"] = [asdict(replace(rocm, state="installed", job=None))]
+    page.reload()
+    expect(page.locator("#runtimes")).to_contain_text("installed")
+    expect(page.locator("#device-coming")).to_be_empty()
