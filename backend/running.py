@@ -72,7 +72,7 @@ class Run:
         self._around = around
         self._job = job
         self._entry = entry
-        self._request = request_of(job)
+        self._request = request_of(job, entry)
         self._ledger = Ledger(job.request["device"], self._resolved(), job.accepted_at)
 
     async def drive(self) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from backend.artifacts import Artifacts
+from backend.catalogue import Entry
+from backend.catalogue.details import licence
 from backend.engines import RunRequest
 from backend.jobs import LiveJob
 from backend.music.wishes import Understood
@@ -74,7 +76,7 @@ async def room_for_files(artifacts: Artifacts, job_id: str) -> AsyncIterator[str
         await asyncio.to_thread(artifacts.finish, job_id)
 
 
-def request_of(job: LiveJob) -> RunRequest | None:
+def request_of(job: LiveJob, entry: Entry) -> RunRequest | None:
     """What the worker is to run; None for a job that only loads."""
     options = job.request.get("options")
     if options is None:
@@ -89,4 +91,6 @@ def request_of(job: LiveJob) -> RunRequest | None:
         seed=secrets.randbelow(2**32 - 1) if chosen is None else chosen,
         reuse_cache=chosen is None,  # with a seed the caller wants the same text again
         preface=Understood(job.request.get("understood", {}), job.request.get("ignored", [])).sentence(),
+        model=entry.id,
+        licence=entry.licence or licence(entry.target),
     )

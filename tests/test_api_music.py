@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tinytag import TinyTag
 
 from tests.refusals import refused
 from tests.service import Server, follow, stream_events, text_of, wait_for
@@ -104,6 +105,26 @@ def test_a_file_is_served_by_ranges(server: Server, made: dict[str, Any]) -> Non
     beyond = server.http.get(wav["url"], headers={"Range": f"bytes={wav['bytes']}-"})
     refused(beyond, 416, "range_not_satisfiable")
     assert beyond.headers["content-range"] == f"bytes */{wav['bytes']}"
+
+
+def test_other_kinds_of_files_come_where_they_are_asked_for(server: Server) -> None:
+    job = tune(server, options={**SHORT, "formats": ["mp3", "abc", "ogg", "mp3"]})
+    found = files(server, job)
+    assert {artifact["name"]: artifact["media_type"] for artifact in job["output"]["artifacts"]} == {
+        "tune.abc": "text/vnd.abc",
+        "tune.mp3": "audio/mpeg",
+        "tune.ogg": "audio/ogg",
+    }
+    for name in ("tune.mp3", "tune.ogg"):
+        told = TinyTag.get(filename=name, file_obj=io.BytesIO(found[name]))
+        assert told.duration == pytest.approx(4, abs=0.05) and told.title == "Jig in D major"
+        assert "Model: folk-tunes. Licence of the model: Apache-2.0, sounds MIT. Seed: 5." in (told.comment or "")
+    assert b"N:Model: folk-tunes" in found["tune.abc"]
+    silent = tune(server, options={**SHORT, "formats": ["midi"]})
+    assert set(files(server, silent)) == {"tune.mid"} and silent["receipt"]["rate"] is None
+    for formats in (["mp4"], []):
+        answer = server.http.post("/api/generate", json={"task": "music", "options": {"formats": formats}})
+        assert "formats" in refused(answer, 422, "validation_error")["detail"]
 
 
 @pytest.mark.parametrize("name", ["tune.mp3", "..%2f..%2fjobs.sqlite3", "%2e%2e", ".making", "tune.wav%00"])

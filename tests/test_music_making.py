@@ -15,7 +15,7 @@ import soundfile
 from backend.child.outbox import full
 from backend.errors import Validation
 from backend.making import Made
-from backend.music.choices import BACKINGS, FORMATS, INSTRUMENTS
+from backend.music.choices import BACKINGS, FORMATS, INSTRUMENTS, USUAL_FORMATS
 from backend.music.controls import Chosen, complete, seeds_of
 from backend.music.length import bar_beats, written
 from backend.music.making import Order, make, scored
@@ -23,9 +23,10 @@ from backend.music.plan import FORMS, MODES, TONICS
 from backend.music.sampling import compose
 from backend.music.score import Score
 from backend.options import parse_options
+from backend.soundfiles.tags import facts_of
 from tests.whim import Whim
 
-SUFFIXES = [suffix for suffix, _ in FORMATS.values()]
+SUFFIXES = [FORMATS[name][0] for name in USUAL_FORMATS]
 
 
 class Heard:
@@ -58,7 +59,8 @@ def composed(seed: int, **options: Any) -> tuple[Chosen, list[Score]]:
     whole = parse_options("music", options)
     chosen, seeds = complete(whole, seed), seeds_of(seed, whole["variations"])
     return chosen, [
-        scored(chosen, melody, one) for melody, one in zip(compose(Whim(), chosen.plan, seeds), seeds, strict=True)
+        scored(chosen, melody, facts_of("whim", None, one))
+        for melody, one in zip(compose(Whim(), chosen.plan, seeds), seeds, strict=True)
     ]
 
 

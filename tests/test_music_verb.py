@@ -36,6 +36,12 @@ def test_words_and_flags_give_files_through_the_server(server: Server, tmp_path:
     )
 
 
+def test_kinds_of_files_are_a_list_with_commas(server: Server, tmp_path: Path) -> None:
+    ended = music(server.data_dir, "--seconds", "2", "--formats", "mp3,midi", "--out", str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    assert {file.name for file in tmp_path.iterdir()} == {"tune.mp3", "tune.mid"}
+
+
 def test_an_earlier_tune_is_not_overwritten_unless_asked(server: Server, tmp_path: Path) -> None:
     (tmp_path / "tune.wav").write_bytes(b"mine")
     refused = music(server.data_dir, "--seconds", "2", "--out", str(tmp_path))

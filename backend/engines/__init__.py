@@ -71,6 +71,8 @@ class RunRequest:
     texts: list[str] | None = None
     preface: str = ""  # text that the output begins with
     inputs: dict[str, Any] = field(default_factory=dict)
+    model: str = ""  # its id and licence, for what files say of themselves
+    licence: str | None = None
 
     @property
     def only_looks(self) -> bool:

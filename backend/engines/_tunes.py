@@ -33,7 +33,15 @@ class TuneSession:
         """Composes, renders, hands the files over."""
         from backend.music.making import Order, make
 
-        order = Order(request.options, request.seed, Path(request.folder), request.preface)
+        folder = Path(request.folder)
+        order = Order(
+            request.options,
+            request.seed,
+            folder,
+            request.preface,
+            model=request.model,
+            licence=request.licence,
+        )
         made = make(self.decoder, self.guard, order, emit)
         return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)
 

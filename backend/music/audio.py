@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import soundfile
 from numpy.typing import NDArray
 
 from backend.music.limiter import Limiter
 from backend.music.reverb import Reverb
 from backend.music.sampler import RATE, Sampler
 from backend.music.score import Part, Score
+from backend.soundfiles.tags import Tags
+from backend.soundfiles.writing import SoundFiles
 
 Samples = NDArray[np.float32]
 # Called with blocks done and in all; True means: stop now.
@@ -37,27 +37,18 @@ class Stopped(Exception):
 
 
 def write(score: Score, targets: list[tuple[Path, str]], seconds: float | None, on_block: OnBlock) -> int:
-    """Writes the score to each (path, "WAV" or "FLAC"), 16 bits, stereo, 44.1 kHz; returns the frames written.
+    """Writes the score to each (path, kind of sound file), 16 bits, stereo, 44.1 kHz; returns the frames written.
 
     With `seconds`, the files last exactly that long, to the nearest sample. Raises Stopped, ValueError if the music is
     longer than `seconds`, and soundfile.SoundFileError, which gives no reason, where a file cannot be written.
     """
     frames = length_frames(score, seconds)
     blocks = -(-frames // BLOCK)
-    with ExitStack() as stack:
-        files = []
-        for path, kind in targets:
-            file = stack.enter_context(soundfile.SoundFile(path, "w", RATE, 2, "PCM_16", format=kind))
-            for tag, text in (("title", score.title), ("comment", _comment(score))):
-                if text:  # libsndfile takes no empty ones
-                    setattr(file, tag, text)
-            files.append(file)
+    with SoundFiles(targets, RATE, 2, Tags(score.title, score.credits)) as files:
         left = frames
         for number, block in enumerate(stereo_blocks(score, frames), 1):
-            pcm = np.rint(block[:, :left].T * 32767).astype(np.int16)
-            for file in files:
-                file.write(pcm)
-            left -= len(pcm)
+            files.write(block[:, :left])
+            left -= min(left, BLOCK)
             if on_block(number, blocks):
                 raise Stopped
     return frames
@@ -142,7 +133,3 @@ def _fade(score: Score, frames: int) -> Callable[[Samples, int], None]:
             mix *= (0.5 - 0.5 * np.cos(np.pi * np.clip(left, 0, 1))).astype(np.float32)
 
     return apply
-
-
-def _comment(score: Score) -> str:
-    return " ".join(f"{name}: {value}." for name, value in score.credits.items())

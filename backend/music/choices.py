@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backend.soundfiles.kinds import KINDS
+
 
 @dataclass(frozen=True)
 class Instrument:
@@ -48,13 +50,15 @@ BACKINGS: tuple[str, ...] = ("none", "chords", "bass", "full")
 """`chords`: strummed or broken chords; `bass`: a bass line alone; `full`: both. The melody always sounds."""
 
 FORMATS: dict[str, tuple[str, str]] = {
-    "wav": ("wav", "audio/wav"),
-    "flac": ("flac", "audio/flac"),
+    **{name: (kind.suffix, kind.media_type) for name, kind in KINDS.items()},
     "midi": ("mid", "audio/midi"),
     "abc": ("abc", "text/vnd.abc"),
     "svg": ("svg", "image/svg+xml"),
 }
 """Kinds of files by name: the suffix and the media type."""
+
+USUAL_FORMATS = ("wav", "flac", "midi", "abc", "svg")
+"""What a tune comes as unless the caller says otherwise."""
 
 SLOWEST_BPM, FASTEST_BPM = 30, 300
 

@@ -3,41 +3,48 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from backend.diskroom import room_for
+from backend.errors import Validation
 from backend.making import Emit, Made, Telling
 from backend.music import tokens
 from backend.music.audio import length_frames
 from backend.music.backing import arrange
-from backend.music.choices import FORMATS
+from backend.music.choices import USUAL_FORMATS
 from backend.music.controls import Chosen, complete, seeds_of
 from backend.music.decoder import Decoder, Floats, Ints
 from backend.music.length import written
 from backend.music.originality import CopyGuard
 from backend.music.reach import within_reach
-from backend.music.rendering import RenderingStopped, render
+from backend.music.rendering import RenderingStopped, possible_formats, render
 from backend.music.sampler import RATE
 from backend.music.sampling import Stopped, compose
 from backend.music.score import Melody, Score
+from backend.soundfiles.kinds import KINDS
+from backend.soundfiles.tags import facts_of
 
-HEARD = ("wav", "flac")
-WRITTEN = tuple(name for name in FORMATS if name not in HEARD)
 REPORT_S = 0.05
 BYTES_A_SECOND = RATE * 4  # of a WAV file, which FLAC never exceeds by much
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a job asks of the model. Files are made in `folder`; the text of the output begins with `preface`."""
+    """What a job asks of the model. Files are made in `folder`; the text of the output begins with `preface`.
+
+    `model` and `licence` are for the files' tags. `share` are the variations to make, where others make the rest.
+    """
 
     options: Mapping[str, Any]
     seed: int
     folder: Path
     preface: str = ""
+    model: str = ""
+    licence: str | None = None
+    share: range | None = None
 
 
 def make(decoder: Decoder, guard: CopyGuard | None, order: Order, emit: Emit) -> Made:
@@ -68,12 +75,18 @@ class _Job:
     emit: Emit
     telling: Telling
     audio_s: float = 0.0
+    formats: tuple[str, ...] = ()
+    names: Sequence[str] = ()
 
     def run(self) -> Made:
         order = self.order
         chosen = complete(order.options, order.seed)
-        seeds = seeds_of(order.seed, order.options["variations"])
-        self.emit("token", {"text": described(chosen, seeds, order.preface), "count": 0})
+        self.formats = _formats(order.options["formats"])
+        all_seeds = seeds_of(order.seed, order.options["variations"])
+        self.emit("token", {"text": described(chosen, all_seeds, order.preface), "count": 0})
+        numbers = range(len(all_seeds)) if order.share is None else order.share
+        seeds = all_seeds[numbers.start : numbers.stop]
+        self.names = ["tune"] if len(all_seeds) == 1 else [f"tune-{number + 1}" for number in numbers]
         melodies: list[Melody] = []
         whole = False
         with contextlib.suppress(Stopped, RenderingStopped):
@@ -103,22 +116,27 @@ class _Job:
 
     def _render(self, chosen: Chosen, seeds: list[int], melodies: list[Melody]) -> None:
         """What is written comes first for all, since it takes no time."""
-        scores = [scored(chosen, melody, seed) for melody, seed in zip(melodies, seeds, strict=True)]
-        names = ["tune"] if len(scores) == 1 else [f"tune-{number}" for number in range(1, len(scores) + 1)]
-        lengths_s = [length_frames(score, chosen.seconds) / RATE for score in scores]
+        order = self.order
+        scores = [
+            scored(chosen, melody, facts_of(order.model, order.licence, seed))
+            for melody, seed in zip(melodies, seeds, strict=True)
+        ]
+        heard = tuple(name for name in self.formats if name in KINDS)
+        written = tuple(name for name in self.formats if name not in KINDS)
+        lengths_s = [length_frames(score, chosen.seconds) / RATE if heard else 0.0 for score in scores]
         total_s = sum(lengths_s)
         self.telling.progress("rendering", 0, round(total_s, 2), "seconds")
-        for score, name in zip(scores, names, strict=True):
-            self._write(score, name, WRITTEN, chosen.seconds, lambda done, total: self.emit("poll", {}))
-        for score, name, length_s in zip(scores, names, lengths_s, strict=True):
+        for score, name in zip(scores, self.names, strict=True):
+            self._write(score, name, written, chosen.seconds, lambda done, total: self.emit("poll", {}))
+        for score, name, length_s in zip(scores, self.names, lengths_s, strict=True):
             before_s = self.audio_s
 
             def on_block(done: int, total: int, before_s: float = before_s, length_s: float = length_s) -> bool:
                 heard_s = min(total_s, before_s + length_s * done / total)
                 return self.telling.progress("rendering", round(heard_s, 2), round(total_s, 2), "seconds")
 
-            with room_for(self.order.folder, 2 * int(length_s * BYTES_A_SECOND)):
-                self._write(score, name, HEARD, chosen.seconds, on_block)
+            with room_for(order.folder, len(heard) * int(length_s * BYTES_A_SECOND)):
+                self._write(score, name, heard, chosen.seconds, on_block)
             self.audio_s += length_s
 
     def _write(
@@ -166,13 +184,24 @@ def told(chosen: Chosen, seeds: list[int]) -> dict[str, Any]:
     }
 
 
-def scored(chosen: Chosen, melody: Melody, seed: int) -> Score:
+def _formats(asked: list[str] | None) -> tuple[str, ...]:
+    """What is written. Raises Validation for what was asked for and cannot be made here."""
+    possible = possible_formats()
+    if missing := [name for name in asked or () if name not in possible]:
+        raise Validation(
+            f"options.formats: {', '.join(missing)} cannot be made here, where its library is missing.",
+            f"Choose of {', '.join(possible)}.",
+            fields=["options.formats"],
+        )
+    return tuple(dict.fromkeys(asked)) if asked else tuple(name for name in USUAL_FORMATS if name in possible)
+
+
+def scored(chosen: Chosen, melody: Melody, facts: dict[str, str]) -> Score:
     """Where the tempo follows the seconds, it fills them together with the tune's own pickup."""
     title = f"{_titled(melody.form)} in {melody.tonic} {melody.mode}"
     score = arrange(within_reach(melody, chosen.instrument), chosen.instrument, chosen.backing, chosen.tempo_bpm, title)
     tempo_bpm = score.tempo_bpm * score.seconds / chosen.seconds if chosen.follows and chosen.seconds else None
-    credits = {"Seed": str(seed)}
-    return replace(score, tempo_bpm=tempo_bpm or score.tempo_bpm, credits=credits)
+    return replace(score, tempo_bpm=tempo_bpm or score.tempo_bpm, credits=facts)
 
 
 def _titled(form: str) -> str:

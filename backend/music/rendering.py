@@ -11,12 +11,12 @@ from pathlib import Path
 from backend.music import abc_writer, audio, midi, sheet
 from backend.music.choices import FORMATS
 from backend.music.score import Score
+from backend.soundfiles.kinds import KINDS
 
 # Called with audio blocks done and in all (1 and 1 when no audio was asked for); True means: stop now.
 OnProgress = Callable[[int, int], bool]
 RenderingStopped = audio.Stopped
 
-_AUDIO = {"wav": "WAV", "flac": "FLAC"}
 _PARTIAL = ".partial"
 
 
@@ -33,7 +33,7 @@ def render(
     on_progress: OnProgress = lambda done, total: False,
     name: str = "tune",
 ) -> list[tuple[str, str]]:
-    """Writes `name`.wav, .flac, .mid, .abc, .svg as asked; returns (file name, media type) in the order of `formats`.
+    """Writes the files of `name` that `formats` asks for; returns (file name, media type) in that order.
 
     With `seconds` the audio lasts exactly that long (the ring-out fades inside it), else the music plus its ring-out.
     Stopped, it leaves nothing behind. Raises RenderingStopped, OSError (soundfile.SoundFileError for audio), and
@@ -45,7 +45,7 @@ def render(
     targets = {format_name: folder / f"{name}.{FORMATS[format_name][0]}" for format_name in formats}
     partial = {format_name: target.with_name(target.name + _PARTIAL) for format_name, target in targets.items()}
     try:
-        heard = [(partial[kind], _AUDIO[kind]) for kind in targets if kind in _AUDIO]
+        heard = [(partial[kind], kind) for kind in targets if kind in KINDS]
         if heard:
             audio.write(score, heard, seconds, on_progress)
         elif on_progress(1, 1):

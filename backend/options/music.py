@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from backend.music.choices import BACKINGS, FASTEST_BPM, INSTRUMENTS, SLOWEST_BPM
+from backend.music.choices import BACKINGS, FASTEST_BPM, INSTRUMENTS, SLOWEST_BPM, USUAL_FORMATS
 from backend.music.controls import ANY
 from backend.music.length import MAX_SECONDS, written
 from backend.music.plan import FORMS, MAX_BARS, MAX_VARIATIONS, MODES, TONICS, Plan
 from backend.strict import Strict
 
 ABC_LIMIT = 5000
+Format = Literal["wav", "flac", "mp3", "ogg", "midi", "abc", "svg"]
 METERS = sorted({written(meter) for meters in FORMS.values() for meter in meters})
 
 
@@ -44,6 +45,9 @@ class MusicOptions(Strict):
     variations: int = Field(1, ge=1, le=MAX_VARIATIONS, description="Tunes to make at once, each with its own seed")
     abc: str | None = Field(
         None, max_length=ABC_LIMIT, description="An opening phrase in ABC notation, which the tune goes on from"
+    )
+    formats: list[Format] | None = Field(
+        None, min_length=1, description=f"Kinds of files; default: {', '.join(USUAL_FORMATS)}"
     )
     seed: int | None = Field(None, ge=0, le=2**32 - 2, description="The same seed gives the same tune")
     temperature: float = Field(

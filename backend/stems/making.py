@@ -14,6 +14,7 @@ import numpy as np
 from backend.diskroom import room_for
 from backend.errors import Validation
 from backend.making import Emit, Made, Telling
+from backend.soundfiles.tags import Tags, facts_of
 from backend.stems.choices import FORMATS, Format
 from backend.stems.overlapping import separated
 from backend.stems.resampling import resampled
@@ -32,6 +33,8 @@ class Order:
     name: str
     options: Mapping[str, Any]
     folder: Path
+    model: str = ""
+    licence: str | None = None
 
 
 def separate(separator: Separator, order: Order, emit: Emit) -> Made:
@@ -85,12 +88,14 @@ class _Job:
             "model_rate": model.rate,
         }
         names = [f"{stem}.{form.suffix}" for stem in wanted]
+        facts = facts_of(self.order.model, self.order.licence, None)
+        tags = [Tags(f"{self.order.name}: {stem}", facts, made="Separated") for stem in wanted]
         needed = source.frames * source.channels * form.bytes_a_sample * len(wanted)
         self._separated(0, source)
         with (
             room_for(self.order.folder, needed),
             StemFiles(
-                [self.order.folder / name for name in names], form, source.rate, source.channels, source.frames
+                [self.order.folder / name for name in names], form, source.rate, source.channels, source.frames, tags
             ) as files,
         ):
             places = [model.stems.index(stem) for stem in wanted]

@@ -10,6 +10,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from backend.soundfiles.tags import Tags
 from backend.stems.choices import Format
 from backend.stems.separator import Samples
 
@@ -20,7 +21,9 @@ _RIFF_MOST_BYTES = 4_000_000_000  # its lengths have 32 bits; RF64 is the same f
 class StemFiles:
     """Open files, one a stem: written block by block, whole when the block of `with` has ended."""
 
-    def __init__(self, paths: list[Path], form: Format, rate: int, channels: int, frames: int) -> None:
+    def __init__(
+        self, paths: list[Path], form: Format, rate: int, channels: int, frames: int, tags: list[Tags]
+    ) -> None:
         container = form.container
         if container == "WAV" and frames * channels * form.bytes_a_sample > _RIFF_MOST_BYTES:
             container = "RF64"
@@ -32,6 +35,8 @@ class StemFiles:
                 opening.enter_context(soundfile.SoundFile(path, "w", rate, channels, form.subtype, format=container))
                 for path in paths
             ]
+            for file, said in zip(self._files, tags, strict=True):
+                said.put_into(file)
             self._stack = opening.pop_all()
 
     def __enter__(self) -> StemFiles:

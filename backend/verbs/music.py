@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from backend.errors import Configuration, Validation, from_code
 from backend.following import generated
@@ -28,8 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, field in MusicOptions.model_fields.items():
         extra: Any = field.json_schema_extra or {}
         types = {field.annotation, *get_args(field.annotation)}
-        kind: Any = int if int in types else finite if float in types else str
-        listed = f": {', '.join(extra['enum'])}" if "enum" in extra else ""
+        several = next((each for each in types if get_origin(each) is list), None)
+        kind: Any = int if int in types else finite if float in types else _several if several else str
+        named = get_args(get_args(several)[0]) if several else extra.get("enum", ())
+        listed = f": {(',' if several else ', ').join(named)}" if named else ""
         flag = "--" + name.replace("_", "-")
         help_ = f"{field.description}{listed}".replace("%", "%%")
         parser.add_argument(flag, type=kind, metavar=name.upper(), help=help_)
@@ -40,6 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", help="engine name (default: the model's first that fits the device)")
     parser.add_argument("--fallback", choices=get_args(Fallback), default="cpu")
     parser.add_argument("--json", action="store_true", help="print the finished job")
+
+
+def _several(text: str) -> list[str]:
+    return text.split(",")
 
 
 def run(args: argparse.Namespace) -> int:

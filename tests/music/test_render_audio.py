@@ -30,7 +30,7 @@ def going_on(done: int, total: int) -> bool:
 
 
 def render(score: Score, path: Path, seconds: float | None = None) -> Samples:
-    audio.write(score, [(path, "WAV")], seconds, going_on)
+    audio.write(score, [(path, "wav")], seconds, going_on)
     samples, rate = soundfile.read(path, always_2d=True)
     assert rate == RATE == 44_100 and samples.shape[1] == 2
     assert soundfile.info(path).subtype == "PCM_16"
@@ -74,13 +74,13 @@ def test_seconds_are_exact_to_the_sample_and_the_end_fades(seconds: float, tmp_p
 def test_more_music_than_seconds_is_refused_and_no_seconds_mean_ring_out(tmp_path: Path) -> None:
     score = arrange(tune(8, bars=2), "flute", "none", 100, "A jig")
     with pytest.raises(ValueError, match="do not fit"):
-        audio.write(score, [(tmp_path / "tune.wav", "WAV")], score.seconds - 0.01, going_on)
+        audio.write(score, [(tmp_path / "tune.wav", "wav")], score.seconds - 0.01, going_on)
     assert len(render(score, tmp_path / "tune.wav")) == round((score.seconds + audio.RING_OUT_S) * RATE)
 
 
 def test_wav_and_flac_are_the_same_and_so_is_every_render(tmp_path: Path) -> None:
     score = SCORES["reel-banjo"]
-    both = [(tmp_path / "tune.wav", "WAV"), (tmp_path / "tune.flac", "FLAC")]
+    both = [(tmp_path / "tune.wav", "wav"), (tmp_path / "tune.flac", "flac")]
     frames = audio.write(score, both, None, going_on)
     wav, flac = (soundfile.read(path, dtype="int16")[0] for path, _ in both)
     assert len(wav) == frames and np.array_equal(wav, flac)
@@ -93,10 +93,10 @@ def test_wav_and_flac_are_the_same_and_so_is_every_render(tmp_path: Path) -> Non
 def test_another_process_renders_the_same(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tests.music.test_render_audio import SCORES, audio, going_on\n"
-        "audio.write(SCORES['slow-accordion'], [(Path(sys.argv[1]), 'WAV')], None, going_on)"
+        "audio.write(SCORES['slow-accordion'], [(Path(sys.argv[1]), 'wav')], None, going_on)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "there.wav")], cwd=ROOT, check=True)
-    audio.write(SCORES["slow-accordion"], [(tmp_path / "here.wav", "WAV")], None, going_on)
+    audio.write(SCORES["slow-accordion"], [(tmp_path / "here.wav", "wav")], None, going_on)
     assert (tmp_path / "there.wav").read_bytes() == (tmp_path / "here.wav").read_bytes()
 
 
@@ -108,7 +108,7 @@ def test_progress_counts_blocks_and_a_stop_is_heard_at_the_next_one(tmp_path: Pa
         return done == 3
 
     with pytest.raises(audio.Stopped):
-        audio.write(SCORES["jig-flute"], [(tmp_path / "tune.wav", "WAV")], None, stop_at_three)
+        audio.write(SCORES["jig-flute"], [(tmp_path / "tune.wav", "wav")], None, stop_at_three)
     total = -(-audio.length_frames(SCORES["jig-flute"], None) // audio.BLOCK)
     assert seen == [(1, total), (2, total), (3, total)]
 

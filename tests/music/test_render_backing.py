@@ -149,7 +149,7 @@ def test_every_form_has_a_tempo_an_instrument_and_files() -> None:
         for meter in meters:
             tempo = tempo_of(form, meter)
             assert 30 <= tempo.slow < tempo.usual < tempo.fast <= 300
-    assert {suffix for suffix, _ in FORMATS.values()} == {"wav", "flac", "mid", "abc", "svg"}
+    assert {suffix for suffix, _ in FORMATS.values()} == {"wav", "flac", "mp3", "ogg", "mid", "abc", "svg"}
 
 
 def test_measures_leave_no_gap() -> None:

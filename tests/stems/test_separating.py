@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+from tinytag import TinyTag
 
 from backend.errors import Validation, WorkerCrashed
 from backend.faults import check_numbers
 from backend.making import Made
+from backend.options import parse_options
+from backend.soundfiles.tags import Tags
 from backend.stems.choices import FORMATS
 from backend.stems.making import Order, separate
 from backend.stems.separator import Samples, Stop
@@ -126,9 +129,21 @@ def test_a_sound_over_full_scale_keeps_its_loudness_in_floats(tmp_path: Path) ->
     assert run(path, Shares(), tmp_path / "short").counts["clipped_samples"] > 0
 
 
+def test_each_stem_says_where_it_comes_from(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.wav", noise(SECOND, 2))
+    order = Order(path, "in.wav", parse_options("stems", {"format": "flac"}), tmp_path, "spleeter", "MIT")
+    shares: Any = Shares()
+    separate(shares, order, lambda *told: False)
+    told = TinyTag.get(tmp_path / "vocals.flac")
+    assert told.title == "in.wav: vocals"
+    assert "Separated by Touchstone" in str(told.comment) and "Model: spleeter. Licence of the model: MIT." in str(
+        told.comment
+    )
+
+
 def test_files_beyond_four_gigabytes_are_rf64(tmp_path: Path) -> None:
     for frames, kind in ((10**9, "RF64"), (10**6, "WAV")):
-        with StemFiles([tmp_path / "one.wav"], FORMATS["wav"], RATE, 2, frames) as files:
+        with StemFiles([tmp_path / "one.wav"], FORMATS["wav"], RATE, 2, frames, [Tags("one")]) as files:
             files.write(np.full((2, 10), 0.5, np.float32), np.full((1, 2, 10), 0.5, np.float32))
         assert soundfile.info(tmp_path / "one.wav").format == kind
         assert (read(tmp_path / "one.wav") == 0.5).all()
