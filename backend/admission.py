@@ -8,10 +8,12 @@ from backend import errors
 from backend.engines import engines
 from backend.options import check_honoured, parse_options
 from backend.options.inputs import INPUTS, check_inputs
+from backend.options.songs import song_options
 from backend.options.wished import wished
 from backend.requests import GenerateRequest, served_tasks
 from backend.resolving import Resolution
 from backend.running import nothing_behind, refusal_of
+from backend.songs.kinds import SongKind
 
 if TYPE_CHECKING:
     from backend.core import Core
@@ -37,7 +39,8 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
             fields=["model"],
         )
     check_engine(asked.engine)
-    taken = _taken(task, asked, manager.settings.text.max_tokens)
+    song = entry.song if task == "music" else None
+    taken = _of_song(song, asked) if song else _taken(task, asked, manager.settings.text.max_tokens)
     check_honoured(task, taken["options"], [asked.engine] if asked.engine else entry.engines)
     catalogue.path_of(entry)
     _keep_files(manager, asked)
@@ -89,6 +92,17 @@ def _taken(task: str, asked: GenerateRequest, max_tokens: int) -> dict[str, Any]
             "options.raw: messages need the chat template that raw leaves out.", "Send a prompt, or leave raw out."
         )
     return {"options": options}
+
+
+def _of_song(kind: SongKind, asked: GenerateRequest) -> dict[str, Any]:
+    """What a model that makes sound itself takes: a description, and words where it sings. Raises Validation."""
+    check_inputs("music", asked.inputs)
+    if asked.messages is not None or asked.texts is not None:
+        raise errors.Validation(
+            f"{kind.title} makes songs of a description, not of messages or texts.",
+            "Send a prompt; words to sing go into options.lyrics.",
+        )
+    return {"options": song_options(kind, asked.prompt, asked.options)}
 
 
 def _keep_files(manager: Core, asked: GenerateRequest) -> None:

@@ -7,6 +7,7 @@ bytes of the tensors (the format is described at github.com/huggingface/safetens
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ from backend.errors import ModelBroken
 from backend.gguf.kinds import check_foreign, truncated
 
 CONFIG = "config.json"
-INDEX = "model.safetensors.index.json"
+INDICES = ("model.safetensors.index.json", "diffusion_pytorch_model.safetensors.index.json")
 _LONGEST_HEADER = 100_000_000
 _LONGEST_TEXT = 64_000_000  # of a configuration: more is none
 _FETCH = "Fetch the whole folder again from its source."
+_VARIANT = re.compile(r"\.(fp16|bf16|fp32|non_ema)[.-]")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,12 @@ class Checkpoint:
     files: tuple[Path, ...]
     weight_bytes: int
     dtypes: Mapping[str, int]  # bytes by type, as safetensors names them
+
+    @property
+    def numbers(self) -> int:
+        """How many weights it has; of packed ones their bytes."""
+        sizes = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+        return sum(count // sizes.get(dtype, 1) for dtype, count in self.dtypes.items())
 
     @property
     def architecture(self) -> str | None:
@@ -78,6 +86,11 @@ def is_checkpoint(path: Path) -> bool:
     return path.is_dir() and any(path.glob("*.safetensors"))
 
 
+def is_variant(name: str) -> bool:
+    """Whether a file with weights is by its name a second copy of those beside it, in other numbers."""
+    return _VARIANT.search(name) is not None
+
+
 def open_checkpoint(path: Path) -> Checkpoint:
     """Reads a folder: configuration, index, the header of each file. Raises ModelBroken."""
     config = _json(path / CONFIG)
@@ -94,14 +107,15 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 def _files(path: Path) -> tuple[Path, ...]:
     """The files with weights: those of the index, else all that lie there."""
-    if not (path / INDEX).is_file():
+    index = next((path / name for name in INDICES if (path / name).is_file()), None)
+    if index is None:
         usual = sorted(path.glob("model*.safetensors")) or sorted(path.glob("*.safetensors"))
         if not usual:
             raise ModelBroken(f"{path.name} has no file with weights (model.safetensors).", _FETCH)
-        return tuple(usual)
-    places = _json(path / INDEX).get("weight_map")
+        return tuple(file for file in usual if not is_variant(file.name)) or tuple(usual)
+    places = _json(index).get("weight_map")
     if not isinstance(places, dict) or not places:
-        raise ModelBroken(f"{path.name}/{INDEX} does not tell where the weights lie.", _FETCH)
+        raise ModelBroken(f"{path.name}/{index.name} does not tell where the weights lie.", _FETCH)
     names = sorted({str(name) for name in places.values()})
     for name in names:
         if PurePosixPath(name.replace("\\", "/")).name != name:

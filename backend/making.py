@@ -47,9 +47,9 @@ class Telling:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Notes how long a phase took, also one that was left early."""
+        """Notes how long a phase took, also one that was left early; of one that comes again, all of it."""
         began = time.perf_counter()
         try:
             yield
         finally:
-            self.phases[name] = time.perf_counter() - began
+            self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - began

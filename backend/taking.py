@@ -87,7 +87,7 @@ def request_of(job: LiveJob, entry: Entry) -> RunRequest | None:
         prompt=job.request.get("prompt"),
         texts=job.request.get("texts"),
         inputs=job.request.get("inputs") or {},
-        options=completed(job.task, options),
+        options=completed(entry.options_for(job.task), options),
         seed=secrets.randbelow(2**32 - 1) if chosen is None else chosen,
         reuse_cache=chosen is None,  # with a seed the caller wants the same text again
         preface=Understood(job.request.get("understood", {}), job.request.get("ignored", [])).sentence(),

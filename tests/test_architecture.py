@@ -37,13 +37,13 @@ FOREIGN = (
     "child/",
     "convert/",
 )
-COMPUTING = ("music/", "soundfiles/", "stems/")  # with NumPy, in children
+COMPUTING = ("music/", "songs/", "soundfiles/", "stems/")  # with NumPy, in children
 # From the lowest layer to the highest; a file may import its own layer and those before it.
 LAYERS = (
     ("types errors moments faults redact libraries"),
     ("cgroups diskroom making onnxwriter protobuf soundfiles"),
     ("checkpoint filenames gguf machine music onnxfile onnxgraph problems settings templates"),
-    ("stems"),
+    ("songs stems"),
     ("inventory"),
     ("launcher"),
     ("devices engines"),

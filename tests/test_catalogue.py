@@ -24,6 +24,7 @@ from tests.test_gguf import gguf
 
 DEFAULT, TUNES = "smollm2-135m-instruct", "folk-tunes"
 STEMS = ["spleeter-2stem", "spleeter-2stem-fp16", "htdemucs", "htdemucs_ft"]
+SONGS = [id_ for id_, entry in shipped(Path("models")).items() if entry.model_class]
 
 
 @pytest.fixture
@@ -53,6 +54,12 @@ def test_the_shipped_entries_are_complete() -> None:
         assert set(entry.engines) <= set(engines())
         if entry.source and entry.source.kind == BUILT_IN:
             assert entry.target.is_relative_to(ROOT) and entry.licence
+            continue
+        if entry.model_class:  # songs, in the cache of Hugging Face once they are here
+            assert entry.song and entry.song.engine in entry.engines and entry.licence
+            assert entry.source and entry.source.kind == "hf" and entry.source.repo and entry.facts["known"]
+            assert {"gated", "non_commercial", "memory"} <= set(entry.facts)
+            assert ("not for commercial" in entry.licence) is bool(entry.facts["non_commercial"])
             continue
         assert entry.target.parent == Path("models")
         if entry.source and entry.source.members:  # nobody here has seen those files
@@ -96,7 +103,7 @@ def test_own_models_may_lie_anywhere(build: Callable[..., Catalogue], tmp_path: 
     assert [(model.id, model.state, model.default) for model in catalogue.models()] == [
         (DEFAULT, "downloadable", False),
         (TUNES, "ready", True),
-        *((id_, "downloadable", False) for id_ in STEMS),
+        *((id_, "downloadable", False) for id_ in [*STEMS, *SONGS]),
         ("mine", "ready", True),
     ]
     assert catalogue.default_for("lyrics").id == "mine"
@@ -162,7 +169,7 @@ def test_files_in_model_folders_are_offered(build: Callable[..., Catalogue], tmp
     assert states == {
         DEFAULT: "downloadable",
         TUNES: "ready",
-        **dict.fromkeys(STEMS, "downloadable"),
+        **dict.fromkeys([*STEMS, *SONGS], "downloadable"),
         "my-model-q8": "ready",
         "my-model-q8-2": "ready",
         "big-00001-of-00002": "broken",
@@ -268,7 +275,7 @@ def test_a_path_of_a_known_model_is_that_model(build: Callable[..., Catalogue], 
 def test_unknown_models_name_the_valid_ones(build: Callable[..., Catalogue]) -> None:
     with pytest.raises(UnknownModel) as caught:
         build().resolve("SmolLM2-135M-instrct")
-    assert caught.value.extra["valid"] == [DEFAULT, TUNES, *STEMS]
+    assert caught.value.extra["valid"] == [DEFAULT, TUNES, *STEMS, *SONGS]
     assert f"Did you mean {DEFAULT}?" in caught.value.remedy
 
 

@@ -12,13 +12,15 @@ import pytest
 
 from backend.catalogue import Catalogue
 from backend.catalogue.changes import Addition, add, forget_if_nothing_came, remove
+from backend.catalogue.entries import shipped
 from backend.child.workspace import NAME, lock_for, part_for
 from backend.errors import Configuration, JobActive, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
 from backend.settings import load_settings
 from tests.test_gguf import gguf
 
 DEFAULT, TUNES = "smollm2-135m-instruct", "folk-tunes"
-STEMS = ["spleeter-2stem", "spleeter-2stem-fp16", "htdemucs", "htdemucs_ft"]
+STEMS = [id_ for id_, entry in shipped(Path("models")).items() if entry.task == "stems"]
+SONGS = [id_ for id_, entry in shipped(Path("models")).items() if entry.model_class]
 URL = "https://models.example/Some%20Model.Q4.gguf?key=secret"
 Build = Callable[..., Catalogue]
 
@@ -66,11 +68,11 @@ def test_the_register_is_for_this_user_alone(build: Build, tmp_path: Path) -> No
 
 def test_what_another_process_adds_is_seen(build: Build) -> None:
     catalogue = build()
-    assert ids(catalogue) == [DEFAULT, TUNES, *STEMS]
+    assert ids(catalogue) == [DEFAULT, TUNES, *STEMS, *SONGS]
     add(build(), URL)
-    assert ids(catalogue) == [DEFAULT, TUNES, *STEMS, "some-model.q4"]
+    assert ids(catalogue) == [DEFAULT, TUNES, *STEMS, *SONGS, "some-model.q4"]
     remove(build(), "some-model.q4")
-    assert ids(catalogue) == [DEFAULT, TUNES, *STEMS]
+    assert ids(catalogue) == [DEFAULT, TUNES, *STEMS, *SONGS]
 
 
 def test_the_same_source_is_the_same_model(build: Build) -> None:
@@ -128,7 +130,7 @@ def test_a_file_in_a_model_folder_is_added_by_its_path(build: Build, tmp_path: P
     assert build().path_of(build().resolve("deep-one")) == file
     remove(build(), "deep-one")
     assert file.exists(), "it was there before"
-    assert ids(build()) == [DEFAULT, TUNES, *STEMS]
+    assert ids(build()) == [DEFAULT, TUNES, *STEMS, *SONGS]
 
 
 def test_over_http_paths_stay_within_the_folders(build: Build, tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def test_removing_an_added_model_removes_its_file_and_its_part(build: Build, tmp
     part.mkdir()
     remove(build(), entry.id)
     assert not entry.target.exists() and not part.exists()
-    assert ids(build()) == [DEFAULT, TUNES, *STEMS]
+    assert ids(build()) == [DEFAULT, TUNES, *STEMS, *SONGS]
     with pytest.raises(UnknownModel):
         remove(build(), entry.id)
 
@@ -178,7 +180,7 @@ def test_a_model_of_the_catalogue_becomes_downloadable_again(build: Build, tmp_p
 def test_a_file_that_somebody_put_into_our_folder_is_removed(build: Build, tmp_path: Path) -> None:
     (models_dir(tmp_path) / "mine.gguf").write_bytes(gguf())
     remove(build(), "mine")
-    assert ids(build()) == [DEFAULT, TUNES, *STEMS]
+    assert ids(build()) == [DEFAULT, TUNES, *STEMS, *SONGS]
 
 
 def test_what_is_not_ours_is_left_alone(build: Build, tmp_path: Path) -> None:
@@ -216,12 +218,12 @@ def test_an_addition_that_brought_nothing_is_forgotten(build: Build, tmp_path: P
     part = part_for(models_dir(tmp_path) / NAME, addition.entry.target.name)
     part.mkdir()
     forget_if_nothing_came(catalogue, addition)
-    assert ids(catalogue) == [DEFAULT, TUNES, *STEMS, "some-model.q4"], "something came that can be gone on with"
+    assert ids(catalogue) == [DEFAULT, TUNES, *STEMS, *SONGS, "some-model.q4"], "what came can be gone on with"
     part.rmdir()
     forget_if_nothing_came(catalogue, Addition(addition.entry, new=False))
-    assert ids(catalogue) == [DEFAULT, TUNES, *STEMS, "some-model.q4"], "it was there before"
+    assert ids(catalogue) == [DEFAULT, TUNES, *STEMS, *SONGS, "some-model.q4"], "it was there before"
     forget_if_nothing_came(catalogue, addition)
-    assert ids(catalogue) == [DEFAULT, TUNES, *STEMS]
+    assert ids(catalogue) == [DEFAULT, TUNES, *STEMS, *SONGS]
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,6 @@ def test_plain_onnx() -> None:
         (["model.safetensors"], None, None, "no safetensors with a config.json"),
         (["pytorch_model.bin", "config.json"], None, None, "pickle files (pytorch_model.bin)"),
         (["a.onnx", "b.onnx"], None, None, "several ONNX files: a.onnx, b.onnx"),
-        (["model_index.json", "unet/model.safetensors"], None, None, "a pipeline of several models"),
         ([], None, None, "has no GGUF"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from backend.catalogue.added import Added
 from backend.catalogue.details import details, licence
-from backend.catalogue.entries import Entry, entry_for, own, shipped, slug, suffixes
+from backend.catalogue.entries import SERVED_BY, Entry, entry_for, own, shipped, slug, suffixes
 from backend.catalogue.files import absent, check, file_bytes, is_there
 from backend.catalogue.folders import Folders
 from backend.catalogue.forms import any_forms, with_forms
@@ -27,6 +27,7 @@ from backend.errors import (
     unicode,
 )
 from backend.gguf import how_to_join, is_split_by_hand
+from backend.options.songs import song_schema
 from backend.settings import Settings
 from backend.settings.schema import with_home
 from backend.types import Model, ModelState
@@ -34,7 +35,6 @@ from backend.types import Model, ModelState
 __all__ = ["Catalogue", "Entry", "Source"]
 
 _Stamp = tuple[int | str, ...]
-_SERVED_BY = {"lyrics": "text"}  # text models serve lyrics too
 
 
 class Catalogue:
@@ -62,7 +62,9 @@ class Catalogue:
         """All models by id."""
         entries = dict(self._known)
         for id_, entry in self.added.entries().items():
-            entries.setdefault(id_, entry)
+            known = entries.setdefault(id_, entry)
+            if known.model_class and known.source and known.source.kind == "hf":  # one of ours, which came
+                entries[id_] = replace(known, target=entry.target, source=entry.source)
         taken = {entry.target for entry in entries.values()}
         for file in self._folders.model_files():
             if file not in taken:
@@ -98,9 +100,17 @@ class Catalogue:
             reason=problem.detail if problem else None,
             remedy=problem.remedy if problem else None,
             default=self.is_default(entry.id),
-            options_schema=self._schema_for(entry.task),
-            details=details(entry) if problem is None or isinstance(problem, ModelIncompatible) else {},
+            options_schema=self._schema(entry, entry.task),
+            options_schemas={task: self._schema(entry, task) for task in entry.tasks},
+            tasks=list(entry.tasks),
+            details={
+                **entry.facts,
+                **(details(entry) if problem is None or isinstance(problem, ModelIncompatible) else {}),
+            },
         )
+
+    def _schema(self, entry: Entry, task: str) -> dict[str, Any]:
+        return song_schema(entry.song) if entry.song else self._schema_for(task)
 
     def resolve(self, name: str, *, anywhere: bool = False) -> Entry:
         """The entry of a model id, or of a path within the model folders (with `anywhere`, of any path).
@@ -124,7 +134,7 @@ class Catalogue:
 
         Raises UnknownModel.
         """
-        served = _SERVED_BY.get(task, task)
+        served = SERVED_BY.get(task, task)
         first = next((entry.id for entry in self._shipped.values() if entry.task == served), None)
         id_ = getattr(self._settings.default_models, served, first)
         if id_ is None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, get_args
 
-from backend.catalogue.entries import Entry, entry_for
+from backend.catalogue.entries import HUB, Entry, entry_for
 from backend.catalogue.sources import Source, as_data
 from backend.child.workspace import NAME, lock_for
 from backend.errors import Configuration, DiskFull
@@ -19,7 +19,6 @@ from backend.gguf.kinds import SPLIT
 from backend.settings.schema import Task
 
 _LOCK_S = 5.0
-HUB = ".hub"  # stands for the cache of Hugging Face until a model lies there; nothing is ever in it
 
 
 class Added:

@@ -75,6 +75,8 @@ def remove(catalogue: Catalogue, id_: str) -> None:
         catalogue.added.drop(id_)  # the file was there before us
         return
     if entry.source and entry.source.kind == "hf":
+        if id_ not in catalogue.added.entries():
+            raise ModelNotDownloaded(f"{entry.name} is not on this machine.", "There is nothing to remove.")
         needed = [other.target for other in entries.values() if other.id != id_]
         hub_cache.drop(entry.source, needed, catalogue.environ)
         drop_forms(id_, catalogue.added.file.parent)
@@ -122,12 +124,15 @@ def forget_if_nothing_came(catalogue: Catalogue, addition: Addition) -> None:
 
 def settle(catalogue: Catalogue, entry: Entry, came: Mapping[str, Any]) -> None:
     """Notes where a model of Hugging Face lies now, and what was fetched for it. Raises Configuration, DiskFull."""
-    if entry.source is None or entry.source.kind != "hf" or entry.id not in catalogue.added.entries():
+    if entry.source is None or entry.source.kind != "hf":
         return
     before = entry.source.brought or [] if entry.source.commit == came["commit"] else []
     brought = sorted({*before, *came["brought"]})
     there = replace(entry.source, path=came["path"], commit=came["commit"], brought=brought, licence=came["licence"])
-    catalogue.added.note(entry.id, there)
+    if entry.model_class:  # one of the catalogue's own
+        catalogue.added.put(entry.id, there, entry.task)
+    else:
+        catalogue.added.note(entry.id, there)
 
 
 def _remove(path: Path) -> None:

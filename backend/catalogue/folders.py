@@ -11,6 +11,7 @@ from backend.catalogue.hub_cache import hub_cache
 from backend.checkpoint import is_checkpoint
 from backend.gguf.kinds import SPLIT
 from backend.settings import Settings
+from backend.songs.kinds import PIPELINE
 
 
 class Folders:
@@ -40,6 +41,6 @@ class Folders:
         return [
             file
             for file in self.files()
-            if (readers(file) or is_checkpoint(file))
+            if (readers(file) or is_checkpoint(file) or (file / PIPELINE).is_file())
             and (not (part := SPLIT.fullmatch(file.name)) or int(part[2]) == 1)
         ]

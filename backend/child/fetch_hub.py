@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from backend.child.fetch_errors import Refused, disk_full, explain_os
 from backend.child.fetch_http import Order, fetch_http
-from backend.child.hub_choice import Choice, choose
+from backend.child.hub_choice import Choice, choose, of_pipeline
 from backend.child.hub_errors import damaged, not_kept
 from backend.child.hub_library import HubFile, HubOrder, Library, Unreached, is_plain
 from backend.child.report import Report, Share
@@ -25,6 +27,7 @@ from backend.child.workspace import NAME, part_for
 from backend.errors import ModelBroken
 from backend.gguf.kinds import part_names
 from backend.onnxfile import outside_files
+from backend.songs.folder import open_pipeline
 
 _SHA256, _GIT_SHA1 = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 _CHUNK_BYTES = 1 << 20
@@ -75,8 +78,20 @@ class _Fetch:
         else:
             commit, names = self._library.listed()
         choice = choose(names, asked, self._order.variant, self._order.repo)
+        if choice.kind == "diffusers":
+            commit, index = self._library.head(choice.files[0], commit)
+            self._bring([index], commit)
+            choice = self._whole(choice, names, self._snapshot(commit))
         found = [self._library.head(name, commit) for name in choice.files]
         return choice, found[0][0], [file for _, file in found]
+
+    def _whole(self, choice: Choice, names: Iterable[str], snapshot: Path) -> Choice:
+        """A pipeline with all its files, as its table of contents tells them. Raises Refused."""
+        try:
+            index = json.loads((snapshot / choice.files[0]).read_text(encoding="utf-8"))
+        except (ValueError, RecursionError):
+            index = None
+        return of_pipeline(choice, index if isinstance(index, dict) else {}, names, self._order.repo)
 
     def _bring(self, files: list[HubFile], commit: str) -> None:
         """Fetches what the cache lacks and gives it its place there."""
@@ -121,7 +136,10 @@ class _Fetch:
         names = {path.relative_to(snapshot).as_posix(): _size(path) for path in found}
         try:
             choice = choose(names, self._order.asked, self._order.variant, self._order.repo)
-        except Refused:
+            if choice.kind == "diffusers":
+                choice = self._whole(choice, names, snapshot)
+                open_pipeline(snapshot / choice.path)
+        except (Refused, ModelBroken):
             return None
         return self._result(choice, str(commit), note)
 

@@ -1,19 +1,25 @@
 """Which files of a repository on Hugging Face make a model that this version can use, and why those.
 
 A repository may hold several: GGUF comes first, since it runs everywhere; then a folder for ONNX Runtime GenAI, then
-safetensors, then plain ONNX. Of several files in one form the usual one is taken, and the others are named.
+a pipeline of diffusers, then safetensors, then plain ONNX. Of several files in one form the usual one is taken, and
+the others are named.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
+from typing import Any
 
+from backend.checkpoint import is_variant
 from backend.child.fetch_errors import Refused
 from backend.engines._genai_folder import CONFIG
+from backend.errors import ModelBroken
 from backend.gguf.kinds import PICKLES, SPLIT, part_names
+from backend.songs.folder import components
+from backend.songs.kinds import PIPELINE
 
 # From what most people take to what is left: four bits first, then more, then fewer, then whole numbers' worth of disk.
 _ORDER = (
@@ -53,7 +59,13 @@ def choose(files: Mapping[str, int | None], asked: str | None, variant: str | No
         return _gguf(ggufs, files, variant, repo)
     if variant:
         raise _nothing(f"{repo} has no GGUF files, and only of these one can be chosen by {variant}", repo)
-    return _genai(names, asked, repo) or _safetensors(names, asked) or _onnx(names, repo) or _none(names, repo)
+    return (
+        _genai(names, asked, repo)
+        or _pipeline(names, asked)
+        or _safetensors(names, asked)
+        or _onnx(names, repo)
+        or _none(names, repo)
+    )
 
 
 def _file(asked: str, names: list[str], repo: str) -> Choice:
@@ -131,6 +143,35 @@ def _genai(names: list[str], asked: str | None, repo: str) -> Choice | None:
     return Choice("onnx-genai", tuple(name for name in names if _in(name, folder)), folder, said)
 
 
+def _pipeline(names: list[str], asked: str | None) -> Choice | None:
+    """The table of contents alone: what stands in it tells the rest, see `of_pipeline`."""
+    index = f"{asked}/{PIPELINE}" if asked else PIPELINE
+    return Choice("diffusers", (index,), asked or "") if index in names else None
+
+
+def of_pipeline(choice: Choice, index: Mapping[str, Any], names: Iterable[str], repo: str) -> Choice:
+    """All files of a pipeline, by its table of contents; each model once, as safetensors. Raises Refused."""
+    try:
+        parts = components(index, repo)
+    except ModelBroken as broken:
+        raise Refused(broken.code, broken.detail, broken.remedy) from None
+    files = [*choice.files, *(name for name in names if _in(name, choice.path) and name.endswith(".md"))]
+    for part in parts:
+        folder = f"{choice.path}/{part}" if choice.path else part
+        inside = [name for name in names if PurePosixPath(name).parent.as_posix() == folder]
+        weights = [name for name in inside if name.endswith(".safetensors")]
+        plain = [name for name in weights if not is_variant(PurePosixPath(name).name)] or weights
+        if not plain and any(PurePosixPath(name).suffix.lower() in PICKLES for name in inside):
+            raise Refused(
+                "model_broken",
+                f"{repo} has the weights of its {part} as pickle files alone, which can carry programs and are never "
+                "loaded.",
+                "Look for the same model with safetensors.",
+            )
+        files += [*plain, *(name for name in inside if PurePosixPath(name).suffix in _BESIDE)]
+    return replace(choice, files=tuple(dict.fromkeys(files)))
+
+
 def _safetensors(names: list[str], asked: str | None) -> Choice | None:
     folder = asked or ""
     weights = [name for name in names if name.endswith(".safetensors") and _in(name, folder)]
@@ -164,8 +205,6 @@ def _none(names: list[str], repo: str) -> Choice:
             "loaded.",
             "Look for the same model as GGUF, as an ONNX Runtime GenAI folder, or as safetensors.",
         )
-    if "model_index.json" in names:
-        raise _nothing(f"{repo} is a pipeline of several models, which no engine of this version runs", repo)
     raise _nothing(f"{repo} has no GGUF, no safetensors with a config.json, and no ONNX", repo)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,15 @@ class TorchPlace:
     def allocated_bytes(self) -> int | None:
         """What torch's allocator has handed out there; None where nothing is counted."""
         return self.ground.allocated_bytes() if self.ground.allocated_bytes else None
+
+    def taken_since(self, free_before: int | None) -> Callable[[], int | None]:
+        """Tells what of the card's memory is gone since so much was free: what is loaded, and the driver's share."""
+
+        def taken() -> int | None:
+            free = None if free_before is None else self.ground.free_bytes()
+            return None if free is None or free_before is None else max(0, free_before - free)
+
+        return taken
 
     def placement(self, tensors: Iterable[Any]) -> Placement:
         """Where these tensors lie, by bytes, checked against the allocator's count where there is one."""

@@ -29,6 +29,7 @@ class Engine:
     suffixes: tuple[str, ...]
     files: tuple[str, ...] = ()  # of a model that is a folder: those that this engine reads (globs)
     other_files: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)  # by task, of each kind
+    classes: frozenset[str] = frozenset()  # of models, as their folders declare them: those are this engine's alone
     batches: bool = False  # whether one loaded model can run several jobs at once
     makes_files: bool = False
     file_tasks: tuple[str, ...] = ()  # those of its tasks that make files, where not all do

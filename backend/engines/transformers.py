@@ -6,7 +6,6 @@ loaded model, a cancel is heard within a token, and options mean what they mean 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,18 +76,8 @@ def load(request: LoadRequest) -> TextSession:
         rows.try_out(tokens.encode("A touchstone shows what is gold.") or [0])
     placement = place.placement([*model.parameters(), *model.buffers()])
     decoder = Decoder(rows, request.slots)
-    taken = _taken(place, request.card_free_bytes)
+    taken = place.taken_since(request.card_free_bytes)
     return TextSession(decoder, tokens, chat, context, placement, request.threads, check(), taken)
-
-
-def _taken(place: TorchPlace, free_before: int | None) -> Callable[[], int | None]:
-    """Tells what of the card's memory is gone since before the load: model, cache, and the driver's share for it."""
-
-    def taken() -> int | None:
-        free = None if free_before is None else place.ground.free_bytes()
-        return None if free is None or free_before is None else max(0, free_before - free)
-
-    return taken
 
 
 def _model(source: Source, place: TorchPlace) -> Any:

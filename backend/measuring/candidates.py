@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from backend.catalogue import Entry
 from backend.errors import DeviceNotReady, TouchstoneError
 from backend.resolving import in_order
-from backend.running import refusal_of
 from backend.types import Device
+from backend.ways import refusal_of
 from backend.workers import WorkerKey
 
 if TYPE_CHECKING:
@@ -61,6 +61,10 @@ def candidates(
         for entry in entries:
             if refusal := refusal_of(device, entry.id):
                 skipped.append(Skipped(device.id, None, entry.id, refusal.detail))
+                continue
+            if entry.song:
+                why = "What a song takes depends on its length and steps, so there is no one figure for its model."
+                skipped.append(Skipped(device.id, None, entry.id, why))
                 continue
             here = [name for name in entry.engines if name in device.engines and (not engines or name in engines)]
             found += [Candidate(device, _runtime(device, name), name, entry) for name in here]

@@ -1,4 +1,7 @@
-"""The options of each task: one file a task, checked strictly, with the schema that forms are built from."""
+"""The options of each task: one file a task, checked strictly, with the schema that forms are built from.
+
+The task music has two: those of tunes, and `songs` for models that make sound itself.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from backend.errors import UnsupportedParameter
 from backend.options.embeddings import EmbeddingsOptions
 from backend.options.music import MusicOptions
 from backend.options.onnx import OnnxOptions
+from backend.options.songs import SongOptions
 from backend.options.stems import StemsOptions
 from backend.options.text import TextOptions
+from backend.songs.kinds import SONGS
 from backend.strict import Strict, explained
 
 OPTIONS: dict[str, type[Strict]] = {
@@ -22,6 +27,7 @@ OPTIONS: dict[str, type[Strict]] = {
     "onnx": OnnxOptions,
     "embeddings": EmbeddingsOptions,
     "stems": StemsOptions,
+    SONGS: SongOptions,
 }
 
 

@@ -1,0 +1,69 @@
+"""Where a song model gets its room: in which numbers, and whether whole on the card or part after part.
+
+Chosen by the memory that is free when it is loaded, and said in words with the numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from backend.errors import OutOfMemory
+
+if TYPE_CHECKING:
+    from backend.devices._torch_place import TorchPlace
+    from backend.songs.folder import Pipeline
+
+# For what is computed, beside the weights: a fifth of them, and not less than this.
+KEPT_BYTES = 1_000_000_000
+_ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True)
+class Room:
+    """`number` is the type of the weights. `in_turns`: each model is on the card only while it computes."""
+
+    number: str
+    in_turns: bool
+    weight_bytes: int
+    free_bytes: int | None
+
+    @property
+    def words(self) -> str:
+        """What was chosen, and by which figures."""
+        free = "" if self.free_bytes is None else f" of {self.free_bytes / 1e9:.1f} GB that were free"
+        turns = ", each part on the card only for its turn" if self.in_turns else ""
+        return f"{self.number}: {self.weight_bytes / 1e9:.1f} GB of weights{free}{turns}"
+
+
+def choose_room(pipeline: Pipeline, place: TorchPlace) -> Room:
+    """The room for a model on a device. Raises OutOfMemory with the numbers."""
+    free, numbers = place.ground.free_bytes(), pipeline.numbers()
+    if place.is_processor:
+        # Processors compute float32 everywhere; the shorter type only where that does not fit.
+        for number in dict.fromkeys(("float32", place.ground.number, "bfloat16")):
+            weights = numbers * _ITEM_BYTES[number]
+            if free is None or _with_work(weights) <= free:
+                return Room(number, False, weights, free)
+        raise _too_large(pipeline, place, _with_work(numbers * 2), free or 0)
+    number = place.ground.number
+    weights = numbers * _ITEM_BYTES[number]
+    if free is None or _with_work(weights) <= free:
+        return Room(number, False, weights, free)
+    largest = max(pipeline.numbers(name) for name in pipeline.models) * _ITEM_BYTES[number]
+    if _with_work(largest) <= free:
+        return Room(number, True, weights, free)
+    raise _too_large(pipeline, place, _with_work(largest), free)
+
+
+def _with_work(weights: int) -> int:
+    return weights + max(KEPT_BYTES, weights // 5) if weights > KEPT_BYTES else weights * 2
+
+
+def _too_large(pipeline: Pipeline, place: TorchPlace, needed: int, free: int) -> OutOfMemory:
+    least = "" if place.is_processor else ", even with each part there only for its turn"
+    return OutOfMemory(
+        f"{pipeline.path.name} needs {needed / 1e9:.1f} GB on {place.id} at 16 bits{least}, and {free / 1e9:.1f} GB "
+        "are free.",
+        "Close what else uses that memory, unload other models, or choose a device with more, or a smaller model.",
+    )

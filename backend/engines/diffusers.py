@@ -1,0 +1,202 @@
+"""Songs by the pipelines of diffusers on torch: ACE-Step, Stable Audio, Stable Audio 3, AudioLDM 2, LongCat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend import faults
+from backend.devices import torch_place
+from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
+from backend.engines._song_calls import CALLS
+from backend.engines._song_composer import SongComposer
+from backend.engines._song_room import Room, choose_room
+from backend.engines._torch_reach import BACKENDS, LIBRARY_BYTES, RUNTIMES
+from backend.errors import ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.songs.folder import Pipeline, open_pipeline
+from backend.songs.kinds import KINDS, PIPELINE
+from backend.types import Placement, PlacementPart
+
+if TYPE_CHECKING:
+    from backend.devices._torch_place import TorchPlace
+
+ENGINE = Engine(
+    name="diffusers",
+    library="diffusers",
+    runtimes=RUNTIMES,
+    backends=BACKENDS,
+    tasks=("music",),
+    suffixes=(),
+    files=(PIPELINE,),
+    classes=frozenset(name for name, kind in KINDS.items() if kind.engine == "diffusers"),
+    makes_files=True,
+)
+_DIFFUSERS_BYTES = 300_000_000  # with transformers and accelerate, beyond torch, on x86-64
+
+
+def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
+    """Weights at 16 bits, what is computed beside them, and the libraries."""
+    weights = 2 * open_pipeline(Path(model_path)).numbers()
+    return weights + weights // 5 + LIBRARY_BYTES + _DIFFUSERS_BYTES
+
+
+def check() -> dict[str, str]:
+    """Imports the libraries."""
+    import accelerate
+    import diffusers
+    import numpy
+    import soundfile
+    import torch
+    import transformers
+
+    libraries = (torch, diffusers, transformers, accelerate, numpy, soundfile)
+    return {name.__name__: str(name.__version__) for name in libraries}
+
+
+@dataclass
+class SongSession:
+    """A loaded model."""
+
+    composer: Any
+    placement: Placement
+    threads: int | None
+    versions: dict[str, str]
+    device_bytes: Callable[[], int | None]
+
+    def run(self, request: RunRequest, emit: Emit) -> RunResult:
+        """Makes the songs and hands their files over."""
+        from backend.songs.making import Order, make_songs
+
+        order = Order(
+            request.prompt,
+            request.options,
+            request.seed,
+            Path(request.folder),
+            request.variations(),
+            request.model,
+            request.licence,
+            request.inputs,
+        )
+        made = make_songs(self.composer, order, emit)
+        return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)
+
+
+def load(request: LoadRequest) -> SongSession:
+    """Loads a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
+    import backend.songs.making  # noqa: F401 (so that the first job need not wait)
+
+    pipeline = open_pipeline(Path(request.model_path))
+    place = torch_place(request.device, request.found)
+    place.torch.set_num_threads(request.threads)
+    room = choose_room(pipeline, place)
+    try:
+        pipe = _opened(pipeline, place, room)
+        _check_whole(pipeline, pipe)
+        placement = _placed(pipe, place, room)
+    except TouchstoneError:
+        raise
+    except Exception as error:
+        raise _explained(pipeline, room, error) from error
+    composer = SongComposer(CALLS[pipeline.kind.name](pipe), place, room)
+    taken = place.taken_since(request.card_free_bytes)
+    return SongSession(composer, placement, request.threads, check(), taken)
+
+
+def _opened(pipeline: Pipeline, place: TorchPlace, room: Room) -> Any:
+    """The pipeline in the machine's memory."""
+    import diffusers
+    import transformers
+
+    diffusers.utils.logging.set_verbosity_error()
+    diffusers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    kind = getattr(diffusers, pipeline.kind.name, None)
+    if kind is None:
+        raise ModelIncompatible(
+            f"diffusers {diffusers.__version__} of this runtime has no {pipeline.kind.title}.",
+            "Update the runtime: python -m backend runtimes update NAME.",
+        )
+    number = getattr(place.torch, room.number)
+    pipe = kind.from_pretrained(
+        str(pipeline.path), torch_dtype=number, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=True
+    )
+    pipe.set_progress_bar_config(disable=True)
+    if room.in_turns and hasattr(pipe.vae, "enable_tiling"):
+        pipe.vae.enable_tiling()
+    if hasattr(pipe.vae, "enable_slicing"):
+        pipe.vae.enable_slicing()
+    return pipe
+
+
+def _placed(pipe: Any, place: TorchPlace, room: Room) -> Placement:
+    """Moves it to the device, or has each model come there for its turn, once now as a proof."""
+    if not room.in_turns:
+        pipe.to(place.device)
+        found = place.placement(_tensors(pipe))
+        return replace(found, evidence=f"{found.evidence} Weights are {room.words}.")
+    shares = []
+    for model in _models(pipe):
+        before = place.allocated_bytes() or 0
+        model.to(place.device)
+        held = sum(tensor.numel() * tensor.element_size() for tensor in (*model.parameters(), *model.buffers()))
+        taken = (place.allocated_bytes() or 0) - before
+        shares.append((held, taken >= held))
+        model.to("cpu")
+    total = sum(held for held, _ in shares)
+    proved = sum(held for held, there in shares if there)
+    pipe.enable_model_cpu_offload(device=place.device)
+    evidence = (
+        f"torch: each of {len(shares)} models was moved to {place.device} and back, where the allocator counted "
+        f"{proved} of {total} bytes; in a job each is there for its turn. Weights are {room.words}."
+    )
+    return Placement(proved / total, [PlacementPart(place.id, proved / total)], evidence)
+
+
+def _models(pipe: Any) -> list[Any]:
+    return [model for model in pipe.components.values() if hasattr(model, "parameters")]
+
+
+def _tensors(pipe: Any) -> list[Any]:
+    return [tensor for model in _models(pipe) for tensor in (*model.parameters(), *model.buffers())]
+
+
+def _check_whole(pipeline: Pipeline, pipe: Any) -> None:
+    """diffusers fills what a file lacks with random numbers and a warning. Raises ModelBroken."""
+    from safetensors import safe_open
+
+    for name, found in pipeline.models.items():
+        model = getattr(pipe, name)
+        if not type(model).__module__.startswith("diffusers."):
+            continue  # transformers names tensors anew and ties some
+        stored: set[str] = set()
+        for file in found.files:
+            with safe_open(str(file), framework="pt") as opened:
+                stored.update(opened.keys())
+        if missing := sorted(set(model.state_dict()) - stored):
+            raise ModelBroken(
+                f"{pipeline.path.name} lacks {len(missing)} of the weights of its {name}, such as {missing[0]}.",
+                "Fetch the whole folder again from its source.",
+            )
+
+
+def _explained(pipeline: Pipeline, room: Room, error: Exception) -> TouchstoneError:
+    told = f"{type(error).__name__}: {error}".strip()[:600]
+    title = pipeline.path.name
+    if isinstance(error, MemoryError) or faults.code_of(told) == "out_of_memory":
+        return OutOfMemory(
+            f"{title} does not fit into memory ({room.words}): {told}",
+            "Close what else uses that memory, unload other models, or choose a device with more.",
+        )
+    if isinstance(error, ImportError):
+        return ModelLoadFailed(
+            f"{title} needs a package that this runtime lacks: {told}",
+            "Update the runtime: python -m backend runtimes update NAME.",
+        )
+    if isinstance(error, (ValueError, KeyError, TypeError, OSError, RuntimeError)):
+        return ModelBroken(
+            f"{title} could not be loaded: {told}", "Fetch the whole folder again, or choose another model."
+        )
+    return ModelLoadFailed(f"{title} could not be loaded: {told}", "Try another device or model.")
