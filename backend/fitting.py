@@ -51,10 +51,11 @@ def models(manager: Core) -> list[Model]:
 def said(manager: Core, entry: Entry) -> str:
     """The same as a sentence, or what would let the model run here; empty where nothing is known."""
     found, words = fits(manager, entry), []
-    ready = [device.backend for device in manager.known_devices() if device.state == "ready"]
+    ready = [device for device in manager.known_devices() if device.state == "ready"]
     if ready and entry.engines and not found:
         convert = f" Or convert it: `models convert {entry.id}`." if is_checkpoint(entry.target) else ""
-        return f"No device here runs it as it is. {bringing(entry.engines, ready[0])}{convert}"
+        brought = bringing(entry.engines, ready[0].backend, ready[0].runtimes)
+        return f"No device here runs it as it is. {brought}{convert}"
     for one in found:
         if one["fits"] is not None:
             verb = "fits" if one["fits"] else "does not fit"

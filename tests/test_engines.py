@@ -14,7 +14,10 @@ from backend.runtimes.recipes import bringing, recipes
 
 ACCELERATORS = sorted(name for name, backend in backends().items() if backend.kind != "cpu")
 # What an engine's library is called on package indexes, and what it needs besides.
-PACKAGES = {"transformers": ("transformers", "safetensors", "gguf")}
+PACKAGES = {
+    "transformers": ("transformers", "safetensors", "gguf"),
+    "diffusers": ("diffusers", "accelerate", "torchsde"),
+}
 
 
 def runs_there(model: str, backend: str) -> bool:
@@ -53,6 +56,7 @@ def test_a_runtime_brings_what_its_engines_import(runtime: str) -> None:
 
 def test_what_a_model_lacks_on_a_device_is_named_with_its_price() -> None:
     assert bringing(["transformers"], "cpu").startswith("Install what brings it: `runtimes install torch` (")
+    assert "`runtimes update torch` brings it" in bringing(["diffusers"], "cpu", ["base", "torch"])
     assert bringing(["onnx-genai"], "vulkan") == "Choose another device or model, or leave the engine out."
 
 

@@ -13,7 +13,7 @@ from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
 from backend.engines._song_calls import CALLS
 from backend.engines._song_composer import SongComposer
 from backend.engines._song_room import Room, choose_room
-from backend.engines._torch_reach import BACKENDS, LIBRARY_BYTES, RUNTIMES
+from backend.engines._torch_reach import LIBRARY_BYTES, NEW_BACKENDS, NEW_RUNTIMES
 from backend.errors import ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.songs.folder import Pipeline, open_pipeline
 from backend.songs.kinds import KINDS, PIPELINE
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 ENGINE = Engine(
     name="diffusers",
     library="diffusers",
-    runtimes=RUNTIMES,
-    backends=BACKENDS,
+    runtimes=NEW_RUNTIMES,
+    backends=NEW_BACKENDS,
     tasks=("music",),
     suffixes=(),
     files=(PIPELINE,),
