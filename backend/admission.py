@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from backend import errors
@@ -12,8 +13,8 @@ from backend.options.songs import song_options
 from backend.options.wished import wished
 from backend.requests import GenerateRequest, served_tasks
 from backend.resolving import Resolution
-from backend.running import nothing_behind, refusal_of
 from backend.songs.kinds import SongKind
+from backend.ways import nothing_behind, refusal_of
 
 if TYPE_CHECKING:
     from backend.core import Core
@@ -44,17 +45,30 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
     check_honoured(task, taken["options"], [asked.engine] if asked.engine else entry.engines)
     catalogue.path_of(entry)
     _keep_files(manager, asked)
-    resolution = manager.resolve(asked.asked_device, task, asked.engine)
+    devices = list(dict.fromkeys(asked.devices or [asked.asked_device]))
+    resolved = [manager.resolve(word, task, asked.engine) for word in devices]
     if asked.fallback == "never" and not manager.probes.probing:
-        _refuse_unready(manager, resolution, asked.asked_device, entry.id)
+        _refuse_unready(manager, resolved, devices, entry.id)
     return {
         **asked.model_dump(include={"fallback", "engine", "prompt", "messages"}),
         **({"inputs": asked.inputs} if asked.inputs else {}),
         "task": task,
         "model": entry.id,
         "device": asked.asked_device,
+        **({"devices": devices, "spread": _spread(asked, task, taken["options"])} if asked.devices else {}),
         **taken,
     }
+
+
+def _spread(asked: GenerateRequest, task: str, options: Mapping[str, Any]) -> Spread:
+    """How several devices do it. Raises Validation where there is nothing to share out."""
+    if "variations" not in options and asked.spread in ("parallel", "sequential"):
+        raise errors.Validation(
+            f"spread: a {task} job is one piece, of which devices cannot have shares.",
+            'Leave spread out, or say "first_free": the device that is free first then does it.',
+            fields=["spread"],
+        )
+    return asked.spread or ("parallel" if options.get("variations", 1) > 1 else "first_free")
 
 
 def _taken(task: str, asked: GenerateRequest, max_tokens: int) -> dict[str, Any]:
@@ -122,8 +136,11 @@ def check_engine(name: str | None) -> None:
         raise errors.Validation(f"There is no engine {name!r}.", f"Engines: {', '.join(engines())}.")
 
 
-def _refuse_unready(manager: Core, resolution: Resolution, asked: str, model: str) -> None:
-    if resolution.resolved is None:
-        raise nothing_behind(asked, resolution.reason)
-    if refusal := refusal_of(manager.device(resolution.resolved), model):
-        raise refusal
+def _refuse_unready(manager: Core, resolved: list[Resolution], words: list[str], model: str) -> None:
+    """Raises the first refusal where none of the devices could do it now."""
+    refusals = [
+        nothing_behind(word, one.reason) if one.resolved is None else refusal_of(manager.device(one.resolved), model)
+        for one, word in zip(resolved, words, strict=True)
+    ]
+    if refusals[0] and all(refusals):
+        raise refusals[0]

@@ -38,9 +38,9 @@ from backend.quarantine import Quarantine
 from backend.ranking import ANY, Wish
 from backend.requests import GenerateRequest, parse_request, served_tasks
 from backend.resolving import Resolution, in_order, resolve, unreachable
-from backend.running import Run
 from backend.settings import Settings, load_settings
 from backend.sleepwatch import SleepWatch
+from backend.spreading import conductor
 from backend.store import Store
 from backend.types import Device, Event, Hardware, Model
 from backend.upkeep import TASKS, Upkeep
@@ -214,7 +214,8 @@ class Core:
         if view["task"] not in served_tasks():
             raise errors.Validation(f"A {view['task']} job cannot be run again.", "Ask for the work itself again.")
         request = {name: value for name, value in view["request"].items() if name in GenerateRequest.model_fields}
-        asked = parse_request({**request, **({"device": device} if device else {})})
+        other = {"device": device, "devices": None, "spread": None} if device else {}
+        asked = parse_request({**request, **other})
         return await self._accept(asked, caller, {})
 
     async def follow(self, job_id: str, after: int = 0) -> AsyncIterator[Event] | None:
@@ -246,7 +247,7 @@ class Core:
             if work := maintenance.resumed(self, job, entry):
                 self.book.conduct(job, work)
                 return
-            run = Run(self, job, entry)
+            run = conductor(self, job, entry)
         except errors.TouchstoneError as error:  # a stored job whose model or device the configuration no longer has
             self.book.conduct(job, _fail(error))
             return

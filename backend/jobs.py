@@ -88,6 +88,11 @@ class LiveJob:
 
     @property
     def started_at(self) -> str:
+    @property
+    def text(self) -> str:
+        """What it has written since the last fallback."""
+        return "".join(self._text)
+
         """When the job left the queue, or was made."""
         return str(self._row["started_at"] or self._row["created_at"])
 

@@ -46,6 +46,10 @@ class Lane:
         """Whether a turn is taken."""
         return bool(self._holders)
 
+    def free(self, share: Hashable | None = None, slots: int = 1) -> bool:
+        """Whether a turn would be had at once."""
+        return not self._waiting and self._fits(share, slots)
+
     @contextlib.asynccontextmanager
     async def turn(
         self,
@@ -82,9 +86,7 @@ class Lane:
             caller = next(iter(self._waiting))
             queue = self._waiting[caller]
             ticket = queue[0]
-            alone = not self._holders
-            fits = ticket.share is not None and len(self._holders) < ticket.slots
-            if not alone and not (fits and all(holder.share == ticket.share for holder in self._holders)):
+            if not self._fits(ticket.share, ticket.slots):
                 return
             queue.popleft()
             del self._waiting[caller]
@@ -93,6 +95,12 @@ class Lane:
             self._holders.append(ticket)
             if not ticket.turn.done():
                 ticket.turn.set_result(None)
+
+    def _fits(self, share: Hashable | None, slots: int) -> bool:
+        if not self._holders:
+            return True
+        beside = share is not None and len(self._holders) < slots
+        return beside and all(holder.share == share for holder in self._holders)
 
     def _withdraw(self, ticket: _Ticket) -> None:
         if ticket in self._holders:

@@ -71,10 +71,13 @@ class Metrics:
         self._jobs.labels(device, task, job["status"]).inc()
         if not receipt:
             return
-        for attempt in receipt["attempts"][:-1]:
-            self._fallbacks.labels(attempt["device"], attempt["error"] or "unknown").inc()
-        self._tokens.labels(device, task).inc(receipt["counts"].get("tokens", 0))
-        self._audio.labels(device, task).inc(receipt["audio_s"] or 0)
+        failed = [attempt for attempt in receipt["attempts"] if attempt["error"]]
+        for attempt in failed if job["status"] == "done" else failed[:-1]:
+            self._fallbacks.labels(attempt["device"], attempt["error"]).inc()
+        for part in receipt["parts"] or [receipt]:
+            where = part["used"] or UNKNOWN_DEVICE
+            self._tokens.labels(where, task).inc(part["counts"].get("tokens", 0))
+            self._audio.labels(where, task).inc(part["audio_s"] or 0)
         times = receipt["times"]
         if times["first_token_s"] is not None:
             self._first_token.labels(device, task).observe(times["first_token_s"])

@@ -20,6 +20,8 @@ from backend.types import Fallback
 
 TEXT_LIMIT = 2048  # in one job for embeddings
 MESSAGE_LIMIT = 2048  # in one conversation; checking hundreds of thousands would hold everything else up
+DEVICE_LIMIT = 64
+Spread = Literal["parallel", "sequential", "first_free"]
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
 
@@ -70,6 +72,14 @@ class GenerateRequest(Strict):
     model: Name | None = Field(None, description="Default: the task's default model")
     device: Name = Field("auto", description="A device id, an alias, or auto")
     backend: Name | None = Field(None, description="Another name for device")
+    devices: Annotated[list[Name], Field(min_length=1, max_length=DEVICE_LIMIT)] | None = Field(
+        None, description="Several devices, of which each may do it; instead of device"
+    )
+    spread: Spread | None = Field(
+        None,
+        description="How several devices do it: variations shared out, made in parallel or sequential (one share after "
+        "the other), or all on the one that is first_free; default: parallel where there are several variations",
+    )
     fallback: Fallback = Field("cpu", description="Where to run if the device cannot")
     engine: Name | None = None
     prompt: NonEmpty | None = Field(None, description="One message of a user; or use messages. For music: its wishes")
@@ -89,6 +99,10 @@ class GenerateRequest(Strict):
             raise ValueError(
                 f"device is {self.device!r} and backend is {self.backend!r}: they mean the same, leave one out"
             )
+        if self.devices is not None and self.asked_device != "auto":
+            raise ValueError(f"device is {self.asked_device!r} and devices are named too: leave one of the two out")
+        if self.spread is not None and self.devices is None:
+            raise ValueError("spread tells how several devices do it: name them in devices")
         if self.prompt is not None and self.messages is not None:
             raise ValueError("prompt and messages exclude each other: leave one out")
         return self

@@ -6,32 +6,26 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from backend import errors
-from backend.artifacts import Artifacts
 from backend.catalogue import Entry
 from backend.engines import RunRequest, engines
 from backend.errors import TouchstoneError
-from backend.inbox import Inbox
-from backend.jobs import LiveJob
-from backend.lanes import Lane
-from backend.options import check_honoured, honouring
-from backend.pool import Pool
-from backend.probes import Probes
-from backend.quarantine import DEATHS, Quarantine
-from backend.ranking import Wish, by_preference, engines_by_speed
+from backend.ranking import by_preference
 from backend.receipts import PLACEMENT_FLOOR, Ledger
 from backend.resolving import Resolution
-from backend.runtimes.recipes import bringing
-from backend.taking import Frames, request_of, room_for_files
+from backend.taking import Frames, Told, request_of, room_for_files
+from backend.turns import first_turn
 from backend.types import Device
-from backend.workers import Worker, WorkerKey
+from backend.ways import Surroundings, Way, Ways, nothing_behind, refusal_of
+from backend.workers import Worker
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
+Room = Callable[[], contextlib.AbstractAsyncContextManager[str]]
 
 FALLS_BACK = (
     errors.DeviceNotReady,
@@ -42,58 +36,48 @@ FALLS_BACK = (
     errors.DeviceLost,
     errors.PlacementTooLow,
 )
-
-
-class Surroundings(Protocol):
-    """What a run needs of the manager."""
-
-    artifacts: Artifacts
-    inbox: Inbox
-    pool: Pool
-    probes: Probes
-    quarantine: Quarantine
-
-    @property
-    def slots(self) -> int: ...
-    def worker_died(self, device: str, model: str, error: TouchstoneError) -> None: ...
-    def loading(self, lane: str) -> asyncio.Lock: ...
-    def device(self, id_: str) -> Device: ...
-    def known_devices(self) -> list[Device]: ...
-    def lane(self, hardware_id: str) -> Lane: ...
-    def resolve(self, asked: str, task: str, engine: str | None, wish: Wish) -> Resolution: ...
-    def several(self, model: str) -> bool: ...
+DIES = (errors.WorkerCrashed, errors.WorkerHung)
+DEATHS_OF_A_JOB = 2  # devices on which its workers may die; then it is the job that kills them
 
 
 class Run:
-    """One job on its way through attempts. A job without options loads the model and generates nothing."""
+    """One job on its way through attempts. A job without options loads the model and generates nothing.
 
-    def __init__(self, around: Surroundings, job: LiveJob, entry: Entry) -> None:
+    Of several devices that its caller named it takes the one that is free first, and another if that one fails.
+    """
+
+    def __init__(self, around: Surroundings, job: Told, entry: Entry) -> None:
         """Raises UnknownDevice or Validation where the job's device names nothing (any more)."""
         self._around = around
         self._job = job
         self._entry = entry
         self._request = request_of(job, entry)
-        self._ledger = Ledger(job.request["device"], self._resolved(), job.accepted_at)
+        self._ways = Ways(around, entry, job.task, job.request, self._request)
+        self._words: list[str] = job.request.get("devices") or [job.request["device"]]
+        self._ledger = Ledger(", ".join(self._words), self._resolved()[0], job.accepted_at)
+        self._room: Room = lambda: room_for_files(around.artifacts, job.id)
+        self._name = job.id  # under which a worker runs it
+        self._out: list[str] = []  # the devices that could not be used
+        self._deaths = 0
+        self._handed: tuple[str, TouchstoneError] | None = None  # by whom and why, until it is known to whom
 
     async def drive(self) -> None:
         """Runs the job to its end. Raises the TouchstoneError that ended it, JobCancelled for a cancel."""
-        await self._settled()
-        self._engine = self._ledger.resolution.engine or self._job.request["engine"]
-        target: str | None = self._ledger.resolution.resolved
-        tried: list[str] = []
+        named = await self._settled()
+        self._engines = {one.resolved: one.engine or self._job.request["engine"] for one in named}
+        targets: list[str | None] = list(self._engines)
         while True:
             try:
-                await self._attempt(target)
+                await self._attempt(self._first_of(targets))
                 return
-            except FALLS_BACK as error:
-                tried.append(target or self._ledger.asked)
-                fallback = self._next_target(tried)
-                if fallback is None:
-                    raise
-                if refusal := refusal_of(self._around.device(fallback), self._entry.id):
-                    raise refusal from error
-                await self._fall_back(tried[-1], fallback, error)
-                target = fallback
+            except TouchstoneError as error:
+                targets = [target for target in targets if target is not None and target not in self._out]
+                if not targets or not self._hands_on(error):
+                    targets = [self._by_policy(error)]
+                if len(targets) == 1:
+                    await self._fall_back(self._out[-1], str(targets[0]), error)
+                else:
+                    self._handed = self._out[-1], error
 
     def note_receipt(self) -> None:
         """Puts the receipt as it stands on the job."""
@@ -101,37 +85,36 @@ class Run:
         file = self._entry.path_for(self._ledger.engine)
         self._job.receipt = self._ledger.receipt(time.perf_counter(), seed, file.name)
 
-    def _resolved(self) -> Resolution:
-        request = self._job.request
-        return self._around.resolve(request["device"], self._entry.task, request["engine"], self._wish())
+    def _resolved(self) -> list[Resolution]:
+        task, engine, wish = self._entry.task, self._job.request["engine"], self._ways.wish()
+        return [self._around.resolve(word, task, engine, wish) for word in self._words]
 
-    def _wish(self) -> Wish:
-        """What the measurements are asked for: this model by the engines that this job may take."""
-        asked, options = self._job.request["engine"], self._job.request.get("options")
-        names = [asked] if asked else self._entry.engines
-        fitting = honouring(self._job.task, options, names) if options else names
-        return Wish(self._entry.id, tuple(fitting), self._around.several(self._entry.id))
-
-    async def _settled(self) -> None:
-        """While devices are being probed, waits for the proofs unless the wanted one is ready already."""
-        target = self._ledger.resolution.resolved
-        if self._around.probes.probing and (target is None or self._around.device(target).state != "ready"):
+    async def _settled(self) -> list[Resolution]:
+        """What the named devices are; while devices are being probed, waits unless they are ready already."""
+        named = self._resolved()
+        if self._around.probes.probing and not all(
+            one.resolved and self._around.device(one.resolved).state == "ready" for one in named
+        ):
             await self._unless_cancelled(self._around.probes.settled())
-            self._ledger.resolution = self._resolved()
+            named = self._resolved()
+            self._ledger.resolution = named[0]
+        return named
 
-    async def _attempt(self, target: str | None) -> None:
-        device = await self._usable(target)
-        engine = self._engine_for(device)
-        runtime = next(name for name, offered in device.served_by.items() if engine in offered)
-        key = WorkerKey(device.id, runtime, engine, self._entry.id)
-        lane = self._around.lane(device.hardware_id or device.id)
+    def _first_of(self, targets: Sequence[str | None]) -> Sequence[str | None]:
+        """The devices that may do it now."""
+        return targets
+
+    async def _attempt(self, targets: Sequence[str | None]) -> None:
+        ways = self._possible(targets)
         waiting_since = time.perf_counter()
-        async with self._turn(lane, key):
+        async with self._turn(ways) as way:
+            device = way.device
             self._ledger.queued_s += time.perf_counter() - waiting_since
-            await self._usable(target)  # it may have been lost or put aside during the wait
-            self._ledger.begin(device, runtime, engine)
+            self._possible([device.id])  # it may have been lost or put aside during the wait
+            await self._taken(device, len(targets) > 1)
+            self._ledger.begin(device, way.key.runtime, way.key.engine)
             try:
-                async with self._loaded(lane.hardware_id, device, key) as worker:
+                async with self._loaded(way) as worker:
                     self._check_placement(worker, device)
                     self.note_receipt()
                     if self._request:
@@ -140,54 +123,58 @@ class Run:
                 self._ledger.finish()
             except TouchstoneError as error:
                 self._ledger.finish(error.code)
-                if isinstance(error, errors.WorkerCrashed | errors.WorkerHung):
+                self._out.append(device.id)
+                if isinstance(error, DIES):
+                    self._deaths += 1
                     self._around.worker_died(device.id, self._entry.id, error)
                 raise
 
-    async def _usable(self, target: str | None) -> Device:
-        if target is None:
-            asked = self._ledger.asked
-            self._ledger.refuse(asked.strip().lower(), "device_not_ready")  # /metrics counts it under that name
-            raise nothing_behind(asked, self._ledger.resolution.reason)
-        device = self._around.device(target)
-        if refusal := refusal_of(device, self._entry.id):
-            self._ledger.refuse(target, refusal.code)
-            raise refusal
-        return device
+    def _possible(self, targets: Sequence[str | None]) -> list[Way]:
+        """The ways to these devices, those that have the model loaded first. Raises the last refusal if there is none.
 
-    def _engine_for(self, device: Device) -> str:
-        wanted = [self._engine] if self._engine else self._entry.engines
-        usable = [name for name in self._entry.engines if name in device.engines and name in wanted]
-        if self._request:
-            check_honoured(self._job.task, self._request.options, usable)
-            usable = honouring(self._job.task, self._request.options, usable)
-        if usable:
-            wish = replace(self._wish(), engines=tuple(usable))
-            return self._around.pool.joined(device.id, self._entry.id, usable) or engines_by_speed(device, wish)[0]
-        named = f" with the engine {self._engine}" if self._engine else ""
-        self._ledger.refuse(device.id, "model_incompatible")
-        raise errors.ModelIncompatible(
-            f"The model {self._entry.id} cannot run on {device.id}{named}: it runs with "
-            f"{', '.join(self._entry.engines) or 'no engine of this version'}, and the device offers "
-            f"{', '.join(device.engines) or 'none'}.",
-            bringing([self._engine] if self._engine else self._entry.engines, device.backend),
-        )
+        What is refused stands in the receipt as an attempt, and is out.
+        """
+        ways: list[Way] = []
+        refusal: TouchstoneError | None = None
+        for target in targets:
+            name = target or self._ledger.asked.strip().lower()  # /metrics counts it under that name
+            try:
+                if target is None:
+                    raise nothing_behind(self._ledger.asked, self._ledger.resolution.reason)
+                ways.append(self._ways.to(target, self._engines.get(target)))
+            except TouchstoneError as error:
+                if not isinstance(error, errors.UnsupportedParameter):
+                    self._ledger.refuse(name, error.code)
+                self._out.append(name)
+                refusal = error
+        if refusal and not ways:
+            raise refusal
+        return sorted(ways, key=lambda way: not self._around.pool.loaded(way.key))
 
     @contextlib.asynccontextmanager
-    async def _turn(self, lane: Lane, key: WorkerKey) -> AsyncIterator[None]:
-        """Holds the lane, with other jobs of the same model where the engine can; a cancel gives the place up."""
-        share = key if engines()[key.engine].batches else None
-        turn = lane.turn(self._job.caller, self._job.moved, share, self._around.slots)
-        await self._unless_cancelled(turn.__aenter__())
+    async def _turn(self, ways: Sequence[Way]) -> AsyncIterator[Way]:
+        """Holds the lane of the way that is free first; a cancel gives the place up."""
+        turn = first_turn([self._ways.wanted(way) for way in ways], self._job.caller, self._job.moved)
+        number = await self._unless_cancelled(turn.__aenter__())
         try:
-            yield
+            yield ways[number]
         finally:
             await turn.__aexit__(None, None, None)
 
+    async def _taken(self, device: Device, chosen: bool) -> None:
+        """Says which of several devices has it now."""
+        if self._handed:
+            source, error = self._handed
+            self._handed = None
+            await self._fall_back(source, device.id, error)
+        elif chosen:
+            reason = f"{device.id} was the first that was free of {self._ledger.asked}."
+            self._ledger.resolution = Resolution(device.id, reason)
+
     @contextlib.asynccontextmanager
-    async def _loaded(self, lane: str, device: Device, key: WorkerKey) -> AsyncIterator[Worker]:
+    async def _loaded(self, way: Way) -> AsyncIterator[Worker]:
         """Has the model loaded, and keeps it from being unloaded meanwhile."""
-        pool = self._around.pool
+        pool, key, lane = self._around.pool, way.key, way.lane.hardware_id
         loading = self._around.loading(lane)  # of jobs that share the turn, one loads
         await self._unless_cancelled(loading.acquire())
         try:
@@ -195,7 +182,7 @@ class Run:
                 await self._job.advance("loading", {"model": key.model, "device": key.device, "engine": key.engine})
             told = Frames(self._job, self._ledger).loading
             path = self._entry.path_for(key.engine)
-            held, load_s = await self._unless_cancelled(pool.use(lane, device, key, path, told))
+            held, load_s = await self._unless_cancelled(pool.use(lane, way.device, key, path, told))
         finally:
             loading.release()
         self._ledger.load_s += load_s
@@ -222,11 +209,11 @@ class Run:
         try:
             engine = engines()[worker.key.engine]
             if engine.makes_files or job.task in engine.file_tasks:
-                async with room_for_files(self._around.artifacts, job.id) as folder:
+                async with self._room() as folder:
                     await self._follow(worker, replace(request, folder=folder))
             else:
                 await self._follow(worker, request)
-        except (errors.WorkerCrashed, errors.WorkerHung) as error:
+        except DIES as error:
             if job.cancelling.is_set():  # it was killed since it did not stop by itself
                 raise cancelled() from error
             raise
@@ -234,48 +221,40 @@ class Run:
             raise cancelled()
 
     async def _follow(self, worker: Worker, request: RunRequest) -> None:
-        frames, taking = worker.run(self._job.id, request, self._job.cancelling), Frames(self._job, self._ledger)
+        frames, taking = worker.run(self._name, request, self._job.cancelling), Frames(self._job, self._ledger)
         async with contextlib.aclosing(frames):
             async for frame in frames:
                 await taking.take(frame)
 
-    def _next_target(self, tried: list[str]) -> str | None:
+    def _hands_on(self, error: TouchstoneError) -> bool:
+        """Whether another device that the caller named takes over; a crash does not end what others can do."""
+        return isinstance(error, FALLS_BACK) or (isinstance(error, DIES) and self._deaths < DEATHS_OF_A_JOB)
+
+    def _by_policy(self, error: TouchstoneError) -> str:
+        """The device that the policy falls back to. Raises the error itself, or why that device cannot be used."""
+        if not isinstance(error, FALLS_BACK):
+            raise error
         policy = self._job.request["fallback"]
         candidates: list[str] = []
         if policy == "any":
-            ready = by_preference(self._around.known_devices(), self._job.task, self._wish())
+            ready = by_preference(self._around.known_devices(), self._job.task, self._ways.wish())
             candidates = [device.id for device in ready if self._entry.id not in device.quarantined_models]
         if policy != "never":
             candidates.append("cpu")
-        return next((candidate for candidate in candidates if candidate not in tried), None)
+        target = next((candidate for candidate in candidates if candidate not in self._out), None)
+        if target is None:
+            raise error
+        if refusal := refusal_of(self._around.device(target), self._entry.id):
+            raise refusal from error
+        return target  # by any engine: the one that was asked for was asked for with the first device
 
     async def _fall_back(self, source: str, target: str, error: TouchstoneError) -> None:
         self._ledger.reason = f"{source} could not be used ({error.code}): {error.detail}"
         log.warning("fallback", extra={"job": self._job.id, "from": source, "to": target, "code": error.code})
-        self._engine = None  # the engine was asked for with the first device
         await self._job.emit("fallback", {"from": source, "to": target, "code": error.code, "reason": error.detail})
 
     async def _unless_cancelled(self, work: Awaitable[Result]) -> Result:
         return await unless(self._job.cancelling, work, cancelled)
-
-
-def nothing_behind(asked: str, reason: str) -> errors.DeviceNotReady:
-    """The refusal for an alias with no ready device behind it."""
-    said = f"No device stands behind {asked!r}: {reason}"
-    return errors.DeviceNotReady(said, "Choose one of the ready devices in /api/devices.")
-
-
-def refusal_of(device: Device, model: str) -> TouchstoneError | None:
-    """Why a model may not run on a device now, or None."""
-    if model in device.quarantined_models:
-        return errors.Quarantined(
-            f"{model} on {device.id} is quarantined: its worker died {DEATHS} times without finishing a job.",
-            f"Use another device or model, or try again with POST /api/devices/{device.id}/release.",
-        )
-    if device.state == "ready":
-        return None
-    kind = errors.Quarantined if device.state == "quarantined" else errors.DeviceNotReady
-    return kind(f"The device {device.id} is {device.state}: {device.reason}", device.remedy or "Choose another device.")
 
 
 async def unless(event: asyncio.Event, work: Awaitable[Result], error: Callable[[], Exception]) -> Result:

@@ -8,26 +8,48 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from backend.artifacts import Artifacts
 from backend.catalogue import Entry
 from backend.catalogue.details import licence
 from backend.engines import RunRequest
-from backend.jobs import LiveJob
 from backend.music.wishes import Understood
 from backend.options import completed
 from backend.receipts import Ledger
-from backend.types import Artifact, Progress
+from backend.types import Artifact, JobStatus, Progress, Receipt
 
 TOKEN = ("text", "count", "logprobs")
 
 
 class Frames:
+class Told(Protocol):
+    """What a run tells: a live job, or the share of one that is done on several devices."""
+
+    progress: Progress | None
+    finish_reason: str | None
+    receipt: Receipt | None
+    cancelling: asyncio.Event
+    accepted_at: float
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def caller(self) -> str: ...
+    @property
+    def request(self) -> dict[str, Any]: ...
+    def moved(self, position: int, expected_s: float | None) -> None: ...
+    async def emit(self, event: str, data: dict[str, Any]) -> None: ...
+    async def advance(self, status: JobStatus, data: dict[str, Any]) -> None: ...
+    async def flush(self) -> None: ...
+
+
     """Takes the frames of one attempt, in order."""
 
-    def __init__(self, job: LiveJob, ledger: Ledger) -> None:
+    def __init__(self, job: Told, ledger: Ledger) -> None:
         self._job = job
         self._ledger = ledger
         self._phase = ""
@@ -76,18 +98,23 @@ async def room_for_files(artifacts: Artifacts, job_id: str) -> AsyncIterator[str
         await asyncio.to_thread(artifacts.finish, job_id)
 
 
-def request_of(job: LiveJob, entry: Entry) -> RunRequest | None:
+def request_of(job: Told, entry: Entry) -> RunRequest | None:
     """What the worker is to run; None for a job that only loads."""
     options = job.request.get("options")
     if options is None:
         return None
     chosen: int | None = options.get("seed")
     return RunRequest(
+    whole, song = completed(entry.options_for(job.task), options), None
+    if job.task == "lyrics":
+        song, sampled = parted(whole)
+        whole = completed("text", sampled)  # what an engine looks for is there, at its default
         messages=job.request.get("messages"),
         prompt=job.request.get("prompt"),
         texts=job.request.get("texts"),
         inputs=job.request.get("inputs") or {},
-        options=completed(entry.options_for(job.task), options),
+        options=whole,
+        song=song,
         seed=secrets.randbelow(2**32 - 1) if chosen is None else chosen,
         reuse_cache=chosen is None,  # with a seed the caller wants the same text again
         preface=Understood(job.request.get("understood", {}), job.request.get("ignored", [])).sentence(),

@@ -61,11 +61,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Device:
-    """One usable target. `ready` exactly when `proof` stands and `reason` is None.
-
-    `layer` is what failed: hardware, driver, runtime package, library load, computation or permission. `note` is what
-    else should be known of a device that works. `served_by` tells which runtime brings which engines.
-    """
+    """One usable target. `ready` exactly when `proof` stands and `reason` is None."""
 
     id: str
     name: str
@@ -86,29 +82,25 @@ class Device:
     proof: Proof | None = None
     speed: list[Speed] = field(default_factory=list)
     quarantined_models: list[str] = field(default_factory=list)
-    layer: str | None = None
-    note: str | None = None
-    served_by: dict[str, list[str]] = field(default_factory=dict)
+    layer: str | None = None  # what failed: hardware, driver, runtime package, library load, computation or permission
+    note: str | None = None  # what else should be known of a device that works
+    served_by: dict[str, list[str]] = field(default_factory=dict)  # which runtime brings which engines
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """A physical thing the system reports; it owns one lane.
-
-    `reason` and `remedy` stand where nothing can use it as things are: no driver, no permission, an emulated adapter.
-    `driver` is name and version; `memory_shared_bytes` is what it borrows of the machine's memory.
-    """
+    """A physical thing the system reports; it owns one lane."""
 
     id: str
     name: str
     vendor: str | None
     kind: DeviceKind
     memory_bytes: int | None = None
-    driver: str | None = None
+    driver: str | None = None  # its name and version
     devices: list[str] = field(default_factory=list)
-    reason: str | None = None
+    reason: str | None = None  # why nothing can use it as things are: no driver, no permission, an emulated adapter
     remedy: str | None = None
-    memory_shared_bytes: int | None = None
+    memory_shared_bytes: int | None = None  # what it borrows of the machine's memory
     driver_date: str | None = None  # YYYY-MM-DD
     pci_ids: str | None = None  # "1002:744c"
     architecture: str | None = None  # "gfx1100" of AMD, "sm_90" of NVIDIA
@@ -277,6 +269,8 @@ class Receipt:
 class Job:
     """A request and its life; `receipt` stands for each job that was given to a worker."""
 
+    variations: list[int] | None = None  # those of a share, counted from 1
+    parts: list[Receipt] = field(default_factory=list)  # of the shares, whose names stand above with commas between
     id: str
     task: str
     model: str | None

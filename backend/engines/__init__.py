@@ -60,7 +60,8 @@ class RunRequest:
     `options` are validated and complete. `inputs` are files by name, each `{path, name, media_type}`, where `name` is
     the caller's word and no path, or for onnx also nested arrays.
 
-    Files are made in `folder` and handed over by emitting `artifact {name, media_type}` once each is complete.
+    Files are made in `folder` and handed over by emitting `artifact {name, media_type}` once each is complete. `share`
+    is the first and the number of the variations that are made here, where other workers make the rest.
     """
 
     messages: list[dict[str, Any]] | None
@@ -74,6 +75,14 @@ class RunRequest:
     inputs: dict[str, Any] = field(default_factory=dict)
     model: str = ""  # its id and licence, for what files say of themselves
     licence: str | None = None
+    song: dict[str, Any] | None = None  # for lyrics: the song that is wished for, see `backend/lyrics/asking.py`
+
+    share: tuple[int, int] | None = None
+
+    def variations(self) -> range:
+        """The variations to make here, counted from 0, of `options["variations"]` in all."""
+        first, count = self.share or (0, self.options.get("variations", 1))
+        return range(first, first + count)
 
     @property
     def only_looks(self) -> bool:

@@ -41,6 +41,7 @@ class TuneSession:
             request.preface,
             model=request.model,
             licence=request.licence,
+            share=request.variations(),
         )
         made = make(self.decoder, self.guard, order, emit)
         return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)

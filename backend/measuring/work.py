@@ -24,9 +24,9 @@ from backend.pool import Held, Pool
 from backend.power import processor_j
 from backend.receipts import PLACEMENT_FLOOR, Ledger
 from backend.resolving import Resolution
-from backend.running import refusal_of
 from backend.settings import Settings
 from backend.types import Progress
+from backend.ways import refusal_of
 from backend.workers import Worker
 
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
 Faults of a worker: ok, dies_at_start, dies_loading, dies_running, silent_start, silent_loading, silent_running, stuck
 (beats but makes no step), deaf (does not stop when told), first_deaf (its first job alone does not), nonsense,
 half_frame, slow_loading, old_wire, floods, noisy, no_memory,
-elsewhere (its evidence names another device), no_evidence, device_lost.
+elsewhere (its evidence names another device), no_evidence, device_lost. `DEVICE=FAULT,…` plays one on each device, on
+others ok. A job that has a folder gets a file for each of its variations, which holds the device's name.
 Faults of a probe: dies_listing, dies_proving, hangs_listing, hangs_proving, wrong, no_engine, exits_silently, chatty.
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from backend.child.outbox import Outbox  # noqa: E402
 from backend.child.wire import WIRE_VERSION, Channel, claim_stdio  # noqa: E402
 
 FOREVER_S = 3600.0
@@ -46,13 +48,18 @@ def worker(fault: str, channel: Channel) -> None:
         threading.Thread(target=beat, args=(channel,), daemon=True).start()
     cancelled: set[str] = set()
     first: str | None = None
+    device = ""
     while received := channel.receive():
         order = received[0]
         if order["op"] == "load":
-            load(fault, channel, order["request"]["device"])
+            device = order["request"]["device"]
+            if "=" in fault:
+                fault = dict(one.split("=") for one in fault.split(",")).get(device, "ok")
+            load(fault, channel, device)
         elif order["op"] == "run":
             first = first or order["job"]
-            threading.Thread(target=run, args=(fault, channel, order["job"], cancelled), daemon=True).start()
+            arguments = (fault, channel, order["job"], cancelled, {**order["request"], "device": device})
+            threading.Thread(target=run, args=arguments, daemon=True).start()
         elif order["op"] == "cancel" and fault != "deaf" and not (fault == "first_deaf" and order["job"] == first):
             cancelled.add(order["job"])
 
@@ -93,14 +100,31 @@ def load(fault: str, channel: Channel, device: str) -> None:
     )
 
 
-def run(fault: str, channel: Channel, job: str, cancelled: set[str]) -> None:
-    """Sends tokens until the fault strikes or the job is cancelled."""
+def make(channel: Channel, job: str, request: dict[str, Any], numbers: range) -> None:
+    """Makes these variations, each a file, and tells how far it is."""
+    first, count = request["share"] or (0, request["options"]["variations"])
+    box = Outbox(request["folder"])
+    making = Path(box.open())
+    for number in numbers[: count - numbers.start] if numbers.start < count else ():
+        name = f"tune-{first + number + 1}.txt"
+        (making / name).write_text(request["device"])
+        channel.send(
+            {"op": "artifact", "job": job, "name": name, "media_type": "text/plain", "bytes": box.hand_over(name)}
+        )
+        step = {"phase": "making", "done": number + 1, "total": count, "unit": "files"}
+        channel.send({"op": "progress", "job": job, **step})
+
+
+def run(fault: str, channel: Channel, job: str, cancelled: set[str], request: dict[str, Any]) -> None:
+    """Sends tokens, and makes files, until the fault strikes or the job is cancelled."""
     channel.send({"op": "started", "job": job})
     count = 100_000 if fault == "floods" else 1_000_000 if fault.endswith("deaf") else 5
     for number in range(count):
         if job in cancelled:
             break
         channel.send({"op": "token", "job": job, "text": "x", "count": 1})
+        if request["folder"] and number in (1, 3):  # before the fault, and after it
+            make(channel, job, request, range(1) if number == 1 else range(1, 100))
         if number == 2:
             strike(fault, channel, job)
         if fault.endswith("deaf"):

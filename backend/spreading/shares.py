@@ -1,0 +1,41 @@
+"""The shares of a job on several devices: how many of its variations each of them makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Share:
+    """Some variations that follow each other, counted from 0, and the device that has them first."""
+
+    device: str
+    first: int
+    count: int
+
+    @property
+    def numbers(self) -> list[int]:
+        """As people count them."""
+        return list(range(self.first + 1, self.first + self.count + 1))
+
+    @property
+    def words(self) -> str:
+        """As sentences name it."""
+        last = f" to {self.first + self.count}" if self.count > 1 else ""
+        return f"{self.first + 1}{last} on {self.device}"
+
+
+def cut(variations: int, devices: Sequence[str], speeds: Sequence[float | None]) -> list[Share]:
+    """Shares in the order of the devices: by their measured speeds if all are known, else equal ones.
+
+    Largest remainders first (Hamilton's method), so that the shares add up; a device may be left without one.
+    """
+    weights = [speed or 0.0 for speed in speeds] if all(speeds) else [1.0] * len(devices)
+    exact = [variations * weight / sum(weights) for weight in weights]
+    counts = [int(one) for one in exact]
+    by_rest = sorted(range(len(devices)), key=lambda number: counts[number] - exact[number])
+    for number in by_rest[: variations - sum(counts)]:
+        counts[number] += 1
+    firsts = [sum(counts[:number]) for number in range(len(counts))]
+    return [Share(*one) for one in zip(devices, firsts, counts, strict=True) if one[2]]
