@@ -57,7 +57,7 @@ def test_it_runs_with_evidence_from_onnx_runtime(genai: Server, device: str) -> 
     job = genai.generate(model="tiny-one", prompt="Hello", device=device, options=GREEDY)
     receipt = job["receipt"]
     assert (job["status"], receipt["engine"], receipt["used"]) == ("done", "onnx-genai", "cpu")
-    assert receipt["placement"]["evidence"].startswith("ONNX Runtime's record of the assignment: 12 of 12 nodes")
+    assert receipt["placement"]["evidence"].startswith("ONNX Runtime's record of the assignment: 13 of 13 nodes")
     assert receipt["versions"].keys() >= {"onnxruntime", "onnxruntime-genai"}
     assert (receipt["chat_template"], receipt["model_file"]) == ("model", "Tiny One")
     assert receipt["counts"]["tokens"] == 60 or job["output"]["finish_reason"] == "stop"

@@ -19,10 +19,10 @@ TEMPLATE = (
 )
 
 
-def make(folder: Path, template: str | None = TEMPLATE) -> Path:
-    """Writes the folder and returns it."""
+def make(folder: Path, template: str | None = TEMPLATE, tells_each: bool = True) -> Path:
+    """Writes the folder and returns it. `tells_each`: the graph gives the logits of every token, else of the last."""
     folder.mkdir(parents=True)
-    (folder / "model.onnx").write_bytes(graph())
+    (folder / "model.onnx").write_bytes(graph(tells_each=tells_each))
     count = write_tokenizer(folder)
     _write(folder / "genai_config.json", config(count))
     if template:
@@ -61,7 +61,7 @@ def config(vocabulary: int) -> dict[str, Any]:
     return {"model": model, "search": {"max_length": CONTEXT, "past_present_share_buffer": True}}
 
 
-def graph(external: str | None = None) -> bytes:
+def graph(external: str | None = None, tells_each: bool = True) -> bytes:
     """The model: embedding, one attention with rotary positions and a cache, and the way back to bytes."""
     rng = np.random.default_rng(5)
 
@@ -80,6 +80,8 @@ def graph(external: str | None = None) -> bytes:
         "one": np.array([1], np.int64),
         "axis": np.array([1], np.int64),
         "place": np.array(1, np.int64),
+        "begin": np.array([0 if tells_each else -1], np.int64),
+        "end": np.array([2**62], np.int64),
     }
     cache = ("past_key_values.0.key", "past_key_values.0.value"), ("present.0.key", "present.0.value")
     nodes = [
@@ -102,7 +104,8 @@ def graph(external: str | None = None) -> bytes:
         ),
         _node("MatMul", ["attended", "out"], ["y"]),
         _node("Add", ["x", "y"], ["z"]),
-        _node("MatMul", ["z", "head"], ["logits"]),
+        _node("Slice", ["z", "begin", "end", "axis"], ["wanted"]),
+        _node("MatMul", ["wanted", "head"], ["logits"]),
     ]
     float32, int64 = 1, 7
     past: list[Any] = ["batch", HEADS, "past", SIZE]
@@ -111,7 +114,7 @@ def graph(external: str | None = None) -> bytes:
     inputs: list[tuple[str, int, list[Any]]] = [("input_ids", int64, ["batch", "length"])]
     inputs += [("attention_mask", int64, ["batch", "total"])]
     inputs += [(name, float32, past) for name in cache[0]]
-    outputs: list[tuple[str, int, list[Any]]] = [("logits", float32, ["batch", "length", 258])]
+    outputs: list[tuple[str, int, list[Any]]] = [("logits", float32, ["batch", "length" if tells_each else 1, 258])]
     outputs += [(name, float32, ["batch", HEADS, "total", SIZE]) for name in cache[1]]
     body += b"".join(_field(11, _value(*value)) for value in inputs)
     body += b"".join(_field(12, _value(*value)) for value in outputs)

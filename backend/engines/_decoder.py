@@ -3,11 +3,14 @@
 How a step is computed is the matter of `Rows`: a cache with a row for each text, read only up to that text's length, so
 no text sees what another left there. A newcomer's prompt is read in chunks; between two of them the others go on.
 Short prompts that wait together are read together, as models take many tokens at once faster than one by one.
+
+Tokens are told in handfuls: each word wakes a thread, on processors that compute the next step.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +19,14 @@ from typing import Any, Protocol
 
 from backend.faults import check_numbers
 
+TELL_S = 0.06  # above the time for which a worker's tokens wait for others, so that none waits twice
+
 
 @dataclass(eq=False)
 class Text:
-    """One request in the decoder. `news` gets tokens as `Step`, how far the prompt is, or the error that ended all.
+    """One request in the decoder.
 
+    `news` gets tokens as lists of `Step`, how far the prompt is while some of it is left, or the error that ended all.
     `limit` is how many tokens are made at most, `ends` the tokens that end it.
     """
 
@@ -29,11 +35,19 @@ class Text:
     seed: int
     limit: int
     ends: frozenset[int]
-    news: SimpleQueue[Step | int | Exception] = field(default_factory=SimpleQueue)
+    news: SimpleQueue[list[Step] | int | Exception] = field(default_factory=SimpleQueue)
     cancelled: bool = False
     length: int = 0  # tokens in the cache
     made: int = 0
     last: int = 0
+    untold: list[Step] = field(default_factory=list)
+    told_at: float = 0.0
+
+    def tell(self) -> None:
+        """Puts what was kept back into the news."""
+        if self.untold:
+            self.news.put(self.untold)
+            self.untold, self.told_at = [], time.monotonic()
 
 
 @dataclass(frozen=True)
@@ -108,6 +122,7 @@ class Decoder:
                 self._step()
             except Exception as error:  # noqa: BLE001 (whatever the library raises ends these jobs, not the process)
                 for text in [*self._rows, *self._waiting]:
+                    text.tell()
                     text.news.put(error)
                 self._rows, self._reading = [], None
                 self._waiting.clear()
@@ -147,7 +162,6 @@ class Decoder:
         drawn = self._model.read_together(len(self._rows) - len(texts), texts)
         for text in texts:
             text.length = len(text.prompt)
-            text.news.put(text.length)
         for text, one in zip(texts, drawn, strict=True):
             self._take(text, one)
 
@@ -156,17 +170,20 @@ class Decoder:
         last = text.length + len(chunk) == len(text.prompt)
         drawn = self._model.read(len(self._rows) - 1, text, chunk, last)
         text.length += len(chunk)
-        text.news.put(text.length)
-        if last:
-            assert drawn is not None, "the last chunk gives a token"
-            self._reading = None
-            self._take(text, drawn)
+        if not last:
+            text.news.put(text.length)
+            return
+        assert drawn is not None, "the last chunk gives a token"
+        self._reading = None
+        self._take(text, drawn)
 
     def _take(self, text: Text, drawn: Drawn) -> None:
         check_numbers(drawn.highest)
         text.made, text.last = text.made + 1, drawn.token
         finish = "stop" if drawn.token in text.ends else "length" if text.made >= text.limit else None
-        text.news.put(Step(drawn, finish))
+        text.untold.append(Step(drawn, finish))
+        if finish or time.monotonic() - text.told_at >= TELL_S:
+            text.tell()
         if finish:
             self._leave(text)
 

@@ -47,13 +47,25 @@ class GenaiRows:
         return self._sampling.draw(text, logits[0]) if last else None
 
     def read_together(self, first: int, texts: Sequence[Text]) -> list[Drawn]:
-        """Whole prompts, filled up at their ends to the longest."""
-        counts = [len(text.prompt) for text in texts]
-        ids = self._np.zeros((len(texts), max(counts)), self._np.int64)
-        for row, text in zip(ids, texts, strict=True):
-            row[: len(text.prompt)] = text.prompt
-        logits = self._graph.run(first, ids, [0] * len(texts), counts)
+        """Whole prompts, filled up at their ends to the longest.
+
+        Where the graph gives the logits of the longest one's end alone, the last tokens are a step of their own.
+        """
+        prompts, counts = [text.prompt for text in texts], [len(text.prompt) for text in texts]
+        if self._graph.tells_each or min(counts) == max(counts):
+            logits = self._graph.run(first, self._filled(prompts), [0] * len(texts), counts)
+        else:
+            # A row of length 0 is not allowed: the first token of such a prompt is put there twice, in the same place.
+            self._graph.run(first, self._filled(prompts)[:, :-1], [0] * len(texts), [max(one - 1, 1) for one in counts])
+            lasts = self._filled([prompt[-1:] for prompt in prompts])
+            logits = self._graph.run(first, lasts, [one - 1 for one in counts])
         return [self._sampling.draw(text, row) for text, row in zip(texts, logits, strict=True)]
+
+    def _filled(self, prompts: Sequence[list[int]]) -> Any:
+        ids = self._np.zeros((len(prompts), max(map(len, prompts))), self._np.int64)
+        for row, prompt in zip(ids, prompts, strict=True):
+            row[: len(prompt)] = prompt
+        return ids
 
     def write(self, texts: Sequence[Text]) -> list[Drawn]:
         """The next token of each."""
@@ -101,12 +113,13 @@ class _Graph:
                 f"{logits.shape}.",
                 "Choose another engine or model.",
             )
-        self._logits_shape = logits.shape  # some graphs give the logits of the last token alone
-        # The attention takes rows of different lengths together only where it begins with all of them.
-        each = in_place and logits.shape[1] != 1
-        token_bytes = logits.shape[2] * numpy.dtype(self._logits_kind).itemsize
-        self.together_tokens = min(TOGETHER_TOKENS, _LOGITS_BYTES // token_bytes) if each else 0
-        self._mask = numpy.zeros((rows, context_tokens), numpy.int64)
+        self._vocabulary = logits.shape[2]
+        self.tells_each = logits.shape[1] != 1  # else it gives the logits of the last token alone
+        # The attention takes several tokens of rows of different lengths only where it begins with all of them.
+        token_bytes = self._vocabulary * numpy.dtype(self._logits_kind).itemsize
+        limit = min(TOGETHER_TOKENS, _LOGITS_BYTES // token_bytes) if self.tells_each else TOGETHER_TOKENS
+        self.together_tokens = limit if in_place else 0
+        self._logits = numpy.empty((rows, 1, self._vocabulary), self._logits_kind)
         shape = (rows, int(decoder["num_key_value_heads"]), context_tokens, int(decoder["head_size"]))
         # Pages of zeros take no memory before they are written.
         self._cache = [numpy.zeros(shape, kind) for _ in pasts]
@@ -116,7 +129,7 @@ class _Graph:
         self._kept: list[Any] = []
 
     def run(self, first: int, ids: Any, lengths: list[int], counts: list[int] | None = None) -> Any:
-        """One pass over rows `first` and on; returns the logits of each row's last token, as float32.
+        """One pass over rows `first` and on; returns the logits of each row's last token, as float32, until the next.
 
         `ids` (rows, tokens) follow what each row holds already, `lengths` of it. `counts`: of each row only so many.
         """
@@ -126,23 +139,25 @@ class _Graph:
             apart = [self._run_apart(first + row, ids[row : row + 1], lengths[row]) for row in range(rows)]
             return np.concatenate(apart)
         binding = self._binding(first, rows)
-        self._kept = [ids]  # as long as the library reads it
-        binding.bind_cpu_input(self._names["ids"], ids)
+        self._kept = [np.ascontiguousarray(ids)]  # as long as the library reads it
+        binding.bind_cpu_input(self._names["ids"], self._kept[-1])
         longest = max(lengths) + tokens
         if "attention_mask" in self._names:
-            mask = self._mask[:rows, :longest]
-            mask[...] = np.arange(longest) < (np.array(lengths) + counts)[:, None]
-            self._kept.append(np.ascontiguousarray(mask))
+            mask = np.arange(longest) < (np.array(lengths) + counts)[:, None]
+            self._kept.append(mask.astype(np.int64))
             binding.bind_cpu_input(self._names["attention_mask"], self._kept[-1])
         if "position_ids" in self._names:
             positions = np.array(lengths, np.int64)[:, None] + np.arange(tokens, dtype=np.int64)
             self._kept.append(positions)
             binding.bind_cpu_input(self._names["position_ids"], positions)
-        logits = np.empty((rows, 1 if self._logits_shape[1] == 1 else tokens, self._logits_shape[2]), self._logits_kind)
+        logits = self._logits[:rows]
+        if tokens > 1 and self.tells_each:
+            logits = np.empty((rows, tokens, self._vocabulary), self._logits_kind)
         binding.bind_output(self._names["logits"], "cpu", 0, self._logits_kind, logits.shape, logits.ctypes.data)
         self._session.run_with_iobinding(binding)
-        lasts = -1 if self._logits_shape[1] == 1 else np.array(counts) - 1
-        return logits[np.arange(rows), lasts].astype(np.float32, copy=False)
+        if logits.shape[1] > 1:
+            logits = logits[np.arange(rows), np.array(counts) - 1]
+        return logits.reshape(rows, -1).astype(np.float32, copy=False)
 
     def _run_apart(self, row: int, ids: Any, length: int) -> Any:
         """One row whose cache goes in as long as it is, and comes out longer: what every provider can."""

@@ -124,18 +124,21 @@ class _Writing:
         self._shown = 0
         self.tokens = 0
 
-    def take(self, step: Step) -> tuple[str | None, bool]:
+    def take(self, steps: list[Step]) -> tuple[str | None, bool]:
         """Shows what can be shown; returns how the text ended, if it did, and whether to stop at once."""
-        self.tokens += 1
-        piece = "" if step.drawn.token in self._vocabulary.ends else self._stream(step.drawn.token)
-        if piece and self._logprobs:
-            self._logprobs.take([self._listed(step, piece)])
-        shown = self._stops.feed(piece) if piece else ""
-        if self._stops.found:
-            return "stop", self._show(shown)
-        if step.finish:
+        shown, finish = "", None
+        for step in steps:
+            self.tokens += 1
+            piece = "" if step.drawn.token in self._vocabulary.ends else self._stream(step.drawn.token)
+            if piece and self._logprobs:
+                self._logprobs.take([self._listed(step, piece)])
+            shown += self._stops.feed(piece) if piece else ""
+            if self._stops.found:
+                return "stop", self._show(shown)
+            finish = step.finish
+        if finish:
             shown += self._stops.rest()
-        return step.finish, self._show(shown)
+        return finish, self._show(shown)
 
     def _show(self, text: str) -> bool:
         if not text:

@@ -101,8 +101,8 @@ def _said(place: Path) -> list[list[int]]:
             if isinstance(news, Exception):
                 raise news
             if not isinstance(news, int):
-                ids.append(news.drawn.token)
-                if news.finish:
+                ids += [step.drawn.token for step in news]
+                if news[-1].finish:
                     return ids
 
     alone = [one(prompt) for prompt in PROMPTS]
