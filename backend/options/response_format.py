@@ -43,12 +43,12 @@ class JsonSchema(Strict):
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")] = "answer"
     description: str | None = None
-    schema_: Schema = Field(alias="schema", description="A JSON Schema (2020-12)")
+    schema_: Schema = Field({"type": "object"}, alias="schema", description="A JSON Schema (2020-12)")
     strict: bool | None = Field(None, description="Without effect: the text is always held to the schema")
 
 
 class ResponseFormat(Strict):
-    """`json_object` is any JSON object; `json_schema` needs the schema."""
+    """`json_object` is any JSON object, and so is `json_schema` without a schema, which OpenAI's API need not have."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
