@@ -247,6 +247,15 @@ def test_the_progress_is_that_of_the_slowest_phase() -> None:
     assert joint.tell(1, Progress("rendering", 2, 10, "seconds")).done == 12
 
 
+def test_one_that_still_loads_is_waited_for() -> None:
+    joint = Joint([3, 2], clock=lambda: 0.0)
+    joint.tell(0, Progress("making", 1, 3, "files"))
+    said = joint.tell(1, Progress("load", 5, 100, "bytes"))
+    assert (said.phase, said.done, said.total) == ("load", 5, 100)
+    said = joint.tell(1, Progress("making", 1, 2, "files"))
+    assert (said.phase, said.done, said.total) == ("making", 2, 5)
+
+
 @pytest.mark.parametrize(
     ("body", "word"),
     [

@@ -17,7 +17,7 @@ class Joint:
         """`counts` are the variations of each share."""
         self._counts = counts
         self._clock = clock
-        self._order: list[str] = []  # of the phases, as they were seen first
+        self._order = [LOADING]  # and then the other phases as they were seen first
         self._began: dict[str, float] = {}
         self._told: list[dict[str, Progress]] = [{} for _ in counts]
         self._now: list[str | None] = [None] * len(counts)
@@ -27,7 +27,7 @@ class Joint:
         """How far all are, after a share told how far it is."""
         if progress.phase not in self._order:
             self._order.append(progress.phase)
-            self._began[progress.phase] = self._clock()
+        self._began.setdefault(progress.phase, self._clock())
         self._told[share][progress.phase] = progress
         self._now[share] = progress.phase
         self._ended.discard(share)
