@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from backend import errors
 from backend.engines import engines
 from backend.options import check_honoured, parse_options
-from backend.options.inputs import INPUTS, check_inputs
+from backend.options.inputs import INPUTS, check_inputs, check_sounds
 from backend.options.songs import song_options
 from backend.options.wished import wished
 from backend.requests import GenerateRequest, served_tasks
@@ -110,7 +110,7 @@ def _taken(task: str, asked: GenerateRequest, max_tokens: int) -> dict[str, Any]
 
 def _of_song(kind: SongKind, asked: GenerateRequest) -> dict[str, Any]:
     """What a model that makes sound itself takes: a description, and words where it sings. Raises Validation."""
-    check_inputs("music", asked.inputs)
+    check_sounds(kind.title, kind.sounds, asked.inputs)
     if asked.messages is not None or asked.texts is not None:
         raise errors.Validation(
             f"{kind.title} makes songs of a description, not of messages or texts.",

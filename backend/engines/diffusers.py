@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend import faults
 from backend.devices import torch_place
-from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
+from backend.engines import Engine, LoadRequest
 from backend.engines._song_calls import CALLS
 from backend.engines._song_composer import SongComposer
 from backend.engines._song_room import Room, choose_room
+from backend.engines._song_session import SongSession
 from backend.engines._torch_reach import LIBRARY_BYTES, NEW_BACKENDS, NEW_RUNTIMES
 from backend.errors import ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.songs.folder import Pipeline, open_pipeline
@@ -53,34 +53,6 @@ def check() -> dict[str, str]:
 
     libraries = (torch, diffusers, transformers, accelerate, numpy, soundfile)
     return {name.__name__: str(name.__version__) for name in libraries}
-
-
-@dataclass
-class SongSession:
-    """A loaded model."""
-
-    composer: Any
-    placement: Placement
-    threads: int | None
-    versions: dict[str, str]
-    device_bytes: Callable[[], int | None]
-
-    def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Makes the songs and hands their files over."""
-        from backend.songs.making import Order, make_songs
-
-        order = Order(
-            request.prompt,
-            request.options,
-            request.seed,
-            Path(request.folder),
-            request.variations(),
-            request.model,
-            request.licence,
-            request.inputs,
-        )
-        made = make_songs(self.composer, order, emit)
-        return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)
 
 
 def load(request: LoadRequest) -> SongSession:

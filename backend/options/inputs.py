@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,23 @@ def check_inputs(task: str, inputs: Mapping[str, Any] | None) -> None:
             "Send them as a .npy file with PUT /api/files/NAME and use its id.",
             fields=["inputs"],
         )
+
+
+def check_sounds(title: str, known: Collection[str], inputs: Mapping[str, Any] | None) -> None:
+    """The same for a model that listens to the files `known`, none of which it needs."""
+    for name, value in (inputs or {}).items():
+        if name not in known:
+            raise Validation(
+                f"inputs.{name[:100]}: {title} listens to {', '.join(known) or 'no files'}.",
+                f"Send it as {' or '.join(known)}." if known else "Leave inputs out, or choose a model that takes it.",
+                fields=[f"inputs.{name}"],
+            )
+        if not isinstance(value, str):
+            raise Validation(
+                f"inputs.{name} should be the id of a file.",
+                "Send the file with PUT /api/files/NAME and use the id of the answer.",
+                fields=[f"inputs.{name}"],
+            )
 
 
 def _count(name: str, value: Any) -> int:

@@ -39,6 +39,13 @@ class SongOptions(Strict):
     guidance_scale: float | None = Field(
         None, ge=0, le=50, allow_inf_nan=False, description="How closely it follows the words; 1 is no guidance"
     )
+    temperature: float | None = Field(
+        None, ge=0, le=2, allow_inf_nan=False, description="Higher is bolder, 0 is the likeliest"
+    )
+    top_k: int | None = Field(None, ge=0, le=100_000, description="Number of likeliest codes to draw from; 0 is all")
+    top_p: float | None = Field(
+        None, gt=0, le=1, allow_inf_nan=False, description="Share of probability to draw codes from"
+    )
     variations: int = Field(1, ge=1, le=MAX_VARIATIONS, description="Songs to make, with seeds that follow each other")
     seed: int | None = Field(None, ge=0, le=2**32 - 2, description="The same seed gives the same song")
     formats: Annotated[list[Literal["wav", "flac", "mp3", "ogg"]], Field(min_length=1)] | None = Field(

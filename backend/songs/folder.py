@@ -38,7 +38,7 @@ class Pipeline:
 
     def numbers(self, name: str | None = None) -> int:
         """How many weights one model has, or all."""
-        return sum(_numbers(model) for key, model in self.models.items() if name in (None, key))
+        return sum(model.numbers for key, model in self.models.items() if name in (None, key))
 
 
 def open_pipeline(path: Path) -> Pipeline:
@@ -98,8 +98,3 @@ def _opened(folder: Path, title: str) -> Checkpoint:
             )
         raise ModelBroken(f"{title} has no weights for its {folder.name}.", _FETCH)
     return open_checkpoint(folder)
-
-
-def _numbers(model: Checkpoint) -> int:
-    sizes = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-    return sum(count // sizes.get(dtype, 1) for dtype, count in model.dtypes.items())

@@ -1,7 +1,7 @@
 """Kinds of song models: what each takes beside a description, and what it takes where nothing is said.
 
 Standard library only: the server checks requests by it. The figures are the pipelines' own, as diffusers 0.42.1 has
-them, and their model cards'.
+them, and their model cards'; those of MusicGen are audiocraft's.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class SongKind:
     defaults: Mapping[str, float]
     longest_s: float | None = None
     lacks: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sounds: frozenset[str] = frozenset()  # the files that it listens to, by the names of a job's inputs; none is needed
 
     @property
     def options(self) -> frozenset[str]:
@@ -44,6 +45,15 @@ class SongKind:
 
 def _kind(name: str, title: str, takes: str, longest_s: float | None, **defaults: float) -> SongKind:
     return SongKind(name, "diffusers", title, frozenset(takes.split()), defaults, longest_s)
+
+
+# They were trained on half a minute (audiocraft's `MusicGen.max_duration`); chances and guidance are audiocraft's.
+_MUSICGEN: Mapping[str, float] = {"seconds": 10, "guidance_scale": 3, "temperature": 1, "top_k": 250, "top_p": 1}
+
+
+def _musicgen(name: str, title: str, *sounds: str) -> SongKind:
+    takes = frozenset(_MUSICGEN) - ALWAYS
+    return SongKind(name, "musicgen", title, takes, _MUSICGEN, 30, sounds=frozenset(sounds))
 
 
 KINDS: dict[str, SongKind] = {
@@ -85,6 +95,8 @@ KINDS: dict[str, SongKind] = {
             steps=200,
             guidance_scale=3.5,
         ),
+        _musicgen("MusicgenForConditionalGeneration", "MusicGen"),
+        _musicgen("MusicgenMelodyForConditionalGeneration", "MusicGen Melody", "melody"),
         _kind(
             "LongCatAudioDiTPipeline",
             "LongCat AudioDiT",

@@ -1,0 +1,136 @@
+"""Songs by MusicGen and MusicGen Melody of transformers on torch, mono and stereo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend import faults
+from backend.devices import torch_place
+from backend.engines import Engine, LoadRequest
+from backend.engines._musicgen_choice import condition_from_the_first
+from backend.engines._musicgen_composer import MusicgenComposer
+from backend.engines._song_room import Room, choose_room
+from backend.engines._song_session import SongSession
+from backend.engines._torch_reach import BACKENDS, LIBRARY_BYTES, RUNTIMES
+from backend.errors import ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.songs.musicgen import MELODY, PLAIN, TOKENIZER, MusicgenFolder, open_musicgen
+
+if TYPE_CHECKING:
+    from backend.devices._torch_place import TorchPlace
+
+ENGINE = Engine(
+    name="musicgen",
+    library="transformers",
+    runtimes=RUNTIMES,
+    backends=BACKENDS,
+    tasks=("music",),
+    suffixes=(),
+    files=("config.json", TOKENIZER, "*.safetensors"),
+    classes=frozenset({PLAIN, MELODY}),
+    makes_files=True,
+)
+_TRANSFORMERS_BYTES = 250_000_000
+_FETCH = "Fetch the whole folder again from its source."
+
+
+def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
+    """Weights at 16 bits, what is computed beside them, and the libraries."""
+    weights = 2 * open_musicgen(Path(model_path)).numbers()
+    return weights + weights // 5 + LIBRARY_BYTES + _TRANSFORMERS_BYTES
+
+
+def check() -> dict[str, str]:
+    """Imports the libraries."""
+    import numpy
+    import soundfile
+    import tokenizers
+    import torch
+    import transformers
+
+    libraries = (torch, transformers, tokenizers, numpy, soundfile)
+    return {name.__name__: str(name.__version__) for name in libraries}
+
+
+def load(request: LoadRequest) -> SongSession:
+    """Loads a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
+    import tokenizers
+
+    import backend.songs.making  # noqa: F401 (so that the first job need not wait)
+
+    folder = open_musicgen(Path(request.model_path))
+    place = torch_place(request.device, request.found)
+    place.torch.set_num_threads(request.threads)
+    room = choose_room(folder, place)
+    try:
+        text = tokenizers.Tokenizer.from_file(str(folder.tokenizer))
+        model = _model(folder, place, room)
+    except TouchstoneError:
+        raise
+    except Exception as error:
+        raise _explained(folder, room, error) from error
+    placement = place.placement([*model.parameters(), *model.buffers()])
+    composer = MusicgenComposer(model, text, place, room, folder.path)
+    return SongSession(composer, placement, request.threads, check(), place.taken_since(request.card_free_bytes))
+
+
+def _model(folder: MusicgenFolder, place: TorchPlace, room: Room) -> Any:
+    """The model on the device; EnCodec stays in float32, which its filters were trained in."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    kind = getattr(transformers, folder.kind)
+    model, told = kind.from_pretrained(
+        str(folder.path),
+        dtype=getattr(place.torch, room.number),
+        use_safetensors=True,
+        local_files_only=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+    )
+    _check_whole(folder, told)
+    if place.ground.plain:
+        model.set_attn_implementation("eager")
+    decoder = model.config.decoder
+    fallback = {"pad_token_id": decoder.pad_token_id, "bos_token_id": decoder.bos_token_id}
+    model.generation_config = transformers.GenerationConfig(
+        decoder_start_token_id=_first(model.generation_config.decoder_start_token_id, decoder.bos_token_id),
+        **{name: _first(getattr(model.generation_config, name), value) for name, value in fallback.items()},
+    )
+    model.audio_encoder.float()
+    if folder.kind == MELODY:
+        condition_from_the_first(model)
+    return model.eval().to(place.device)
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _check_whole(folder: MusicgenFolder, told: dict[str, Any]) -> None:
+    """transformers fills what a file lacks with random numbers and a warning. Raises ModelBroken."""
+    if missing := sorted(str(name) for name in told.get("missing_keys", ())):
+        raise ModelBroken(f"{folder.path.name} lacks {len(missing)} of its weights, such as {missing[0]}.", _FETCH)
+    if other := sorted(str(name) for name in told.get("mismatched_keys", ())):
+        raise ModelBroken(
+            f"{folder.path.name} has weights of other shapes than its config.json says: {other[0]}.", _FETCH
+        )
+
+
+def _explained(folder: MusicgenFolder, room: Room, error: Exception) -> TouchstoneError:
+    told = f"{type(error).__name__}: {error}".strip()[:600]
+    title = folder.path.name
+    if isinstance(error, MemoryError) or faults.code_of(told) == "out_of_memory":
+        return OutOfMemory(
+            f"{title} does not fit into memory ({room.words}): {told}",
+            "Close what else uses that memory, unload other models, or choose a device with more.",
+        )
+    if isinstance(error, ImportError):
+        return ModelLoadFailed(
+            f"{title} needs a package that this runtime lacks: {told}",
+            "Update the runtime: python -m backend runtimes update NAME.",
+        )
+    if isinstance(error, NotImplementedError):
+        return ModelIncompatible(f"transformers cannot run {title}: {told}", "Choose another device or model.")
+    return ModelBroken(f"{title} could not be loaded: {told}", "Fetch the whole folder again, or choose another model.")
