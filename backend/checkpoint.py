@@ -23,6 +23,7 @@ INDICES = ("model.safetensors.index.json", "diffusion_pytorch_model.safetensors.
 _LONGEST_HEADER = 100_000_000
 _LONGEST_TEXT = 64_000_000  # of a configuration: more is none
 _FETCH = "Fetch the whole folder again from its source."
+_SHARD = re.compile(r".*-\d{5}-of-(\d{5})\.safetensors")
 _VARIANT = re.compile(r"\.(fp16|bf16|fp32|non_ema)[.-]")
 
 
@@ -92,7 +93,10 @@ def is_variant(name: str) -> bool:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Reads a folder: configuration, index, the header of each file. Raises ModelBroken."""
+    """Reads a folder: configuration, index, the header of each file.
+
+    Raises ModelBroken, with `missing` where all that is wrong is that a file is not there.
+    """
     config = _json(path / CONFIG)
     files = _files(path)
     dtypes: Counter[str] = Counter()
@@ -112,6 +116,8 @@ def _files(path: Path) -> tuple[Path, ...]:
         usual = sorted(path.glob("model*.safetensors")) or sorted(path.glob("*.safetensors"))
         if not usual:
             raise ModelBroken(f"{path.name} has no file with weights (model.safetensors).", _FETCH)
+        if any(part := _SHARD.fullmatch(file.name) for file in usual):
+            raise _missing(path, INDICES[0], f", which tells what lies in each of {int(part[1])} files")
         return tuple(file for file in usual if not is_variant(file.name)) or tuple(usual)
     places = _json(index).get("weight_map")
     if not isinstance(places, dict) or not places:
@@ -124,8 +130,12 @@ def _files(path: Path) -> tuple[Path, ...]:
                 "Fetch the model from a source you trust.",
             )
         if not (path / name).is_file():
-            raise ModelBroken(f"{path.name} has no file {name[:200]}, one of {len(names)} with its weights.", _FETCH)
+            raise _missing(path, name[:200], f", one of {len(names)} with its weights")
     return tuple(path / name for name in names)
+
+
+def _missing(path: Path, name: str, what: str) -> ModelBroken:
+    return ModelBroken(f"{path.name} has no file {name}{what}.", _FETCH, missing=name)
 
 
 @lru_cache(maxsize=256)

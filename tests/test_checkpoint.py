@@ -66,6 +66,8 @@ def test_the_files_of_the_index_count(folder: Path) -> None:
     names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
     (folder / "model.safetensors").rename(folder / names[0])
     index = folder / "model.safetensors.index.json"
+    with pytest.raises(ModelBroken, match=f"{index.name}, which tells what lies in each of 2 files"):
+        open_checkpoint(folder)
     index.write_text(json.dumps({"weight_map": {"a": names[0], "b": names[1]}}))
     with pytest.raises(ModelBroken, match=names[1]):
         open_checkpoint(folder)

@@ -261,6 +261,27 @@ def test_offline_only_the_cache_is_asked(
     assert hub.asked == []
 
 
+def test_offline_a_folder_of_which_a_part_is_cached_lacks_a_file(
+    hub: HubServer, get: Get, catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    weights = {name: safetensors({name: ("BF16", 64)}) for name in names}
+    index = json.dumps({"weight_map": dict(zip("ab", names, strict=True))}).encode()
+    config = json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}).encode()
+    files = {"config.json": config, "model.safetensors.index.json": index, "tokenizer.json": b"{}", **weights}
+    hub.repositories["maker/model"] = Repository(files)
+    ask = f"import huggingface_hub as h; [h.hf_hub_download('maker/model', one) for one in {[*files][:-1]}]"
+    subprocess.run([sys.executable, "-c", ask], check=True)
+    with monkeypatch.context() as offline:
+        offline.setenv("HF_HUB_OFFLINE", "1")
+        assert f"{names[1]} is missing" in refusal(catalogue, "hf:maker/model", ModelNotDownloaded)
+    model = get("hf:maker/model")
+    assert model.details["format"] == "safetensors"
+    (snapshot(tmp_path) / names[1]).unlink()
+    again = catalogue.model(catalogue.resolve(model.id))
+    assert (again.state, again.reason) == ("downloadable", f"{again.name} is not whole: {names[1]} is missing.")
+
+
 def test_without_a_hub_the_cache_serves_and_says_so(hub: HubServer, get: Get, catalogue: Catalogue) -> None:
     get("hf:maker/model:Q8_0")
     hub.statuses = [503] * 4

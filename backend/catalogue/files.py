@@ -69,7 +69,7 @@ def check(entry: Entry, size_bytes: int) -> ModelBroken | ModelIncompatible | Mo
         return _unread(entry)
     if missing := _missing_file(entry):
         if entry.source and entry.source.kind in FETCHABLE:
-            return ModelNotDownloaded(f"{entry.name} is not whole: {missing} is missing.", fetching(entry))
+            return _not_whole(entry, missing)
         remedy = _INSTALL_AGAIN if entry.source and entry.source.kind == BUILT_IN else "Put the whole model there."
         return ModelBroken(f"{entry.target} has no file {missing}.", remedy)
     if entry.source and entry.size_bytes not in (None, size_bytes) and not entry.target.is_dir():
@@ -77,7 +77,14 @@ def check(entry: Entry, size_bytes: int) -> ModelBroken | ModelIncompatible | Mo
             f"{entry.target.name} has {size_bytes} bytes instead of {entry.size_bytes}.",
             f"Fetch it again: python -m backend models fetch {entry.id}",
         )
-    return _by_content(entry)
+    found = _by_content(entry)
+    if found and (lacking := found.extra.get("missing")) and entry.source and entry.source.kind in FETCHABLE:
+        return _not_whole(entry, lacking)
+    return found
+
+
+def _not_whole(entry: Entry, missing: str) -> ModelNotDownloaded:
+    return ModelNotDownloaded(f"{entry.name} is not whole: {missing} is missing.", fetching(entry))
 
 
 def _by_name(path: Path) -> ModelBroken | None:

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from backend.checkpoint import open_checkpoint
 from backend.child.fetch_errors import Refused, disk_full, explain_os
 from backend.child.fetch_http import Order, fetch_http
 from backend.child.hub_choice import Choice, choose, of_pipeline
@@ -46,13 +47,14 @@ class _Fetch:
     def __init__(self, order: HubOrder, report: Report, library: Library) -> None:
         self._order, self._report, self._library = order, report, library
         self._brought: list[str] = []
+        self._lacking = ""  # what the cache has not of a model of which it has a part
 
     def run(self) -> dict[str, Any]:
         """The model, whole."""
         if self._library.offline:
             if kept := self._kept(""):
                 return kept
-            raise not_kept(self._library.asked, self._library.cache)
+            raise not_kept(self._library.asked, self._library.cache, self._lacking)
         try:
             choice, commit, files = self._plan()
         except Unreached as unreached:
@@ -139,7 +141,12 @@ class _Fetch:
             if choice.kind == "diffusers":
                 choice = self._whole(choice, names, snapshot)
                 open_pipeline(snapshot / choice.path)
-        except (Refused, ModelBroken):
+            if choice.kind == "safetensors":
+                open_checkpoint(snapshot / choice.path)
+        except ModelBroken as broken:
+            self._lacking = str(broken.extra.get("missing", ""))
+            return None
+        except Refused:
             return None
         return self._result(choice, str(commit), note)
 

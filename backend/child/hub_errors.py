@@ -56,11 +56,12 @@ def is_passing(error: Exception) -> bool:
     return not untrusted and bool(set(_PASSING) & _names(error))
 
 
-def not_kept(asked: Asked, cache: Path) -> Refused:
-    """The refusal in offline mode."""
+def not_kept(asked: Asked, cache: Path, lacking: str) -> Refused:
+    """The refusal in offline mode. `lacking` is a file that is not there, where others are."""
     what = f"{asked.file} of {asked.repo}" if asked.file else asked.repo
     return not_fetched(
-        f"HF_HUB_OFFLINE is set, and {what} ({asked.revision}) is not whole in the cache {cache}",
+        f"HF_HUB_OFFLINE is set, and {what} ({asked.revision}) is not whole in the cache {cache}"
+        + (f": {lacking} is missing" if lacking else ""),
         "Unset HF_HUB_OFFLINE and start again, or copy the cache of a machine that has it (HF_HOME).",
     )
 
