@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from backend.errors import ModelBroken, TouchstoneError, Validation
-from backend.templates import CHATML, Marks, Renderer
+from backend.errors import ModelBroken, ModelLoadFailed, TouchstoneError, Validation
+from backend.templates import CHATML, Marks, Renderer, renderer
+from tests.service import ROOT
 
 FOLDER = Path(__file__).parent / "cases" / "templates"
 GOLDEN: dict[str, Any] = json.loads((FOLDER / "golden.json").read_text(encoding="utf-8"))
@@ -121,3 +122,16 @@ def test_the_day_is_the_machine_s() -> None:
 
 def test_halves_of_characters_pass_through() -> None:
     assert rendered("{{ messages[0].content }}", [{"role": "user", "content": "a\ud83d"}]) == ["a\ud83d"]
+
+
+def test_an_environment_without_the_package_does_not_make_the_model_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "child.py"
+    program.write_text(
+        f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.modules['jinja2'] = None\n"
+        "from backend.templates import jinja; jinja.main()\n"
+    )
+    monkeypatch.setattr(renderer, "_PROGRAM", program)
+    with pytest.raises(ModelLoadFailed, match="needs the package jinja2, which this runtime lacks"):
+        rendered("{{ messages[0].content }}", HELLO)

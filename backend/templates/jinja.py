@@ -1,7 +1,8 @@
 """The template's environment, inside its own process, with the conventions of `transformers` (chat_template_utils).
 
 First line in: `{template, names, limit_s}`; then one line `{messages, tools}` a request. Each answer is one line:
-`{text}` or `{error: raised | failed, detail}`. A request that computes longer than `limit_s` ends the process.
+`{text}` or `{error: raised | failed | missing, detail}`, `missing` with the name of a package. A request that computes
+longer than `limit_s` ends the process.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ def main() -> int:
         _warm_up()
         _close_in()
         template = compiled(first["template"])
+    except ModuleNotFoundError as error:
+        refusal = {"error": "missing", "detail": str(error.name)}
     except Exception as error:  # noqa: BLE001 (a stranger's program may fail in any way)
         refusal = {"error": "failed", "detail": _said(error)}
     while line := source.readline():

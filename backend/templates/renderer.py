@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from backend.errors import ModelBroken, TouchstoneError, Validation
+from backend.errors import ModelBroken, ModelLoadFailed, TouchstoneError, Validation
 from backend.templates.marks import Marks, split
 
 LIMIT_S = 2.0  # of the processor
@@ -41,7 +41,8 @@ class Renderer:
     def pieces(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[str]:
         """The prompt, in the pieces in which it is to be tokenized.
 
-        Raises Validation where the template refuses the messages, ModelBroken where it fails or does not end.
+        Raises Validation where the template refuses the messages, ModelBroken where it fails or does not end,
+        ModelLoadFailed where this environment cannot read templates.
         """
         asked, cut = self._marks.cut({"messages": messages, "tools": tools})
         with self._lock:
@@ -104,4 +105,9 @@ def _refusal(error: str, detail: str, limit_s: float) -> TouchstoneError:
         return Validation(f"The model's chat template refuses these messages: {detail}", "Change the messages.")
     if error == "endless":
         return ModelBroken(f"The model's chat template did not end within {limit_s:g} s.", _REMEDY)
+    if error == "missing":
+        return ModelLoadFailed(
+            f"The model's chat template needs the package {detail}, which this runtime lacks.",
+            "Update the runtime (`runtimes update NAME`); into an environment of your own install the package.",
+        )
     return ModelBroken(f"The model's chat template cannot be used: {detail}", _REMEDY)
