@@ -9,6 +9,7 @@ from backend.catalogue import Entry
 from backend.checkpoint import is_checkpoint
 from backend.engines import load_engine
 from backend.errors import TouchstoneError
+from backend.pool import least_bytes
 from backend.runtimes.recipes import bringing
 from backend.types import Model
 
@@ -30,10 +31,11 @@ def fits(manager: Core, entry: Entry) -> list[dict[str, Any]]:
         try:
             path = str(entry.path_for(engine))
             needed = load_engine(engine).estimate_bytes(path, text.context_tokens, text.slots)
+            least = least_bytes(engine, path, device, needed)
         except (TouchstoneError, OSError):
-            needed = None
+            needed = least = None
         free = manager.pool.room(device.hardware_id or device.id, device)
-        fit = None if needed is None or free is None else needed <= free
+        fit = None if least is None or free is None else least <= free
         numbers = {"needed_bytes": needed, "free_bytes": free}
         found.append({"device": device.id, "engine": engine, **numbers, "fits": fit})
     return found

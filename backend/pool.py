@@ -22,6 +22,7 @@ from backend.workers import Limits, Worker, WorkerKey, unheard
 
 log = logging.getLogger(__name__)
 OnLoad = Callable[[int, int | None], Awaitable[None]]
+SLOW_DISK_BYTES_PER_S = 50e6  # large models get that much more time to load
 HANDOVER_S = 0.2  # within which the next job of the queue takes the model over, also where none is kept
 
 
@@ -171,13 +172,15 @@ class Pool:
         estimate = load_engine(key.engine).estimate_bytes(request.model_path, request.context_tokens, request.slots)
         needed = max(estimate or 0, self._measured.get(key, 0)) or None
         before = await self._on_card(lane, device)
-        victims = self._victims(lane, device, key, needed, before)
+        least = least_bytes(key.engine, request.model_path, device, needed)
+        victims = self._victims(lane, device, key, needed, least, before)
         for victim in victims:
             log.info("model unloaded to make room", extra={"model": victim.worker.key.model, "for": key.model})
             await self._drop(victim)
         if victims:
             before = await self._on_card(lane, device)
-        limits = Limits(supervision.silence_s, supervision.load_s, supervision.step_s, supervision.cancel_s)
+        load_s = supervision.load_s + (estimate or 0) / SLOW_DISK_BYTES_PER_S
+        limits = Limits(supervision.silence_s, load_s, supervision.step_s, supervision.cancel_s)
         prefix = scratch_prefix(self._settings.data_dir)
         worker = Worker(key, self._pythons[key.runtime], limits, self._spawn, prefix)
         self._starting.append(key.runtime)
@@ -197,9 +200,9 @@ class Pool:
         return None if _shared(device) else await asyncio.to_thread(self._card_free_bytes, lane)
 
     def _victims(
-        self, lane: str, device: Device, key: WorkerKey, needed: int | None, on_card: int | None
+        self, lane: str, device: Device, key: WorkerKey, needed: int | None, least: int | None, on_card: int | None
     ) -> list[Held]:
-        """Whom to unload, the one unused longest first, and no more than is needed."""
+        """Whom to unload, the one unused longest first, and no more than is needed. `least` has to be had."""
         here = [held for held in self._held.values() if held.lane == lane]
         idle = sorted((held for held in here if not held.users), key=lambda held: held.used_at)
         free = self._room(device, here, on_card)
@@ -209,9 +212,9 @@ class Pool:
         while needed > free and idle:
             victims.append(idle.pop(0))
             free += victims[-1].bytes
-        if needed > free:
+        if (wanted := least or needed) > free:
             raise OutOfMemory(
-                f"{key.model} needs about {needed / 1e6:.0f} MB on {device.id}, and {free / 1e6:.0f} MB can be had.",
+                f"{key.model} needs about {wanted / 1e6:.0f} MB on {device.id}, and {free / 1e6:.0f} MB can be had.",
                 "Lower text.context_tokens, close other programs, or choose a smaller model.",
                 needed_bytes=needed,
                 free_bytes=free,
@@ -251,6 +254,12 @@ class Pool:
         task = asyncio.get_running_loop().create_task(self.unload(held))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+
+def least_bytes(engine: str, model_path: str, device: Device, needed: int | None) -> int | None:
+    """What a model has to have on a device: less than it needs on a card where its parts can come there in turns."""
+    tell: Callable[[str], int] | None = getattr(load_engine(engine), "least_bytes", None)
+    return needed if tell is None or _shared(device) else tell(model_path)
 
 
 def _shared(device: Device) -> bool:

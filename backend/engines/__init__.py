@@ -127,7 +127,10 @@ class Session(Protocol):
 
 
 class EngineModule(Protocol):
-    """What a file in this folder offers."""
+    """What a file in this folder offers.
+
+    It may have `least_bytes(model_path)`: what a card has to hold where the parts of a model can come there in turns.
+    """
 
     ENGINE: Engine
 

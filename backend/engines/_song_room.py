@@ -54,22 +54,23 @@ def choose_room(pipeline: Weighed, place: TorchPlace) -> Room:
         # Processors compute float32 everywhere; the shorter type only where that does not fit.
         for number in dict.fromkeys(("float32", place.ground.number, "bfloat16")):
             weights = numbers * _ITEM_BYTES[number]
-            if free is None or _with_work(weights) <= free:
+            if free is None or with_work(weights) <= free:
                 return Room(number, False, weights, free)
-        raise _too_large(pipeline, place, _with_work(numbers * 2), free or 0)
+        raise _too_large(pipeline, place, with_work(numbers * 2), free or 0)
     number = place.ground.number
     weights = numbers * _ITEM_BYTES[number]
-    if free is None or _with_work(weights) <= free:
+    if free is None or with_work(weights) <= free:
         return Room(number, False, weights, free)
     if len(pipeline.models) == 1:
-        raise _too_large(pipeline, place, _with_work(weights), free)
+        raise _too_large(pipeline, place, with_work(weights), free)
     largest = max(pipeline.numbers(name) for name in pipeline.models) * _ITEM_BYTES[number]
-    if _with_work(largest) <= free:
+    if with_work(largest) <= free:
         return Room(number, True, weights, free)
-    raise _too_large(pipeline, place, _with_work(largest), free)
+    raise _too_large(pipeline, place, with_work(largest), free)
 
 
-def _with_work(weights: int) -> int:
+def with_work(weights: int) -> int:
+    """The weights, and the room for what is computed with them."""
     return weights + max(KEPT_BYTES, weights // 5) if weights > KEPT_BYTES else weights * 2
 
 

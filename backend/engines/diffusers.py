@@ -11,7 +11,7 @@ from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest
 from backend.engines._song_calls import CALLS
 from backend.engines._song_composer import SongComposer
-from backend.engines._song_room import Room, choose_room
+from backend.engines._song_room import Room, choose_room, with_work
 from backend.engines._song_session import SongSession
 from backend.engines._torch_reach import LIBRARY_BYTES, NEW_BACKENDS, NEW_RUNTIMES
 from backend.errors import ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
@@ -38,8 +38,13 @@ _DIFFUSERS_BYTES = 300_000_000  # with transformers and accelerate, beyond torch
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
     """Weights at 16 bits, what is computed beside them, and the libraries."""
-    weights = 2 * open_pipeline(Path(model_path)).numbers()
-    return weights + weights // 5 + LIBRARY_BYTES + _DIFFUSERS_BYTES
+    return with_work(2 * open_pipeline(Path(model_path)).numbers()) + LIBRARY_BYTES + _DIFFUSERS_BYTES
+
+
+def least_bytes(model_path: str) -> int:
+    """What a card has to hold where each part is there only for its turn: the largest at 16 bits, and its work."""
+    pipeline = open_pipeline(Path(model_path))
+    return with_work(2 * max(pipeline.numbers(name) for name in pipeline.models))
 
 
 def check() -> dict[str, str]:
