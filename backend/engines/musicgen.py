@@ -87,6 +87,7 @@ def _model(folder: MusicgenFolder, place: TorchPlace, room: Room) -> Any:
         use_safetensors=True,
         local_files_only=True,
         trust_remote_code=False,
+        ignore_mismatched_sizes=True,  # so that they are named
         output_loading_info=True,
     )
     _check_whole(folder, told)
@@ -112,9 +113,10 @@ def _check_whole(folder: MusicgenFolder, told: dict[str, Any]) -> None:
     """transformers fills what a file lacks with random numbers and a warning. Raises ModelBroken."""
     if missing := sorted(str(name) for name in told.get("missing_keys", ())):
         raise ModelBroken(f"{folder.path.name} lacks {len(missing)} of its weights, such as {missing[0]}.", _FETCH)
-    if other := sorted(str(name) for name in told.get("mismatched_keys", ())):
+    if other := [one[0] if isinstance(one, tuple) else one for one in told.get("mismatched_keys", ())]:
         raise ModelBroken(
-            f"{folder.path.name} has weights of other shapes than its config.json says: {other[0]}.", _FETCH
+            f"{folder.path.name} has weights of other shapes than its config.json says, such as {min(map(str, other))}.",
+            _FETCH,
         )
 
 

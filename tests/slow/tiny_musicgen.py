@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-RATE, RATIOS = 3200, [4, 4, 2]  # 100 tokens a second
+RATE, RATIOS = 8000, [5, 4, 4]  # 100 tokens a second
 SIZE = 64  # of a codebook
 
 
