@@ -13,29 +13,36 @@ from backend import children
 from backend.catalogue import Entry
 from backend.checkpoint import is_checkpoint
 from backend.children import Child
-from backend.convert import FORMS, quantizing, source_bytes, work_bytes
+from backend.convert import FORMS, OWN_RUNTIME, Form, quantizing, source_bytes
 from backend.convert.program import call
 from backend.convert.quantizing import KINDS
 from backend.errors import Validation, WorkerCrashed, from_code
 from backend.runtimes.making import Maker, buildable
-from backend.runtimes.recipes import Recipe, costs, read_recipes
-from backend.runtimes.shelf import Made, Shelf
+from backend.runtimes.recipes import Recipe, costs, how_to, read_recipes, recipes
+from backend.runtimes.shelf import RUNTIMES, Made, Shelf
 from backend.settings import Settings
 from backend.types import Progress
 
-RUNTIME = "convert"
 DATA = Path(__file__).with_name("convert") / "data"
 OnProgress = Callable[[Progress], Awaitable[None]]
 
 
-def check(entry: Entry, form: str) -> None:
-    """Raises Validation for what cannot be converted."""
+def check(entry: Entry, form: str, settings: Settings) -> None:
+    """Raises Validation for what cannot be converted, or not before a runtime is here."""
     if form not in FORMS:
         raise Validation(f"to: {form[:50]!r} is no form that models are converted to.", f"Forms: {', '.join(FORMS)}.")
     if entry.target.suffix.lower() != ".gguf" and not is_checkpoint(entry.target):
         raise Validation(
             f"{entry.id} is neither a GGUF file nor a folder of safetensors, and only such are converted.",
             "Choose such a model.",
+        )
+    wanted = FORMS[form]
+    if not wanted.of_safetensors and entry.target.is_dir():
+        raise Validation(f"{form} is made of GGUF files alone.", f"Take {_others(wanted)}, or fetch the model as GGUF.")
+    if wanted.runtime != OWN_RUNTIME and _installed(settings, wanted.runtime) is None:
+        raise Validation(
+            f"{form} is made in the runtime {wanted.runtime}, which is not installed; the form runs in it, too.",
+            how_to(recipes()[wanted.runtime]),
         )
 
 
@@ -60,10 +67,14 @@ async def convert(
         "models_dir": str(settings.models_dir.absolute()),
     }
     await _run({**order, "op": "check"}, on_progress, spawn)  # what cannot be converted costs no environment
-    if turn.locked():
-        await on_progress(Progress("wait", 0, None, "bytes"))
-    async with turn:
-        order["python"] = await _python(settings, on_progress, spawn)
+    check(entry, form, settings)  # the runtime may have gone while the job waited
+    found = _installed(settings, FORMS[form].runtime)
+    if found is None:
+        if turn.locked():
+            await on_progress(Progress("wait", 0, None, "bytes"))
+        async with turn:
+            found = await _python(settings, on_progress, spawn)
+    order["python"] = found
     return await _run(order, on_progress, spawn)
 
 
@@ -86,19 +97,16 @@ async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: children.S
 
 async def _python(settings: Settings, on_progress: OnProgress, spawn: children.Spawn) -> str:
     """The interpreter of the environment, which is made if it is not there. Raises RuntimeFailed, DiskFull."""
-    rules = settings.runtimes.get(RUNTIME)
-    if rules and rules.python:
-        return str(rules.python)
-    shelf, recipe = _shelf(settings), _recipe()
-    if made := _current(shelf, recipe):
-        return made.python
-    await asyncio.to_thread(shelf.sweep, RUNTIME)
+    if found := _installed(settings, OWN_RUNTIME):
+        return found
+    rules, shelf, recipe = settings.runtimes.get(OWN_RUNTIME), _shelf(settings), _recipe()
+    await asyncio.to_thread(shelf.sweep, OWN_RUNTIME)
     maker = Maker(shelf, settings.data_dir / "tools", spawn)
     lock, about = await maker.lock(recipe, on_progress, None, rules.index if rules else None)
-    made = shelf.made(RUNTIME, lock.digest) or await maker.make(recipe, lock, about, on_progress)
-    shelf.finish(RUNTIME, made)
-    shelf.switch(RUNTIME, made.version)
-    await asyncio.to_thread(shelf.sweep, RUNTIME)
+    made = shelf.made(OWN_RUNTIME, lock.digest) or await maker.make(recipe, lock, about, on_progress)
+    shelf.finish(OWN_RUNTIME, made)
+    shelf.switch(OWN_RUNTIME, made.version)
+    await asyncio.to_thread(shelf.sweep, OWN_RUNTIME)
     return made.python
 
 
@@ -121,30 +129,44 @@ async def quantize(
 
 def first_cost(settings: Settings) -> str | None:
     """What has to be made first, in words, or nothing."""
-    rules, recipe = settings.runtimes.get(RUNTIME), _recipe()
-    if (rules and rules.python) or _current(_shelf(settings), recipe):
+    if _installed(settings, OWN_RUNTIME):
         return None
-    return f"The first time, an environment with torch is made: {costs(buildable(recipe))}."
+    return f"The first time, an environment with torch is made: {costs(buildable(_recipe()))}."
 
 
-def cost(settings: Settings, source: Path) -> str:
+def cost(settings: Settings, form: str, source: Path) -> str:
     """What a conversion takes, in words."""
-    work = f"Converting takes some minutes and about {work_bytes(source_bytes(source)) / 1e6:.0f} MB for a while."
-    first = first_cost(settings)
+    room, here = FORMS[form].room * source_bytes(source), FORMS[form].runtime != OWN_RUNTIME
+    work = f"Converting takes {'a minute' if here else 'some minutes'} and about {room / 1e6:.0f} MB for a while."
+    first = None if here else first_cost(settings)
     return f"{work} {first}" if first else work
 
 
+def _others(form: Form) -> str:
+    return " or ".join(other.name for other in FORMS.values() if other.of_safetensors and other is not form)
+
+
 def _recipe() -> Recipe:
-    return read_recipes(DATA)[RUNTIME]
+    return read_recipes(DATA)[OWN_RUNTIME]
 
 
 def _shelf(settings: Settings) -> Shelf:
-    return Shelf(settings.data_dir / "runtimes")
+    return Shelf(settings.data_dir / RUNTIMES)
+
+
+def _installed(settings: Settings, runtime: str) -> str | None:
+    """The interpreter of an environment that is here: the user's own, or one that Touchstone made."""
+    rules = settings.runtimes.get(runtime)
+    if rules and rules.python:
+        return str(rules.python)
+    shelf = _shelf(settings)
+    made = _current(shelf, _recipe()) if runtime == OWN_RUNTIME else shelf.current(runtime)
+    return made.python if made else None
 
 
 def _current(shelf: Shelf, recipe: Recipe) -> Made | None:
     """The environment, if it is there and holds what this version asks for."""
-    made = shelf.current(RUNTIME)
+    made = shelf.current(OWN_RUNTIME)
     if made is None:
         return None
     held = {f"{name}=={version.partition('+')[0]}" for name, version in made.packages.items()}

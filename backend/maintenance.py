@@ -63,7 +63,7 @@ async def convert(manager: Core, model: str, to: str, caller: str) -> LiveJob:
     """
     async with manager.accepting:
         entry = manager.catalogue.resolve(model)
-        conversions.check(entry, to)
+        conversions.check(entry, to, manager.settings)
         manager.catalogue.source_of(entry)
         if job := _active(manager, "convert", entry):
             if job.request["to"] == to:

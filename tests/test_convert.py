@@ -9,6 +9,7 @@ import json
 import secrets
 import shutil
 import socket
+import struct
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,16 +23,18 @@ import pytest
 from backend import conversions
 from backend.catalogue import Catalogue, changes
 from backend.child import convert as program
-from backend.convert import FORMS, MANIFEST, comparing, place_of
+from backend.convert import FORMS, MANIFEST, comparing, offsets, openvino_folder, place_of
 from backend.convert.program import call
+from backend.engines._openvino_folder import open_folder
 from backend.errors import DiskFull, ModelBroken, ModelIncompatible, TouchstoneError, Validation
-from backend.gguf import tokenizer
+from backend.gguf import read_header, tokenizer
 from backend.gguf.vocabulary import Vocabulary, read_vocabulary
 from backend.runtimes.shelf import Made, Shelf
 from backend.settings import load_settings
-from backend.settings.schema import Settings
+from backend.settings.schema import RuntimeRules, Settings
 from backend.types import Progress
 from tests import tiny_genai
+from tests.faulty_stacks.environments import PACKAGES
 from tests.service import ROOT, Server
 from tests.test_checkpoint import safetensors
 
@@ -179,11 +182,21 @@ def test_what_agrees_is_counted_to_the_first_difference() -> None:
 
 
 def test_what_cannot_be_converted_is_refused_at_once(tmp_path: Path, model_file: Path) -> None:
-    entry = Catalogue(settings_of(tmp_path / "d", model_file)).resolve("smollm2-135m-instruct")
+    settings = settings_of(tmp_path / "d", model_file)
+    entry = Catalogue(settings).resolve("smollm2-135m-instruct")
     with pytest.raises(Validation, match="no form"):
-        conversions.check(entry, "onnx-int3")
+        conversions.check(entry, "onnx-int3", settings)
     with pytest.raises(Validation, match="neither a GGUF file nor a folder of safetensors"):
-        conversions.check(replace(entry, target=tmp_path), "onnx-int4")
+        conversions.check(replace(entry, target=tmp_path), "onnx-int4", settings)
+    with pytest.raises(Validation, match="made in the runtime openvino, which is not installed") as missing:
+        conversions.check(entry, "openvino", settings)
+    assert "runtimes install openvino" in missing.value.remedy
+    weights = replace(entry, target=checkpoint(tmp_path / "weights"))
+    with pytest.raises(Validation, match="openvino is made of GGUF files alone"):
+        conversions.check(weights, "openvino", settings)
+    conversions.check(weights, "onnx-int4", settings)
+    own = replace(settings, runtimes={"openvino": RuntimeRules(python=Path(sys.executable))})
+    conversions.check(entry, "openvino", own)
 
 
 def checkpoint(folder: Path, **config: Any) -> Path:
@@ -220,7 +233,7 @@ def test_a_form_makes_safetensors_a_model_that_runs(tmp_path: Path) -> None:
 
 def test_the_cost_is_said_before_it_begins(tmp_path: Path, model_file: Path) -> None:
     settings = settings_of(tmp_path / "d", model_file)
-    assert "1.4 GB on disk" in conversions.cost(settings, model_file)
+    assert "1.4 GB on disk" in conversions.cost(settings, "onnx-int8", model_file)
     shelf = Shelf(settings.data_dir / "runtimes")
     packages = dict(line.split("==") for line in conversions._recipe().lines())
     for held, words in (
@@ -231,7 +244,92 @@ def test_the_cost_is_said_before_it_begins(tmp_path: Path, model_file: Path) -> 
         shelf.folder("convert", "one").mkdir(parents=True, exist_ok=True)
         shelf.finish("convert", Made("one", sys.executable, held, 1, "2026-01-01"))
         shelf.switch("convert", "one")
-        assert ("1.4 GB on disk" in conversions.cost(settings, model_file)) == words
+        assert ("1.4 GB on disk" in conversions.cost(settings, "onnx-int8", model_file)) == words
+
+
+def test_the_settings_of_a_form_for_openvino_are_those_of_the_file(
+    vocabulary: Vocabulary, model_file: Path, tmp_path: Path
+) -> None:
+    header = read_header(model_file)
+    for name in ("openvino_model.xml", "openvino_model.bin"):
+        (tmp_path / name).write_bytes(b"")
+    tokenizer.write(vocabulary, tmp_path, 2048)
+    openvino_folder.describe(tmp_path, header, vocabulary)
+    folder = open_folder(tmp_path)
+    assert folder.cache_bytes_per_token == header.cache_bytes_per_token and folder.context_length == 8192
+    assert folder.vocabulary_size == len(vocabulary.tokens) and set(folder.ends) == {0, 2, "<|im_end|>"}
+
+
+def q4_1(scales: Any, added: Any, numbers: Any) -> bytes:
+    """A GGUF file with one matrix."""
+    numpy = pytest.importorskip("numpy")
+    low, high = numbers[..., :16], numbers[..., 16:]
+    parts = [scales[..., None].view(numpy.uint8), added[..., None].view(numpy.uint8), low | high << 4]
+    text = lambda word: struct.pack("<Q", len(word)) + word.encode()  # noqa: E731
+    rows, groups = scales.shape
+    facts = text("general.architecture") + struct.pack("<I", 8) + text("llama")
+    tensor = text("a") + struct.pack("<IQQIQ", 2, groups * 32, rows, 3, 0)
+    start = struct.pack("<4sIQQ", b"GGUF", 3, 1, 1) + facts + tensor
+    return start.ljust(-(-len(start) // 32) * 32, b"\0") + numpy.concatenate(parts, -1).tobytes()
+
+
+def test_offsets_that_were_rounded_are_put_back_where_a_matrix_is_known_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numpy = pytest.importorskip("numpy")
+    monkeypatch.syspath_prepend(str(PACKAGES))
+    monkeypatch.delitem(sys.modules, "openvino", raising=False)
+    random = numpy.random.default_rng(3)
+    scales = random.uniform(0.01, 1, (6, 2)).astype(numpy.float16)
+    added = random.uniform(-8, 0, (6, 2)).astype(numpy.float16)
+    numbers = random.integers(0, 16, (6, 2, 32)).astype(numpy.uint8)
+    (tmp_path / "a.gguf").write_bytes(q4_1(scales, added, numbers))
+    exact = offsets.offsets(tmp_path / "a.gguf")
+    turned = [3, 1, 5, 0, 4, 2]  # some readers order rows anew
+    known, changed = Matrix(scales[turned], numbers[turned]), Matrix(scales, numbers ^ 1)
+    assert offsets.put_back(SimpleNamespace(get_ordered_ops=lambda: [known, changed], **QUIET), exact) == 1
+    assert changed.zeros is None
+    weights = (numbers[turned] - known.zeros.astype(float)) * scales[turned][..., None].astype(float)
+    wanted = numbers[turned] * scales[turned][..., None].astype(float) + added[turned][..., None].astype(float)
+    assert numpy.abs(weights - wanted).max() < 0.01
+    for name in ("openvino", "openvino.opset13"):
+        sys.modules.pop(name, None)
+
+
+QUIET = {"validate_nodes_and_infer_types": lambda: None}
+
+
+class Matrix:
+    """The subtraction in a matrix of an OpenVINO graph, and what stands around it."""
+
+    def __init__(self, scales: Any, numbers: Any) -> None:
+        kind = SimpleNamespace(get_type_name=lambda: "u4")
+        asked = {"get_output_element_type": lambda index: kind, "get_output_shape": lambda index: numbers.shape}
+        self._numbers = SimpleNamespace(get_type_name=lambda: "Constant", data=numbers, **asked)
+        told = SimpleNamespace(get_type_name=lambda: "Constant", data=scales[..., None])
+        times = SimpleNamespace(get_type_name=lambda: "Multiply", input_value=lambda index: node_of(told))
+        self.output = lambda index: SimpleNamespace(get_target_inputs=lambda: {node_of(times)})
+        self.zeros: Any = None
+
+    def get_type_name(self) -> str:
+        return "Subtract"
+
+    def input_value(self, index: int) -> Any:
+        before = {"get_type_name": lambda: "Convert", "input_value": lambda index: node_of(self._numbers)}
+        return node_of(SimpleNamespace(**before))
+
+    def input(self, input_index: int) -> Any:
+        return SimpleNamespace(replace_source_output=lambda zeros: setattr(self, "zeros", zeros))
+
+
+class node_of:  # noqa: N801 (called like a function)
+    """A place that leads to a node."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+
+    def get_node(self) -> Any:
+        return self._node
 
 
 class _Channel:

@@ -15,6 +15,8 @@ import pytest
 from backend.devices import Found
 from backend.engines import LoadRequest, RunRequest, load_engine
 from backend.engines._openvino_folder import open_folder
+from backend.engines._openvino_paged import PagedRows
+from backend.engines._openvino_rows import StatefulRows
 from backend.engines._text_session import TextSession
 from backend.errors import DeviceNotReady, ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory
 from backend.options import parse_options
@@ -24,6 +26,7 @@ from tests.tiny_genai import write_tokenizer
 SIZES = {"num_attention_heads": 1, "num_hidden_layers": 1, "hidden_size": 32, "vocab_size": 258, "eos_token_id": 257}
 PROMPTS = ["a", "Tell me of rivers and mills. " * 5, "Why?", "b" * 150]
 CARD = Found("Intel Arc B580", "gpu", "pci:0000:03:00.0", None, None, identity={"luid": "8bd9-000000"})
+STAND_INS = ("openvino", "openvino._offline_transformations", "openvino.opset13", "tokenizers", "tokenizers.decoders")
 CARDS = {
     "CPU": {},
     "GPU.0": {"DEVICE_LUID": "0000aaaa", "FULL_DEVICE_NAME": "Intel Arc A380 (dGPU)"},
@@ -35,11 +38,11 @@ CARDS = {
 def plan(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """What the stand-in does."""
     monkeypatch.syspath_prepend(str(PACKAGES))
-    for name in ("openvino", "tokenizers", "tokenizers.decoders"):
+    for name in STAND_INS:
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(load_engine("openvino-genai"), "check", dict)
     yield importlib.import_module("openvino").PLAN
-    for name in ("openvino", "tokenizers", "tokenizers.decoders"):
+    for name in STAND_INS:
         sys.modules.pop(name, None)
 
 
@@ -78,6 +81,32 @@ def test_a_text_among_others_is_the_text_alone(plan: dict[str, Any], tmp_path: P
         assert list(pool.map(lambda prompt: said(session, prompt), PROMPTS)) == alone
     assert len(set(alone)) == len(PROMPTS)
     assert said(session, "a", logit_bias={str(ord("q")): 100}, max_tokens=5) == "qqqqq"
+
+
+def test_in_one_pass_over_a_cache_of_blocks_texts_are_those_of_a_request_each(
+    plan: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = write_model(tmp_path / "m")
+    prompts = [*PROMPTS, "Ünïcödé", "of mills"]
+    alone = [said(opened(folder), prompt) for prompt in prompts]
+    plan["rewritten"] = True
+    session = opened(folder)
+    assert isinstance(session._decoder._model, PagedRows)
+    assert [said(session, prompt) for prompt in prompts] == alone
+    with ThreadPoolExecutor(len(prompts)) as pool:  # of three rows: those that end early free theirs, and others move
+        lengths = [7, 40, 12, 40, 3, 25]
+        found = list(pool.map(lambda prompt, length: said(session, prompt, max_tokens=length), prompts, lengths))
+    assert all(text.startswith(short) for text, short in zip(alone, found, strict=True))
+    assert sum(map(bool, found)) > 3  # a few tokens may show nothing
+
+
+@pytest.mark.parametrize(("other", "device"), [({"own_state": True}, "cpu"), ({"listed": CARDS}, "onnx-openvino:1")])
+def test_what_cannot_be_rewritten_and_what_is_on_a_card_has_a_request_each(
+    plan: dict[str, Any], tmp_path: Path, other: dict[str, Any], device: str
+) -> None:
+    plan |= {"rewritten": True, **other}
+    session = opened(write_model(tmp_path / "m"), device, None if device == "cpu" else CARD)
+    assert isinstance(session._decoder._model, StatefulRows) and said(session, PROMPTS[1])
 
 
 def test_the_card_is_found_by_its_luid_and_the_evidence_is_the_library_s_word(

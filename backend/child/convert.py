@@ -21,7 +21,17 @@ from typing import Any
 from backend.checkpoint import open_checkpoint
 from backend.child.wire import WIRE_VERSION, Channel, Header, WireError
 from backend.child.workspace import lock_for, sync_folder
-from backend.convert import FOLDER, FORMS, MANIFEST, Form, comparing, place_of, source_bytes, work_bytes
+from backend.convert import (
+    FOLDER,
+    FORMS,
+    MANIFEST,
+    OWN_RUNTIME,
+    Form,
+    comparing,
+    openvino_folder,
+    place_of,
+    source_bytes,
+)
 from backend.convert.program import call
 from backend.errors import DiskFull, JobActive, ModelIncompatible, TouchstoneError
 from backend.gguf import read_header, tokenizer
@@ -99,12 +109,14 @@ class _Conversion:
                 self._build(self._source, output)
                 source = self._texts_of(self._source)
             else:
-                self._build(self._checkpoint(self._vocabulary), output)
+                if self._form.of_safetensors:
+                    self._build(self._checkpoint(self._vocabulary), output)
+                else:
+                    self._graph(self._vocabulary, output)
                 self._write_tokenizer(self._vocabulary, output)  # the builder saves its own reading of it
                 self._step("compare")
                 source = comparing.texts("llama.cpp", str(self._source))
-            comparison = comparing.compared(source, comparing.texts(self._form.engine, str(output)))
-            return self._finish(output, comparison)
+            return self._finish(output, comparing.compared(source, self._answers(output)))
         finally:
             lock.release()
 
@@ -127,7 +139,22 @@ class _Conversion:
         self._step("build")
         shutil.rmtree(output, ignore_errors=True)
         options = [f"{name}={value}" for name, value in self._form.options.items()]
-        self._weights("build", str(checkpoint), str(output), self._form.precision, *options)
+        self._weights("build", str(checkpoint), str(output), str(self._form.precision), *options)
+
+    def _graph(self, vocabulary: Vocabulary, output: Path) -> None:
+        self._step("build")
+        shutil.rmtree(output, ignore_errors=True)
+        self._weights("graph", str(self._source), str(output))
+        openvino_folder.describe(output, read_header(self._source), vocabulary)
+
+    def _answers(self, output: Path) -> list[dict[str, Any]]:
+        """What the form says, by its engine: in this environment, or in the one that has it."""
+        if self._form.runtime == OWN_RUNTIME:
+            return comparing.texts(self._form.engine, str(output))
+        said = self._work / "texts.json"
+        self._weights("answers", self._form.engine, str(output), str(said))
+        found: list[dict[str, Any]] = json.loads(said.read_text(encoding="utf-8"))
+        return found
 
     def _texts_of(self, checkpoint: Path) -> list[dict[str, Any]]:
         """What transformers says with the source itself."""
@@ -156,7 +183,7 @@ class _Conversion:
         return {"path": str(self._target), "bytes": size, "comparison": comparison}
 
     def _check_space(self) -> None:
-        needed, free = work_bytes(source_bytes(self._source)), shutil.disk_usage(self._work).free
+        needed, free = self._form.room * source_bytes(self._source), shutil.disk_usage(self._work).free
         if free < needed:
             raise DiskFull(
                 f"Converting needs about {needed / 1e6:.0f} MB for a while, and {self._work} has {free / 1e6:.0f} MB "

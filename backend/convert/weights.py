@@ -1,22 +1,35 @@
-"""The step that needs torch: runs in the converting environment alone, started by `child weights`.
+"""The steps that need large libraries: each runs in an environment that has them, started by `child weights`.
 
-GGUF → full precision by transformers' `gguf_file` → a plain checkpoint → the builder of ONNX Runtime GenAI.
+GGUF → full precision by transformers' `gguf_file` → a plain checkpoint → the builder of ONNX Runtime GenAI; or GGUF →
+OpenVINO GenAI's own reader of such files.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import runpy
+import shutil
 import sys
 from pathlib import Path
 
+from backend.convert.offsets import offsets, put_back
+
 
 def main(arguments: list[str]) -> int:
-    """`weights read SOURCE TO`, `build CHECKPOINT TO PRECISION [KEY=VALUE …]`, or `texts CHECKPOINT ASKED TO`."""
+    """Runs a step: `read SOURCE TO`, `build CHECKPOINT TO PRECISION [KEY=VALUE …]`, `texts CHECKPOINT ASKED TO`,
+    `graph SOURCE TO`, `answers ENGINE FORM TO`.
+    """
     step, *rest = arguments
     if step == "read":
         _read(Path(rest[0]), Path(rest[1]))
+    elif step == "graph":
+        _graph(Path(rest[0]), Path(rest[1]))
+    elif step == "answers":
+        from backend.convert import comparing
+
+        Path(rest[2]).write_text(json.dumps(comparing.texts(rest[0], rest[1]), ensure_ascii=False), encoding="utf-8")
     elif step == "texts":
         _texts(Path(rest[0]), Path(rest[1]), Path(rest[2]))
     else:
@@ -54,6 +67,27 @@ def _build(checkpoint: Path, output: Path, precision: str, options: list[str]) -
         *("--extra_options", "hf_token=false", "prune_lm_head=true", *options),
     ]
     runpy.run_path(str(folder / "builder.py"), run_name="__main__")
+
+
+def _graph(source: Path, output: Path) -> None:
+    """The library saves what it made of a GGUF file beside that file, so a link to it gets a folder of its own."""
+    genai = importlib.import_module("openvino_genai")
+    output.mkdir(parents=True)
+    link = output / source.name
+    try:
+        os.link(source, link)
+    except OSError:  # another disk
+        shutil.copyfile(source, link)
+    genai.LLMPipeline(str(link), "CPU", enable_save_ov_model=True)
+    link.unlink()
+    openvino = importlib.import_module("openvino")
+    made, exact = output / "openvino_model.xml", output / "exact.xml"
+    model = openvino.Core().read_model(str(made))
+    put_back(model, offsets(source))
+    openvino.save_model(model, str(exact), compress_to_fp16=False)
+    del model  # the file is mapped
+    for suffix in (".xml", ".bin"):
+        exact.with_suffix(suffix).replace(made.with_suffix(suffix))
 
 
 def _texts(checkpoint: Path, asked: Path, said: Path) -> None:

@@ -52,7 +52,7 @@ def enumerate_devices(backend: str, library: str) -> list[Found]:
     if old and not getattr(file, "LISTS_DEVICES", False):
         return [Found(f"{file.BACKEND.label}", file.BACKEND.kind, None, None, None, library, provider=old)]
     if old or _provider_files(onnxruntime, file):
-        raise Absent("its provider is there and lists no device", quiet=not old)
+        raise Absent(getattr(file, "NONE_LISTED", "its provider is there and lists no device"), quiet=not old)
     raise Absent(f"onnxruntime {onnxruntime.__version__} has no such provider", quiet=True)
 
 

@@ -29,6 +29,10 @@ OPTIONS = (
 PROOF_OPTIONS = {"load_config": json.dumps({kind: {"INFERENCE_PRECISION_HINT": "f32"} for kind in ("CPU", "GPU")})}
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
 LISTS_DEVICES = True  # so a provider that lists none has none
+NONE_LISTED = (
+    "OpenVINO's provider for ONNX Runtime takes Intel's devices alone and lists none here; text runs by OpenVINO "
+    "itself on any processor: the device cpu with the engine openvino-genai"
+)
 
 
 def cache_options(folder: str, provider: str) -> dict[str, str]:

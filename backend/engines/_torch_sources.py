@@ -12,13 +12,7 @@ from backend.checkpoint import open_checkpoint
 from backend.engines._tokenizer_folder import TokenizerFolder
 from backend.errors import ModelBroken, ModelIncompatible
 from backend.gguf import parts, read_header, tokenizer
-from backend.gguf.vocabulary import CONTROL, read_vocabulary
-
-# Marks that end a text besides the one that the file names so; llama.cpp's list (llama-vocab.cpp).
-_ENDS = (
-    *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>"),
-    *("<|end_of_text|>", "<end_of_utterance>"),
-)
+from backend.gguf.vocabulary import CONTROL, ENDS, read_vocabulary
 
 
 @dataclass(frozen=True)
@@ -112,7 +106,7 @@ def _wording_of_file(path: Path) -> Wording:
         names=named,
         marks=vocabulary.control_marks(),
         begin=vocabulary.text("bos") if vocabulary.add_bos else None,
-        ends=[*([vocabulary.special["eos"]] if "eos" in vocabulary.special else []), *(e for e in ends if e in _ENDS)],
+        ends=[*([vocabulary.special["eos"]] if "eos" in vocabulary.special else []), *(e for e in ends if e in ENDS)],
     )
 
 

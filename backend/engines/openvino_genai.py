@@ -18,7 +18,8 @@ from backend.engines._chat import Chat
 from backend.engines._decoder import Decoder
 from backend.engines._hf_tokens import HfTokens
 from backend.engines._openvino_folder import GRAPH, VOCABULARY, WEIGHTS, OpenvinoFolder, open_folder
-from backend.engines._openvino_rows import OpenvinoRows
+from backend.engines._openvino_paged import paged_rows
+from backend.engines._openvino_rows import OpenvinoRows, StatefulRows
 from backend.engines._text_session import TextSession
 from backend.errors import DeviceNotReady, ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.types import Placement, PlacementPart
@@ -69,17 +70,28 @@ def load(request: LoadRequest) -> TextSession:
     core = openvino.Core()
     kind = _kind_of(core, request)
     chat = Chat(folder.chat_template, folder.names, folder.control_marks)
+    context = min(request.context_tokens, folder.context_length or request.context_tokens)
     with chat.kept_if_loaded(lambda error: _load_error(folder, error)):
-        options = {"INFERENCE_NUM_THREADS": request.threads} if kind == "CPU" else {}
-        compiled = core.compile_model(core.read_model(str(folder.graph)), kind, options)
+        rows = _rows(core, folder, kind, request, context)
         begin = folder.names.get("bos_token") if folder.begins_with_bos else None
         content = (folder.path / VOCABULARY).read_text(encoding="utf-8")
         tokens = HfTokens(content, begin, folder.ends, folder.vocabulary_size)
-        rows = OpenvinoRows(compiled, request.slots, folder.path.name)
         rows.try_out(tokens.encode("A touchstone shows what is gold.") or [0])
-    context = min(request.context_tokens, folder.context_length or request.context_tokens)
-    placement = _placement(compiled, request.device, kind)
+    placement = _placement(rows.compiled, request.device, kind)
     return TextSession(Decoder(rows, request.slots), tokens, chat, context, placement, request.threads, check())
+
+
+def _rows(core: Any, folder: OpenvinoFolder, kind: str, request: LoadRequest, context_tokens: int) -> OpenvinoRows:
+    """The model with a row for each text: on the processor all rows in one pass, if its graph can be rewritten so."""
+    if kind == "CPU":
+        options = {"INFERENCE_NUM_THREADS": request.threads}
+        paged = paged_rows(core, folder.graph, kind, options, request.slots, context_tokens)
+        if paged:
+            return paged
+    else:
+        options = {}
+    compiled = core.compile_model(core.read_model(str(folder.graph)), kind, options)
+    return StatefulRows(compiled, request.slots, folder.path.name)
 
 
 def _kind_of(core: Any, request: LoadRequest) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from backend.errors import ModelBroken
@@ -15,6 +15,7 @@ _MAX_KEYS, _MAX_TENSORS, _MAX_LIST_TEXTS = 65_536, 262_144, 2_000_000
 _KEPT_TEXT_BYTES = 1024
 _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_SIZES = ("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "attention.key_length")
 # Weights in a block and bytes a block, by tensor type. A type that is missing here is not measured.
 _BLOCKS = {
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
@@ -41,6 +42,7 @@ class Header:
     split_count: int
     licence: str | None = None
     weights: int = 0  # how many numbers it holds
+    sizes: dict[str, int] = field(default_factory=dict)  # of the architecture, by the names of `_SIZES`
     pooling: int | None = None  # how the states of a text's tokens become one vector: 1 mean, 2 first token, 3 last
 
     @property
@@ -92,6 +94,7 @@ class Reader:
             split_count=whole("split.count") or 1,
             licence=text("general.license"),
             weights=self.elements,
+            sizes={name: size for name in _SIZES if (size := whole(f"{architecture}.{name}"))},
             pooling=whole(f"{architecture}.pooling_type"),
         )
 
@@ -131,14 +134,9 @@ class Reader:
             raise ModelBroken(f"{self.name} holds no weights, only a vocabulary.", "Use the file of the model itself.")
         total: int | None = 0
         end = 0
-        for _ in range(count):
-            self.text()
-            dimensions = int(self.number("I"))
-            if not 0 <= dimensions <= 4:
-                raise damaged(self.name, f"a tensor claims {dimensions} dimensions")
-            elements = math.prod(int(self.number("Q")) for _ in range(dimensions))
+        for shape, kind, offset in self.tensors(count):
+            elements = math.prod(shape)
             self.elements += elements
-            kind, offset = int(self.number("I")), int(self.number("Q"))
             per_block, block_bytes = _BLOCKS.get(kind, (1, 0))
             size = -(-elements // per_block) * block_bytes
             end = max(end, offset + size)
@@ -147,6 +145,16 @@ class Reader:
         if start + end > self.size:
             raise truncated(self.name, f"its weights reach to byte {start + end} and the file ends at byte {self.size}")
         return total
+
+    def tensors(self, count: int) -> Iterator[tuple[list[int], int, int]]:
+        """Of each tensor its sizes, the fastest running one first, its type, and where it begins among the weights."""
+        for _ in range(count):
+            self.text()
+            dimensions = int(self.number("I"))
+            if not 0 <= dimensions <= 4:
+                raise damaged(self.name, f"a tensor claims {dimensions} dimensions")
+            shape = [int(self.number("Q")) for _ in range(dimensions)]
+            yield shape, int(self.number("I")), int(self.number("Q"))
 
     def bounded(self, what: str, count: int, limit: int, least_bytes: int) -> None:
         """Refuses a count that this file cannot hold, before anything is read or reserved for it."""

@@ -17,6 +17,11 @@ from backend.gguf.reader import Reader
 
 CONTROL = 3  # llama.cpp's token types: normal 1, unknown 2, control 3, user defined 4, unused 5, byte 6
 USER_DEFINED = 4
+# Marks that end a text besides the one that the file names so; llama.cpp's list (llama-vocab.cpp).
+ENDS = (
+    *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>"),
+    *("<|end_of_text|>", "<end_of_utterance>"),
+)
 _PREFIX = "tokenizer."
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 

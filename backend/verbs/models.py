@@ -115,8 +115,8 @@ def _add(settings: Settings, args: argparse.Namespace) -> int:
 def _convert(settings: Settings, args: argparse.Namespace) -> int:
     catalogue = Catalogue(settings)
     entry = catalogue.resolve(args.id)
-    conversions.check(entry, args.to)
-    print(conversions.cost(settings, catalogue.source_of(entry)), flush=True)
+    conversions.check(entry, args.to, settings)
+    print(conversions.cost(settings, args.to, catalogue.source_of(entry)), flush=True)
     with contextlib.closing(Bar(sys.stderr)) as bar:
         print(asyncio.run(_convert_here_or_there(settings, entry.id, args.to, bar)), flush=True)
     return 0

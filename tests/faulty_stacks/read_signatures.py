@@ -7,6 +7,7 @@ not import without an adapter: `python read_signatures.py torch_directml FOLDER`
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import inspect
 import json
@@ -18,8 +19,24 @@ from typing import Any
 PLACES = {
     "torch": ("", "version", "cuda", "xpu", "backends", "backends.mps", "nn", "nn.functional", "Tensor", "device"),
     "transformers": ("Cache", "AutoModelForCausalLM", "LlamaForCausalLM", "utils.logging"),
+    "diffusers": (
+        "AceStepPipeline",
+        "StableAudioPipeline",
+        "StableAudio3Pipeline",
+        "AudioLDM2Pipeline",
+        "LongCatAudioDiTPipeline",
+    ),
     "tokenizers": ("", "Tokenizer", "decoders", "decoders.DecodeStream"),
-    "openvino": ("Core", "CompiledModel", "InferRequest"),
+    "openvino": (
+        "Core",
+        "Model",
+        "Node",
+        "Dimension",
+        "CompiledModel",
+        "InferRequest",
+        "opset13",
+        "_offline_transformations",
+    ),
     "onnxruntime": (
         "",
         "SessionOptions",
@@ -34,13 +51,16 @@ PLACES = {
 def of_module(name: str) -> dict[str, Any]:
     """Names with their parameters, null where Python cannot tell them."""
     module = importlib.import_module(name)
+    for place in PLACES[name]:
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(f"{name}.{place}" if place else name)
     found: dict[str, list[str] | None] = {}
     for place in PLACES[name]:
         here = module
         for part in filter(None, place.split(".")):
             here = getattr(here, part)
         for entry in dir(here):
-            if entry.startswith("_"):
+            if entry.startswith("_") and (name, entry) != ("diffusers", "__call__"):
                 continue
             found[".".join(filter(None, (place, entry)))] = parameters(getattr(here, entry, None))
     return {"package": name, "version": str(module.__version__), "names": dict(sorted(found.items()))}

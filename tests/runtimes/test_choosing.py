@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 
 import pytest
 
 from backend.devices import backends
+from backend.engines import engines
 from backend.runtimes.recipes import how_to, recipes
 from backend.runtimes.types import Runtime
 from backend.types import DeviceKind, Hardware
@@ -78,6 +80,15 @@ def test_every_offer_of_a_backend_has_a_recipe_and_every_recipe_somebody_it_is_f
     assert offered <= set(recipes())
     named = {name for backend in backends().values() for name in backend.runtimes}
     assert set(recipes()) <= named
+
+
+def test_every_runtime_in_which_texts_run_can_read_their_templates() -> None:
+    writing = {name for engine in engines().values() if "text" in engine.tasks for name in engine.runtimes}
+    made = [recipe for recipe in recipes().values() if recipe.name in writing and recipe.builds]
+    assert {"torch", "vulkan", "openvino"} <= {recipe.name for recipe in made}
+    for recipe in made:
+        names = {re.split(r"[\[=<>~; ]", line)[0] for line in recipe.lines("gfx1100")}
+        assert names & {"jinja2", "torch"}, recipe.name  # torch brings it
 
 
 @pytest.mark.parametrize("system", ["linux", "win32"], indirect=True)

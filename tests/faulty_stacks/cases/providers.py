@@ -58,6 +58,17 @@ CASES = [
     ),
     Case(
         _KEPT,
+        "Intel's, on another maker's processor",
+        {"available": ["OpenVINOExecutionProvider", "CPUExecutionProvider"]},
+        "unavailable",
+        "installed",
+        "driver",
+        "takes Intel's devices alone and lists none here; text runs by OpenVINO itself .* the engine openvino-genai",
+        device="onnx-openvino:0",
+        packages=ONNX,
+    ),
+    Case(
+        _KEPT,
         "a library missing",
         {
             "available": ["CUDAExecutionProvider"],
