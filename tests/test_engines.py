@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from backend.bench.text import of_base
+from backend.bench.text import interpreters
 from backend.catalogue.entries import shipped
 from backend.devices import backends
 from backend.engines import engines, serves
 from backend.runtimes.recipes import bringing, recipes
+from backend.settings import load_settings
+from backend.settings.schema import RuntimeRules
 
 ACCELERATORS = sorted(name for name, backend in backends().items() if backend.kind != "cpu")
 # What an engine's library is called on package indexes, and what it needs besides.
 PACKAGES = {
-    "transformers": ("transformers", "safetensors", "gguf"),
+    "transformers": ("transformers", "safetensors", "gguf", "accelerate"),
     "diffusers": ("diffusers", "accelerate", "torchsde"),
 }
 
@@ -60,5 +64,9 @@ def test_what_a_model_lacks_on_a_device_is_named_with_its_price() -> None:
     assert bringing(["onnx-genai"], "vulkan") == "Choose another device or model, or leave the engine out."
 
 
-def test_the_text_bench_measures_the_engines_that_have_a_bare_library_beside_them() -> None:
-    assert of_base(shipped(Path())["smollm2-135m-instruct"]) == ["llama.cpp"]
+def test_the_text_bench_measures_the_engines_whose_runtime_is_here(tmp_path: Path) -> None:
+    entry, here = shipped(Path())["smollm2-135m-instruct"], ("base", sys.executable)
+    settings = load_settings({"storage.data_dir": str(tmp_path)}, environ={})
+    assert interpreters(entry, settings) == {"llama.cpp": here}
+    torch = replace(settings, runtimes={"torch": RuntimeRules(python=Path(sys.executable))})
+    assert interpreters(entry, torch) == {"llama.cpp": here, "transformers": ("torch", sys.executable)}

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from backend.engines import LoadRequest, RunRequest, Session, load_engine
+from backend.engines import LoadRequest, RunRequest, Session, load_engine, transformers
+from backend.engines._torch_sources import open_source
+from backend.errors import ModelLoadFailed
 from backend.options import parse_options
 from tests.faulty_stacks.cases.case import CARD
 from tests.faulty_stacks.environments import make
@@ -174,3 +176,9 @@ def test_the_estimate_has_the_cache_of_all_slots(tmp_path: Path) -> None:
     engine, folder = load_engine("transformers"), str(write_model(tmp_path / "m"))
     one, four = (engine.estimate_bytes(folder, 300, slots) for slots in (1, 4))
     assert one and four and four - one == 3 * 300 * 32 * 2 * 2
+
+
+@pytest.mark.parametrize("error", [ImportError("No module named 'gguf'"), ValueError("It needs x: `pip install x`.")])
+def test_a_package_that_the_runtime_lacks_is_a_matter_of_the_runtime(tmp_path: Path, error: Exception) -> None:
+    refused = transformers._load_error(open_source(write_model(tmp_path / "m")), error)
+    assert isinstance(refused, ModelLoadFailed) and "runtimes update" in refused.remedy

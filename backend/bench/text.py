@@ -1,7 +1,7 @@
 """`bench text`: each engine of the default text model through the service against its bare library, in one run.
 
 Alone, first token, four streams; the order of engines and of both sides turns with every round, so that a machine whose
-speed changes changes it for all.
+speed changes changes it for all. Engines that live in runtimes take part where these are installed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-from backend.bench import direct, direct_genai
+from backend.bench import direct, direct_genai, direct_openvino, direct_transformers
 from backend.bench.rows import Row, row
 from backend.bench.served import Service
 from backend.catalogue import Catalogue, Entry
 from backend.children import environment
-from backend.engines import engines, serves
+from backend.devices import backends
+from backend.engines import engines
 from backend.engines.llama_cpp import PROMPT_CHUNK_TOKENS
-from backend.errors import Validation
+from backend.errors import RuntimeFailed, Validation
 from backend.machine import usable_threads
+from backend.runtimes.shelf import RUNTIMES, Shelf
 from backend.settings import Settings
 
 PROMPT = "Write a very long story about a river, a mill and a miller's daughter."
@@ -42,16 +44,22 @@ def measure(settings: Settings, runs: int) -> list[Row]:
     """The three columns for each engine. Nothing else should run meanwhile."""
     entry = Catalogue(settings).default_for("text")
     Catalogue(settings).path_of(entry)
-    names = of_base(entry)
+    pythons = interpreters(entry, settings)
+    names = list(pythons)
     sides = [(engine, side) for engine in names for side in ("bare", "service")]
     found: dict[tuple[str, str], Figures] = {which: {column: [] for column in _COLUMNS} for which in sides}
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
-        libraries = {name: stack.enter_context(bare(name, entry, settings, STREAMS)) for name in names}
+        libraries = {
+            name: stack.enter_context(bare(name, entry, settings, STREAMS, python))
+            for name, (_, python) in pythons.items()
+        }
         paths = {name.replace(".", "-"): entry.path_for(name) for name in names}
-        service = Service(Path(folder), paths, {"text": {"slots": STREAMS, "threads": settings.text.threads}})
+        own = {runtime: {"python": python} for runtime, python in pythons.values() if runtime != "base"}
+        text = {"slots": STREAMS, "threads": settings.text.threads}
+        service = Service(Path(folder), paths, {"text": text, "runtimes": own})
         stack.enter_context(service.running())
         timers = {(name, "bare"): libraries[name].timed for name in names}
-        timers |= {(name, "service"): Client(service.address, name.replace(".", "-")).timed for name in names}
+        timers |= {(name, "service"): Client(service.address, name.replace(".", "-"), name).timed for name in names}
         for timed in timers.values():
             timed(8, 1)
         for number in range(runs):
@@ -61,9 +69,19 @@ def measure(settings: Settings, runs: int) -> list[Row]:
     return _rows(entry, names, found)
 
 
-def of_base(entry: Entry) -> list[str]:
-    """The engines of a model that `.venv` has, where their bare libraries are as well."""
-    return [name for name in entry.engines if serves(engines()[name], "base")]
+def interpreters(entry: Entry, settings: Settings) -> dict[str, tuple[str, str]]:
+    """The engines of a model that run on this processor now, each with its runtime and interpreter."""
+    shelf, cpu = Shelf(settings.data_dir / RUNTIMES), backends()["cpu"]
+    named = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
+    found = {}
+    for name in entry.engines:
+        engine = engines()[name]
+        usual = [runtime for runtime in engine.runtimes if runtime in cpu.runtimes] or list(engine.runtimes)
+        pythons = {"base": sys.executable, **shelf.pythons(usual), **named}
+        here = next((runtime for runtime in usual if runtime in pythons), None)
+        if here and "cpu" in engine.backends:
+            found[name] = (here, pythons[here])
+    return found
 
 
 def _take(figures: Figures, timed: Any) -> None:
@@ -99,31 +117,37 @@ def _rows(entry: Entry, names: list[str], found: dict[tuple[str, str], Figures])
 
 
 class Bare:
-    """A bare library, in `direct.py` or `direct_genai.py`."""
+    """A bare library, in one of the programs `direct….py`."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, process: subprocess.Popen[str], engine: str) -> None:
+        self._process, self._engine = process, engine
 
     def timed(self, tokens: int, streams: int) -> Timed:
-        """Runs the prompt; times as the library's caller sees them."""
+        """Runs the prompt; times as the library's caller sees them. Raises RuntimeFailed where it ends instead."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(json.dumps({"prompt": PROMPT, "max_tokens": tokens, "streams": streams}) + "\n")
         self._process.stdin.flush()
-        found: Timed = json.loads(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeFailed(
+                f"The bare library of {self._engine} ended early with {self._process.wait()}.",
+                "Update its runtime (`runtimes update NAME`), which may lack it.",
+            )
+        found: Timed = json.loads(line)
         return found
 
 
 class Client:
     """The service as a client sees it; each stream has a connection of its own."""
 
-    def __init__(self, address: str, model: str) -> None:
+    def __init__(self, address: str, model: str, engine: str) -> None:
         self._address = address
-        self._model = model
+        self._which = {"model": model, "engine": engine, "device": "cpu", "fallback": "never"}
 
     def timed(self, tokens: int, streams: int) -> Timed:
         """Runs the prompt in that many streams; a token event may carry several tokens."""
         options = {"max_tokens": tokens, "temperature": 0, "seed": 1}
-        body = json.dumps({"model": self._model, "device": "cpu", "prompt": PROMPT, "options": options, "stream": True})
+        body = json.dumps({**self._which, "prompt": PROMPT, "options": options, "stream": True})
         times: list[float] = []
         counts: list[int] = []
 
@@ -149,18 +173,20 @@ class Client:
 
 
 @contextlib.contextmanager
-def bare(engine: str, entry: Entry, settings: Settings, slots: int) -> Iterator[Bare]:
+def bare(engine: str, entry: Entry, settings: Settings, slots: int, python: str = sys.executable) -> Iterator[Bare]:
     """The bare library of an engine, with the model loaded. Raises Validation for one that has no such program."""
     threads, context = settings.text.threads or usable_threads(), settings.text.context_tokens
     words = {
         "llama.cpp": [direct.__file__, threads, context, PROMPT_CHUNK_TOKENS, slots],
         "onnx-genai": [direct_genai.__file__, threads],
+        "openvino-genai": [direct_openvino.__file__, threads],
+        "transformers": [direct_transformers.__file__, threads],
     }.get(engine)
     if words is None:
         raise Validation(f"There is no bare program for the engine {engine}.", "Measure a model of other engines.")
     program, *numbers = map(str, words)
     process = subprocess.Popen(
-        [sys.executable, "-I", program, str(entry.path_for(engine)), *numbers],
+        [python, "-I", program, str(entry.path_for(engine)), *numbers],
         env=environment(os.environ),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -169,6 +195,6 @@ def bare(engine: str, entry: Entry, settings: Settings, slots: int) -> Iterator[
     )
     with process:
         try:
-            yield Bare(process)
+            yield Bare(process, engine)
         finally:
             process.kill()

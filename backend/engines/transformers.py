@@ -113,7 +113,7 @@ def _load_error(source: Source, error: Exception) -> TouchstoneError:
             f"{source.name} does not fit into memory: {told}",
             "Lower text.context_tokens or text.slots in config.yaml, close other programs, or choose a smaller model.",
         )
-    if isinstance(error, ImportError):
+    if isinstance(error, ImportError) or "pip install" in told:
         return ModelLoadFailed(
             f"{source.name} needs a package that this runtime lacks: {told}",
             "Update the runtime: python -m backend runtimes update NAME.",

@@ -1,8 +1,8 @@
-"""`python -m tests.slow.text_engines PYTHON MODEL.gguf`: the default model's greedy texts by each engine.
+"""`python -m tests.slow.text_engines DATA_DIR`: how far the engines' greedy texts of the default model agree.
 
-PYTHON is the interpreter of the runtime torch, as it is installed (`<data>/runtimes/torch/current` names it), or of any
-environment with torch, transformers and gguf. The service runs with it; each engine answers eight prompts on the
-processor, alone and four at once. It prints how far the engines say the same, and each one's receipt.
+In the data folder are the model, the runtimes `torch` and `openvino` as they are installed, and its forms: `models
+convert ID --to openvino | onnx-int8`. The service runs on it; each engine answers eight prompts on the processor, alone
+and four at once. It prints how far the engines say the same, and each one's receipt.
 """
 
 from __future__ import annotations
@@ -16,21 +16,24 @@ from pathlib import Path
 from typing import Any
 
 from backend.convert.comparing import PROMPTS, TOKENS, compared
-from tests.service import Server, furnished, start_server
+from tests.service import Server, start_server
 
 MODEL = "smollm2-135m-instruct"
+WANTED = {"llama.cpp", "onnx-genai", "openvino-genai", "transformers"}
 
 
-def main(python: str, model_file: Path) -> int:
-    """1 if an engine fails. In bfloat16 a text among others may differ from the text alone: it is rounded elsewhere."""
+def main(data_dir: Path) -> int:
+    """1 if an engine fails or is missing. In bfloat16 a text among others may differ from the text alone: it is rounded
+    elsewhere.
+    """
     failed, said = 0, {}
     with tempfile.TemporaryDirectory() as home:
         config = Path(home) / "config.json"
-        settings = {"runtimes": {"torch": {"python": python}}, "text": {"slots": 4, "context_tokens": 1024}}
-        config.write_text(json.dumps(settings))
-        server = start_server(furnished(Path(home) / "data", model_file), "--config", str(config))
+        config.write_text(json.dumps({"text": {"slots": 4, "context_tokens": 1024}}))
+        server = start_server(data_dir.absolute(), "--config", str(config))
         try:
-            device = server.http.get("/api/devices", params={"wait_s": 120}).json()["devices"][0]
+            devices = server.http.get("/api/devices", params={"wait_s": 120}).json()["devices"]
+            device = next(one for one in devices if one["id"] == "cpu")
             model = next(one for one in server.http.get("/api/models").json()["models"] if one["id"] == MODEL)
             for engine in (name for name in model["engines"] if name in device["engines"]):
                 said[engine] = [words(server, engine, prompt) for prompt in PROMPTS]
@@ -47,7 +50,9 @@ def main(python: str, model_file: Path) -> int:
     for one, other in itertools.combinations(said, 2):
         counts = compared(said[one], said[other])
         print(f"{one} and {other}: { {name: value for name, value in counts.items() if isinstance(value, int)} }")
-    return 1 if failed or "transformers" not in said else 0
+    missing = WANTED - said.keys()
+    print(f"missing: {', '.join(sorted(missing)) or 'none'}")
+    return 1 if failed or missing else 0
 
 
 def job(server: Server, engine: str, prompt: str) -> dict[str, Any]:
@@ -72,4 +77,4 @@ def words(server: Server, engine: str, prompt: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1], Path(sys.argv[2])))
+    raise SystemExit(main(Path(sys.argv[1])))
