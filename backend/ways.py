@@ -85,7 +85,9 @@ class Ways:
         """The way that the job would take there. Raises what `usable` does, ModelIncompatible, UnsupportedParameter."""
         device = self.usable(target)
         name = self._engine_for(device, engine)
-        runtime = next(runtime for runtime, offered in device.served_by.items() if name in offered)
+        only = self._entry.runtime
+        served = [runtime for runtime, offered in device.served_by.items() if name in offered]
+        runtime = next(runtime for runtime in served if only in (None, runtime))
         lane = self._around.lane(device.hardware_id or device.id)
         return Way(device, WorkerKey(device.id, runtime, name, self._entry.id), lane)
 
@@ -96,13 +98,21 @@ class Ways:
 
     def _engine_for(self, device: Device, engine: str | None) -> str:
         wanted = [engine] if engine else self._entry.engines
-        usable = [name for name in self._entry.engines if name in device.engines and name in wanted]
+        only = self._entry.runtime
+        offered = device.engines if only is None else device.served_by.get(only, [])
+        usable = [name for name in self._entry.engines if name in offered and name in wanted]
         if self._request:
             check_honoured(self._task, self._request.options, usable)
             usable = honouring(self._task, self._request.options, usable)
         if usable:
             wish = replace(self.wish(), engines=tuple(usable))
             return self._around.pool.joined(device.id, self._entry.id, usable) or engines_by_speed(device, wish)[0]
+        if only is not None:
+            raise errors.ModelIncompatible(
+                f"The model {self._entry.id} runs in your environment {only} alone, which does not offer {device.id} "
+                f"with {', '.join(self._entry.engines)}.",
+                f"See `runtimes` for what is wrong with {only}; it needs numpy, soundfile, and torch or ONNX Runtime.",
+            )
         named = f" with the engine {engine}" if engine else ""
         raise errors.ModelIncompatible(
             f"The model {self._entry.id} cannot run on {device.id}{named}: it runs with "

@@ -6,18 +6,21 @@ import contextlib
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from backend.catalogue.sources import Source
-from backend.engines import Engine, engines
+from backend.engines import Engine, engines, serves
 from backend.errors import Configuration, ModelBroken, unicode
 from backend.filenames import is_device
 from backend.gguf import read_header
 from backend.settings import Settings
+from backend.settings.schema import OwnModel
+from backend.songs.adapter import ENGINE as ADAPTER
+from backend.songs.adapter import read_adapter
 from backend.songs.kinds import KINDS, SONGS, SongKind, declared, kind_of
 
 DATA = Path(__file__).with_name("models.yaml")
@@ -44,6 +47,7 @@ class Entry:
     forms: Mapping[str, Path] = field(default_factory=dict)  # by engine, where that is not `target`
     model_class: str | None = None  # what a folder that is not here yet will declare itself
     facts: Mapping[str, Any] = field(default_factory=dict)  # what is known of it before it is here
+    runtime: str | None = None  # the one that it runs in, where not every one with its engine will do
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -59,6 +63,10 @@ class Entry:
     @property
     def song(self) -> SongKind | None:
         """What it takes, if it is a model that makes sound itself."""
+        if ADAPTER in self.engines:
+            with contextlib.suppress(ModelBroken):
+                return read_adapter(self.target).kind
+            return None
         return kind_of(self.target) or KINDS.get(self.model_class or "")
 
     def options_for(self, task: str) -> str:
@@ -101,7 +109,33 @@ def own(settings: Settings) -> dict[str, Entry]:
                 f"`models.{id_}.engine` is {own.engine}, which this version does not have.",
                 f"Did you mean {near[0]}?" if near else f"Engines: {', '.join(engines())}. Or leave the line out.",
             )
-    return {id_: entry_for(id_, own.path, own.task, own.engine) for id_, own in settings.models.items()}
+        _check_runtime(settings, id_, own)
+    entries = {id_: entry_for(id_, own.path, own.task, own.engine) for id_, own in settings.models.items()}
+    return {id_: _adapted(entry, settings.models[id_].runtime) for id_, entry in entries.items()}
+
+
+def _check_runtime(settings: Settings, id_: str, own: OwnModel) -> None:
+    """An adapter is a program: it names whose environment runs it, and no other model does. Raises Configuration."""
+    if own.engine != ADAPTER:
+        if own.runtime is not None:
+            raise Configuration(f"`models.{id_}.runtime` is for the engine {ADAPTER} alone.", "Leave the line out.")
+        return
+    rules = settings.runtimes.get(own.runtime or "")
+    if own.runtime is None or rules is None or rules.python is None or not serves(engines()[ADAPTER], own.runtime):
+        raise Configuration(
+            f"`models.{id_}` is an adapter, and its `runtime` ({own.runtime or 'not named'}) is no environment of your "
+            "own under a name of its own.",
+            f"Name one: `runtimes: {{{id_}-env: {{python: PATH}}}}`, and `runtime: {id_}-env` for the model.",
+        )
+
+
+def _adapted(entry: Entry, runtime: str | None) -> Entry:
+    if runtime is None:
+        return entry
+    with contextlib.suppress(ModelBroken):
+        adapter = read_adapter(entry.target)
+        return replace(entry, runtime=runtime, name=adapter.kind.title, licence=adapter.licence)
+    return replace(entry, runtime=runtime)
 
 
 def entry_for(id_: str, path: Path, task: str | None, engine: str | None) -> Entry:

@@ -8,12 +8,14 @@ from pathlib import Path
 from backend.catalogue.entries import BUILT_IN, Entry, suffixes
 from backend.checkpoint import CONFIG as CHECKPOINT_CONFIG
 from backend.checkpoint import Checkpoint, is_checkpoint, open_checkpoint
-from backend.engines import engines
+from backend.engines import Engine, engines
 from backend.engines._genai_folder import CONFIG, open_folder
 from backend.errors import ModelBroken, ModelIncompatible, ModelNotDownloaded, TouchstoneError, unicode
 from backend.gguf import how_to_join, is_split_by_hand, parts, read_header
 from backend.gguf.kinds import PICKLES, SPLIT
 from backend.onnxgraph import read_graph
+from backend.songs.adapter import ENGINE as ADAPTER
+from backend.songs.adapter import read_adapter
 from backend.songs.folder import open_pipeline
 from backend.songs.kinds import PIPELINE, declared
 from backend.songs.musicgen import MELODY as MUSICGEN_MELODY
@@ -153,10 +155,7 @@ def _by_content(entry: Entry) -> ModelBroken | ModelIncompatible | None:
     """What the files themselves say."""
     known = [engines()[name] for name in entry.engines if name in engines() and name not in entry.forms]
     try:
-        if (entry.target / PIPELINE).is_file() and any(PIPELINE in engine.files for engine in known):
-            open_pipeline(entry.target)
-        if declared(entry.target) in (MUSICGEN, MUSICGEN_MELODY):
-            open_musicgen(entry.target)
+        _check_song(entry, known)
         texts = [engine for engine in known if not engine.classes]
         if is_checkpoint(entry.target) and (not known or any(CHECKPOINT_CONFIG in engine.files for engine in texts)):
             found = open_checkpoint(entry.target)
@@ -173,6 +172,16 @@ def _by_content(entry: Entry) -> ModelBroken | ModelIncompatible | None:
     except ModelIncompatible as refused:  # whole, and not for this version
         return ModelBroken(refused.detail, refused.remedy)
     return None
+
+
+def _check_song(entry: Entry, known: list[Engine]) -> None:
+    """Raises ModelBroken, ModelIncompatible for a song model that is not whole."""
+    if (entry.target / PIPELINE).is_file() and any(PIPELINE in engine.files for engine in known):
+        open_pipeline(entry.target)
+    if declared(entry.target) in (MUSICGEN, MUSICGEN_MELODY):
+        open_musicgen(entry.target)
+    if ADAPTER in entry.engines:
+        read_adapter(entry.target)
 
 
 def _missing_file(entry: Entry) -> str | None:

@@ -115,7 +115,7 @@ def _check_whole(folder: MusicgenFolder, told: dict[str, Any]) -> None:
         raise ModelBroken(f"{folder.path.name} lacks {len(missing)} of its weights, such as {missing[0]}.", _FETCH)
     if other := [one[0] if isinstance(one, tuple) else one for one in told.get("mismatched_keys", ())]:
         raise ModelBroken(
-            f"{folder.path.name} has weights of other shapes than its config.json says, such as {min(map(str, other))}.",
+            f"{folder.path.name} has weights of other shapes than its config.json says: {min(map(str, other))}.",
             _FETCH,
         )
 

@@ -74,6 +74,7 @@ class OwnModel:
     path: Location
     task: Task | None = None
     engine: str | None = None
+    runtime: str | None = None  # for an adapter: the environment of the user's that it runs in
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)

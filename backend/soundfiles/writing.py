@@ -50,18 +50,10 @@ class SoundFiles:
 
 
 def _opened(path: Path, name: str, rate: int, channels: int, tags: Tags) -> soundfile.SoundFile:
-    kind = KINDS[name]
-    mode = "VARIABLE" if name == "mp3" else None
-    file = soundfile.SoundFile(
-        path,
-        "w",
-        rate,
-        channels,
-        kind.subtype,
-        format=kind.container,
-        compression_level=kind.compression,
-        bitrate_mode=mode,
-    )
+    kind, how = KINDS[name], {}
+    if kind.compression is not None:  # soundfile knows it since 0.13, and somebody's own environment may have less
+        how = {"compression_level": kind.compression, **({"bitrate_mode": "VARIABLE"} if name == "mp3" else {})}
+    file = soundfile.SoundFile(path, "w", rate, channels, kind.subtype, format=kind.container, **how)
     if name != "mp3":
         tags.put_into(file)
     return file

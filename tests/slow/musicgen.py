@@ -78,7 +78,7 @@ def main(python: str, device: str) -> int:
         server = start_server(Path(home) / "data", "--config", str(config))
         try:
             found = server.http.get("/api/devices", params={"wait_s": 180}).json()["devices"]
-            offered = next((one["engines"] for one in found if one["id"] == device), [])
+            offered: list[str] = next((one["engines"] for one in found if one["id"] == device), [])
             _tell(f"{device} has the engine", "musicgen" in offered, found)
             for kind in KINDS:
                 _song(server, kind, device)

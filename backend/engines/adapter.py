@@ -1,0 +1,198 @@
+"""Songs by a file of the user's, in an environment of theirs: for models whose packages fit no runtime here.
+
+The file (docs/adapters.md) has `load(device, threads)` and `generate(model, wish, progress)`, and may have
+`tensors(model)`, without which nobody knows where its model lies. It comes from the configuration alone.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import math
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from backend import faults
+from backend.devices import split_id, torch_place
+from backend.engines import Engine, LoadRequest
+from backend.engines._song_session import SongSession
+from backend.engines._torch_reach import BACKENDS
+from backend.errors import ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.songs.adapter import ENGINE as NAME
+from backend.songs.adapter import Adapter, read_adapter
+from backend.types import Placement
+
+if TYPE_CHECKING:
+    from backend.devices._torch_place import TorchPlace
+    from backend.songs.making import Floats, Tell, Wish
+
+ENGINE = Engine(
+    name=NAME,
+    library="numpy",
+    runtimes=(),  # the user's own environments alone
+    backends=BACKENDS,
+    tasks=("music",),
+    suffixes=(),
+    makes_files=True,
+)
+_LIBRARY_BYTES = 100_000_000
+
+
+def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
+    """What the adapter says, if it does."""
+    said = read_adapter(Path(model_path)).memory_bytes
+    return None if said is None else said + _LIBRARY_BYTES
+
+
+def check() -> dict[str, str]:
+    """Imports what writes the files; what the adapter needs shows when it is loaded."""
+    import numpy
+    import soundfile
+
+    return {"numpy": numpy.__version__, "soundfile": soundfile.__version__}
+
+
+def load(request: LoadRequest) -> SongSession:
+    """Runs the adapter's file and its `load`. Raises ModelBroken, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
+    import backend.songs.making  # noqa: F401 (so that the first job need not wait)
+
+    adapter = read_adapter(Path(request.model_path))
+    place = None if split_id(request.device)[0] == "cpu" else torch_place(request.device, request.found)
+    try:
+        module = _module(adapter.path)
+        model = module.load("cpu" if place is None else str(place.device), request.threads)
+        placement = _placement(adapter, module, model, request, place)
+    except TouchstoneError:
+        raise
+    except Exception as error:
+        raise _explained(adapter, error) from error
+    versions = {**check(), **{name: importlib.metadata.version(name) for name in _installed(adapter)}}
+    taken = (lambda: None) if place is None else place.taken_since(request.card_free_bytes)
+    return SongSession(AdapterComposer(adapter, module, model), placement, request.threads, versions, taken)
+
+
+class AdapterComposer:
+    """A loaded adapter: one song after the other."""
+
+    def __init__(self, adapter: Adapter, module: ModuleType, model: Any) -> None:
+        self.rate, self.channels = adapter.rate, adapter.channels
+        self._adapter, self._module, self._model = adapter, module, model
+
+    def together(self, wish: Wish) -> int:
+        """One: it was told nothing of others."""
+        return 1
+
+    def told(self) -> dict[str, Any]:
+        """For the receipt."""
+        return {"adapter": self._adapter.path.name}
+
+    def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
+        """[song, channel, frame]. Raises Stopped, OutOfMemory, and ModelBroken for what is not as it was declared."""
+        from backend.songs.making import Stopped
+
+        given = {name: wish.options[name] for name in (*self._adapter.kind.takes, "seconds")}
+        sounds = {name: sound["path"] for name, sound in wish.sounds.items()}
+        given |= {"prompt": wish.prompt, "frames": wish.frames, "seed": seeds[0], "sounds": sounds}
+        try:
+            made = self._module.generate(self._model, given, _Progress(tell))
+        except _Cancelled:
+            raise Stopped from None
+        except Exception as error:
+            if isinstance(error, MemoryError) or faults.code_of(str(error)) == "out_of_memory":
+                raise _no_memory(self._adapter, error) from error
+            raise
+        return self._judged(made, wish.frames)[None]
+
+    def _judged(self, made: Any, frames: int) -> Floats:
+        import numpy
+
+        name = self._adapter.path.name
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise ModelBroken(f"The adapter {name} should give (samples, rate).", "Correct its function generate.")
+        samples, rate = made
+        if hasattr(samples, "detach"):  # torch's
+            samples = samples.detach().cpu()
+        sound = numpy.atleast_2d(numpy.asarray(samples, numpy.float32))
+        if rate != self.rate or sound.shape[0] != self.channels or sound.ndim != 2:
+            raise ModelBroken(
+                f"The adapter {name} gave samples of the shape {list(sound.shape)} at {rate} a second, and says of "
+                f"itself {self.channels} channels at {self.rate}.",
+                "Correct what it says, or what it gives: samples are [channel, sample].",
+            )
+        if sound.shape[1] < frames:
+            raise ModelBroken(
+                f"The adapter {name} made {sound.shape[1] / rate:g} of {frames / rate:g} s.",
+                "Ask for less, and set longest_s in what it says of itself.",
+            )
+        return sound
+
+
+class _Cancelled(BaseException):
+    """Passes through `except Exception` in whatever the adapter calls."""
+
+
+class _Progress:
+    """What `generate` calls: `progress(phase, done, total, unit="steps")`."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._phase, self._done = "", 0.0
+
+    def __call__(self, phase: str, done: float, total: float, unit: str = "steps") -> None:
+        """Tells how far it is, never back. Ends the call of `generate` if the job was cancelled."""
+        from backend.songs.making import Stopped
+
+        done, total = float(done), float(total)
+        if not (math.isfinite(done) and math.isfinite(total) and total > 0):
+            return
+        self._done = max(self._done, done) if phase == self._phase else done
+        self._phase = phase
+        try:
+            self._tell(str(phase)[:40], max(0.0, min(self._done, total)), total, str(unit)[:20])
+        except Stopped:
+            raise _Cancelled from None
+
+
+def _module(path: Path) -> ModuleType:
+    """The file as a module; what lies beside it can be imported, after all that is installed."""
+    sys.path.append(str(path.parent))
+    spec = importlib.util.spec_from_file_location("adapter_of_the_user", path)
+    assert spec and spec.loader, "a .py file has a loader"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _placement(
+    adapter: Adapter, module: ModuleType, model: Any, request: LoadRequest, place: TorchPlace | None
+) -> Placement:
+    tell = getattr(module, "tensors", None)
+    if tell is None:
+        reason = f"The adapter {adapter.path.name} does not tell where its model lies: it has no function tensors."
+        return Placement(None, [], reason)
+    return (place or torch_place(request.device, request.found)).placement(tell(model))
+
+
+def _installed(adapter: Adapter) -> list[str]:
+    known = {str(each.metadata["Name"]).lower() for each in importlib.metadata.distributions()}
+    return [name for name in adapter.packages if name.lower() in known]
+
+
+def _no_memory(adapter: Adapter, error: Exception) -> OutOfMemory:
+    return OutOfMemory(
+        f"{adapter.kind.title} ran out of memory: {type(error).__name__}: {str(error)[:300]}",
+        "Ask for fewer seconds, close what else uses that memory, or choose a device with more.",
+    )
+
+
+def _explained(adapter: Adapter, error: Exception) -> TouchstoneError:
+    told = f"{type(error).__name__}: {error}".strip()[:600]
+    if isinstance(error, MemoryError) or faults.code_of(told) == "out_of_memory":
+        return _no_memory(adapter, error)
+    return ModelLoadFailed(
+        f"The adapter {adapter.path.name} could not load its model: {told}",
+        "Correct the adapter, or what its environment has.",
+    )
