@@ -72,7 +72,12 @@ def variables() -> str:
 def engine_table() -> str:
     """What each engine runs, and where."""
     rows = [
-        (f"`{one.name}`", ", ".join(one.tasks), ", ".join(one.suffixes) or ("a folder" if one.files else "a file of yours"), _code(one.backends))
+        (
+            f"`{one.name}`",
+            ", ".join(one.tasks),
+            ", ".join(one.suffixes) or ("a folder" if one.files else "a file of yours"),
+            _code(one.backends),
+        )
         for one in engines().values()
     ]
     return _table(("engine", "tasks", "files", "devices"), rows)
