@@ -41,13 +41,12 @@ class Text:
     made: int = 0
     last: int = 0
     untold: list[Step] = field(default_factory=list)
-    told_at: float = 0.0
 
     def tell(self) -> None:
         """Puts what was kept back into the news."""
         if self.untold:
             self.news.put(self.untold)
-            self.untold, self.told_at = [], time.monotonic()
+            self.untold = []
 
 
 @dataclass(frozen=True)
@@ -104,6 +103,7 @@ class Decoder:
         self._reading: Text | None = None
         self._waiting: deque[Text] = deque()
         self._limit = rows
+        self._told_at = 0.0
         self._wake = threading.Condition()
         threading.Thread(target=self._work, daemon=True).start()
 
@@ -120,6 +120,7 @@ class Decoder:
                     self._wake.wait()
             try:
                 self._step()
+                self._tell()
             except Exception as error:  # noqa: BLE001 (whatever the library raises ends these jobs, not the process)
                 for text in [*self._rows, *self._waiting]:
                     text.tell()
@@ -182,10 +183,18 @@ class Decoder:
         text.made, text.last = text.made + 1, drawn.token
         finish = "stop" if drawn.token in text.ends else "length" if text.made >= text.limit else None
         text.untold.append(Step(drawn, finish))
-        if finish or time.monotonic() - text.told_at >= TELL_S:
+        if finish or text.made == 1:
             text.tell()
         if finish:
             self._leave(text)
+
+    def _tell(self) -> None:
+        """Tells what came of all texts at the same moment, for which the server then wakes once."""
+        now = time.monotonic()
+        if now - self._told_at >= TELL_S:
+            self._told_at = now
+            for text in self._rows:
+                text.tell()
 
     def _leave(self, text: Text) -> None:
         """Frees the row: the last writing one moves there, then the one that reads in moves down."""
