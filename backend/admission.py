@@ -11,7 +11,7 @@ from backend.options import check_honoured, parse_options
 from backend.options.inputs import INPUTS, check_inputs, check_sounds
 from backend.options.songs import song_options
 from backend.options.wished import wished
-from backend.requests import GenerateRequest, served_tasks
+from backend.requests import GenerateRequest, Spread, served_tasks
 from backend.resolving import Resolution
 from backend.songs.kinds import SongKind
 from backend.ways import nothing_behind, refusal_of
@@ -33,9 +33,9 @@ def admitted(manager: Core, asked: GenerateRequest) -> dict[str, Any]:
         )
     entry = catalogue.resolve(asked.model) if asked.model else catalogue.default_for(asked.task or "text")
     task = asked.task or entry.task
-    if task != entry.task or task not in served_tasks():
+    if task not in entry.tasks or task not in served_tasks():
         raise errors.Validation(
-            f"The model {entry.id} does {entry.task}, not {task!r}.",
+            f"The model {entry.id} does {' and '.join(entry.tasks)}, not {task!r}.",
             f"Leave task out, or choose a model for it; tasks of this version: {', '.join(served_tasks())}.",
             fields=["model"],
         )
@@ -98,10 +98,10 @@ def _taken(task: str, asked: GenerateRequest, max_tokens: int) -> dict[str, Any]
             "understood": said.options if said else {},
             "ignored": said.ignored if said else [],
         }
-    if asked.prompt is None and asked.messages is None:
+    if asked.prompt is None and asked.messages is None and task != "lyrics":
         raise errors.Validation("The request has neither prompt nor messages.", "Send one of the two.")
     options = parse_options(task, asked.options, max_tokens)
-    if options["raw"] and asked.messages is not None:
+    if options.get("raw") and asked.messages is not None:
         raise errors.Validation(
             "options.raw: messages need the chat template that raw leaves out.", "Send a prompt, or leave raw out."
         )

@@ -15,6 +15,7 @@ from typing import Any
 
 from backend.errors import TouchstoneError
 from backend.jobids import new_id
+from backend.lyrics.report import described
 from backend.moments import utc_now
 from backend.problems import problem_of
 from backend.store import Store
@@ -51,6 +52,7 @@ class LiveJob:
         self.artifacts = _artifacts_of(self.events)
         self.finish_reason: str | None = None
         self.result: dict[str, Any] | None = None
+        self.lyrics: dict[str, Any] | None = None
         self.progress: Progress | None = None
         self.receipt: Receipt | None = None
         self.error: Problem | None = None
@@ -87,12 +89,12 @@ class LiveJob:
         return model
 
     @property
-    def started_at(self) -> str:
-    @property
     def text(self) -> str:
         """What it has written since the last fallback."""
         return "".join(self._text)
 
+    @property
+    def started_at(self) -> str:
         """When the job left the queue, or was made."""
         return str(self._row["started_at"] or self._row["created_at"])
 
@@ -153,6 +155,8 @@ class LiveJob:
         assert status in TERMINAL
         self.error = error
         self.progress = None
+        if self.task == "lyrics" and self._text:
+            self.lyrics = await asyncio.to_thread(described, self.text, self.request["options"]["language"])
         self._row.update(status=status, ended_at=utc_now())
         view = self.view()
         event = self._made(status, asdict(error) if error else view)
@@ -216,7 +220,8 @@ class LiveJob:
 
     def view(self) -> dict[str, Any]:
         """The Job as callers see it."""
-        output = Output("".join(self._text) if self._text else None, self.finish_reason, self.artifacts, self.result)
+        text = self.text if self._text else None
+        output = Output(text, self.finish_reason, self.artifacts, self.result, self.lyrics)
         return _view(self._row, asdict(output), self.progress, self.error, self.receipt)
 
     def _made(self, event: str, data: dict[str, Any]) -> Event:
@@ -285,7 +290,7 @@ def stored_view(row: Row) -> dict[str, Any]:
 
 def without_text(job: dict[str, Any]) -> dict[str, Any]:
     """The Job as lists show it: without text, and without the result of a benchmark."""
-    return {**job, "output": {**job["output"], "text": None, "result": None}}
+    return {**job, "output": {**job["output"], "text": None, "result": None, "lyrics": None}}
 
 
 def _view(row: Row, output: Row, progress: Any, error: Any, receipt: Any) -> dict[str, Any]:

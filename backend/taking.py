@@ -17,13 +17,13 @@ from backend.catalogue.details import licence
 from backend.engines import RunRequest
 from backend.music.wishes import Understood
 from backend.options import completed
+from backend.options.lyrics import parted
 from backend.receipts import Ledger
 from backend.types import Artifact, JobStatus, Progress, Receipt
 
 TOKEN = ("text", "count", "logprobs")
 
 
-class Frames:
 class Told(Protocol):
     """What a run tells: a live job, or the share of one that is done on several devices."""
 
@@ -47,6 +47,7 @@ class Told(Protocol):
     async def flush(self) -> None: ...
 
 
+class Frames:
     """Takes the frames of one attempt, in order."""
 
     def __init__(self, job: Told, ledger: Ledger) -> None:
@@ -54,6 +55,7 @@ class Told(Protocol):
         self._ledger = ledger
         self._phase = ""
         self._began = time.perf_counter()
+        self._first = 0.0
 
     async def loading(self, held_bytes: int, needed_bytes: int | None) -> None:
         """How much of the memory that the model will need, where that is known, its worker holds."""
@@ -78,13 +80,13 @@ class Told(Protocol):
             self._ledger.count(frame)
 
     def _progress(self, frame: dict[str, Any]) -> Progress:
-        """How far, and how long still at the pace of this phase."""
+        """How far, and how long still at the pace of this phase, which may be one that comes again."""
         phase, done, total = frame["phase"], frame["done"], frame["total"]
         if self._phase and phase != self._phase:
-            self._began = time.perf_counter()
+            self._began, self._first = time.perf_counter(), done
         self._phase = phase
-        spent_s = time.perf_counter() - self._began
-        eta_s = spent_s / done * (total - done) if done and total else None
+        spent_s, came = time.perf_counter() - self._began, done - self._first
+        eta_s = spent_s / came * (total - done) if came > 0 and total else 0.0 if done and done == total else None
         return Progress(phase, done, total, frame["unit"], eta_s)
 
 
@@ -104,11 +106,11 @@ def request_of(job: Told, entry: Entry) -> RunRequest | None:
     if options is None:
         return None
     chosen: int | None = options.get("seed")
-    return RunRequest(
     whole, song = completed(entry.options_for(job.task), options), None
     if job.task == "lyrics":
         song, sampled = parted(whole)
         whole = completed("text", sampled)  # what an engine looks for is there, at its default
+    return RunRequest(
         messages=job.request.get("messages"),
         prompt=job.request.get("prompt"),
         texts=job.request.get("texts"),

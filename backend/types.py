@@ -115,7 +115,10 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Model:
-    """A catalogue entry. `options_schema` is the JSON Schema of the options its task takes."""
+    """A catalogue entry. `options_schema` is the JSON Schema of the options its task takes.
+
+    `options_schemas` has one for each of `tasks`, of which `task` is the first.
+    """
 
     id: str
     name: str
@@ -129,6 +132,8 @@ class Model:
     remedy: str | None = None
     default: bool = False
     options_schema: dict[str, Any] = field(default_factory=dict)
+    options_schemas: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tasks: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)  # what its files tell: see docs/models.md
 
 
@@ -162,6 +167,7 @@ class Output:
     finish_reason: str | None = None
     artifacts: list[Artifact] = field(default_factory=list)
     result: dict[str, Any] | None = None  # of a benchmark, in full
+    lyrics: dict[str, Any] | None = None  # of a song in words: see docs/lyrics.md
 
 
 @dataclass(frozen=True)
@@ -263,14 +269,14 @@ class Receipt:
     phases: dict[str, float] = field(default_factory=dict)  # seconds of the run, by the name of its phase
     chosen: dict[str, Any] = field(default_factory=dict)  # what a tune was made from, also what the request left open
     worker_pid: int | None = None
+    variations: list[int] | None = None  # those of a share, counted from 1
+    parts: list[Receipt] = field(default_factory=list)  # of the shares, whose names stand above with commas between
 
 
 @dataclass(frozen=True)
 class Job:
     """A request and its life; `receipt` stands for each job that was given to a worker."""
 
-    variations: list[int] | None = None  # those of a share, counted from 1
-    parts: list[Receipt] = field(default_factory=list)  # of the shares, whose names stand above with commas between
     id: str
     task: str
     model: str | None

@@ -34,6 +34,7 @@ FOREIGN = (
     "templates/",
     "devices/",
     "engines/",
+    "lyrics/",
     "child/",
     "convert/",
 )
@@ -46,7 +47,7 @@ LAYERS = (
     ("songs stems"),
     ("inventory"),
     ("launcher"),
-    ("devices engines"),
+    ("devices engines lyrics"),
     ("child convert"),
     ("strict options children oomkills power provider_options ranking resolving catalogue datafolder token_file"),
     ("errands"),

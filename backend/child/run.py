@@ -21,6 +21,7 @@ from backend.child.wire import WIRE_VERSION, Channel, Header, WireError
 from backend.devices import confine, found_from, split_id
 from backend.engines import LoadRequest, RunRequest, Session, load_engine
 from backend.errors import TouchstoneError
+from backend.lyrics.writing import write
 
 BEAT_S = 1.0
 TOKEN_GAP_S = 0.05
@@ -137,7 +138,8 @@ class _Program:
 
         cancelled_early = job in self._cancelled
         try:
-            result = None if cancelled_early else self._session.run(replace(request, folder=box.open()), emit)
+            run = write if request.song else type(self._session).run
+            result = None if cancelled_early else run(self._session, replace(request, folder=box.open()), emit)
         finally:
             tokens.flush()
         self._channel.send(
@@ -151,6 +153,7 @@ class _Program:
                 "audio_s": result.audio_s if result else None,
                 "phases": result.phases if result else {},
                 "chosen": result.chosen if result else {},
+                "evidence": result.evidence if result else "",
                 "run_s": time.perf_counter() - start,
                 "first_token_s": first_token_s,
                 "memory": {

@@ -100,6 +100,7 @@ class RunResult:
     audio_s: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
     chosen: dict[str, Any] = field(default_factory=dict)  # what the request left open, and all that it did not
+    evidence: str = ""  # how this job was computed, in a sentence, where the engine has several ways
 
 
 # Called with an event's name and data; True means: stop now.

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from backend.engines import engines
 from backend.errors import UnsupportedParameter
 from backend.options.embeddings import EmbeddingsOptions
+from backend.options.lyrics import SONG, LyricsOptions
 from backend.options.music import MusicOptions
 from backend.options.onnx import OnnxOptions
 from backend.options.songs import SongOptions
@@ -23,6 +24,7 @@ from backend.strict import Strict, explained
 
 OPTIONS: dict[str, type[Strict]] = {
     "text": TextOptions,
+    "lyrics": LyricsOptions,
     "music": MusicOptions,
     "onnx": OnnxOptions,
     "embeddings": EmbeddingsOptions,
@@ -34,13 +36,19 @@ OPTIONS: dict[str, type[Strict]] = {
 def parse_options(task: str, options: Mapping[str, Any], default_max_tokens: int = 256) -> dict[str, Any]:
     """The options of a task with all defaults filled in. Raises Validation."""
     kind = OPTIONS[task]
-    own = {"max_tokens": default_max_tokens} if "max_tokens" in kind.model_fields else {}
+    own = {"max_tokens": default_max_tokens} if _has_usual_length(kind) else {}
     try:
         parsed = kind.model_validate({**own, **options})
     except ValidationError as error:
         errors = [{**item, "loc": ("options", *item["loc"])} for item in error.errors()]
         raise explained(errors, kind.model_fields) from error
     return parsed.model_dump(by_alias=True)
+
+
+def _has_usual_length(kind: type[Strict]) -> bool:
+    """Whether its texts are as long as the settings say, unless the caller says it."""
+    length = kind.model_fields.get("max_tokens")
+    return length is not None and length.default is not None
 
 
 def completed(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,7 +81,7 @@ def _ignored(task: str, options: Mapping[str, Any], engine: str) -> list[str]:
     asked = [
         name for name, field in OPTIONS[task].model_fields.items() if options.get(name, field.default) != field.default
     ]
-    return [name for name in asked if name not in honoured]
+    return [name for name in asked if name not in (*honoured, *SONG)]  # a song is ours to see to, whatever the engine
 
 
 def options_schema(task: str, default_max_tokens: int) -> dict[str, Any]:
@@ -81,6 +89,6 @@ def options_schema(task: str, default_max_tokens: int) -> dict[str, Any]:
     if task not in OPTIONS:
         return {}
     schema = OPTIONS[task].model_json_schema()
-    if "max_tokens" in schema["properties"]:
+    if _has_usual_length(OPTIONS[task]):
         schema["properties"]["max_tokens"]["default"] = default_max_tokens
     return schema
