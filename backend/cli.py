@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a console of another encoding must not stop us
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    names = sorted(entry.name for entry in pkgutil.iter_modules(verbs.__path__))
+    names = sorted(entry.name for entry in pkgutil.iter_modules(verbs.__path__) if not entry.name.startswith("_"))
     parser = argparse.ArgumentParser(
         prog="python -m backend", description="Touchstone: generation on devices that really work."
     )

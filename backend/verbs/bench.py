@@ -2,7 +2,9 @@
 
 `bench overhead` compares the service with the engine alone, `bench server` loads it. `bench text` compares each engine
 of the default model with its bare library: alone, first token, four streams. `bench music` tells how much faster than
-real time tunes are made, and what a batch of variations gains.
+real time tunes are made, and what a batch of variations gains. `bench spread` tells how many jobs a minute more devices
+make. `bench steps` tells what recorded and compiled steps of text on torch gain on a card, with random weights in the
+shape of `--model smollm2-135m` or `llama-8b`.
 """
 
 from __future__ import annotations
@@ -25,13 +27,13 @@ CALLER = "command line"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What to measure, and how often."""
-    parser.add_argument("kind", choices=("devices", "overhead", "server", "text", "music"))
+    parser.add_argument("kind", choices=("devices", "overhead", "server", "spread", "steps", "text", "music"))
     parser.add_argument("--data-dir", help="folder for models, runtimes and history")
     parser.add_argument("--runs", type=int, help="rounds that count (devices: 5; overhead, text, music: 9)")
     parser.add_argument("--device", action="append", default=[], help="device id or alias; devices: may be repeated")
     parser.add_argument("--model", action="append", default=[], metavar="ID", help="devices: may be repeated")
     parser.add_argument("--engine", action="append", default=[], metavar="NAME", help="devices: may be repeated")
-    parser.add_argument("--streams", type=int, metavar="N", help="devices: how many at once, where the engine can (4)")
+    parser.add_argument("--streams", type=int, metavar="N", help="devices, steps: how many at once (4, 64)")
     parser.add_argument("--compare", nargs=2, metavar=("BEFORE", "AFTER"), help="devices: two files of --json")
     parser.add_argument("--history", action="store_true", help="devices: what was measured before")
     parser.add_argument("--plot", type=Path, metavar="PNG", help="devices: a picture; needs matplotlib")
@@ -47,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     settings = load_settings({"config": args.config, "storage.data_dir": args.data_dir})
     if args.kind == "devices":
         return _devices(settings, args)
-    from backend.bench import music, overhead, server, text
+    from backend.bench import music, overhead, server, spread, steps, text
     from backend.bench.rows import markdown, report, table
 
     small = args.small.resolve() if args.small else None
@@ -57,10 +59,17 @@ def run(args: argparse.Namespace) -> int:
         "server": lambda: server.measure(settings, small),
         "text": lambda: text.measure(settings, runs),
         "music": lambda: music.measure(runs, args.device[0] if args.device else "auto"),
+        "spread": lambda: spread.measure(settings, _spread_of(settings, args), args.runs or 3),
+        "steps": lambda: steps.measure(settings, args.runs or 3, args.device, args.model, args.streams),
     }
     found = report(args.kind, measures[args.kind]())
     print(json.dumps(found, indent=2) if args.json else markdown(found) if args.markdown else table(found))
     return 0
+
+
+def _spread_of(settings: Settings, args: argparse.Namespace) -> spread.Asked:
+    model = args.model[0] if args.model else settings.default_models.music or ""
+    return spread.Asked(args.device, model, args.engine[0] if args.engine else None)
 
 
 def _devices(settings: Settings, args: argparse.Namespace) -> int:

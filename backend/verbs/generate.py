@@ -13,12 +13,13 @@ from backend.errors import Validation, from_code
 from backend.logs import escaped
 from backend.settings import load_settings
 from backend.types import Fallback
+from backend.verbs._devices import devices_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The request's keys as flags."""
     parser.add_argument("prompt", help="what to say to the model; - reads standard input")
-    parser.add_argument("--device", default="auto", help="device id, alias, or auto")
+    parser.add_argument("--device", action="append", help="device id, alias, or auto; of several the first free one")
     parser.add_argument("--model", help="model id (default: the task's default model)")
     parser.add_argument("--engine", help="engine name (default: the model's first that fits the device)")
     parser.add_argument(
@@ -39,10 +40,9 @@ def run(args: argparse.Namespace) -> int:
     names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty")
     body = {
         "prompt": _standard_input() if args.prompt == "-" else args.prompt,
-        "device": args.device,
-        "fallback": args.fallback,
+        **devices_of(args),
         "options": {name: getattr(args, name) for name in names if getattr(args, name) is not None},
-        **{name: getattr(args, name) for name in ("model", "engine") if getattr(args, name) is not None},
+        **({"model": args.model} if args.model else {}),
     }
     return asyncio.run(_generate(body, args.config, args.json))
 

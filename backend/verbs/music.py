@@ -15,17 +15,21 @@ from backend.errors import Configuration, Validation, from_code
 from backend.following import generated
 from backend.logs import escaped
 from backend.options.music import MusicOptions
+from backend.options.songs import SongOptions
 from backend.settings import load_settings
-from backend.types import Fallback
+from backend.verbs._devices import add_devices, devices_of
 from backend.verbs.generate import finite, receipt_line
 
-_OURS = re.compile(r"tune(-\d+)?\.\w+")
+_FIRST_FREE = "all of them are made by the device that is free first"
+_OURS = re.compile(r"(tune|song)(-\d+)?\.\w+")
+# Those of tunes, and what song models take besides; the server says which of them the model has.
+_OPTIONS = {**SongOptions.model_fields, **MusicOptions.model_fields}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Each control of a tune as a flag, from the options themselves."""
     parser.add_argument("words", nargs="*", help="what the tune shall be, in words; flags win over them")
-    for name, field in MusicOptions.model_fields.items():
+    for name, field in _OPTIONS.items():
         extra: Any = field.json_schema_extra or {}
         types = {field.annotation, *get_args(field.annotation)}
         several = next((each for each in types if get_origin(each) is list), None)
@@ -37,11 +41,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(flag, type=kind, metavar=name.upper(), help=help_)
     parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="where the files go (default: here)")
     parser.add_argument("--overwrite", action="store_true", help="replace the files of an earlier tune there")
-    parser.add_argument("--device", default="auto", help="device id, alias, or auto")
     parser.add_argument("--model", help="model id (default: the default model for music)")
-    parser.add_argument("--engine", help="engine name (default: the model's first that fits the device)")
-    parser.add_argument("--fallback", choices=get_args(Fallback), default="cpu")
+    add_devices(
+        parser,
+        "variations are shared out among the devices (default with several)",
+        "the devices make their shares one after the other",
+    )
+    parser.add_argument("--first-free", dest="spread", action="store_const", const="first_free", help=_FIRST_FREE)
     parser.add_argument("--json", action="store_true", help="print the finished job")
+
+
+def _whole(value: Any) -> Any:
+    """60 for 60.0: some options take whole numbers alone."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _words_of(file: Path) -> str:
+    """Raises Configuration."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise Configuration(f"The lyrics in {file} cannot be read: {error}.", "Correct the path after @.") from None
 
 
 def _several(text: str) -> list[str]:
@@ -50,13 +70,14 @@ def _several(text: str) -> list[str]:
 
 def run(args: argparse.Namespace) -> int:
     """0 also after a stated fallback, 1 after a stated failure; an earlier tune in the folder is not overwritten."""
-    options = {name: getattr(args, name) for name in MusicOptions.model_fields if getattr(args, name) is not None}
+    options = {name: _whole(getattr(args, name)) for name in _OPTIONS if getattr(args, name) is not None}
+    if (options.get("lyrics") or "").startswith("@"):
+        options["lyrics"] = _words_of(Path(options["lyrics"][1:]))
     body = {
         "task": "music",
-        "device": args.device,
-        "fallback": args.fallback,
+        **devices_of(args),
         "options": options,
-        **{name: getattr(args, name) for name in ("model", "engine") if getattr(args, name) is not None},
+        **{name: getattr(args, name) for name in ("model", "spread") if getattr(args, name) is not None},
         **({"prompt": " ".join(args.words)} if args.words else {}),
     }
     if not args.overwrite:

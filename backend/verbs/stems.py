@@ -17,7 +17,8 @@ from backend.errors import OutOfMemory, TouchstoneError, Validation, from_code
 from backend.following import generated
 from backend.options.stems import Stem, StemsOptions
 from backend.settings import load_settings
-from backend.types import Fallback, Progress
+from backend.types import Progress
+from backend.verbs._devices import add_devices, devices_of
 from backend.verbs.generate import finite, receipt_line
 from backend.verbs.music import save
 
@@ -35,19 +36,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tracks", nargs="+", type=Path, metavar="IN", help="WAV, FLAC, OGG or MP3")
     parser.add_argument("folder", type=Path, metavar="OUTDIR", help="where a folder for each track is made")
     parser.add_argument("--model", help="model id (default: the first model for stems)")
-    parser.add_argument(
-        "--device", action="append", help="device id, alias, or auto; given again, tracks are shared out among them"
+    add_devices(
+        parser,
+        "all at once, each on the device that is free first (default with several devices)",
+        "one after the other (default with one device)",
     )
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--parallel", action="store_true", help="all at once (default with several devices)")
-    how.add_argument("--sequential", action="store_true", help="one after the other (default with one device)")
     parser.add_argument(
         "--stems", type=lambda text: text.split(","), help=f"{said['stems']}: {','.join(get_args(Stem))}"
     )
     parser.add_argument("--format", help=str(said["format"]))
     parser.add_argument("--chunk-seconds", type=finite, help=str(said["chunk_seconds"]))
-    parser.add_argument("--engine", help="engine name (default: the model's first that fits the device)")
-    parser.add_argument("--fallback", choices=get_args(Fallback), default="cpu")
     parser.add_argument("--overwrite", action="store_true", help="replace earlier stems there")
     parser.add_argument("--json", action="store_true", help="print the finished jobs")
 
@@ -58,16 +56,13 @@ def run(args: argparse.Namespace) -> int:
     options = {name: getattr(args, name) for name in StemsOptions.model_fields if getattr(args, name) is not None}
     body = {
         "task": "stems",
-        "fallback": args.fallback,
+        **devices_of(args),
         "options": options,
-        **{name: getattr(args, name) for name in ("model", "engine") if getattr(args, name) is not None},
+        **({"model": args.model} if args.model else {}),
     }
-    devices: list[str] = args.device or ["auto"]
-    if args.sequential:
-        devices = devices[:1]
-    elif args.parallel and len(devices) == 1:
-        devices = devices * min(len(places), MOST_AT_ONCE)
-    return asyncio.run(_Batch(body, places, args.json).run(devices, args.config))
+    together = args.spread != "sequential" and (args.spread == "parallel" or "devices" in body)
+    at_once = min(len(places), MOST_AT_ONCE) if together else 1
+    return asyncio.run(_Batch(body, places, args.json).run(at_once, args.config))
 
 
 def _places(tracks: list[Path], folder: Path, overwrite: bool) -> dict[Path, Path]:
@@ -91,7 +86,7 @@ def _places(tracks: list[Path], folder: Path, overwrite: bool) -> dict[Path, Pat
 
 @dataclass
 class _Batch:
-    """The tracks of one command, shared out among devices, with one bar for all."""
+    """The tracks of one command, with one bar for all; whichever device is free takes the next."""
 
     body: dict[str, Any]
     places: dict[Path, Path]
@@ -101,7 +96,7 @@ class _Batch:
     failures: list[TouchstoneError] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
-    async def run(self, devices: list[str], config: str | None) -> int:
+    async def run(self, at_once: int, config: str | None) -> int:
         """The exit code."""
         from backend.bar import Bar
         from backend.client import connect
@@ -110,20 +105,20 @@ class _Batch:
         async with connect(load_settings({"config": config})) as client:
             with contextlib.closing(Bar(sys.stderr)) as bar:
                 async with asyncio.TaskGroup() as group:
-                    for device in devices:
-                        group.create_task(self._work(device, waiting, client, bar))
+                    for _ in range(at_once):
+                        group.create_task(self._work(waiting, client, bar))
         if self.as_json:
             print(json.dumps(self.jobs, indent=2, ensure_ascii=False))
         if len(self.places) == 1 and self.failures:
             raise self.failures[0]
         return 1 if self.failures else 0
 
-    async def _work(self, device: str, waiting: deque[Path], client: Client, bar: Bar) -> None:
+    async def _work(self, waiting: deque[Path], client: Client, bar: Bar) -> None:
         """Takes one track after another, until none waits."""
         while waiting:
             track = waiting.popleft()
             try:
-                await self._separate(track, device, client, bar)
+                await self._separate(track, client, bar)
             except TouchstoneError as error:
                 if isinstance(error, OutOfMemory):
                     error.remedy += f" {_SAVE_MEMORY}"
@@ -133,12 +128,12 @@ class _Batch:
                     print(f"{track}: {error.detail}\n  {error.remedy}", file=sys.stderr)
             self.shares[track] = 1
 
-    async def _separate(self, track: Path, device: str, client: Client, bar: Bar) -> None:
+    async def _separate(self, track: Path, client: Client, bar: Bar) -> None:
         try:
             sent = await client.send_file(track)
         except OSError as error:
             raise Validation(f"{track} cannot be read: {error.strerror}.", "Check its permissions.") from error
-        body = {**self.body, "device": device, "inputs": {"audio": sent}}
+        body = {**self.body, "inputs": {"audio": sent}}
         last, job = await generated(client, body, bar, lambda progress: self._show(track, progress, bar))
         self.jobs.append(job)
         for artifact in job["output"]["artifacts"]:
