@@ -116,8 +116,8 @@ def _files(path: Path) -> tuple[Path, ...]:
         usual = sorted(path.glob("model*.safetensors")) or sorted(path.glob("*.safetensors"))
         if not usual:
             raise ModelBroken(f"{path.name} has no file with weights (model.safetensors).", _FETCH)
-        if any(part := _SHARD.fullmatch(file.name) for file in usual):
-            raise _missing(path, INDICES[0], f", which tells what lies in each of {int(part[1])} files")
+        if shards := [found for file in usual if (found := _SHARD.fullmatch(file.name))]:
+            raise _missing(path, INDICES[0], f", which tells what lies in each of {int(shards[0][1])} files")
         return tuple(file for file in usual if not is_variant(file.name)) or tuple(usual)
     places = _json(index).get("weight_map")
     if not isinstance(places, dict) or not places:
