@@ -90,6 +90,7 @@ class Worker:
         self._heard_at = 0.0
         self._kills: oomkills.Watch | None = None
         self._end: TouchstoneError | None = None
+        self._scratch: str | None = None
         self.resident_bytes: int | None = None
         self.peak_bytes: int | None = None
         self.loaded: Loaded | None = None
@@ -110,18 +111,16 @@ class Worker:
         `on_memory` is called with the child's resident bytes as they grow.
         Raises WorkerCrashed, WorkerHung, or what the engine said (ModelLoadFailed, ModelBroken, OutOfMemory …).
         """
-        scratch = tempfile.mkdtemp(prefix=self._scratch_prefix, dir=scratch_home())
+        self._scratch = tempfile.mkdtemp(prefix=self._scratch_prefix, dir=scratch_home())
         try:
             async with asyncio.timeout(self._limits.load_s):
-                frame = await self._start(engine, replace(request, scratch=scratch), on_memory)
+                frame = await self._start(engine, replace(request, scratch=self._scratch), on_memory)
         except TimeoutError:
             await self.close()
             raise self._hung(f"loading took longer than {self._limits.load_s:g} s") from None
         except BaseException:
             await self.close()
             raise
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)  # its socket and log serve the loading alone
         parts = [PlacementPart(**part) for part in frame["placement"]["parts"]]
         placement = Placement(None, parts, frame["placement"]["evidence"])
         self.loaded = Loaded(placement, frame["threads"], frame["versions"], frame.get("model_file"))
@@ -171,6 +170,13 @@ class Worker:
             self._child.kill()
             ending: asyncio.Future[Any] = self._pump or asyncio.ensure_future(self._child.ended())
             await asyncio.wait({ending}, timeout=2.0)
+        self._remove_scratch()
+
+    def _remove_scratch(self) -> None:
+        """Its folder goes with the child: the socket of a program that it started may lie there."""
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch = None
 
     async def _start(self, engine: str, request: LoadRequest, on_memory: OnMemory) -> Header:
         self._child = Child(self._spawn(self._python, ["run"]), asyncio.get_running_loop())
@@ -207,6 +213,7 @@ class Worker:
                 run.frames.put_nowait(frame)
         self.loaded = None
         self._end = self._end or self._death()
+        self._remove_scratch()
         for run in self._runs.values():
             run.frames.put_nowait(None)
 

@@ -265,12 +265,16 @@ def q4_1(scales: Any, added: Any, numbers: Any) -> bytes:
     numpy = pytest.importorskip("numpy")
     low, high = numbers[..., :16], numbers[..., 16:]
     parts = [scales[..., None].view(numpy.uint8), added[..., None].view(numpy.uint8), low | high << 4]
-    text = lambda word: struct.pack("<Q", len(word)) + word.encode()  # noqa: E731
     rows, groups = scales.shape
-    facts = text("general.architecture") + struct.pack("<I", 8) + text("llama")
-    tensor = text("a") + struct.pack("<IQQIQ", 2, groups * 32, rows, 3, 0)
+    facts = counted("general.architecture") + struct.pack("<I", 8) + counted("llama")
+    tensor = counted("a") + struct.pack("<IQQIQ", 2, groups * 32, rows, 3, 0)
     start = struct.pack("<4sIQQ", b"GGUF", 3, 1, 1) + facts + tensor
-    return start.ljust(-(-len(start) // 32) * 32, b"\0") + numpy.concatenate(parts, -1).tobytes()
+    weights: bytes = numpy.concatenate(parts, -1).tobytes()
+    return start.ljust(-(-len(start) // 32) * 32, b"\0") + weights
+
+
+def counted(word: str) -> bytes:
+    return struct.pack("<Q", len(word)) + word.encode()
 
 
 def test_offsets_that_were_rounded_are_put_back_where_a_matrix_is_known_whole(

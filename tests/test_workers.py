@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from backend import errors
+from backend import errors, workers
 from backend.engines import LoadRequest, RunRequest
 from backend.errors import TouchstoneError
 from backend.workers import Limits, Worker, WorkerKey
@@ -55,6 +55,26 @@ def fails(fault: str) -> TouchstoneError:
         asyncio.run(play(fault))
     assert caught.value.remedy
     return caught.value
+
+
+@pytest.mark.parametrize("fault", ["ok", "dies_loading", "dies_running"])
+def test_its_folder_is_there_as_long_as_the_child(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "scratch_home", lambda: str(tmp_path))
+
+    async def seen() -> list[bool]:
+        subject, there = worker(fault), []
+        with contextlib.suppress(TouchstoneError):
+            await subject.load("llama.cpp", LoadRequest(KEY.device, "model.gguf", 64, 1))
+            there.append(any(tmp_path.iterdir()))
+            async for _ in subject.run("job", REQUEST, asyncio.Event()):
+                there.append(any(tmp_path.iterdir()))
+        if fault == "ok":
+            await subject.close()
+        return there
+
+    there = asyncio.run(seen())
+    assert there[:1] == ([] if fault == "dies_loading" else [True]) and (fault != "ok" or all(there))
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_sound_child_runs_a_job() -> None:

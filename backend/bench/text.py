@@ -140,9 +140,9 @@ class Bare:
 class Client:
     """The service as a client sees it; each stream has a connection of its own."""
 
-    def __init__(self, address: str, model: str, engine: str) -> None:
+    def __init__(self, address: str, model: str, engine: str | None = None) -> None:
         self._address = address
-        self._which = {"model": model, "engine": engine, "device": "cpu", "fallback": "never"}
+        self._which = {"model": model, "device": "cpu", "fallback": "never", **({"engine": engine} if engine else {})}
 
     def timed(self, tokens: int, streams: int) -> Timed:
         """Runs the prompt in that many streams; a token event may carry several tokens."""

@@ -45,7 +45,7 @@ def put_back(model: Any, exact: dict[bytes, Any]) -> int:
         if parts is None:
             continue
         numbers, scales = parts
-        rows = [exact.get(_digest(scale, row)) for scale, row in zip(scales, numbers, strict=True)]
+        rows: list[Any] = [exact.get(_digest(scale, row)) for scale, row in zip(scales, numbers, strict=True)]
         if all(row is not None for row in rows):
             zeros = opset13.constant(np.stack(rows)[..., None].astype(np.float16))
             taking.input(1).replace_source_output(zeros.output(0))
