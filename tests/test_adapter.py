@@ -89,10 +89,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (home / "songbox_adapter.py").write_text(ADAPTER)
     (home / "page").mkdir()
     (home / "page/adapter.py").write_text(_example())
+    venv.create(home / "bare", with_pip=False)
+    interpreters = {"songbox": home / "env/bin/python", "bare": home / "bare/bin/python"}
     settings = {
-        "runtimes": {"songbox": {"python": str(home / "env/bin/python")}},
+        "runtimes": {name: {"python": str(python)} for name, python in interpreters.items()},
         "models": {
             "songs": {"path": "songbox_adapter.py", "engine": "adapter", "runtime": "songbox"},
+            "astray": {"path": "songbox_adapter.py", "engine": "adapter", "runtime": "bare"},
             "page": {"path": "page/adapter.py", "engine": "adapter", "runtime": "songbox"},
         },
         "default_models": {"text": None},
@@ -209,6 +212,12 @@ def test_the_example_of_the_page_is_one(server: Server) -> None:
     job = song(server, "anything", "page", seconds=1)
     assert job["status"] == "done", job
     assert sound(server, job).shape == (44_100, 1) and sound(server, job).std() > 0.01
+
+
+def test_an_environment_that_reaches_no_device_is_named(server: Server) -> None:
+    body = {"model": "astray", "prompt": "a tune", "fallback": "never"}
+    problem = refused(server.http.post("/api/generate", json=body), 422, "model_incompatible")
+    assert "runs in your environment bare alone" in problem["detail"] and "See `runtimes`" in problem["remedy"]
 
 
 def test_none_comes_in_over_http(server: Server) -> None:
