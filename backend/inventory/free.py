@@ -21,6 +21,6 @@ def card_free_bytes(hardware_id: str, host: Host | None = None) -> int | None:
     total, used = (number(text_of(folder / f"mem_info_vram_{name}")) for name in ("total", "used"))  # AMD's
     if total and used is not None:
         return max(0, total - used)
-    if host.platform != "win32" and not host.path(nvidia.PROC).exists() and not host.path("dev/dxg").exists():
+    if not nvidia.present(host):
         return None
     return nvidia.free_bytes(host, hardware_id, TOOL_S)

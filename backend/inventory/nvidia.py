@@ -77,17 +77,28 @@ def from_tool(host: Host) -> Driver:
     return Driver(cards, next((card.driver for card in cards.values()), None), answer.trouble)
 
 
-def free_bytes(host: Host, id_: str, limit_s: float) -> int | None:
-    """Free memory of one card, by nvidia-smi; None where it does not tell."""
+def present(host: Host) -> bool:
+    """Whether the driver may be here, so that its tools can be asked."""
+    return host.platform == "win32" or host.path(PROC).exists() or host.path("dev/dxg").exists()
+
+
+def told(host: Host, id_: str, field: str, limit_s: float) -> str | None:
+    """A field of one card, without its unit, by nvidia-smi; None where it does not tell."""
     tool = _tool(host)
     if tool is None:
         return None
-    answer = host.run((tool, "--query-gpu=pci.bus_id,memory.free", "--format=csv,noheader,nounits"), limit_s)
+    answer = host.run((tool, f"--query-gpu=pci.bus_id,{field}", "--format=csv,noheader,nounits"), limit_s)
     for line in answer.text.splitlines():
-        address, _, free = line.partition(",")
-        if pci_id_of(address.strip()) == id_ and (mebibytes := number(free)) is not None:
-            return mebibytes << 20
+        address, _, value = line.partition(",")
+        if pci_id_of(address.strip()) == id_:
+            return _known(value)
     return None
+
+
+def free_bytes(host: Host, id_: str, limit_s: float) -> int | None:
+    """Free memory of one card, by nvidia-smi; None where it does not tell."""
+    mebibytes = number(told(host, id_, "memory.free", limit_s) or "")
+    return None if mebibytes is None else mebibytes << 20
 
 
 def _tool(host: Host) -> str | None:

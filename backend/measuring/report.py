@@ -98,7 +98,9 @@ def _rows(way: Way, ways: Sequence[Way]) -> list[Row]:
             rows.append(row(metric, values, unit_, ratio=_against_cpu(way, ways, field), **on))
     rows += [row("load", [way.load_s], "s", **on)] if way.load_s is not None else []
     rows += [row("memory", [way.memory_bytes / 1e6], "MB", **on)] if way.memory_bytes else []
+    rows += [row("memory of the card", [way.card_bytes / 1e6], "MB", **on)] if way.card_bytes else []
     rows += [row("power of the processors", way.watts, "W", **on)] if way.watts else []
+    rows += [row("power of the card", way.card_watts, "W", **on)] if way.card_watts else []
     yardstick = ways[0]
     if way is not yardstick:
         alike, error = agreement(yardstick.sample, way.sample), sound_error(yardstick.sample, way.sample)

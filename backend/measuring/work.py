@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,9 +18,9 @@ from backend.datafolder import scratch_home, scratch_prefix
 from backend.errors import PlacementTooLow, TouchstoneError, WorkerCrashed, WorkerHung
 from backend.machine import usable_threads
 from backend.measuring.candidates import Candidate, Skipped, nothing
+from backend.measuring.meter import Meter, free_bytes
 from backend.measuring.trial import Figures, Sample, Trial
 from backend.pool import Held, Pool
-from backend.power import processor_j
 from backend.receipts import PLACEMENT_FLOOR, Ledger
 from backend.resolving import Resolution
 from backend.settings import Settings
@@ -52,6 +51,9 @@ class Way:
     threads: int | None = None
     trial: Trial | None = None
     watts: list[float] = field(default_factory=list)  # of the processors, where they count what they take
+    card_watts: list[float] = field(default_factory=list)
+    card_free: int | None = None  # of the card's own memory before the model was loaded
+    card_bytes: int | None = None  # the most that it took of it, as its driver tells
 
 
 @dataclass
@@ -112,6 +114,7 @@ class Rounds:
                 raise refusal
             if not self._pool.loaded(one.key):
                 await self._make_room(lane.hardware_id)
+                way.card_free = await free_bytes(one.device)
             held, load_s = await self._pool.use(lane.hardware_id, one.device, one.key, one.entry.path_for(one.engine))
             try:
                 await self._on_worker(way, held, load_s)
@@ -142,12 +145,14 @@ class Rounds:
 
     async def _timed(self, way: Way) -> None:
         assert way.trial
-        before, joules, began = self._others(), processor_j(), time.perf_counter()
-        way.rounds.append(await way.trial.round())
+        before = self._others()
+        async with Meter(way.candidate.device) as meter:
+            way.rounds.append(await way.trial.round())
         self._disturbed += before or self._others()
-        after = processor_j()
-        if joules is not None and after is not None and after > joules:  # the counters begin anew now and then
-            way.watts.append((after - joules) / (time.perf_counter() - began))
+        way.watts += [meter.processors_w] if meter.processors_w is not None else []
+        way.card_watts += [meter.card_w] if meter.card_w is not None else []
+        if way.card_free is not None and (free := await free_bytes(way.candidate.device)) is not None:
+            way.card_bytes = max(way.card_bytes or 0, way.card_free - free)
 
     def _note(self, way: Way, worker: Worker, load_s: float, sample: Sample) -> None:
         assert worker.loaded and way.trial
