@@ -155,7 +155,8 @@ async def _models(settings: Settings) -> list[dict[str, Any]]:
 
 def _fetch(settings: Settings, catalogue: Catalogue, entry: Entry) -> None:
     size = f", {entry.size_bytes / 1e6:.1f} MB" if entry.size_bytes else ""
-    print(f"Fetching {entry.name}{size} from {entry.source} ...", flush=True)
+    terms = f", licence {entry.licence}" if entry.licence else ""
+    print(f"Fetching {entry.name}{size}{terms}, from {entry.source} ...", flush=True)
     with contextlib.closing(Bar(sys.stderr)) as bar:
         asyncio.run(_fetch_here_or_there(settings, catalogue, entry, bar))
     print(f"{entry.id} is ready: {catalogue.resolve(entry.id).target}", flush=True)
