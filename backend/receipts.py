@@ -73,6 +73,10 @@ class Ledger:
             rate = Rate(audio_s / run_s, "× real time")
         elif first_s is not None and tokens > 1 and run_s > first_s:
             rate = Rate((tokens - 1) / (run_s - first_s), "tokens/s")
+        placement: Placement | None = self._fields.get("placement")
+        if placement and done.get("evidence"):
+            said = f"{placement.evidence} {done['evidence']}"
+            self._fields["placement"] = replace(placement, evidence=said)
         self._fields.update(
             counts=done["counts"],
             memory=Memory(**done["memory"]),

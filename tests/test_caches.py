@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from backend import caches
-from backend.devices import facts, onnx_place
+from backend.devices import facts, keeps_compiled, onnx_place
 from tests.service import ROOT
 
 
@@ -19,6 +19,11 @@ def test_another_driver_gets_another_folder(tmp_path: Path) -> None:
     first = caches.cache_for(tmp_path, *facts)
     assert Path(first).is_dir() and first == caches.cache_for(tmp_path, *facts)
     assert first != caches.cache_for(tmp_path, *facts[:2], "driver 2", *facts[3:])
+
+
+def test_what_is_compiled_for_a_backend_is_kept_where_something_can_be() -> None:
+    assert all(keeps_compiled(name) for name in ("cuda", "rocm", "onnx-tensorrt"))
+    assert not any(keeps_compiled(name) for name in ("cpu", "directml", "mps"))
 
 
 def test_a_folder_that_cannot_be_made_keeps_nothing(tmp_path: Path) -> None:

@@ -24,14 +24,14 @@ DONE: dict[str, Any] = {
 }
 
 
-def written(parts: dict[str, float | None], resolved: str | None = "cuda:0") -> Receipt:
+def written(parts: dict[str, float | None], resolved: str | None = "cuda:0", **more: Any) -> Receipt:
     worker = Worker(WorkerKey("cuda:0", "base", "e", "m"), "python", Limits(1, 1, 1, 1), faulty("ok"))
     placement = Placement(None, [PlacementPart(where, share) for where, share in parts.items()], "its own log")
     worker.loaded = Loaded(placement, 2, {"lib": "1"})
     ledger = Ledger("gpu", Resolution(resolved, "Because."), 100.0)
     ledger.begin(DEVICE, "base", "e")
     share = ledger.place(worker, DEVICE)
-    ledger.count(DONE)
+    ledger.count({**DONE, **more})
     ledger.finish()
     receipt = ledger.receipt(110.0, 7, "m.gguf")
     assert receipt and receipt.placement and receipt.placement.on_device == share
@@ -54,6 +54,11 @@ def test_without_evidence_nothing_is_claimed(parts: dict[str, float | None]) -> 
     receipt = written(parts)
     assert receipt.used is None and receipt.fell_back is None
     assert receipt.placement and receipt.placement.on_device is None and receipt.placement.evidence
+
+
+def test_the_evidence_says_how_this_job_was_computed() -> None:
+    receipt = written({"cuda:0": 1.0}, evidence="Steps: 10 as a graph.")
+    assert receipt.placement and receipt.placement.evidence == "its own log Steps: 10 as a graph."
 
 
 def test_where_nothing_was_resolved_the_cpu_is_a_fallback() -> None:

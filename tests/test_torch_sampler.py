@@ -62,7 +62,7 @@ def by_torch(torch: Any, numbers: list[int], logits: list[Any], move: bool = Fal
     found = []
     for step in logits:
         tokens, _ = sampler.next(torch.from_numpy(step[numbers].copy()), 0, traits_of(wishes, SIZE))
-        found.append(tokens.tolist())
+        found.append([token for (token,) in tokens.tolist()])
         if move:
             sampler.move(0, rows - 1)
             sampler.begin(0, parse_options("text", {"temperature": 0}), 1, [], STEPS)
@@ -100,6 +100,6 @@ def test_log_probabilities_are_those_of_the_model(torch: Any) -> None:
     sampler.begin(0, options, 1, [], 4)
     logits = np.log(np.array([[0.1, 0.6, 0.25, 0.05]], np.float32))
     tokens, told = sampler.next(torch.from_numpy(logits), 0, traits_of([options], 4))
-    highest, own, *rest = told.tolist()[0]
-    assert (tokens.tolist(), rest[:2]) == ([3], [1.0, 2.0])
+    token, highest, own, *rest = told.tolist()[0]
+    assert (tokens.tolist(), token, rest[:2]) == ([[3]], 3.0, [1.0, 2.0])
     assert np.allclose([highest, own, *rest[2:]], np.log([0.6, 0.05, 0.6, 0.25]), atol=1e-6)

@@ -127,8 +127,9 @@ def facts(backend: str) -> Any:
 
 
 def keeps_compiled(backend: str) -> bool:
-    """Whether its provider can keep what it compiles in a folder."""
-    return hasattr(_module(backend), "cache_options")
+    """Whether what is compiled for it, by its provider or by torch, can be kept in a folder."""
+    module = _module(backend)
+    return hasattr(module, "cache_options") or bool(getattr(module, "COMPILES", False))
 
 
 def reveal() -> None:

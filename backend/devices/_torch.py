@@ -33,6 +33,7 @@ class Ground:
     free_bytes: Callable[[], int | None] = lambda: None
     number: str = "bfloat16"
     plain: bool = False
+    records: bool = False  # whether what it is told to do can be recorded and played, as `torch.cuda` does
 
 
 def load(library: str) -> Any:

@@ -36,6 +36,7 @@ def take_card(torch: Any, found: Found, addresses: Addresses) -> Ground:
         counter(cuda, "memory_allocated", place),
         lambda: size(cuda.mem_get_info(place)[0]) if hasattr(cuda, "mem_get_info") else None,
         short_number(cuda),
+        records=hasattr(cuda, "CUDAGraph"),
     )
 
 

@@ -17,6 +17,7 @@ BACKEND = Backend(
     offers=(Offer("cuda"),),
 )
 MECHANISMS = {"torch": "_torch"}
+COMPILES = True
 HIDING = ("CUDA_VISIBLE_DEVICES",)
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "-1"}
 LISTING = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # else the fastest card comes first

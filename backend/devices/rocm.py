@@ -18,6 +18,7 @@ BACKEND = Backend(
     offers=(Offer("rocm", architectures=("gfx101", "gfx103", "gfx11", "gfx12", "gfx90", "gfx94", "gfx95")),),
 )
 MECHANISMS = {"torch": "_torch"}
+COMPILES = True
 HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES")
 HIDDEN = {"HIP_VISIBLE_DEVICES": "-1"}
 

@@ -4,15 +4,17 @@ How a step is computed is the matter of `Rows`: a cache with a row for each text
 no text sees what another left there. A newcomer's prompt is read in chunks; between two of them the others go on.
 Short prompts that wait together are read together, as models take many tokens at once faster than one by one.
 
-Tokens are told in handfuls: each word wakes a thread, on processors that compute the next step.
+Tokens are told in handfuls: each word wakes a thread, on processors that compute the next step. On a device that works
+by itself a step is begun before the tokens of the one before it are looked at: what then turns out to have ended is
+computed once for nothing, and the device never waits for the host.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -40,6 +42,9 @@ class Text:
     length: int = 0  # tokens in the cache
     made: int = 0
     last: int = 0
+    begun: int = 0  # steps that were begun and not yet looked at
+    left: bool = False
+    ways: Counter[str] = field(default_factory=Counter)  # how its steps were computed, where a model has several ways
     untold: list[Step] = field(default_factory=list)
 
     def tell(self) -> None:
@@ -68,7 +73,11 @@ class Step:
 
 
 class Rows(Protocol):
-    """A model with a cache of several rows. Called from one thread alone."""
+    """A model with a cache of several rows. Called from one thread alone.
+
+    It may have `start(texts)`, which is `write` in two halves: it begins the step and gives what waits for its tokens.
+    Another may be begun before that, of texts that have not moved meanwhile.
+    """
 
     chunk_tokens: int  # of a prompt at once: a cancel is heard between chunks, and others get a token between them
     together_tokens: int  # of several prompts at once, each counted as long as the longest; 0: only one by one
@@ -99,6 +108,8 @@ class Decoder:
 
     def __init__(self, model: Rows, rows: int) -> None:
         self._model = model
+        self._start: Callable[[Sequence[Text]], Callable[[], list[Drawn]]] | None = getattr(model, "start", None)
+        self._begun: tuple[list[Text], Callable[[], list[Drawn]]] | None = None
         self._rows: list[Text] = []  # in the order of the cache's rows: those that write, then the one that reads in
         self._reading: Text | None = None
         self._waiting: deque[Text] = deque()
@@ -125,7 +136,7 @@ class Decoder:
                 for text in [*self._rows, *self._waiting]:
                     text.tell()
                     text.news.put(error)
-                self._rows, self._reading = [], None
+                self._rows, self._reading, self._begun = [], None, None
                 self._waiting.clear()
 
     def _step(self) -> None:
@@ -139,12 +150,33 @@ class Decoder:
                 self._reading = newcomers[0]
         if self._reading:
             self._read_chunk(self._reading)
-        writing = self._rows if self._reading is None else self._rows[:-1]
-        if writing:
-            drawn = self._model.write(writing)
-            for text in writing:  # all of them before any leaves: its row is then filled with another's
-                text.length += 1
-            for text, one in zip(list(writing), drawn, strict=True):
+        writing = self._rows[: -1 if self._reading else None]
+        before, self._begun = self._begun, self._begin(writing)
+        if before:
+            self._end(*before)
+        if self._begun and self._start is None:
+            begun, self._begun = self._begun, None
+            self._end(*begun)
+
+    def _begin(self, texts: list[Text]) -> tuple[list[Text], Callable[[], list[Drawn]]] | None:
+        """Begins a step of these texts, unless all of them end with the one that was begun before."""
+        if all(text.made + text.begun >= text.limit for text in texts):
+            return None
+        if self._start:
+            wait = self._start(texts)
+        else:
+            drawn = self._model.write(texts)
+            wait = lambda: drawn  # noqa: E731
+        for text in texts:  # all of them before any leaves: its row is then filled with another's
+            text.length += 1
+            text.begun += 1
+        return texts, wait
+
+    def _end(self, texts: list[Text], wait: Callable[[], list[Drawn]]) -> None:
+        """Takes what a step brought, but for texts that have left since it was begun."""
+        for text, one in zip(texts, wait(), strict=True):
+            text.begun -= 1
+            if not text.left:
                 self._take(text, one)
 
     def _newcomers(self) -> list[Text]:
@@ -198,6 +230,7 @@ class Decoder:
 
     def _leave(self, text: Text) -> None:
         """Frees the row: the last writing one moves there, then the one that reads in moves down."""
+        text.left = True
         row = self._rows.index(text)
         if text is self._reading:
             self._rows.pop()

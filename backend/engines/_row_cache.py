@@ -15,11 +15,11 @@ class Place:
     """Where the present step writes, and what it sees.
 
     `rows` (rows, 1) and `positions` (rows, tokens) are places in the arrays. The rows are `first` to `first + count`;
-    attention sees `window` tokens of them. `starts` are where each row's new tokens begin, known to the host alone
-    where the device is to be asked for nothing but slices.
+    with `first` None only the device knows which. Attention sees `window` tokens of them. `starts` are where each
+    row's new tokens begin, known to the host alone where the device is to be asked for nothing but slices.
     """
 
-    first: int
+    first: int | None
     count: int
     window: int
     rows: Any
@@ -35,7 +35,7 @@ class Layer:
     is_initialized = True
 
     def __init__(self, rows: int, context_tokens: int) -> None:
-        self._shape = (rows, context_tokens)
+        self.shape = (rows, context_tokens)
         self.place: Place | None = None
         self.arrays: tuple[Any, Any] | None = None
 
@@ -52,11 +52,11 @@ class Layer:
 
     def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
         """How many tokens attention sees, and where they begin."""
-        return (self.place.window if self.place else self._shape[1]), 0
+        return (self.place.window if self.place else self.shape[1]), 0
 
     def get_max_length(self) -> int:
         """Tokens that a row holds."""
-        return self._shape[1]
+        return self.shape[1]
 
     def move(self, source: int, target: int, length: int) -> None:
         """Copies what a row holds to another."""
@@ -64,7 +64,7 @@ class Layer:
             array[target, :, :length].copy_(array[source, :, :length])
 
     def _zeros(self, like: Any) -> Any:
-        rows, tokens = self._shape
+        rows, tokens = self.shape
         return like.new_zeros((rows, like.shape[1], tokens, like.shape[3]))
 
     @staticmethod
@@ -72,6 +72,8 @@ class Layer:
         if place.starts is None:
             array[place.rows, :, place.positions] = new.transpose(1, 2)
         else:
-            for row, start in enumerate(place.starts):
-                array[place.first + row, :, start : start + new.shape[2]].copy_(new[row])
+            for row, start in enumerate(place.starts, place.first or 0):
+                array[row, :, start : start + new.shape[2]].copy_(new[row - (place.first or 0)])
+        if place.first is None:
+            return array[:, :, : place.window].index_select(0, place.rows[:, 0])
         return array[place.first : place.first + place.count, :, : place.window]

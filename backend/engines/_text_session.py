@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from backend import faults
@@ -16,7 +16,7 @@ from backend.engines._stops import Stops
 from backend.errors import ContextLengthExceeded, OutOfMemory
 from backend.types import Placement
 
-_POLL_S = 0.1
+_POLL_S = 0.02  # within this a cancel is heard while no token is told
 
 
 class Tokens(Protocol):
@@ -52,7 +52,9 @@ class TextSession:
         threads: int,
         versions: dict[str, str],
         device_bytes: Callable[[], int | None] = lambda: None,
+        said: Callable[[Mapping[str, int]], str] | None = None,
     ) -> None:
+        """`said` tells in words how the steps of a text were computed, where there are several ways."""
         self._decoder = decoder
         self._tokens = tokens
         self._chat = chat
@@ -61,6 +63,7 @@ class TextSession:
         self.threads: int | None = threads
         self.versions = versions
         self.device_bytes = device_bytes
+        self._said = said
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Generates until a stop, the limit or a cancel. Raises ContextLengthExceeded, Validation, OutOfMemory."""
@@ -102,7 +105,8 @@ class TextSession:
                     break
         finally:
             text.cancelled = True
-        return RunResult({"tokens": writing.tokens, "prompt_tokens": len(prompt), "cached_tokens": 0}, finish, template)
+        counts = {"tokens": writing.tokens, "prompt_tokens": len(prompt), "cached_tokens": 0}
+        return RunResult(counts, finish, template, evidence=self._said(text.ways) if self._said else "")
 
     def _prompt(self, pieces: list[str]) -> list[int]:
         begin = self._tokens.begin

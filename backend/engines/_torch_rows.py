@@ -2,7 +2,7 @@
 
 What a step reads and writes lies on the device and keeps its place: tokens, lengths, cache, chances. The host decides
 only which rows take part, how far attention looks (in windows of fixed sizes) and what sampling has to do; it gets ids
-back. So a step of the same rows, window and traits could be recorded once and played again.
+back. So a step of the same rows, window and traits can be recorded once and played again: `_torch_graphs.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.engines._decoder import Drawn, Text
 from backend.engines._row_cache import Layer, Place
-from backend.engines._torch_sampler import TorchSampler, traits_of
+from backend.engines._torch_sampler import TorchSampler, Traits, traits_of
 from backend.errors import ModelIncompatible
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ class TorchRows:
         with torch.no_grad():
             self._lengths[row] = text.length
             tokens = torch.tensor([ids], dtype=torch.int64, device=self._device)
-            logits = self._forward(row, tokens, [text.length])
+            logits = self._forward(tokens, self._place(row, tokens, [text.length]))
+            self._lengths[row] = text.length + len(ids)
             return self._drawn(row, logits, [text])[0] if last else None
 
     def read_together(self, first: int, texts: Sequence[Text]) -> list[Drawn]:
@@ -75,13 +76,18 @@ class TorchRows:
         padded = [text.prompt + [0] * (max(counts) - len(text.prompt)) for text in texts]
         with torch.no_grad():
             tokens = torch.tensor(padded, dtype=torch.int64, device=self._device)
-            return self._drawn(first, self._forward(first, tokens, [0] * len(texts), counts), texts)
+            logits = self._forward(tokens, self._place(first, tokens, [0] * len(texts)), counts)
+            long = torch.tensor([[one] for one in counts], dtype=torch.int64, device=self._device)
+            self._lengths[first : first + len(texts)] += long
+            return self._drawn(first, logits, texts)
 
     def write(self, texts: Sequence[Text]) -> list[Drawn]:
         """The next token of each."""
+        lengths = [text.length for text in texts]
+        traits = traits_of([text.options for text in texts], self._vocabulary_size)
         with self._torch.no_grad():
-            logits = self._forward(0, self._last[: len(texts)], [text.length for text in texts])
-            return self._drawn(0, logits, texts)
+            told = self._step(len(texts), self._place(0, self._last[: len(texts)], lengths), traits)
+            return drawn(told.tolist(), texts, traits)
 
     def move(self, source: int, target: int, length: int) -> None:
         """A text moves to another row."""
@@ -100,11 +106,13 @@ class TorchRows:
             try:
                 plain = self._model(input_ids=tokens, use_cache=False).logits[0, -1].float()
                 rows = len(self._numbers)
-                self._forward(rows - 1, tokens[:, : _TRIAL - 2], [0])
+                begin = tokens[:, : _TRIAL - 2]
+                self._lengths.fill_(0)
+                self._forward(begin, self._place(rows - 1, begin, [0]))
                 for read in (_TRIAL - 2, _TRIAL - 1):
                     self._lengths.fill_(read)
                     step = tokens[:, read : read + 1].expand(rows, 1).contiguous()
-                    logits = self._forward(0, step, [read] * rows)
+                    logits = self._forward(step, self._place(0, step, [read] * rows))
             except (TypeError, AttributeError, ValueError, IndexError, NotImplementedError) as error:
                 raise ModelIncompatible(
                     f"{self._name} is of a kind ({self._model.config.model_type}) that cannot be driven token by token "
@@ -119,54 +127,71 @@ class TorchRows:
                 _OTHER,
             )
 
-    def _forward(self, first: int, ids: Any, lengths: list[int], counts: list[int] | None = None) -> Any:
-        """One pass over rows `first` and on; logits (rows, vocabulary) of each row's last token, as float32.
+    def _place(self, first: int, ids: Any, lengths: list[int]) -> Place:
+        """Where `ids` (rows, tokens) come: rows `first` and on, behind what they hold, `lengths` as the host knows."""
+        rows, positions = slice(first, first + ids.shape[0]), self._lengths[first : first + ids.shape[0]]
+        if ids.shape[1] > 1:
+            positions = positions + self._torch.arange(ids.shape[1], device=self._device)
+        window = self._window(max(lengths) + ids.shape[1])
+        return Place(first, len(lengths), window, self._numbers[rows], positions, lengths if self._plain else None)
 
-        `ids` (rows, tokens) come behind the tokens that each row holds, `lengths` as the host knows them. `counts`: of
-        each row only so many are meant.
+    def _window(self, tokens: int) -> int:
+        """How far attention looks where it has to see so many."""
+        return min(self._context, -(-tokens // self._grain) * self._grain)
+
+    def _step(self, count: int, place: Place, traits: Traits, writing: Any = None) -> Any:
+        """The next token of rows 0 to `count`, and what is told of it; nothing in it needs the host."""
+        logits = self._forward(self._last[:count], place)
+        self._lengths[:count] += 1 if writing is None else writing
+        chosen, told = self._sampler.next(logits.to(self._beside), 0, traits, writing)
+        self._last[:count] = chosen.to(self._device)
+        return told
+
+    def _forward(self, ids: Any, place: Place, counts: list[int] | None = None, last: Any = None) -> Any:
+        """One pass; logits (rows, vocabulary) of each row's last token, as float32.
+
+        `counts`: of each row only so many tokens are meant. `last` (1,): which token is the last of all rows, where
+        only the device knows.
         """
-        torch, (count, tokens) = self._torch, ids.shape
-        needed = max(lengths) + tokens
-        window = min(self._context, -(-needed // self._grain) * self._grain)
-        rows = slice(first, first + count)
-        positions = self._lengths[rows] + torch.arange(tokens, device=self._device)
-        place = Place(first, count, window, self._numbers[rows], positions, lengths if self._plain else None)
+        torch = self._torch
         for layer in self._layers:
             layer.place = place
-        lasts = sorted({one - 1 for one in counts or [tokens]})  # of these tokens the logits are wanted
-        kept = {"logits_to_keep": torch.tensor(lasts, dtype=torch.int64, device=self._device) if counts else 1}
+        lasts = sorted({one - 1 for one in counts or [ids.shape[1]]})  # of these tokens the logits are wanted
+        wanted = torch.tensor(lasts, dtype=torch.int64, device=self._device) if counts else 1 if last is None else last
         out = self._model(
             input_ids=ids,
-            attention_mask=self._mask.of(positions, window),
-            position_ids=positions,
+            attention_mask=self._mask.of(place.positions, place.window),
+            position_ids=place.positions,
             **self._wanted,
-            **(kept if self._keeps else {}),
+            **({"logits_to_keep": wanted} if self._keeps else {}),
         )
+        logits = out.logits
+        if last is not None and not self._keeps:
+            logits = logits.index_select(1, last)
         if counts is None:
-            self._lengths[rows] += tokens
-            return out.logits[:, -1, : self._vocabulary_size].float()
-        long = [[one] for one in counts]
-        self._lengths[rows] += torch.tensor(long, dtype=torch.int64, device=self._device)
-        wanted = [lasts.index(one - 1) if self._keeps else one - 1 for one in counts]
-        each = [out.logits[row : row + 1, last, : self._vocabulary_size] for row, last in enumerate(wanted)]
+            return logits[:, -1, : self._vocabulary_size].float()
+        which = [lasts.index(one - 1) if self._keeps else one - 1 for one in counts]
+        each = [logits[row : row + 1, at, : self._vocabulary_size] for row, at in enumerate(which)]
         return torch.cat(each, 0).float()
 
     def _drawn(self, first: int, logits: Any, texts: Sequence[Text]) -> list[Drawn]:
         traits = traits_of([text.options for text in texts], self._vocabulary_size)
         chosen, told = self._sampler.next(logits.to(self._beside), first, traits)
-        self._last[first : first + len(texts), 0] = chosen.to(self._device)
-        facts = told.tolist()
-        return [
-            _drawn(token, row, traits.logprobs, text.options)
-            for token, row, text in zip(chosen.tolist(), facts, texts, strict=True)
-        ]
+        self._last[first : first + len(texts)] = chosen.to(self._device)
+        return drawn(told.tolist(), texts, traits)
 
 
-def _drawn(token: int, told: list[float], listed: int | None, options: Mapping[str, Any]) -> Drawn:
+def drawn(told: list[list[float]], texts: Sequence[Text], traits: Traits) -> list[Drawn]:
+    """What the device told of the tokens of these texts."""
+    return [_drawn(row, traits.logprobs, text.options) for row, text in zip(told, texts, strict=True)]
+
+
+def _drawn(told: list[float], listed: int | None, options: Mapping[str, Any]) -> Drawn:
     if (wanted := options["logprobs"]) is None or listed is None:
-        return Drawn(token, told[0])
-    ids, chances = told[2 : 2 + listed], told[2 + listed :]
-    return Drawn(token, told[0], told[1], tuple(zip(map(int, ids[:wanted]), chances[:wanted], strict=True)))
+        return Drawn(int(told[0]), told[1])
+    ids, chances = told[3 : 3 + listed], told[3 + listed :]
+    likeliest = tuple(zip(map(int, ids[:wanted]), chances[:wanted], strict=True))
+    return Drawn(int(told[0]), told[1], told[2], likeliest)
 
 
 class _Masks:

@@ -36,6 +36,8 @@ class TorchSampler:
             name: zeros((rows, 1), dtype=torch.float32, device=device)
             for name in ("temperature", "top_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty")
         }
+        self._wishes["top_k"].fill_(vocabulary_size)  # rows that no text has yet may fill up a step
+        self._wishes["top_p"].fill_(1)
         self._chances = zeros((rows, context_tokens), dtype=torch.float32, device=device)
         self._made = zeros((rows, 1), dtype=torch.int64, device=device)
         self._one = torch.ones((rows, 1), dtype=torch.float32, device=device)
@@ -74,27 +76,29 @@ class TorchSampler:
             if array is not None:
                 array[target].copy_(array[source])
 
-    def next(self, logits: Any, first: int, traits: Traits) -> tuple[Any, Any]:
-        """The next tokens (rows,) for logits (rows, vocabulary) of rows `first` and on, and what is told of them.
+    def next(self, logits: Any, first: int, traits: Traits, writing: Any = None) -> tuple[Any, Any]:
+        """The next tokens (rows, 1) for logits (rows, vocabulary) of rows `first` and on, and what is told of them.
 
-        That is (rows, 1) the highest logit, or with log probabilities (rows, 2 + 2 · wanted): the highest, that of the
-        token, then ids and log probabilities of the likeliest. Waits for nothing.
+        That is (rows, 2) the token and the highest logit, with log probabilities (rows, 3 + 2 · wanted): after these
+        that of the token, then ids and log probabilities of the likeliest, all as float32. `writing` (rows, 1): 1 for
+        the rows that write, 0 for those that only fill up the step. Waits for nothing.
         """
         torch, rows = self._torch, slice(first, first + logits.shape[0])
-        told = [logits.amax(-1, keepdim=True)]
         values = self._weighed(logits, rows, traits)
         chosen = values.argmax(-1, keepdim=True)
         if not traits.greedy:
             drawn = self._drawn(values, rows, traits)
             chosen = torch.where(self._wishes["temperature"][rows] > 0, drawn, chosen)
+        told = [chosen.to(torch.float32), logits.amax(-1, keepdim=True)]  # exact for vocabularies below 2^24
         if traits.logprobs is not None:
             chances = torch.log_softmax(logits, -1)
             best, ids = chances.topk(traits.logprobs, -1)
             told += [chances.gather(-1, chosen), ids.to(torch.float32), best]
-        self._made[rows] += 1
-        if self._counts is not None:
-            self._counts[rows].scatter_add_(1, chosen, self._one[rows])
-        return chosen[:, 0], torch.cat(told, -1)
+        self._made[rows] += 1 if writing is None else writing
+        if traits.penalised:
+            more = self._one[rows] if writing is None else writing.to(torch.float32)
+            self._counts[rows].scatter_add_(1, chosen, more)
+        return chosen, torch.cat(told, -1)
 
     def _weighed(self, logits: Any, rows: slice, traits: Traits) -> Any:
         values = logits + self._biases[rows] if traits.biased else logits

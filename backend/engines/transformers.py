@@ -6,6 +6,7 @@ loaded model, a cancel is heard within a token, and options mean what they mean 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from backend.engines._chat import Chat
 from backend.engines._decoder import Decoder
 from backend.engines._hf_tokens import HfTokens
 from backend.engines._text_session import TextSession
+from backend.engines._torch_attention import register
+from backend.engines._torch_graphs import COMPILED, GraphRows
 from backend.engines._torch_reach import BACKENDS, LIBRARY_BYTES, RUNTIMES
 from backend.engines._torch_rows import TorchRows
 from backend.engines._torch_sources import Source, open_source, wording
@@ -39,6 +42,7 @@ ENGINE = Engine(
         " logit_bias logprobs raw tools".split()
     ),
 )
+_COMPILE_THREADS = 8  # at most, while steps are served
 _TRANSFORMERS_BYTES = 250_000_000  # SmolLM2-135M: beyond torch, weights and cache, on x86-64
 
 
@@ -60,8 +64,11 @@ def check() -> dict[str, str]:
     return {name.__name__: str(name.__version__) for name in (torch, transformers, tokenizers)}
 
 
-def load(request: LoadRequest) -> TextSession:
-    """Loads a model. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
+def load(request: LoadRequest, best: str = COMPILED) -> TextSession:
+    """Loads a model; `best` is the highest of the ways to compute a step that a card may use.
+
+    Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady.
+    """
     path = Path(request.model_path)
     source, words = open_source(path), wording(path)
     place = torch_place(request.device, request.found)
@@ -72,12 +79,24 @@ def load(request: LoadRequest) -> TextSession:
         model = _model(source, place)
         size = int(model.config.get_text_config().vocab_size)
         tokens = HfTokens(words.tokenizer_json, words.begin, words.ends, size)
-        rows = TorchRows(place, model, request.slots, context, size, source.name)
+        rows = _rows(place, model, (request.slots, context, size, source.name), request, best)
         rows.try_out(tokens.encode("A touchstone shows what is gold.") or [0])
     placement = place.placement([*model.parameters(), *model.buffers()])
     decoder = Decoder(rows, request.slots)
     taken = place.taken_since(request.card_free_bytes)
-    return TextSession(decoder, tokens, chat, context, placement, request.threads, check(), taken)
+    said = rows.said if isinstance(rows, GraphRows) else None
+    return TextSession(decoder, tokens, chat, context, placement, request.threads, check(), taken, said)
+
+
+def _rows(
+    place: TorchPlace, model: Any, sizes: tuple[int, int, int, str], request: LoadRequest, best: str
+) -> TorchRows:
+    if not place.ground.records:
+        return TorchRows(place, model, *sizes)
+    if folder := request.cache or request.scratch:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(min(request.threads, _COMPILE_THREADS))
+    return GraphRows(place, model, *sizes, best)
 
 
 def _model(source: Source, place: TorchPlace) -> Any:
@@ -103,6 +122,8 @@ def _model(source: Source, place: TorchPlace) -> Any:
         model.set_attn_implementation("eager")  # torch's own attention knows no such cap
     elif config._attn_implementation not in ("sdpa", "eager"):
         model.set_attn_implementation("sdpa")
+    if place.ground.records and config._attn_implementation == "sdpa":
+        model.set_attn_implementation(register(place.torch, transformers))
     return model.eval().to(place.device)
 
 

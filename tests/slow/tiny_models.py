@@ -2,12 +2,18 @@
 
 Tiny models with random weights of several architectures, written as folders of safetensors, are loaded by the engine
 `transformers` in float32. Each text, alone and with three others, must be that of the library's own `generate`.
+
+`--device ID` computes on a card, with recorded steps, and with `--compiled` waits until they are compiled. Names of
+architectures choose some of them.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
+import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,9 +21,10 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from backend.devices import cpu  # noqa: E402
-from backend.engines import LoadRequest, load_engine  # noqa: E402
+from backend.devices import _torch_cuda, cpu  # noqa: E402
+from backend.engines import LoadRequest, transformers  # noqa: E402
 from backend.engines._decoder import Text  # noqa: E402
+from backend.engines._torch_graphs import COMPILED, RECORDED, GraphRows  # noqa: E402
 from tests.tiny_genai import write_tokenizer  # noqa: E402
 
 _SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -43,22 +50,28 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 PROMPTS = ["a", "Tell me of rivers and mills. " * 4, "Why?", "b" * 70]
 TOKENS = 40
+COMPILE_LIMIT_S = 120
 _GREEDY: dict[str, Any] = {"temperature": 0, "top_p": 1, "top_k": 0, "logit_bias": None, "logprobs": None}
 _GREEDY |= {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
 
 
-def main(kinds: list[str]) -> int:
+def main(words: list[str]) -> int:
     """Prints a line a kind; 1 if any text differs."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--compiled", action="store_true")
+    args = parser.parse_args(words)
     failed = 0
-    cpu._number = lambda torch: "float32"
-    for kind in kinds or KINDS:
+    cpu._number = _torch_cuda.short_number = lambda torch: "float32"
+    for kind in args.kinds or KINDS:
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / kind
             try:
                 expected = _made(kind, place)
-                found = _said(place)
+                found, ways = _said(place, args.device, args.compiled)
                 same = [one == other for one, other in zip(expected * 2, found, strict=True)]
-                said = f"{sum(same)} of {len(same)} texts alike"
+                said = f"{sum(same)} of {len(same)} texts alike. {ways}"
                 failed += not all(same)
             except Exception as error:  # noqa: BLE001 (each kind has its line)
                 failed += 1
@@ -88,9 +101,12 @@ def _made(kind: str, place: Path) -> list[list[int]]:
     return texts
 
 
-def _said(place: Path) -> list[list[int]]:
-    """What the engine says, each alone and then all at once."""
-    session: Any = load_engine("transformers").load(LoadRequest("cpu", str(place), 256, 1, len(PROMPTS)))
+def _said(place: Path, device: str, compiled: bool) -> tuple[list[list[int]], str]:
+    """What the engine says, each alone and then all at once, and how its steps were computed."""
+    request = LoadRequest(device, str(place), 256, 4, len(PROMPTS), cache=str(place.parent / "cache"))
+    session: Any = transformers.load(request, COMPILED if compiled else RECORDED)
+    rows: Any = session._decoder._model
+    ways: Counter[str] = Counter()
 
     def one(prompt: str) -> list[int]:
         text = Text(list(prompt.encode()), _GREEDY, 1, TOKENS, frozenset({257}))
@@ -103,11 +119,20 @@ def _said(place: Path) -> list[list[int]]:
             if not isinstance(news, int):
                 ids += [step.drawn.token for step in news]
                 if news[-1].finish:
+                    ways.update(text.ways)
                     return ids
 
+    if compiled and isinstance(rows, GraphRows):
+        end = time.monotonic() + COMPILE_LIMIT_S
+        while ways.keys() != {COMPILED} and time.monotonic() < end and not rows.compiler.gave_up:
+            ways.clear()
+            with ThreadPoolExecutor(len(PROMPTS)) as pool:
+                list(pool.map(one, [PROMPTS[0], *PROMPTS]))
+        ways.clear()
     alone = [one(prompt) for prompt in PROMPTS]
     with ThreadPoolExecutor(len(PROMPTS)) as pool:
-        return [*alone, *pool.map(one, PROMPTS)]
+        found = [*alone, *pool.map(one, PROMPTS)]
+    return found, rows.said(ways) if isinstance(rows, GraphRows) else ""
 
 
 if __name__ == "__main__":

@@ -96,6 +96,12 @@ class Arithmetic:
         np.add.at(self._values, (rows, index._values), src._values)
         return self
 
+    def clamp(self, min: float | None = None, max: float | None = None) -> Any:  # noqa: A002 (torch's own names)
+        return self._like(np.clip(self._values, min, max).astype(self._values.dtype))
+
+    def index_select(self, dim: int, index: Any) -> Any:
+        return self._like(np.take(self._values, index._values, axis=dim))
+
     def expand(self, *sizes: int) -> Any:
         return self._like(np.broadcast_to(self._values, sizes))
 

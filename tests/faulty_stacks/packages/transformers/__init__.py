@@ -30,6 +30,24 @@ class Cache:
         return self.layers[layer_idx].update(key_states, value_states, *args, **kwargs)
 
 
+class AttentionInterface(dict[str, Any]):
+    """Ways to compute attention, by name; those that were registered are known to all."""
+
+    known: dict[str, Any] = {"sdpa": None}  # noqa: RUF012 (as there)
+
+    def __init__(self) -> None:
+        super().__init__(self.known)
+
+    @classmethod
+    def register(cls, key: str, value: Any) -> None:
+        """Makes one known."""
+        cls.known = {**cls.known, key: value}
+
+
+class AttentionMaskInterface(AttentionInterface):
+    """The same for masks."""
+
+
 class LlamaForCausalLM:
     """Embedding, attention with learned positions, and the way back."""
 
