@@ -52,6 +52,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
         patch.setattr(_torch_graphs.GraphRows, "_landed", lambda rows, told: (landed[0], told + 0))
         for name in ("CACHE_DIR", "COMPILE_THREADS"):
             patch.setenv(f"TORCHINDUCTOR_{name}", "")
+        patch.setattr(sys, "setswitchinterval", lambda seconds: None)
         request = LoadRequest("cuda:0", model, 400, 1, SLOTS)
         engine: Any = load_engine("transformers")
         yield lambda best: engine.load(request, best)
