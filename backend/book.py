@@ -237,16 +237,17 @@ class JobBook:
             await self._flush()
 
     async def _flush(self) -> None:
-        for job in list(self.live.values()):
-            if job.dirty:
-                try:
-                    await job.flush()
-                    self.trouble = None
-                except TouchstoneError as error:
-                    self.trouble = error
-                    continue
-            if job.ended.is_set() and not job.dirty:
-                self.live.pop(job.id, None)
+        """Writes what all jobs have to write, at once."""
+        if dirty := [job for job in self.live.values() if job.dirty]:
+            try:
+                async with contextlib.AsyncExitStack() as stack:
+                    changes = [await stack.enter_async_context(job.writing()) for job in dirty]
+                    await self._store.update_all(changes)
+                self.trouble = None
+            except TouchstoneError as error:
+                self.trouble = error
+        for job in [job for job in self.live.values() if job.ended.is_set() and not job.dirty]:
+            self.live.pop(job.id, None)
 
 
 def interrupted() -> errors.Interrupted:

@@ -11,6 +11,7 @@ import contextlib
 import os
 import queue
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from backend.child.wire import Channel, Header, WireError
+from backend.child.wire import Channel, Header, WireError, framed
 from backend.redact import has_password, is_secret
 
 PROGRAM = Path(__file__).with_name("child")
@@ -87,6 +88,12 @@ class Child:
         self._outgoing: queue.SimpleQueue[Header | None] = queue.SimpleQueue()
         self._credit = threading.BoundedSemaphore(OUTSTANDING_FRAMES)
         self._frames: asyncio.Queue[Header | None] = asyncio.Queue()
+        self._unsent = self._written = 0  # frames that were left to the thread, and those of them that it wrote
+        if sys.platform != "win32":
+            self._room = select.poll()
+            self._room.register(process.stdin, select.POLLOUT)
+        self._arrived: deque[Header | None] = deque()
+        self._told = False  # whether the event loop will look at what arrived
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._killed = False
         self.pid = process.pid
@@ -97,8 +104,22 @@ class Child:
         threading.Thread(target=self._write, daemon=True).start()
 
     def send(self, header: Header) -> None:
-        """Queues a frame; a child that does not read never blocks the caller."""
-        self._outgoing.put(header)
+        """Sends a frame; a child that does not read never blocks the caller."""
+        if not self._sent_at_once(header):
+            self._unsent += 1
+            self._outgoing.put(header)
+
+    def _sent_at_once(self, header: Header) -> bool:
+        """Whether the pipe took a small frame that nothing waits before: one thread less to wait for."""
+        if self._written < self._unsent or sys.platform == "win32" or len(frame := framed(header)) > select.PIPE_BUF:
+            return False
+        try:
+            if not self._room.poll(0):
+                return False
+            self._channel.write(frame)
+        except (OSError, ValueError):  # its end is told by its frames
+            pass
+        return True
 
     async def receive(self) -> Header | None:
         """The next frame, or None when the child has ended (again at every later call)."""
@@ -193,13 +214,23 @@ class Child:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def _post(self, header: Header | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody listens any more
-            self._loop.call_soon_threadsafe(self._frames.put_nowait, header)
+        """Hands a frame over; those that come together wake the event loop once."""
+        self._arrived.append(header)
+        if not self._told:
+            self._told = True
+            with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody listens any more
+                self._loop.call_soon_threadsafe(self._take)
+
+    def _take(self) -> None:
+        self._told = False  # first: what arrives from here on is told anew
+        while self._arrived:
+            self._frames.put_nowait(self._arrived.popleft())
 
     def _write(self) -> None:
         with contextlib.suppress(OSError, ValueError):
             while (header := self._outgoing.get()) is not None:
                 self._channel.send(header)
+                self._written += 1
         with contextlib.suppress(OSError, ValueError):  # what a dead child did not read is flushed in vain
             cast(BinaryIO, self._process.stdin).close()
 

@@ -7,6 +7,7 @@ crash of the server neither reuses an id nor takes back an ending.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,8 +19,9 @@ from backend.jobids import new_id
 from backend.lyrics.report import described
 from backend.moments import utc_now
 from backend.problems import problem_of
+from backend.replay import artifacts_of, text_of
 from backend.store import Store
-from backend.tables import Row
+from backend.tables import Change, Row
 from backend.types import ACTIVE, TERMINAL, Artifact, Event, Job, JobStatus, Output, Problem, Progress, Receipt
 
 ID_BLOCK = 1000
@@ -47,9 +49,9 @@ class LiveJob:
         self._written = self._due = len(self.events)
         self._writing = asyncio.Lock()
         self._owed: Row = {}  # changes of the job that the history has not taken yet
-        self._text = _text_of(self.events)
+        self._text = text_of(self.events)
         self._followers: set[asyncio.Event] = set()
-        self.artifacts = _artifacts_of(self.events)
+        self.artifacts = artifacts_of(self.events)
         self.finish_reason: str | None = None
         self.result: dict[str, Any] | None = None
         self.lyrics: dict[str, Any] | None = None
@@ -177,13 +179,19 @@ class LiveJob:
 
     async def flush(self, fields: Row | None = None, last: Event | None = None) -> None:
         """Writes the events not yet written, with changes of the job itself. Raises DiskFull or Internal."""
+        async with self.writing(fields, last) as change:
+            await self._store.update(*change)
+
+    @contextlib.asynccontextmanager
+    async def writing(self, fields: Row | None = None, last: Event | None = None) -> AsyncIterator[Change]:
+        """What is to be written, for as long as that takes; if it fails, it waits to be written again."""
         async with self._writing:  # two at once would not know which of them wrote what
             fresh = self.events[self._written :]
             owed = self._owed | (fields or {})
             self._written += len(fresh)
             self._owed = {}
             try:
-                await self._store.update(self.id, owed, [*fresh, *([last] if last else [])])
+                yield self.id, owed, [*fresh, *([last] if last else [])]
             except BaseException:  # also when left in the middle: writing the same again does no harm
                 self._written -= len(fresh)
                 self._owed = owed | self._owed
@@ -242,26 +250,6 @@ class LiveJob:
     def _wake(self) -> None:
         for follower in self._followers:
             follower.set()
-
-
-def _text_of(events: list[Event]) -> list[str]:
-    text: list[str] = []
-    for event in events:
-        if event.event == "token":
-            text.append(event.data["text"])
-        elif event.event == "fallback":
-            text.clear()
-    return text
-
-
-def _artifacts_of(events: list[Event]) -> list[Artifact]:
-    made: list[Artifact] = []
-    for event in events:
-        if event.event == "artifact":
-            made.append(Artifact(**{name: event.data[name] for name in ("name", "media_type", "bytes", "url")}))
-        elif event.event == "fallback":
-            made.clear()
-    return made
 
 
 def new_row(task: str, model: str | None, request: dict[str, Any], caller: str) -> Row:

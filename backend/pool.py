@@ -124,11 +124,23 @@ class Pool:
             held = self._held[key] = await self._load(lane, device, key, model_path, on_load)
             seconds = asyncio.get_running_loop().time() - start
             log.info("model loaded", extra={"model": key.model, "device": key.device, "seconds": round(seconds, 3)})
+        self._take(held)
+        return held, seconds
+
+    def taken(self, key: WorkerKey) -> Held | None:
+        """The worker for `key`, kept until `released`, if its model is loaded."""
+        held = self._held.get(key)
+        if held is None or not held.worker.alive:
+            return None
+        self._take(held)
+        return held
+
+    @staticmethod
+    def _take(held: Held) -> None:
         held.users += 1
         held.unused.clear()
         if held.timer:
             held.timer.cancel()
-        return held, seconds
 
     def released(self, held: Held) -> None:
         """Ends a use; from the last one on the clock runs after which the model is unloaded."""

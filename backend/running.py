@@ -14,6 +14,7 @@ from backend import errors
 from backend.catalogue import Entry
 from backend.engines import RunRequest, engines
 from backend.errors import TouchstoneError
+from backend.pool import Held
 from backend.ranking import by_preference
 from backend.receipts import PLACEMENT_FLOOR, Ledger
 from backend.resolving import Resolution
@@ -154,8 +155,11 @@ class Run:
     @contextlib.asynccontextmanager
     async def _turn(self, ways: Sequence[Way]) -> AsyncIterator[Way]:
         """Holds the lane of the way that is free first; a cancel gives the place up."""
-        turn = first_turn([self._ways.wanted(way) for way in ways], self._job.caller, self._job.moved)
-        number = await self._unless_cancelled(turn.__aenter__())
+        wanted = [self._ways.wanted(way) for way in ways]
+        turn = first_turn(wanted, self._job.caller, self._job.moved)
+        entering = turn.__aenter__()
+        free = any(one.lane.free(one.share, one.slots) for one in wanted)  # then there is no wait to be cut short
+        number = await (entering if free else self._unless_cancelled(entering))
         try:
             yield ways[number]
         finally:
@@ -174,6 +178,13 @@ class Run:
     @contextlib.asynccontextmanager
     async def _loaded(self, way: Way) -> AsyncIterator[Worker]:
         """Has the model loaded, and keeps it from being unloaded meanwhile."""
+        held = self._around.pool.taken(way.key) or await self._load(way)
+        try:
+            yield held.worker
+        finally:
+            self._around.pool.released(held)
+
+    async def _load(self, way: Way) -> Held:
         pool, key, lane = self._around.pool, way.key, way.lane.hardware_id
         loading = self._around.loading(lane)  # of jobs that share the turn, one loads
         await self._unless_cancelled(loading.acquire())
@@ -186,10 +197,7 @@ class Run:
         finally:
             loading.release()
         self._ledger.load_s += load_s
-        try:
-            yield held.worker
-        finally:
-            pool.released(held)
+        return held
 
     def _check_placement(self, worker: Worker, device: Device) -> None:
         if not worker.alive:  # it died since it was chosen
@@ -205,25 +213,31 @@ class Run:
     async def _generate(self, worker: Worker, device: Device, request: RunRequest) -> None:
         job = self._job
         request = replace(request, inputs=self._around.inbox.filled(request.inputs))
-        await job.advance("running", {"device": device.id, "engine": worker.key.engine})
+        advance = job.advance("running", {"device": device.id, "engine": worker.key.engine})
+        stored = asyncio.ensure_future(advance)  # while the worker begins
         try:
             engine = engines()[worker.key.engine]
             if engine.makes_files or job.task in engine.file_tasks:
                 async with self._room() as folder:
-                    await self._follow(worker, replace(request, folder=folder))
+                    await self._follow(worker, replace(request, folder=folder), stored)
             else:
-                await self._follow(worker, request)
+                await self._follow(worker, request, stored)
         except DIES as error:
             if job.cancelling.is_set():  # it was killed since it did not stop by itself
                 raise cancelled() from error
             raise
+        finally:
+            await asyncio.wait({stored})
+            if not stored.cancelled():
+                stored.exception()  # it is raised where the first frame is taken
         if job.cancelling.is_set():
             raise cancelled()
 
-    async def _follow(self, worker: Worker, request: RunRequest) -> None:
+    async def _follow(self, worker: Worker, request: RunRequest, stored: asyncio.Future[None]) -> None:
         frames, taking = worker.run(self._name, request, self._job.cancelling), Frames(self._job, self._ledger)
         async with contextlib.aclosing(frames):
             async for frame in frames:
+                await stored  # before anything is shown that a crash would take back
                 await taking.take(frame)
 
     def _hands_on(self, error: TouchstoneError) -> bool:

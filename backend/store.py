@@ -21,7 +21,7 @@ from backend.artifacts import Artifacts
 from backend.child.outbox import full
 from backend.errors import Configuration, DiskFull, Internal, Interrupted, TouchstoneError
 from backend.reserve import Reserve
-from backend.tables import MIGRATIONS, Row, Statement, decoded, encoded, insert, packed
+from backend.tables import MIGRATIONS, Change, Row, Statement, changed, decoded, insert, packed
 from backend.types import ACTIVE, Event
 
 Result = TypeVar("Result")
@@ -71,15 +71,12 @@ class Store:
         await self._write([(f"UPDATE jobs SET reserved = reserved + ? WHERE NOT ({_ENDED})", [ids])])
 
     async def update(self, job_id: str, fields: Row, events: Iterable[Event] = ()) -> None:
-        """Changes a job and appends events in one transaction; the same events again, and more, replace the first.
+        """Changes a job and appends events in one transaction; the same events again, and more, replace the first."""
+        await self.update_all([(job_id, fields, list(events))])
 
-        On a full disk it takes the room that was kept for this.
-        """
-        statements = packed(job_id, events)
-        if fields:
-            changed = encoded(fields)
-            changes = ", ".join(f"{name} = ?" for name in changed)
-            statements.append((f"UPDATE jobs SET {changes} WHERE id = ?", [*changed.values(), job_id]))
+    async def update_all(self, changes: Iterable[Change]) -> None:
+        """Changes several jobs in one transaction. On a full disk it takes the room that was kept for this."""
+        statements = [statement for change in changes for statement in changed(*change)]
         try:
             await self._write(statements)
         except DiskFull:

@@ -10,6 +10,7 @@ from backend.types import Event
 
 Row = dict[str, Any]
 Statement = tuple[str, list[Any]]
+Change = tuple[str, Row, list[Event]]  # a job's id, its new fields, its new events
 
 MIGRATIONS = (
     """
@@ -50,6 +51,16 @@ def packed(job_id: str, events: Iterable[Event]) -> list[Statement]:
     # A job deleted meanwhile takes its late events with it.
     sql = "REPLACE INTO events (job, first, pack) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM jobs WHERE id = ?)"
     return [(sql, [job_id, pack[0][0], json.dumps(pack, separators=(",", ":")), job_id])]
+
+
+def changed(job_id: str, fields: Row, events: Iterable[Event]) -> list[Statement]:
+    """The statements that change a job and append events."""
+    statements = packed(job_id, events)
+    if fields:
+        values = encoded(fields)
+        changes = ", ".join(f"{name} = ?" for name in values)
+        statements.append((f"UPDATE jobs SET {changes} WHERE id = ?", [*values.values(), job_id]))
+    return statements
 
 
 def encoded(row: Row) -> Row:

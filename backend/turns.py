@@ -24,13 +24,13 @@ class Wanted:
 @contextlib.asynccontextmanager
 async def first_turn(wanted: Sequence[Wanted], caller: str, on_position: OnPosition) -> AsyncIterator[int]:
     """Holds the turn that comes first, whose number it gives; of those that are free now the first one."""
-    free = [number for number, one in enumerate(wanted) if one.lane.free(one.share, one.slots)]
+    for number, one in enumerate(wanted):
+        if one.lane.free(one.share, one.slots):
+            async with one.lane.turn(caller, on_position, one.share, one.slots):
+                yield number
+            return
     nearest = _Nearest(on_position)
-    turns = [
-        one.lane.turn(caller, nearest.of(number), one.share, one.slots)
-        for number, one in enumerate(wanted)
-        if number in (free[:1] or range(len(wanted)))
-    ]
+    turns = [one.lane.turn(caller, nearest.of(number), one.share, one.slots) for number, one in enumerate(wanted)]
     entering = [asyncio.ensure_future(turn.__aenter__()) for turn in turns]
     held: Turn | None = None
     try:
@@ -38,7 +38,7 @@ async def first_turn(wanted: Sequence[Wanted], caller: str, on_position: OnPosit
         place = next(number for number, task in enumerate(entering) if task.done())
         held = turns[place]
         await _give_up((turn, task) for turn, task in zip(turns, entering, strict=True) if turn is not held)
-        yield free[0] if free else place
+        yield place
     finally:
         if held is None:
             await _give_up(zip(turns, entering, strict=True))

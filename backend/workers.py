@@ -8,6 +8,7 @@ are the end of all jobs in it.
 from __future__ import annotations
 
 import asyncio
+import math
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -63,14 +64,17 @@ class Loaded:
 
 @dataclass
 class _Run:
-    """A job in the child: its frames, then None at its end without an answer; `deaf` if it did not stop when told.
+    """A job in the child: its frames, then None at its end without an answer; `hung` if it is given up for that.
 
     `shared` says whether it ever had the child together with another job.
     """
 
+    shared: bool
+    waits_since: float  # for its next frame; what the server does between two frames is not the child's delay
+    look_at: float = math.inf
     frames: asyncio.Queue[Header | None] = field(default_factory=asyncio.Queue)
-    shared: bool = False
-    deaf: bool = False
+    hung: TouchstoneError | None = None
+    looking: asyncio.TimerHandle | None = None
 
 
 class Worker:
@@ -136,21 +140,25 @@ class Worker:
         assert self._child
         if self.loaded is None:  # it died, or was given up, since it was chosen
             raise self.ended()
-        run = self._runs[job_id] = _Run(shared=bool(self._runs))
+        self._heard_at = asyncio.get_running_loop().time()
+        run = self._runs[job_id] = _Run(bool(self._runs), self._heard_at)
         for other in self._runs.values():
             other.shared = len(self._runs) > 1 or other.shared
         self._child.send({"op": "run", "job": job_id, "request": asdict(request)})
         watcher = asyncio.create_task(self._watch_cancel(job_id, cancelling))
+        self._look(run)
         ended = False
         try:
             while not ended:
-                frame = await self._within_limits(run)
+                frame = await self._next(run)
                 ended = frame["op"] in ("done", "failed")
                 if frame["op"] == "failed":
                     raise self._reported(frame)
                 yield {**frame, "batched": run.shared} if ended else frame
         finally:
             watcher.cancel()
+            if run.looking:
+                run.looking.cancel()
             del self._runs[job_id]
             if not ended:
                 self.loaded = None  # dead, hung, or left in the middle: its state is not known any more
@@ -217,28 +225,36 @@ class Worker:
         for run in self._runs.values():
             run.frames.put_nowait(None)
 
-    async def _within_limits(self, run: _Run) -> Header:
+    async def _next(self, run: _Run) -> Header:
         """The job's next frame. Raises what ended the child, or WorkerHung."""
-        clock = asyncio.get_running_loop().time
-        began = self._heard_at = clock()
-        while True:
-            silent_by, late_by = self._heard_at + self._limits.silence_s, began + self._limits.step_s
-            try:
-                async with asyncio.timeout_at(min(silent_by, late_by)):
-                    frame = await run.frames.get()
-            except TimeoutError:
-                if clock() > min(silent_by, late_by) + OVERSLEPT_S:
-                    began = self._heard_at = clock()  # we were stopped ourselves: what it sent meanwhile comes now
-                    continue
-                if clock() >= self._heard_at + self._limits.silence_s:
-                    self._end = self._hung(f"it gave no sign of life for {self._limits.silence_s:g} s")
-                    raise self._end from None
-                if clock() >= late_by:
-                    raise self._hung(f"no step was finished for {self._limits.step_s:g} s") from None
-                continue
-            if frame is None:
-                raise self._hung("it did not end a job that was cancelled") if run.deaf else self.ended()
-            return frame
+        run.waits_since = self._heard_at = asyncio.get_running_loop().time()
+        frame = await run.frames.get()
+        if frame is None:
+            raise run.hung or self.ended()
+        return frame
+
+    def _look(self, run: _Run) -> None:
+        """Ends the job if its child was silent, or its step takes, for too long; else looks again when that may be.
+
+        One timer that comes seldom: to set one for each frame takes longer than all else that a frame needs here.
+        """
+        loop = asyncio.get_running_loop()
+        now, silent_by = loop.time(), self._heard_at + self._limits.silence_s
+        late_by = run.waits_since + self._limits.step_s
+        if now > run.look_at + OVERSLEPT_S:  # we were stopped ourselves: what it sent meanwhile comes now
+            run.waits_since = self._heard_at = now
+            late_by = silent_by = now + min(self._limits.step_s, self._limits.silence_s)
+        elif not run.frames.empty():  # nobody waits: its frames have not been taken yet
+            late_by = silent_by = now + min(self._limits.step_s, self._limits.silence_s)
+        elif now >= silent_by:
+            run.hung = self._end = self._hung(f"it gave no sign of life for {self._limits.silence_s:g} s")
+        elif now >= late_by:
+            run.hung = self._hung(f"no step was finished for {self._limits.step_s:g} s")
+        if run.hung:
+            run.frames.put_nowait(None)
+            return
+        run.look_at = min(silent_by, late_by)
+        run.looking = loop.call_at(run.look_at, self._look, run)
 
     def _reported(self, frame: Header) -> TouchstoneError:
         """The error that the child reports; after some the child is not trusted with another job."""
@@ -259,7 +275,7 @@ class Worker:
         self._child.send({"op": "cancel", "job": job_id})
         await asyncio.sleep(self._limits.cancel_s)
         run = self._runs[job_id]
-        run.deaf = True
+        run.hung = self._hung("it did not end a job that was cancelled")
         run.frames.put_nowait(None)
 
     def _death(self) -> TouchstoneError:

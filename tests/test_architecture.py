@@ -54,7 +54,7 @@ LAYERS = (
     ("runtimes"),
     ("artifacts caches inbox keptfile"),
     ("requests damage reserve tables jobids store lanes logs schema feed sleepwatch"),
-    ("deaths quarantine hardware downloads conversions jobs bench"),
+    ("deaths quarantine hardware downloads conversions replay jobs bench"),
     ("probes"),
     ("workers"),
     ("pool receipts fitting turns"),

@@ -55,7 +55,7 @@ def test_a_worker_is_told_what_was_free_on_its_card(
 def done_of(session: Any) -> dict[str, Any]:
     """The frame with which the worker program ends a job."""
     frames: list[dict[str, Any]] = []
-    program = _Program(SimpleNamespace(send=frames.append))  # type: ignore[arg-type]
+    program = _Program(SimpleNamespace(send=frames.append, send_all=frames.extend))  # type: ignore[arg-type]
     program._session = session
     request: dict[str, Any] = {"messages": None, "prompt": "a", "options": {}, "seed": 1, "reuse_cache": False}
     program._run({"op": "run", "job": "j", "request": request})

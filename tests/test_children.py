@@ -72,6 +72,30 @@ for _ in range(50_000):
     assert asyncio.run(play()) == 50_000
 
 
+def test_frames_arrive_in_their_order_whether_the_pipe_has_room_or_not() -> None:
+    code = """
+import json, struct, sys, time
+time.sleep(0.2)  # meanwhile the pipe is full
+def take():
+    size, body = struct.unpack("!II", sys.stdin.buffer.read(8))
+    return json.loads(sys.stdin.buffer.read(size))
+for _ in range(300):
+    answer = json.dumps({"op": "took", "number": take()["number"]}).encode()
+    sys.stdout.buffer.write(struct.pack("!II", len(answer), 0) + answer)
+"""
+
+    async def play() -> list[int]:
+        child = Child(python(code), asyncio.get_running_loop())
+        for number in range(300):
+            child.send({"op": "take", "number": number, "text": "x" * (5000 if number % 3 else 10)})
+        taken = []
+        while frame := await child.receive():
+            taken.append(frame["number"])
+        return taken
+
+    assert asyncio.run(play()) == list(range(300))
+
+
 def test_killing_ends_what_the_child_started_too() -> None:
     code = (
         "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); p.wait()"

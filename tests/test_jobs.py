@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from backend.errors import DiskFull, Interrupted, WorkerCrashed
 from backend.jobs import ID_BLOCK, LiveJob, new_row
 from backend.problems import problem_of
 from backend.store import Store
+from backend.tables import Change
 from backend.types import Event
 
 
@@ -284,14 +285,14 @@ def test_an_interruption_that_cannot_be_stored_at_the_start_is_made_up_for(tmp_p
     async def restart() -> str:
         store = Store(tmp_path / "jobs.sqlite3")
         book = JobBook(store)
-        update, refused = store.update, [DiskFull("Full.", "Free some.")]
+        update, refused = store.update_all, [DiskFull("Full.", "Free some.")]
 
         async def refuse_once(*arguments: Any, **more: Any) -> None:
             if refused:
                 raise refused.pop()
             await update(*arguments, **more)
 
-        store.update = refuse_once  # type: ignore[method-assign]
+        store.update_all = refuse_once  # type: ignore[method-assign]
         await book.open()
         assert not refused
         (job,) = (await book.views([], None, 1, None))["jobs"]
@@ -339,7 +340,7 @@ def test_what_comes_while_the_server_stops_is_kept_for_the_next_start_or_refused
 def test_an_ended_job_is_kept_until_its_ending_is_stored_even_while_a_write_is_under_way(tmp_path: Path) -> None:
     async def play(book: JobBook, store: Store) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
-        update, hold, calls = store.update, asyncio.Event(), 0
+        update, hold, calls = store.update_all, asyncio.Event(), 0
 
         async def refuse_twice(*arguments: Any, **more: Any) -> None:
             nonlocal calls
@@ -360,7 +361,7 @@ def test_an_ended_job_is_kept_until_its_ending_is_stored_even_while_a_write_is_u
         assert book._flusher
         book._flusher.cancel()  # the test flushes itself
         flushing = asyncio.create_task(flush_at_once())
-        store.update = refuse_twice  # type: ignore[method-assign]
+        store.update_all = refuse_twice  # type: ignore[method-assign]
         book.conduct(job, work())
         while job.id in book._tasks:
             await asyncio.sleep(0)
@@ -380,7 +381,7 @@ def test_a_job_that_is_ending_is_kept_between_the_write_of_its_events_and_that_o
     async def play(book: JobBook, store: Store) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         await token(job, "x")
-        update, hold, calls = store.update, asyncio.Event(), 0
+        update, hold, calls = store.update_all, asyncio.Event(), 0
 
         async def refuse_the_second(*arguments: Any, **more: Any) -> None:
             nonlocal calls
@@ -393,7 +394,7 @@ def test_a_job_that_is_ending_is_kept_between_the_write_of_its_events_and_that_o
 
         assert book._flusher
         book._flusher.cancel()
-        store.update = refuse_the_second  # type: ignore[method-assign]
+        store.update_all = refuse_the_second  # type: ignore[method-assign]
         flushing = asyncio.create_task(book._flush())
         await asyncio.sleep(0)
         ending = asyncio.create_task(job.end("done"))
@@ -404,5 +405,27 @@ def test_a_job_that_is_ending_is_kept_between_the_write_of_its_events_and_that_o
         await book._flush()
         row = await store.job(job.id)
         assert row and row["status"] == "error" and job.id not in book.live
+
+    use(tmp_path, play)
+
+
+def test_what_several_jobs_have_to_write_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(book: JobBook, store: Store) -> None:
+        jobs = [await book.add(new_row("text", "m", {}, "c")) for _ in range(3)]
+        written: list[list[str]] = []
+        done, write = asyncio.Event(), store.update_all
+
+        async def watched(changes: Iterable[Change]) -> None:
+            changes = list(changes)
+            await write(changes)
+            written.append([job_id for job_id, _, _ in changes])
+            done.set()
+
+        monkeypatch.setattr(store, "update_all", watched)
+        for job in jobs:
+            await token(job, "stone ")
+        await asyncio.wait_for(done.wait(), 30)
+        assert written == [[job.id for job in jobs]]
+        assert [(await store.events(job.id))[-1].data["text"] for job in jobs] == ["stone "] * 3
 
     use(tmp_path, play)

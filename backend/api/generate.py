@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
@@ -49,6 +50,7 @@ async def generate(
         return await _known(manager, job, streams if body.stream else None, respond_async)
     if respond_async:
         return accepted(job.view())
+    await asyncio.sleep(0)  # the job's first steps come before the answer's head: they end in the worker's hands
     if body.stream:
         return EventStream(streams, job.follow(), _headers(job.id), job.cancelling.set)
     if not await unless_left(request, job.ended.wait()):

@@ -1,7 +1,7 @@
 """The worker program: holds one loaded model and runs jobs on it.
 
 Parent → child: `load {engine, request}`, `run {job, request}`, `cancel {job}`. Child → parent: `hello`, `beat`,
-`loaded`, `started`, `progress`, `token`, `artifact`, `done`, `failed {job?, code, detail, remedy, extra}`. EOF ends it.
+`loaded`, `progress`, `token`, `artifact`, `done`, `failed {job?, code, detail, remedy, extra}`. EOF ends it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from backend import faults
 from backend.child import outbox, process
+from backend.child.tokens import Tokens
 from backend.child.wire import WIRE_VERSION, Channel, Header, WireError
 from backend.devices import confine, found_from, split_id
 from backend.engines import LoadRequest, RunRequest, Session, load_engine
@@ -24,7 +26,6 @@ from backend.errors import TouchstoneError
 from backend.lyrics.writing import write
 
 BEAT_S = 1.0
-TOKEN_GAP_S = 0.05
 
 
 def main(channel: Channel) -> int:
@@ -43,6 +44,7 @@ class _Program:
         self._orders: queue.SimpleQueue[Header] = queue.SimpleQueue()
         self._cancelled: set[str] = set()
         self._session: Session | None = None
+        self._tokens = Tokens(channel.send_all)
 
     def listen(self) -> None:
         """Reads orders. At the end of stdin, or of sense, the process goes at once, whatever native code does."""
@@ -51,6 +53,10 @@ class _Program:
                 header = received[0]
                 if header["op"] == "cancel":
                     self._cancelled.add(header["job"])
+                elif header["op"] == "run":
+                    # A thread each, so that jobs share the model; the parent sends no more than there are slots.
+                    arguments = (header["job"], self._run, header)
+                    threading.Thread(target=self._guarded, args=arguments, daemon=True).start()
                 else:
                     self._orders.put(header)
         except (OSError, WireError):
@@ -64,15 +70,9 @@ class _Program:
             self._channel.send({"op": "beat", "resident_bytes": process.resident_bytes()})
 
     def work(self) -> None:
-        """Carries out the orders."""
+        """Loads in the main thread, which some libraries want."""
         while True:
-            order = self._orders.get()
-            if order["op"] == "load":
-                self._guarded(None, self._load, order)
-            else:
-                # A thread each, so that jobs share the model; the parent sends no more than there are slots.
-                arguments = (order["job"], self._run, order)
-                threading.Thread(target=self._guarded, args=arguments, daemon=True).start()
+            self._guarded(None, self._load, self._orders.get())
 
     def _guarded(self, job: str | None, work: Callable[[Header], None], order: Header) -> None:
         """Any failure becomes a frame; only the process's death is silent."""
@@ -117,11 +117,10 @@ class _Program:
         card_before = on_card()
         start = time.perf_counter()
         first_token_s: float | None = None
-        self._channel.send({"op": "started", "job": job})
 
         request = RunRequest(**order["request"])
         box = outbox.Outbox(request.folder)
-        tokens = _Tokens(lambda data: self._channel.send({"op": "token", "job": job, **data}))
+        tokens = self._tokens.line(job)
 
         def emit(event: str, data: dict[str, Any]) -> bool:
             nonlocal first_token_s
@@ -138,8 +137,8 @@ class _Program:
 
         cancelled_early = job in self._cancelled
         try:
-            run = write if request.song else type(self._session).run
-            result = None if cancelled_early else run(self._session, replace(request, folder=box.open()), emit)
+            run = partial(write, self._session) if request.song else self._session.run
+            result = None if cancelled_early else run(replace(request, folder=box.open()), emit)
         finally:
             tokens.flush()
         self._channel.send(
@@ -181,32 +180,3 @@ class _Program:
         self._channel.send(
             {"op": "failed", "job": job, "code": code, "detail": detail, "remedy": remedy, "extra": extra}
         )
-
-
-class _Tokens:
-    """Joins tokens that come faster than TOKEN_GAP_S; the first goes at once, and so does each of a slow model.
-
-    Every frame wakes the server and its followers, which on a machine whose cores all compute delays the next token.
-    """
-
-    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
-        self._send = send
-        self._sent_at = 0.0
-        self._waiting: list[dict[str, Any]] = []
-
-    def add(self, data: dict[str, Any]) -> None:
-        self._waiting.append(data)
-        if time.perf_counter() - self._sent_at >= TOKEN_GAP_S:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._waiting:
-            joined: dict[str, Any] = {
-                "text": "".join(data["text"] for data in self._waiting),
-                "count": sum(data["count"] for data in self._waiting),
-            }
-            if "logprobs" in self._waiting[0]:
-                joined["logprobs"] = [token for data in self._waiting for token in data["logprobs"]]
-            self._send(joined)
-            self._waiting = []
-            self._sent_at = time.perf_counter()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any, Literal
 
 from backend.engines import Emit, RunResult
@@ -9,12 +11,22 @@ from backend.engines._logprobs import Logprobs
 from backend.engines._stops import Stops
 from backend.errors import ContextLengthExceeded, ModelIncompatible, TouchstoneError
 
+PROGRESS_GAP_S = 0.1  # each step of the prompt that is told wakes the server beside the next one
+
 
 class Stream:
     """Reads llama.cpp's chunks; returning True from the call stops the generation."""
 
-    def __init__(self, emit: Emit, stop: str | list[str] | None, logprobs: int | None) -> None:
+    def __init__(
+        self,
+        emit: Emit,
+        stop: str | list[str] | None,
+        logprobs: int | None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._emit = emit
+        self._clock = clock
+        self._told_at = clock()
         self._logprobs = None if logprobs is None else Logprobs(logprobs)
         self._stops = Stops([stop] if isinstance(stop, str) else stop or [])
         self._shown_tokens = 0
@@ -29,7 +41,10 @@ class Stream:
             self._error = _run_error(chunk["error"])
             return True
         if progress := chunk.get("prompt_progress"):
-            done, total = progress["processed"], progress["total"]
+            done, total, now = progress["processed"], progress["total"], self._clock()
+            if now - self._told_at < PROGRESS_GAP_S:
+                return self._emit("poll", {})
+            self._told_at = now
             return self._emit("progress", {"phase": "prompt", "done": done, "total": total, "unit": "tokens"})
         self._usage = chunk.get("usage") or self._usage
         self._timings = chunk.get("timings") or self._timings

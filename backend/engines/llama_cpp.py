@@ -9,6 +9,7 @@ processor's worker none, so what the load log names as buffers is where the mode
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import secrets
@@ -50,6 +51,7 @@ _SAME = ("max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "fre
 _LIBRARY_BYTES = 100_000_000  # SmolLM2-135M: 63 MB beyond weights and cache, on x86-64
 _READY = re.compile(r"listening on ")  # the last line of loading
 _LOG_S = 1.0
+_WARNINGS = 2  # its level of verbosity
 PROMPT_CHUNK_TOKENS = 64  # a cancel is seen between chunks of the prompt
 CARD_CHUNK_TOKENS = 512
 _BUFFER = re.compile(r"(\S+) model buffer size =\s+([\d.]+) MiB")
@@ -162,6 +164,7 @@ def _in_process(request: LoadRequest, header: Header, context_tokens: int) -> tu
                 _await_line(log, _TELLING)
                 raise
             _await_line(log, _READY)
+            _hush(xllamacpp)
     except RuntimeError as error:
         raise _load_error(path, log.read_text(errors="replace"), context_tokens) from error
     finally:
@@ -253,6 +256,15 @@ def _await_line(log: Path, line: re.Pattern[str]) -> None:
     end = time.monotonic() + _LOG_S
     while not line.search(log.read_text(errors="replace")) and time.monotonic() < end:
         time.sleep(0.005)
+
+
+def _hush(library: Any) -> None:
+    """Leaves warnings and errors in the log: what it says of each request would wake the server, two lines a slot.
+
+    The library has no call for it but a function that its Python side does not show; without that the lines stay.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(library.xllamacpp.__file__)._Z30common_log_set_verbosity_tholdi(_WARNINGS)
 
 
 @contextlib.contextmanager

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import select
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,16 +68,10 @@ class Renderer:
             self._start()
         process = self._process
         assert process and process.stdin and process.stdout
-        watch = threading.Timer(_WALL_S, process.kill)
-        watch.daemon = True
-        watch.start()
-        try:
-            with contextlib.suppress(OSError):  # it is gone, which the missing answer tells
-                process.stdin.write(json.dumps(asked).encode() + b"\n")
-                process.stdin.flush()
-            line = process.stdout.readline()
-        finally:
-            watch.cancel()
+        with contextlib.suppress(OSError):  # it is gone, which the missing answer tells
+            process.stdin.write(json.dumps(asked).encode() + b"\n")
+            process.stdin.flush()
+        line = _line(process)
         if line.endswith(b"\n"):
             answer: dict[str, Any] = json.loads(line)
             return answer
@@ -98,6 +95,30 @@ class Renderer:
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+
+def _line(process: subprocess.Popen[bytes]) -> bytes:
+    """The answer, or what came of it until the process ended or its time was over."""
+    assert process.stdout
+    if sys.platform == "win32":  # there nothing waits for a pipe and a clock, but a thread
+        watch = threading.Timer(_WALL_S, process.kill)
+        watch.daemon = True
+        watch.start()
+        try:
+            return process.stdout.readline()
+        finally:
+            watch.cancel()
+    answers, line, end = select.poll(), b"", time.monotonic() + _WALL_S
+    answers.register(process.stdout, select.POLLIN)
+    while not line.endswith(b"\n"):
+        if not answers.poll(max(0, end - time.monotonic()) * 1000):
+            process.kill()
+            return b""
+        part = os.read(process.stdout.fileno(), 1 << 16)
+        if not part:
+            break
+        line += part
+    return line
 
 
 def _refusal(error: str, detail: str, limit_s: float) -> TouchstoneError:

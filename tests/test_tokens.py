@@ -1,0 +1,109 @@
+"""Tokens on their way out of a worker: the first at once, fast ones joined, those of a step together."""
+
+from __future__ import annotations
+
+import queue
+from typing import Any
+
+from backend.child.tokens import GAP_S, Tokens
+
+
+class Out:
+    """What was sent, write by write, and a clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.writes: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
+        self.tokens = Tokens(self.writes.put, lambda: self.now)
+
+    def taken(self) -> list[list[tuple[str, str, int]]]:
+        """The writes so far: job, text and count of each frame."""
+        found = []
+        while not self.writes.empty():
+            found.append(sorted((f["job"], f["text"], f["count"]) for f in self.writes.get()))
+        return found
+
+
+def token(text: str, **more: Any) -> dict[str, Any]:
+    return {"text": text, "count": 1, **more}
+
+
+def test_the_first_token_goes_at_once_and_fast_ones_are_joined() -> None:
+    out = Out()
+    line = out.tokens.line("a")
+    line.add(token("one "))
+    assert out.taken() == [[("a", "one ", 1)]]
+    line.add(token("two "))
+    line.add(token("three "))
+    assert out.taken() == []
+    out.now += GAP_S
+    line.add(token("four "))
+    assert out.taken() == [[("a", "two three four ", 3)]]
+
+
+def test_each_token_of_a_slow_model_goes_at_once() -> None:
+    out = Out()
+    line = out.tokens.line("a")
+    for text in ("one ", "two ", "three "):
+        line.add(token(text))
+        out.now += GAP_S
+    assert out.taken() == [[("a", "one ", 1)], [("a", "two ", 1)], [("a", "three ", 1)]]
+
+
+def test_the_end_sends_what_is_left() -> None:
+    out = Out()
+    line = out.tokens.line("a")
+    line.add(token("one "))
+    line.add(token("two "))
+    line.flush()
+    line.flush()
+    assert out.taken() == [[("a", "one ", 1)], [("a", "two ", 1)]]
+
+
+def test_the_tokens_of_one_step_go_out_together_with_what_others_have() -> None:
+    out = Out()
+    lines = [out.tokens.line(name) for name in "abc"]
+    for line in lines:
+        line.add(token("first "))
+    assert [len(frames) for frames in out.taken()] == [1, 1, 1]
+    out.now += GAP_S
+    for line in lines:
+        line.add(token("second "))
+    together = [("a", "second ", 1), ("b", "second ", 1), ("c", "second ", 1)]
+    assert out.taken() == [together]
+
+
+def test_a_job_that_has_no_token_in_a_step_holds_up_nobody() -> None:
+    out = Out()
+    one, other = out.tokens.line("a"), out.tokens.line("b")
+    one.add(token("first "))
+    other.add(token("first "))
+    out.taken()
+    out.now += GAP_S
+    one.add(token("second "))
+    assert [frame["text"] for frame in out.writes.get(timeout=30)] == ["second "]
+
+
+def test_a_job_that_ended_is_not_waited_for() -> None:
+    out = Out()
+    one, other = out.tokens.line("a"), out.tokens.line("b")
+    one.add(token("first "))
+    other.add(token("first "))
+    other.flush()
+    out.taken()
+    out.now += GAP_S
+    one.add(token("second "))
+    assert out.taken() == [[("a", "second ", 1)]]
+
+
+def test_log_probabilities_are_joined_as_well() -> None:
+    out = Out()
+    line = out.tokens.line("a")
+    line.add(token("one ", logprobs=[{"id": 1}]))
+    line.add(token("two ", logprobs=[{"id": 2}]))
+    line.add(token("three ", logprobs=[{"id": 3}]))
+    line.flush()
+    assert [frame["logprobs"] for frames in (out.writes.get(), out.writes.get()) for frame in frames] == [
+        [{"id": 1}],
+        [{"id": 2}, {"id": 3}],
+    ]
