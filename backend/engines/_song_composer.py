@@ -27,6 +27,7 @@ class SongComposer:
         self._most = 1 if place.is_processor else _TOGETHER
         self._bytes_a_second: float | None = None  # of one song, beside the weights, as the last one took
         self._peak: int | None = None
+        self._visiting = 0 if not room.in_turns else max(_held(one) for one in call.pipe.components.values())
         self._progress = _Nothing()
         self._watch()
 
@@ -89,7 +90,7 @@ class SongComposer:
     def _measure(self, card: Any, before: int | None, seconds: float) -> None:
         if card is not None and before is not None:
             self._peak = int(card.max_memory_allocated(self._place.device))
-            self._bytes_a_second = max(0, self._peak - before) / seconds
+            self._bytes_a_second = max(0, self._peak - before - self._visiting) / seconds
 
     def _advice(self, wish: Wish, songs: int, told: str) -> OutOfMemory:
         """What would fit, in numbers."""
@@ -126,6 +127,11 @@ class SongComposer:
             self._progress.layer(phase)
 
         return hear
+
+
+def _held(model: Any) -> int:
+    """Bytes of a model's weights; 0 for what is none."""
+    return sum(one.numel() * one.element_size() for one in model.parameters()) if hasattr(model, "parameters") else 0
 
 
 class _Nothing:

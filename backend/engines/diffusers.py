@@ -101,9 +101,9 @@ def _opened(pipeline: Pipeline, place: TorchPlace, room: Room) -> Any:
         str(pipeline.path), torch_dtype=number, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=True
     )
     pipe.set_progress_bar_config(disable=True)
-    if room.in_turns and hasattr(pipe.vae, "enable_tiling"):
+    if hasattr(pipe.vae, "use_tiling"):  # always, so that a seed's sound does not depend on the memory
         pipe.vae.enable_tiling()
-    if hasattr(pipe.vae, "enable_slicing"):
+    if hasattr(pipe.vae, "use_slicing"):
         pipe.vae.enable_slicing()
     return pipe
 

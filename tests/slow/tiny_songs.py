@@ -6,6 +6,7 @@ shape. The rates and the ratios of latent frames to samples are those of the rea
 
 from __future__ import annotations
 
+import string
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,12 +29,24 @@ def make(folder: Path, kinds: list[str] | None = None) -> dict[str, Path]:
         torch.manual_seed(0)
         place = folder / kind
         pipe = KINDS[kind](folder)
+        _fill(pipe)
         pipe.save_pretrained(str(place), safe_serialization=True)
+        pipe.scheduler.save_pretrained(str(place / "scheduler"))  # which one pipeline leaves out
         made[kind] = place
     return made
 
 
-def _words(folder: Path) -> Any:
+def _fill(pipe: Any) -> None:
+    """What begins as zero would let nothing through, and every seed would sound the same."""
+    import torch
+
+    for model in pipe.components.values():
+        for parameter in model.parameters() if hasattr(model, "parameters") else ():
+            if not parameter.any():
+                torch.nn.init.normal_(parameter.data, std=0.05)
+
+
+def words(folder: Path) -> Any:
     """Bytes as tokens."""
     from transformers import PreTrainedTokenizerFast
 
@@ -92,7 +105,7 @@ def ace_step(folder: Path, turbo: bool = True) -> Any:
     return AceStepPipeline(
         vae=_oobleck(48_000),
         text_encoder=Qwen3Model(Qwen3Config(vocab_size=VOCABULARY, num_hidden_layers=2, **sizes)),
-        tokenizer=_words(folder),
+        tokenizer=words(folder),
         transformer=AceStepTransformer1DModel(
             **sizes,
             num_hidden_layers=4,
@@ -126,7 +139,7 @@ def stable_audio(folder: Path) -> Any:
         projection_model=StableAudioProjectionModel(
             text_encoder_dim=32, conditioning_dim=32, min_value=0, max_value=512
         ),
-        tokenizer=_words(folder),
+        tokenizer=words(folder),
         transformer=StableAudioDiTModel(
             sample_size=92,
             in_channels=8,
@@ -166,7 +179,7 @@ def stable_audio_3(folder: Path) -> Any:
             dim_heads=8,
         ),
         text_encoder=T5GemmaEncoderModel(config),
-        tokenizer=_words(folder),
+        tokenizer=words(folder),
         duration_embedder=StableAudio3DurationEmbedder(output_dim=32, fourier_dim=16),
         transformer=StableAudio3DiTModel(
             io_channels=8,
@@ -194,6 +207,8 @@ def audioldm2(folder: Path) -> Any:
         DDIMScheduler,
     )
 
+    marks = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *string.ascii_lowercase]
+    length: dict[str, Any] = {"model_max_length": 64}
     text = {"vocab_size": VOCABULARY, "hidden_size": 8, "intermediate_size": 37, "num_attention_heads": 1}
     text |= {"num_hidden_layers": 2, "pad_token_id": 1, "projection_dim": 8}
     audio: dict[str, Any] = {"spec_size": 8, "window_size": 4, "num_mel_bins": 8, "intermediate_size": 37}
@@ -226,8 +241,8 @@ def audioldm2(folder: Path) -> Any:
         text_encoder_2=_t5(),
         projection_model=AudioLDM2ProjectionModel(text_encoder_dim=16, text_encoder_1_dim=32, langauge_model_dim=16),
         language_model=t.GPT2LMHeadModel(gpt2),
-        tokenizer=_words(folder),
-        tokenizer_2=_words(folder),
+        tokenizer=t.RobertaTokenizer(vocab={mark: n for n, mark in enumerate([*marks, "Ġ"])}, merges=[], **length),
+        tokenizer_2=t.T5Tokenizer(vocab=[*((mark, -1.0) for mark in [*marks, "▁"])], extra_ids=0, **length),
         feature_extractor=t.ClapFeatureExtractor(feature_size=8, hop_length=7900),
         unet=AudioLDM2UNet2DConditionModel(
             block_out_channels=(8, 16),
@@ -238,7 +253,7 @@ def audioldm2(folder: Path) -> Any:
             out_channels=4,
             down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
             up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-            cross_attention_dim=(16, 32),
+            cross_attention_dim=((None, 16, 32), (None, 16, 32)),
         ),
         scheduler=DDIMScheduler(
             beta_start=0.0015, beta_end=0.0195, beta_schedule="scaled_linear", clip_sample=False, set_alpha_to_one=False
@@ -266,7 +281,7 @@ def longcat(folder: Path) -> Any:
             downsampling_ratio=2048,
         ),
         text_encoder=_t5("UMT5"),
-        tokenizer=_words(folder),
+        tokenizer=words(folder),
         transformer=LongCatAudioDiTTransformer(dit_dim=32, dit_depth=3, dit_heads=4, dit_text_dim=32, latent_dim=8),
         scheduler=FlowMatchEulerDiscreteScheduler(shift=1.0, invert_sigmas=True),
     )
