@@ -77,7 +77,6 @@ export class Form {
 
   showTask() {
     showPrompt(settings.task);
-    showSound(settings.task);
     prompt.value = settings.prompt;
     showModels(modelsFor(state.models, settings.task), settings.model);
     this.showModel();
@@ -98,6 +97,7 @@ export class Form {
   }
 
   showModel() {
+    showSound(settings.task, this.model);
     showInputs(settings.task, this.model, () => this.say());
     showModelState(this.model, this.onFail, this.onModel);
     const { task } = settings;

@@ -28,9 +28,27 @@ function hintWords(schema, kind) {
   const preset = schema.default;
   const shown = preset == null || (Array.isArray(preset) && !preset.length) || choices(kind)?.includes(String(preset));
   const standard = shown ? "" : `default ${preset}`;
-  const lines = kind.type === "array" ? "one a line" : "";
+  const lines = kind.type === "array" && !ticked(schema, kind) ? "one a line" : "";
   const facts = [range, lines, standard].filter(Boolean).join(", ");
   return [sentence(schema.description ?? ""), facts && `${capital(facts)}.`].filter(Boolean).join(" ");
+}
+
+/** Whether each of a few names is chosen or not, in no order. @param {Schema} schema @param {Schema} kind */
+const ticked = (schema, kind) => kind.type === "array" && schema.uniqueItems && kind.items?.enum;
+
+/** A box for each of a few names. @param {string} name @param {Schema} schema @param {Schema} kind @param {string} value @param {(name: string, value: string) => void} onChange */
+function several(name, schema, kind, value, onChange) {
+  const id = `option-${name}`, chosen = new Set(value.split("\n"));
+  const boxes = (kind.items?.enum ?? []).map(String).map((each) => {
+    const box = /** @type {HTMLInputElement} */ (el("input", { type: "checkbox", value: each, change: () => onChange(name,
+      boxes.filter((one) => one.checked).map((one) => one.value).join("\n")) }));
+    box.checked = chosen.has(each);
+    return box;
+  });
+  return el("div", { class: "field", role: "group", id, "aria-labelledby": `${id}-label`, "aria-describedby": `${id}-hint` },
+    el("span", { id: `${id}-label` }, capital(name.replaceAll("_", " "))),
+    el("div", { class: "choices" }, ...boxes.map((box) => el("label", {}, box, ` ${box.value}`))),
+    el("p", { class: "hint", id: `${id}-hint` }, hintWords(schema, kind)));
 }
 
 /** @param {string} name @param {Schema} schema @param {string} value @param {(name: string, value: string) => void} onChange */
@@ -38,6 +56,7 @@ function field(name, schema, value, onChange) {
   const kind = usable(schema);
   if (!kind) return null;
   const id = `option-${name}`;
+  if (ticked(schema, kind)) return several(name, schema, kind, value, onChange);
   const listed = choices(kind);
   const preset = schema.default == null ? null : String(schema.default);
   const numeric = kind.type === "integer" || kind.type === "number";

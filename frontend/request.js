@@ -18,7 +18,7 @@ export function requestOf(model, words) {
   const composed = writesPrompt(settings.task, model);
   const prompt = composed ? lyricsPrompt(settings.options, words) : words;
   return { task: composed ? "text" : settings.task, ...(model && { model: model.id }), device: settings.device, fallback: settings.fallback,
-    ...soundPlace(settings.task), ...inputsPlace(settings.task),
+    ...soundPlace(), ...inputsPlace(settings.task),
     ...(prompt.trim() && !takesSound(settings.task) && !takesInputs(settings.task) && { prompt }), ...(Object.keys(options).length && { options }) };
 }
 

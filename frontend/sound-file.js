@@ -1,23 +1,30 @@
 // @ts-check
-/** The sound file of a job that takes one: chosen or dropped on the form, and sent when the job is. */
+/** The sound file of a job: needed by stems, welcome to a model that follows a tune. Chosen or dropped, sent with the job. */
 
 import * as api from "./api.js";
 import { byId } from "./dom.js";
 import { bytes } from "./format.js";
 
-const TASKS = ["stems"], INPUT = "audio";
+/** @typedef {import("./types.js").Model} Model */
+
+/** The name of the input, by the task that needs one. @type {Record<string, string>} */
+const NEEDED = { stems: "audio" };
 const box = byId("sound-box", HTMLElement), input = byId("sound", HTMLInputElement), hint = byId("sound-hint", HTMLElement);
 const form = byId("form", HTMLFormElement), words = hint.textContent ?? "";
+const label = byId("sound-label", HTMLElement);
+let name = "";
 /** The last one that was sent, and the id that it got. @type {{file: File|null, id: string}} */
 let sent = { file: null, id: "" };
 
-/** @param {string} task */
-export const takesSound = (task) => TASKS.includes(task);
+/** Whether jobs are made of a sound and of no words. @param {string} task */
+export const takesSound = (task) => task in NEEDED;
 
-/** @param {string} task */
-export function showSound(task) {
-  box.hidden = !takesSound(task);
+/** @param {string} task @param {Model|undefined} model */
+export function showSound(task, model) {
+  name = NEEDED[task] ?? model?.details?.sounds?.[0] ?? "";
+  box.hidden = !name;
   input.required = takesSound(task);
+  label.textContent = takesSound(task) ? "Sound file, chosen or dropped here" : `A ${name} to follow, if you like: a sound file`;
 }
 
 function tell() {
@@ -25,15 +32,15 @@ function tell() {
   hint.textContent = file ? `${file.name}, ${bytes(file.size)}.` : words;
 }
 
-/** What the request holds as long as nothing was sent. @param {string} task */
-export const soundPlace = (task) => (takesSound(task) ? { inputs: { [INPUT]: sent.id || "ID" } } : {});
+/** What the request holds as long as nothing was sent. */
+export const soundPlace = () => (name && (input.required || input.files?.length) ? { inputs: { [name]: sent.id || "ID" } } : {});
 
 /** The request with the id of its file, which is sent if it was not yet. @param {Record<string, unknown>} request */
 export async function withSound(request) {
   const file = input.files?.[0];
-  if (!takesSound(String(request.task)) || !file) return request;
+  if (!name || !file) return request;
   if (sent.file !== file) sent = { file, id: (await api.sendFile(file)).id };
-  return { ...request, inputs: { [INPUT]: sent.id } };
+  return { ...request, inputs: { [name]: sent.id } };
 }
 
 /** @param {() => void} onChange */

@@ -21,11 +21,11 @@
  *   auto?: Record<string, {device: string|null, reason: string}>, probing: boolean, loaded?: Loaded[]}} DeviceList
  * @typedef {{device: string, model: string, engine: string, runtime: string, memory_bytes: number|null, jobs: number,
  *   pid: number|null, cpu_s: number|null}} Loaded
- * @typedef {{type?: string|string[], anyOf?: Schema[], enum?: unknown[], items?: Schema, properties?: Record<string, Schema>,
+ * @typedef {{type?: string|string[], anyOf?: Schema[], enum?: unknown[], items?: Schema, uniqueItems?: boolean, properties?: Record<string, Schema>,
  *   maxLength?: number, minimum?: number, maximum?: number, exclusiveMinimum?: number, exclusiveMaximum?: number, default?: unknown,
  *   title?: string, description?: string}} Schema
  * @typedef {{id: string, name: string, task: string, engines?: string[], source?: string|null, bytes: number|null, licence: string|null, state: string,
- *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema, details?: {inputs?: Slot[]}}} Model
+ *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema, details?: {inputs?: Slot[], sounds?: string[]}}} Model
  * @typedef {{name: string, type: string|null, shape: (number|string|null)[]|null, kind: string}} Slot
  * @typedef {{name: string, state: string, title: string, version: string|null, previous: string|null, bytes: number|null,
  *   install_bytes: number|null, install_s: number|null, hardware: string[], devices: string[], licence: string|null, reason: string|null, remedy: string|null,

@@ -105,6 +105,7 @@ class Catalogue:
             tasks=list(entry.tasks),
             details={
                 **entry.facts,
+                **({"sounds": sorted(song.sounds)} if (song := entry.song) and song.sounds else {}),
                 **(details(entry) if problem is None or isinstance(problem, ModelIncompatible) else {}),
             },
         )

@@ -47,7 +47,10 @@ class MusicOptions(Strict):
         None, max_length=ABC_LIMIT, description="An opening phrase in ABC notation, which the tune goes on from"
     )
     formats: list[Format] | None = Field(
-        None, min_length=1, description=f"Kinds of files; default: {', '.join(USUAL_FORMATS)}"
+        None,
+        min_length=1,
+        description=f"Kinds of files; default: {', '.join(USUAL_FORMATS)}",
+        json_schema_extra={"uniqueItems": True},  # so that a form shows boxes
     )
     seed: int | None = Field(None, ge=0, le=2**32 - 2, description="The same seed gives the same tune")
     temperature: float = Field(

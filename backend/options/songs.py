@@ -49,7 +49,7 @@ class SongOptions(Strict):
     variations: int = Field(1, ge=1, le=MAX_VARIATIONS, description="Songs to make, with seeds that follow each other")
     seed: int | None = Field(None, ge=0, le=2**32 - 2, description="The same seed gives the same song")
     formats: Annotated[list[Literal["wav", "flac", "mp3", "ogg"]], Field(min_length=1)] | None = Field(
-        None, description="Kinds of files; default: wav"
+        None, description="Kinds of files; default: wav", json_schema_extra={"uniqueItems": True}
     )
 
 

@@ -16,7 +16,9 @@ class StemsOptions(Strict):
     """A sound file taken apart."""
 
     stems: Annotated[list[Stem], Field(min_length=1)] | None = Field(
-        None, description="Which to write, of those that the model makes; default: all"
+        None,
+        description="Which to write, of those that the model makes; default: all",
+        json_schema_extra={"uniqueItems": True},
     )
     format: Literal["wav", "flac", "wav-float"] = Field(
         "wav", description="24 bits in WAV or FLAC, or WAV with floats, which also holds sounds over full scale"

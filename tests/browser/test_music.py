@@ -50,6 +50,20 @@ def make(music: TouchstonePage, text: str = "", **fields: str) -> dict[str, Any]
     return job
 
 
+def test_kinds_of_files_are_ticked_and_come(music: TouchstonePage) -> None:
+    set_field(music, seconds="2", backing="none")
+    kinds = music.page.get_by_role("group", name="Formats")
+    for name in ("mp3", "midi"):
+        kinds.get_by_label(name).check()
+    expect(music.page.locator("#options-count")).to_contain_text('formats ["mp3","midi"]')
+    job = make(music)
+    assert [file["name"] for file in job["output"]["artifacts"]] == ["tune.mid", "tune.mp3"]
+    expect(music.page.locator("#artifacts audio")).to_have_attribute("src", re.compile(r"/artifacts/tune\.mp3$"))
+    kinds.get_by_label("mp3").uncheck()
+    expect(music.page.locator("#options-count")).to_contain_text('formats ["midi"]')
+    expect(music.page.locator("#sound-box")).to_be_hidden()
+
+
 def test_words_become_a_tune_that_plays_shows_and_downloads(music: TouchstonePage) -> None:
     job = make(music, "a slow purple air in D minor, 4 seconds", backing="none")
     page = music.page
