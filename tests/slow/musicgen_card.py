@@ -1,4 +1,4 @@
-"""`python -m tests.slow.musicgen_card FOLDER [DEVICE]`, in an environment with torch and transformers: on a card.
+"""`python -m tests.slow.musicgen_card FOLDER [DEVICE [KIND …]]`, in an environment with torch and transformers: on a card.
 
 Tiny random models of each kind, then two of real size with random weights, made in FOLDER: each through the engine,
 with what the allocator says. What they make is noise; told are time and memory. DEVICE is cuda:0.
@@ -7,7 +7,6 @@ with what the allocator says. What they make is noise; told are time and memory.
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
@@ -15,16 +14,16 @@ from typing import Any
 
 from backend.engines import LoadRequest, load_engine
 from tests.slow.songs_card import song, told, tried
-from tests.slow.tiny_musicgen import build
+from tests.slow.tiny_musicgen import build, tokenizer_json
 
 # Width, layers, heads: audiocraft's config/model/lm/model_scale.
 SIZES = {"medium": (1536, 48, 24), "large": (2048, 48, 32)}
 
 
-def main(folder: Path, device: str) -> int:
+def main(folder: Path, device: str = "cuda:0", *kinds: str) -> int:
     """Prints a line of JSON for each song; 1 if any failed."""
     failed = 0
-    for kind in ("mono", "stereo", "melody", *SIZES):
+    for kind in kinds or ("mono", "stereo", "melody", *SIZES):
         try:
             large(folder, kind, device) if kind in SIZES else small(folder, kind, device)
         except Exception:  # noqa: BLE001 (the others shall be tried too)
@@ -105,7 +104,7 @@ def full_size(place: Path, width: int, layers: int, heads: int) -> Path:
     ids = {"pad_token_id": 2048, "bos_token_id": 2048, "decoder_start_token_id": 2048}
     model.generation_config = transformers.GenerationConfig(**ids)
     model.save_pretrained(place, safe_serialization=True)
-    (place / "tokenizer.json").write_text((place.parent / "musicgen-mono" / "tokenizer.json").read_text())
+    (place / "tokenizer.json").write_text(tokenizer_json(), encoding="utf-8")
     told(what="made", weights=sum(one.numel() for one in model.parameters()))
     del model
     torch.cuda.empty_cache()
@@ -136,5 +135,4 @@ def cancelled(session: Any, place: Path) -> float:
 
 
 if __name__ == "__main__":
-    where = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp())
-    raise SystemExit(main(where, sys.argv[2] if len(sys.argv) > 2 else "cuda:0"))
+    raise SystemExit(main(Path(sys.argv[1]), *sys.argv[2:]))
