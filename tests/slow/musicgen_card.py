@@ -1,4 +1,4 @@
-"""`python -m tests.slow.musicgen_card FOLDER [DEVICE [KIND …]]`, in an environment with torch and transformers: on a card.
+"""`python -m tests.slow.musicgen_card FOLDER [DEVICE [KIND …]]`, where torch and transformers are: MusicGen on a card.
 
 Tiny random models of each kind, then two of real size with random weights, made in FOLDER: each through the engine,
 with what the allocator says. What they make is noise; told are time and memory. DEVICE is cuda:0.
