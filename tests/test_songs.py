@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import struct
 from collections.abc import Callable, Mapping
@@ -18,13 +19,22 @@ from backend.catalogue.entries import entry_for
 from backend.child.fetch_errors import Refused
 from backend.child.hub_choice import choose, of_pipeline
 from backend.engines import engines
-from backend.errors import ModelBroken, ModelNotDownloaded, OutOfMemory, UnsupportedParameter, Validation, WorkerCrashed
+from backend.errors import (
+    Configuration,
+    ModelBroken,
+    ModelNotDownloaded,
+    OutOfMemory,
+    UnsupportedParameter,
+    Validation,
+    WorkerCrashed,
+)
 from backend.options.songs import SongOptions, song_options, song_schema
 from backend.runtimes.recipes import recipes
 from backend.settings import load_settings
 from backend.songs.folder import open_pipeline
 from backend.songs.kinds import KINDS, kind_of
 from backend.songs.making import Floats, Order, Tell, Wish, make_songs
+from backend.verbs import music
 
 ACE: dict[str, Any] = {
     "_class_name": "AceStepPipeline",
@@ -235,6 +245,14 @@ class TestFetching:
         assert next(one for one in again.models() if one.id == id_).licence == model.licence
         remove(again, id_)
         assert next(one for one in build().models() if one.id == id_).state == "downloadable"
+
+
+def test_the_verb_takes_lyrics_from_a_file(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    music.add_arguments(parser)
+    args = parser.parse_args(["a", "waltz", "--lyrics", f"@{tmp_path / 'none.txt'}", "--steps", "8"])
+    with pytest.raises(Configuration, match=r"none\.txt cannot be read"):
+        music.run(args)
 
 
 @pytest.mark.parametrize("name", ["torch", "cuda", "rocm", "xpu"])
