@@ -94,7 +94,10 @@ def measured(session: Any, way: str, streams: int, runs: int, start: float) -> N
 
 def timed(session: Any, streams: int, tokens: int) -> dict[str, Any]:
     """Texts at once, each of its own thread, as a worker runs its jobs."""
-    firsts, ends, counts, said = [], [], [], []
+    firsts: list[float] = []
+    ends: list[float] = []
+    counts: list[int] = []
+    said: list[str] = []
     begin = threading.Barrier(streams + 1)
 
     def one(number: int) -> None:
