@@ -6,6 +6,7 @@ import re
 
 from backend.child.fetch_errors import CERTIFICATE, Refused
 
+ENDED = "uv was ended by "  # and the signal's name
 _AGAIN = "what came so far is kept, so the next try goes on from there"
 _SPACE = re.compile(r"no space left on device|os error 28\b|not enough space|disk quota exceeded", re.IGNORECASE)
 _TLS = re.compile(r"invalid peer certificate|UnknownIssuer|certificate", re.IGNORECASE)
@@ -32,6 +33,11 @@ def explain(said: str, doing: str, name: str) -> Refused:
             "disk_full",
             f"The disk filled up while {doing}; what was unfinished is removed.",
             "Free some space, or set TOUCHSTONE_DATA_DIR to a folder on another disk, then install again.",
+        )
+    if ENDED in said:
+        return failed(
+            f"The installer failed while {doing}: {telling}.",
+            f"Install again; {_AGAIN}. If it repeats, close other programs: the system ends one where memory is short.",
         )
     if _NO_PYTHON.search(said):
         return no_python(name, telling)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -13,6 +14,7 @@ from typing import Any
 
 from backend.child import process
 from backend.child.fetch_errors import Refused, explain_pip
+from backend.child.install_errors import ENDED
 from backend.child.report import Report
 
 
@@ -25,7 +27,7 @@ class Uv:
         self._running: subprocess.Popen[bytes] | None = None
 
     def run(self, words: list[str]) -> tuple[int, str]:
-        """Exit code, and all that it said."""
+        """Exit code, and all that it said; its end by a signal as one more error."""
         options: dict[str, Any] = {"preexec_fn": process.die_with_parent} if sys.platform == "linux" else {}
         self._running = subprocess.Popen(
             [self._program, *words, "--no-progress", "--color", "never"],
@@ -35,8 +37,9 @@ class Uv:
             env=self._environ,
             **options,
         )
-        said, _ = self._running.communicate()
-        return self._running.returncode, said.decode("utf-8", "replace")
+        raw, _ = self._running.communicate()
+        code, said = self._running.returncode, raw.decode("utf-8", "replace")
+        return code, f"{said}\nerror: {ENDED}{signal.Signals(-code).name}" if code < 0 else said
 
     def kill(self) -> None:
         """Ends the command that runs, if one does."""

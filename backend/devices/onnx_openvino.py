@@ -30,7 +30,7 @@ PROOF_OPTIONS = {"load_config": json.dumps({kind: {"INFERENCE_PRECISION_HINT": "
 ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
 LISTS_DEVICES = True  # so a provider that lists none has none
 NONE_LISTED = (
-    "OpenVINO's provider for ONNX Runtime takes Intel's devices alone and lists none here; text runs by OpenVINO "
+    "OpenVINO's provider for ONNX Runtime takes Intel's devices alone and lists no device here; text runs by OpenVINO "
     "itself on any processor: the device cpu with the engine openvino-genai"
 )
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from backend.child.install_errors import explain, telling_line, unreachable
 from backend.child.install_index import configured, parsed
+from backend.child.install_uv import Uv
 
 LISTING = """\
 global.index-url='https://mirror.example/simple'
@@ -46,6 +49,14 @@ def test_without_settings_nothing_is_asked_but_the_usual_index() -> None:
     index = configured(parsed(""), {})
     assert index.options == [] and not index.own
     assert configured({"no-index": "true", "find-links": "/w"}, {}).options == ["--find-links", "/w", "--no-index"]
+
+
+def test_an_installer_that_is_killed_is_told_by_its_signal_and_not_by_what_it_said_last() -> None:
+    program = "import os; print('Downloading', flush=True); os.kill(os.getpid(), 9)"
+    code, said = Uv(sys.executable, {}).run(["-c", program])
+    refused = explain(said, "fetching the packages", "torch")
+    assert code == -9 and "uv was ended by SIGKILL" in refused.detail and "Downloading" not in refused.detail
+    assert "memory" in refused.remedy
 
 
 @pytest.mark.parametrize(
