@@ -90,7 +90,7 @@ class GenerateRequest(Strict):
     inputs: dict[Name, Any] | None = Field(
         None, description="By name: the id that PUT /api/files gave, or for onnx also a nested array"
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="See the model's options_schema")
+    options: dict[str, Any] = Field(default_factory=dict, description="See the model's options_schemas")
     stream: bool = Field(False, description="Answer with the job's events as they come")
 
     @model_validator(mode="after")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
 from backend.lyrics.sections import KINDS, LINES, MOST_LINES, MOST_SECTIONS, USUAL
 from backend.options.text import Sampling
-
-Kind = Literal["verse", "pre-chorus", "chorus", "bridge", "intro", "outro"]
 
 
 def _kinds(value: Any) -> Any:
@@ -35,7 +33,7 @@ class LyricsOptions(Sampling):
     language: _words(50) = Field(
         "English", description="By its name; how well depends on the model, and the smallest know English alone"
     )
-    sections: Annotated[list[Kind], BeforeValidator(_kinds), Field(min_length=1, max_length=MOST_SECTIONS)] = Field(
+    sections: Annotated[list[str], BeforeValidator(_kinds), Field(min_length=1, max_length=MOST_SECTIONS)] = Field(
         list(USUAL), description=f"In their order, any of {', '.join(KINDS)}; a chorus has the same words each time"
     )
     lines_per_section: int = Field(LINES, ge=1, le=MOST_LINES, description="Lines of each section")

@@ -1,4 +1,4 @@
-"""Generate text; it streams to the terminal, and the receipt follows on stderr."""
+"""Generate text or lyrics; it streams to the terminal, and the receipt follows on stderr."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any, get_args
 
 from backend.errors import Validation, from_code
 from backend.logs import escaped
+from backend.lyrics.sections import KINDS
+from backend.options.lyrics import SONG
 from backend.settings import load_settings
 from backend.types import Fallback
 from backend.verbs._devices import devices_of
@@ -18,7 +20,10 @@ from backend.verbs._devices import devices_of
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The request's keys as flags."""
-    parser.add_argument("prompt", help="what to say to the model; - reads standard input")
+    parser.add_argument("prompt", nargs="?", help="what to say to the model; - reads standard input")
+    parser.add_argument(
+        "--task", choices=("text", "lyrics"), default="text", help="lyrics need no prompt (default: text)"
+    )
     parser.add_argument("--device", action="append", help="device id, alias, or auto; of several the first free one")
     parser.add_argument("--model", help="model id (default: the task's default model)")
     parser.add_argument("--engine", help="engine name (default: the model's first that fits the device)")
@@ -32,19 +37,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--stop", action="append", help="text at which to end; may be given again")
     parser.add_argument("--repetition-penalty", type=finite)
+    song = parser.add_argument_group("for --task lyrics")
+    song.add_argument("--theme", help="what the song is about")
+    song.add_argument("--style", help="such as folk ballad or blues")
+    song.add_argument("--language", help="by its name (default: English)")
+    song.add_argument(
+        "--sections", type=_names, metavar="verse,chorus,…", help=f"of {', '.join(KINDS)}, in their order"
+    )
+    song.add_argument("--lines-per-section", type=int)
     parser.add_argument("--json", action="store_true", help="print the finished job instead")
 
 
 def run(args: argparse.Namespace) -> int:
     """Streams; 0 also after a stated fallback, 1 after a stated failure."""
-    names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty")
+    if args.prompt is None and args.task == "text":
+        raise Validation("There is no prompt.", "Say what to generate, or `--task lyrics` with a `--theme`.")
+    names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty", *SONG)
     body = {
-        "prompt": _standard_input() if args.prompt == "-" else args.prompt,
+        **({} if args.prompt is None else {"prompt": _standard_input() if args.prompt == "-" else args.prompt}),
+        "task": args.task,
         **devices_of(args),
         "options": {name: getattr(args, name) for name in names if getattr(args, name) is not None},
         **({"model": args.model} if args.model else {}),
     }
     return asyncio.run(_generate(body, args.config, args.json))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def finite(text: str) -> float:
