@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.engines import LoadRequest, RunRequest, RunResult, load_engine
+from backend.engines import LoadRequest, RunRequest, RunResult, _decoder, load_engine
 from backend.engines._decoder import Text
 from backend.engines._genai_folder import open_folder
 from backend.engines._genai_rows import PROMPT_CHUNK_TOKENS, GenaiRows
@@ -196,6 +196,21 @@ def test_a_cancel_is_heard_at_once(session: TextSession) -> None:
     _, result, _ = run(session, max_tokens=200, stop_at=enough)
     assert (result.finish_reason, [result.counts["tokens"]]) == ("cancelled", counts)
     assert counts[0] < 10
+
+
+def test_a_cancel_is_heard_before_the_next_step_though_no_token_is_told(
+    session: TextSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_decoder, "TELL_S", 1e6)
+    asked = 0
+
+    def enough(event: str, _: dict[str, Any]) -> bool:
+        nonlocal asked
+        asked += event == "poll"
+        return asked > 3
+
+    _, result, _ = run(session, max_tokens=200, stop_at=enough)
+    assert (result.finish_reason, result.counts["tokens"]) == ("cancelled", 1)
 
 
 def test_a_cancel_is_heard_within_a_chunk_of_the_prompt(session: TextSession) -> None:

@@ -120,7 +120,8 @@ class Session(Protocol):
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Generates, emitting `progress {phase, done, total, unit}`, `token {text, count}` and `artifact`.
 
-        A token whose count is 0 is text that the model did not generate. `poll {}` only asks whether to stop.
+        A token whose count is 0 is text that the model did not generate. `poll {}` only asks whether to stop, and
+        may come from another thread.
         With the option `logprobs` a token has them for its text, one token of the vocabulary each: `logprobs:
         [{id, token, bytes, logprob, top_logprobs: [{id, token, bytes, logprob}]}]`.
         """

@@ -28,8 +28,9 @@ TELL_S = 0.06  # above the time for which a worker's tokens wait for others, so 
 class Text:
     """One request in the decoder.
 
-    `news` gets tokens as lists of `Step`, how far the prompt is while some of it is left, or the error that ended all.
-    `limit` is how many tokens are made at most, `ends` the tokens that end it.
+    `news` gets tokens as lists of `Step`, an empty one where it was stopped, how far the prompt is while some of it is
+    left, or the error that ended all. `limit` is how many tokens are made at most, `ends` the tokens that end it.
+    `stopped` is asked before each step, from the decoder's thread.
     """
 
     prompt: list[int]
@@ -37,6 +38,7 @@ class Text:
     seed: int
     limit: int
     ends: frozenset[int]
+    stopped: Callable[[], bool] = lambda: False
     news: SimpleQueue[list[Step] | int | Exception] = field(default_factory=SimpleQueue)
     cancelled: bool = False
     length: int = 0  # tokens in the cache
@@ -140,7 +142,8 @@ class Decoder:
                 self._waiting.clear()
 
     def _step(self) -> None:
-        for text in [text for text in self._rows if text.cancelled]:
+        for text in [text for text in self._rows if text.cancelled or text.stopped()]:
+            text.news.put([])
             self._leave(text)
         if self._reading is None:
             newcomers = self._newcomers()

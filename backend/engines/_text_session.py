@@ -16,7 +16,7 @@ from backend.engines._stops import Stops
 from backend.errors import ContextLengthExceeded, OutOfMemory
 from backend.types import Placement
 
-_POLL_S = 0.02  # within this a cancel is heard while no token is told
+_POLL_S = 0.1  # within this a text that waits for a row hears of a cancel; the others hear of it before each step
 
 
 class Tokens(Protocol):
@@ -80,7 +80,7 @@ class TextSession:
         if self._tokens.vocabulary_size is not None:
             check_biases(options["logit_bias"], self._tokens.vocabulary_size)
         limit = min(options["max_tokens"], self._context - len(prompt))
-        text = Text(prompt, options, request.seed, limit, self._tokens.ends)
+        text = Text(prompt, options, request.seed, limit, self._tokens.ends, lambda: emit("poll", {}))
         writing = _Writing(self._tokens, emit, options["stop"], options["logprobs"])
         finish = "cancelled"
         self._decoder.add(text)
@@ -101,7 +101,7 @@ class TextSession:
                     continue
                 ended, cancelled = writing.take(news)
                 finish = ended or finish
-                if cancelled:
+                if cancelled or not news:
                     break
         finally:
             text.cancelled = True
