@@ -144,7 +144,7 @@ class Worker:
         run = self._runs[job_id] = _Run(bool(self._runs), self._heard_at)
         for other in self._runs.values():
             other.shared = len(self._runs) > 1 or other.shared
-        self._child.send({"op": "run", "job": job_id, "request": asdict(request)})
+        self._child.send({"op": "run", "job": job_id, "request": vars(request)})  # `asdict` would copy all messages
         watcher = asyncio.create_task(self._watch_cancel(job_id, cancelling))
         self._look(run)
         ended = False

@@ -5,10 +5,12 @@ At one and at several streams through a real engine, in turns, and under many st
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
@@ -16,8 +18,9 @@ from pathlib import Path
 from backend.bench import fed
 from backend.bench.rows import Row, resident_bytes, row
 from backend.bench.served import Service
-from backend.bench.text import Client, Timed, bare, decode_rate
+from backend.bench.text import Bare, Client, Timed, bare, decode_rate
 from backend.catalogue import Catalogue
+from backend.machine import usable_threads
 from backend.settings import Settings
 
 ENGINE = "llama.cpp"
@@ -27,47 +30,71 @@ HEALTH_CALLS = 1000
 
 
 def measure(settings: Settings, runs: int, pairs: int) -> list[Row]:
-    """All of it, some three minutes; nothing else should run meanwhile."""
+    """All of it, some four minutes; nothing else should run meanwhile."""
     catalogue = Catalogue(settings)
-    return [*beside_engine(settings, runs, pairs), *fed.measure(catalogue.path_of(catalogue.default_for("text")))]
+    threads = settings.text.threads or usable_threads()
+    return [
+        *beside_engine(settings, runs, pairs),
+        *(with_a_core_left(settings, threads - 1) if threads > 1 else []),
+        *fed.measure(catalogue.path_of(catalogue.default_for("text"))),
+    ]
 
 
 def beside_engine(settings: Settings, runs: int, pairs: int) -> list[Row]:
     """Interleaves the service and the engine alone."""
-    catalogue = Catalogue(settings)
-    entry = catalogue.default_for("text")
-    model = catalogue.path_of(entry)
-    text = replace(settings.text, context_tokens=CONTEXT_TOKENS)
-    on = {"device": "cpu", "engine": ENGINE, "model": entry.id}
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder:
-        more = {"text": {"slots": MANY, "threads": text.threads, "context_tokens": CONTEXT_TOKENS}}
-        service = Service(Path(folder), {"large": model}, more)
-        with service.running(), bare(ENGINE, entry, replace(settings, text=text), MANY) as alone:
-            idle_bytes = resident_bytes(service.process.pid)
-            client = Client(service.address, "large")
-            sides = (alone, client)
-            for side in sides:
-                side.timed(TOKENS, 1)
-            ones = [tuple(decode_rate(side.timed(TOKENS, 1)) for side in sides) for _ in range(runs)]
-            firsts = [tuple(side.timed(2, 1)["first_s"] * 1000 for side in sides) for _ in range(pairs)]
-            many = [tuple(_together(side.timed(MANY_TOKENS, MANY)) for side in sides) for _ in range(max(3, runs // 3))]
-            health = _health_while(client, service.address)
-            end_bytes = resident_bytes(service.process.pid)
-        for name, found in (("decode", ones), (f"{MANY} streams", many)):
-            ratio = statistics.median(served / bare_ for bare_, served in found)
-            rows.append(row(f"{name} alone", [bare_ for bare_, _ in found], "tokens/s", **on))
-            rows.append(row(f"{name} through the service", [s for _, s in found], "tokens/s", ratio=ratio, **on))
-        rows.append(row("first token alone", [bare_ for bare_, _ in firsts], "ms", **on))
-        rows.append(row("first token added", [served - bare_ for bare_, served in firsts], "ms", **on))
+    with _both(settings) as (alone, client, service):
+        idle_bytes = resident_bytes(service.process.pid)
+        for side in (alone, client):
+            side.timed(TOKENS, 1)
+        firsts = [tuple(side.timed(2, 1)["first_s"] * 1000 for side in (alone, client)) for _ in range(pairs)]
+        rates = _rates(alone, client, runs, max(3, runs // 3))
+        health = _health_while(client, service.address)
+        end_bytes = resident_bytes(service.process.pid)
     return [
-        *rows,
+        *rates,
+        row("first token alone", [bare_ for bare_, _ in firsts], "ms", device="cpu", engine=ENGINE),
+        row("first token added", [served - bare_ for bare_, served in firsts], "ms", device="cpu", engine=ENGINE),
         row("health while generating, median", [statistics.median(health)], "ms"),
         row("health while generating, p99", [statistics.quantiles(health, n=100)[98]], "ms"),
         row("healthy after serve", service.starts_s, "s"),
         row("server memory, idle", [idle_bytes / 1e6], "MB"),
         row("server memory, after the runs", [end_bytes / 1e6], "MB"),
     ]
+
+
+def with_a_core_left(settings: Settings, threads: int) -> list[Row]:
+    """The same with a thread less for the engine on both sides: what is lost then was not lost for want of a core."""
+    with _both(replace(settings, text=replace(settings.text, threads=threads))) as (alone, client, _):
+        for side in (alone, client):
+            side.timed(TOKENS, 1)
+        return _rates(alone, client, 3, 3, f", a core left ({threads} of {threads + 1} threads)")
+
+
+@contextlib.contextmanager
+def _both(settings: Settings) -> Iterator[tuple[Bare, Client, Service]]:
+    """The engine alone and the service, each with the same model, threads and slots."""
+    catalogue = Catalogue(settings)
+    entry = catalogue.default_for("text")
+    settings = replace(settings, text=replace(settings.text, context_tokens=CONTEXT_TOKENS))
+    text = {"slots": MANY, "threads": settings.text.threads, "context_tokens": CONTEXT_TOKENS}
+    with tempfile.TemporaryDirectory() as folder:
+        service = Service(Path(folder), {"large": catalogue.path_of(entry)}, {"text": text})
+        with service.running(), bare(ENGINE, entry, settings, MANY) as alone:
+            yield alone, Client(service.address, "large", ENGINE), service
+
+
+def _rates(alone: Bare, client: Client, runs: int, rounds: int, note: str = "") -> list[Row]:
+    """Tokens a second of one stream and of many, in turns."""
+    sides = (alone, client)
+    ones = [tuple(decode_rate(side.timed(TOKENS, 1)) for side in sides) for _ in range(runs)]
+    many = [tuple(_together(side.timed(MANY_TOKENS, MANY)) for side in sides) for _ in range(rounds)]
+    on = {"device": "cpu", "engine": ENGINE}
+    rows = []
+    for name, found in (("decode", ones), (f"{MANY} streams", many)):
+        ratio = statistics.median(served / bare_ for bare_, served in found)
+        rows.append(row(f"{name} alone{note}", [bare_ for bare_, _ in found], "tokens/s", **on))
+        rows.append(row(f"{name} through the service{note}", [s for _, s in found], "tokens/s", ratio=ratio, **on))
+    return rows
 
 
 def _together(timed: Timed) -> float:
