@@ -225,9 +225,10 @@ class Pool:
             victims.append(idle.pop(0))
             free += victims[-1].bytes
         if (wanted := least or needed) > free:
+            shorter = "Lower text.context_tokens. " if "text" in engines()[key.engine].tasks else ""
             raise OutOfMemory(
                 f"{key.model} needs about {wanted / 1e6:.0f} MB on {device.id}, and {free / 1e6:.0f} MB can be had.",
-                "Lower text.context_tokens, close other programs, or choose a smaller model.",
+                f"{shorter}Close other programs, or choose a smaller model or another device.",
                 needed_bytes=needed,
                 free_bytes=free,
             )

@@ -7,7 +7,8 @@ import json
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -29,11 +30,13 @@ from backend.errors import (
     WorkerCrashed,
 )
 from backend.options.songs import SongOptions, song_options, song_schema
+from backend.pool import least_bytes
 from backend.runtimes.recipes import recipes
 from backend.settings import load_settings
 from backend.songs.folder import open_pipeline
 from backend.songs.kinds import KINDS, kind_of
 from backend.songs.making import Floats, Order, Tell, Wish, make_songs
+from backend.types import Device
 from backend.verbs import music
 
 ACE: dict[str, Any] = {
@@ -180,6 +183,14 @@ class TestFolders:
         assert model.state == "broken" and word in (model.reason or ""), model.reason
         with pytest.raises(ModelBroken):
             add(build(), str(place))
+
+    def test_a_card_has_to_hold_the_largest_part_alone(self, tmp_path: Path) -> None:
+        place = str(pipeline(tmp_path / "song"))
+        card, processor = (cast(Device, SimpleNamespace(kind=kind)) for kind in ("gpu", "cpu"))
+        assert least_bytes("diffusers", place, card, 99) == 2 * 2 * 10, (
+            "ten numbers at 16 bits, and as much to work with"
+        )
+        assert least_bytes("diffusers", place, processor, 99) == least_bytes("llama.cpp", place, card, 99) == 99
 
     def test_a_second_copy_in_other_numbers_is_left_out(self, tmp_path: Path) -> None:
         place = pipeline(tmp_path / "song")
