@@ -10,6 +10,7 @@ import { modelsFor, showModels, showModelState } from "./model-picker.js";
 import { showOptionCount, showOptions } from "./options-form.js";
 import { requestOf } from "./request.js";
 import { enterTask, save, settings } from "./settings.js";
+import { setUpSharing, showSharing } from "./sharing.js";
 import { setUpSound, showSound, withSound } from "./sound-file.js";
 import { state } from "./state.js";
 import { showPrompt, showTasks } from "./tasks.js";
@@ -35,6 +36,7 @@ export class Form {
       saving = window.setTimeout(() => this.keep(), SAVE_AFTER_MS);
     });
     setUpSound(() => this.say());
+    setUpSharing(() => this.say());
     addEventListener("pagehide", () => save({ prompt: prompt.value }));
   }
 
@@ -66,6 +68,7 @@ export class Form {
 
   showDevices() {
     showDevices(state.list, settings.device, settings.task, this.model);
+    showSharing(state.list, settings.task, schemaOf(this.model, settings.task));
     this.say();
   }
 

@@ -28,6 +28,10 @@ export function rows(job) {
   }
   receipt.attempts.forEach((attempt, index) => head.push([`Attempt ${index + 1}`,
     `${attempt.device}, ${plain(attempt.engine)}, ${moment(attempt.started_at)} to ${moment(attempt.ended_at)}, ${attempt.error ?? "no error"}`]));
+  for (const part of receipt.parts ?? []) {
+    head.push([`Variations ${part.variations?.join(", ")}`, `${plain(part.used)}, ${plain(part.engine)}, `
+      + `${part.rate ? rateWords(part.rate) : "no rate"} in ${seconds(part.times.run_s)}${part.fell_back ? ", taken over" : ""}`]);
+  }
   return [...head,
     ...audioRows(receipt),
     ["Rate", receipt.rate ? rateWords(receipt.rate) : plain(null)], ["Counts", plain(receipt.counts)],

@@ -5,19 +5,18 @@ import { inputsPlace, takesInputs } from "./inputs-form.js";
 import { lyricsPrompt, writesPrompt } from "./lyrics.js";
 import { chosenOptions } from "./options-form.js";
 import { settings } from "./settings.js";
+import { sharedAmong } from "./sharing.js";
 import { soundPlace, takesSound } from "./sound-file.js";
 
 /** @typedef {import("./types.js").Job} Job @typedef {import("./types.js").Model} Model */
 
-const KEPT = ["task", "model", "device", "fallback", "engine", "prompt", "messages"];
+const KEPT = ["task", "model", "device", "devices", "spread", "fallback", "engine", "prompt", "messages"];
 const SEED_LIMIT = 2 ** 32 - 1;
 
 /** @param {Model|undefined} model @param {string} words */
 export function requestOf(model, words) {
-  const options = chosenOptions(model?.options_schema, settings.options);
-  const composed = writesPrompt(settings.task, model);
-  const prompt = composed ? lyricsPrompt(settings.options, words) : words;
-  return { task: composed ? "text" : settings.task, ...(model && { model: model.id }), device: settings.device, fallback: settings.fallback,
+  const options = chosenOptions(schemaOf(model, settings.task), settings.options);
+  return { task: settings.task, ...(model && { model: model.id }), ...(sharedAmong() ?? { device: settings.device }), fallback: settings.fallback,
     ...soundPlace(), ...inputsPlace(settings.task),
     ...(prompt.trim() && !takesSound(settings.task) && !takesInputs(settings.task) && { prompt }), ...(Object.keys(options).length && { options }) };
 }

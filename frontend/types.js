@@ -41,7 +41,9 @@
  *   times: Record<string, number|null>, counts: Record<string, number>, batched: boolean, threads: number|null,
  *   seed?: number|null, audio_s?: number|null, phases?: Record<string, number>, chosen?: Record<string, any>,
  *   model_file: string|null, chat_template: string|null, rate: {value: number, unit: string}|null,
- *   worker_pid: number|null}} Receipt
+ *   worker_pid: number|null, variations?: number[]|null, parts?: Receipt[]}} Receipt
+ * @typedef {{language: string, sounds: string|null, sections: {kind: string, label: string, rhyme_scheme: string|null,
+ *   lines: {text: string, syllables: number|null, rhyme: string|null}[]}[]}} Lyrics
  * @typedef {{id: string, task: string, model: string|null, status: string, created_at: string, started_at: string|null,
  *   ended_at: string|null, request: Record<string, any>, output: {text?: string|null, finish_reason?: string|null,
  *   artifacts?: Artifact[], result?: {words: string[]}|null},

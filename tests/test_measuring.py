@@ -158,6 +158,8 @@ def test_two_results_side_by_side_tell_what_differs_beyond_the_noise() -> None:
     said = matrix.compared(matrix.checked(result(100), "a"), matrix.checked(result(50), "b"))
     assert "| stone | cpu, llama.cpp | decode, tokens/s | 100 (99–101) | 50 (49–51) | -50% |" in said
     assert "within the noise" in matrix.compared(matrix.checked(result(100), "a"), matrix.checked(result(103), "b"))
+    busy = {**result(50), "measured": [{"busy": True}]}
+    assert "during the second: " in matrix.compared(matrix.checked(result(100), "a"), matrix.checked(busy, "b"))
     with pytest.raises(Validation, match="no figure in common"):
         matrix.compared(matrix.checked(result(1), "a"), matrix.checked(result(1, model="pebble"), "b"))
     broken: list[Any] = [None, [], {"rows": [{}]}, {"rows": 7}]

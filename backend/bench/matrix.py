@@ -51,6 +51,8 @@ def compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     missing = [*(key for key in old if key not in new), *(key for key in new if key not in old)]
     lines += ["", f"In one of them alone: {len(missing)} figures."] if missing else []
+    busy = [name for name, found in (("the first", before), ("the second", after)) if _busy(found)]
+    lines += ["", f"Other programs or jobs ran during {' and '.join(busy)}: changes may be theirs."] if busy else []
     return "\n".join(lines)
 
 
@@ -95,6 +97,10 @@ def _cell(row: Mapping[str, Any]) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _busy(found: Mapping[str, Any]) -> bool:
+    return any(one.get("busy") for one in found.get("measured", ()))
 
 
 def _machine(found: Mapping[str, Any]) -> str:
