@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from typing import Any
 
-from backend.child.tokens import GAP_S, Tokens
+from backend.child.tokens import GAP_S, WIDE_FROM, WIDE_S, Tokens
 
 
 class Out:
@@ -107,3 +107,20 @@ def test_log_probabilities_are_joined_as_well() -> None:
         [{"id": 1}],
         [{"id": 2}, {"id": 3}],
     ]
+
+
+def test_the_more_write_the_longer_is_joined_up_to_a_limit() -> None:
+    for jobs, gap_s in ((WIDE_FROM, GAP_S), (2 * WIDE_FROM, 2 * GAP_S), (100 * WIDE_FROM, WIDE_S)):
+        out = Out()
+        lines = [out.tokens.line(str(number)) for number in range(jobs)]
+        for line in lines:
+            line.add(token("first "))
+        out.taken()
+        out.now += 0.9 * gap_s
+        for line in lines:
+            line.add(token("second "))
+        assert out.taken() == []
+        out.now += 0.2 * gap_s
+        for line in lines:
+            line.add(token("third "))
+        assert [frames[0][1:] for frames in out.taken()] == [("second third ", 2)]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 GAP_S = 0.05
+WIDE_S, WIDE_FROM = 0.2, 4  # with more jobs than that the gap grows with them, up to WIDE_S
 STEP_S = 0.004  # within which an engine hands out the tokens that it made of several texts at once
 Send = Callable[[list[dict[str, Any]]], None]
 
@@ -40,7 +41,8 @@ class Tokens:
         """Takes a token."""
         with self._lock:
             line.waiting.append(data)
-            if line.ready or self.clock() - line.sent_at < GAP_S:
+            gap_s = min(WIDE_S, GAP_S * max(1.0, len(self._writing) / WIDE_FROM))
+            if line.ready or self.clock() - line.sent_at < gap_s:
                 return
             if line not in self._writing:
                 self._writing.add(line)
