@@ -36,8 +36,8 @@ function optionWords(device, hardware, task, model) {
   return `${facts.join(" · ")}${notes.length ? ` (${notes.join(", ")})` : ""}`;
 }
 
-/** @param {Device} device @param {string} task lyrics are a text model's work */
-const able = ({ tasks }, task) => !tasks.length || tasks.includes(task) || (task === "lyrics" && tasks.includes("text"));
+/** @param {Device} device @param {string} task */
+const able = ({ tasks }, task) => !tasks.length || tasks.includes(task);
 
 /** What Auto would take for the model, and why. @param {DeviceList} list @param {string|undefined} model */
 function choice(list, model) {

@@ -5,7 +5,7 @@ import { curlCommand } from "./curl.js";
 import { showDeviceHint, showDevices } from "./device-picker.js";
 import { byId } from "./dom.js";
 import { showInputs, withInputs } from "./inputs-form.js";
-import { expectation, lyricsSchema, writesPrompt } from "./lyrics.js";
+import { expectation, makesSongs, partedSchema, schemaOf } from "./lyrics.js";
 import { modelsFor, showModels, showModelState } from "./model-picker.js";
 import { showOptionCount, showOptions } from "./options-form.js";
 import { requestOf } from "./request.js";
@@ -56,7 +56,7 @@ export class Form {
   /** What follows from the choice. */
   say() {
     showDeviceHint(state.list, settings.device, settings.fallback, model.value);
-    showOptionCount(this.model?.options_schema, settings.options);
+    showOptionCount(partedSchema(this.model, settings.task).rest, settings.options);
     curl.textContent = curlCommand(this.request());
   }
 
@@ -79,7 +79,6 @@ export class Form {
   }
 
   showTask() {
-    showPrompt(settings.task);
     prompt.value = settings.prompt;
     showModels(modelsFor(state.models, settings.task), settings.model);
     this.showModel();
@@ -92,10 +91,10 @@ export class Form {
     this.showModels();
   }
 
-  /** @param {{task: string, prompt: string, options: Record<string, string>}} preset fills the form in */
-  fill({ task, prompt: words, options }) {
+  /** @param {{task: string, model?: string, prompt: string, options: Record<string, string>}} preset fills the form in */
+  fill({ task, model: id, prompt: words, options }) {
     if (task !== settings.task) this.chooseTask(task);
-    save({ prompt: words, options });
+    save({ prompt: words, options, ...(id && { model: id }) });
     this.showTask();
   }
 
@@ -109,9 +108,11 @@ export class Form {
       save({ options: { ...settings.options, [name]: value } });
       this.say();
     };
-    byId("lyrics", HTMLElement).hidden = !writesPrompt(task, this.model);
-    showOptions(writesPrompt(task, this.model) ? lyricsSchema : undefined, settings.options, change, byId("lyrics", HTMLElement));
-    showOptions(this.model?.options_schema, settings.options, change);
+    const { front, rest } = partedSchema(this.model, task), song = byId("song", HTMLElement);
+    song.hidden = !Object.keys(front.properties).length;
+    showPrompt(makesSongs(this.model) ? "song" : task);
+    showOptions(front, settings.options, change, song);
+    showOptions(rest, settings.options, change);
     this.showDevices();
   }
 }

@@ -6,6 +6,7 @@ import { byId, copy, el } from "./dom.js";
 import { plural } from "./format.js";
 import { endWords, fallbackWords, progressWords, promptOf, queueWords, stateWords } from "./job-words.js";
 import { hasSeed } from "./request.js";
+import { showSounds, showWords } from "./lyrics-view.js";
 import { hide, showBanner, showProblem } from "./notice.js";
 import { warning } from "./receipt-words.js";
 import { showReceipt } from "./receipt-view.js";
@@ -46,7 +47,7 @@ export class JobView {
   clear() {
     this.#restart();
     for (const element of [alert, banner, receipt]) hide(element);
-    for (const element of [askedBox, output, progress]) element.hidden = true;
+    for (const element of [askedBox, output, progress, part("words")]) element.hidden = true;
   }
 
   /** The devices that the job can be run on again. */
@@ -69,6 +70,7 @@ export class JobView {
     this.#count = 0;
     this.#text.clear();
     this.#artifacts.clear();
+    showSounds(null);
     figures.textContent = "";
   }
 
@@ -76,11 +78,10 @@ export class JobView {
   begin(job) {
     this.clear();
     this.#artifacts.together = job.task === "stems";
-    const prompt = promptOf(job);
-    askedBox.hidden = prompt === null;
-    asked.textContent = prompt;
-    output.hidden = false;
-    actions.hidden = false;
+    asked.textContent = promptOf(job);
+    askedBox.hidden = promptOf(job) === null;
+    showWords(job);
+    output.hidden = actions.hidden = false;
     part("starts-box").hidden = true;
     output.setAttribute("aria-busy", "true");
     this.say("Waiting for its turn…");
@@ -131,8 +132,8 @@ export class JobView {
       figures.textContent = "";
     });
     for (const artifact of job.output.artifacts ?? []) this.#artifacts.add(artifact);
-    part("reseed").hidden = !hasSeed(job);
-    for (const id of ["vary", "continue"]) part(id).hidden = !soundOf(job);
+    for (const [id, fits] of Object.entries({ reseed: hasSeed, vary: soundOf, continue: soundOf })) part(id).hidden = !fits(job);
+    showSounds(job);
     progress.hidden = true;
     this.say(endWords(job));
     showBanner(banner, warning(job, this.devices));

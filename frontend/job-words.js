@@ -4,7 +4,7 @@
 import { capital, plural, rateWords, seconds, sentence, timeLeft } from "./format.js";
 import { deviceWords } from "./receipt-words.js";
 
-const SAID = ["form", "key", "mode", "bars", "seconds"];
+const SAID = ["form", "key", "mode", "bars", "seconds", "theme", "style"];
 
 /** @param {number} position @param {number|null} [eta_s] until its turn */
 export function queueWords(position, eta_s) {

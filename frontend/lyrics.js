@@ -1,51 +1,64 @@
 // @ts-check
-/**
- * Lyrics on a text model: fields of their own, and the prompt that they make. Where a model serves the task itself, its own
- * options are the form and this file has nothing to say.
- */
+/** Songs in words and in sound: which of their fields stand in front, what a model can be hoped to do, and how one leads to the other. */
 
-/** @typedef {import("./types.js").Model} Model @typedef {import("./types.js").Schema} Schema */
+import { bytes } from "./format.js";
 
-const SECTIONS = ["verse", "chorus", "bridge"];
+/** @typedef {import("./types.js").Model} Model @typedef {import("./types.js").Schema} Schema @typedef {import("./types.js").Job} Job */
 
-/** @type {Record<string, Schema>} */
-const FIELDS = {
-  theme: { type: "string", description: "What it is about" },
-  style: { type: "string", description: "Such as folk ballad, blues or sea shanty" },
-  language: { type: "string", description: "Which languages a model knows stands in its description; small ones know English", default: "English" },
-  sections: { type: "array", items: { type: "string" }, description: `Any of ${SECTIONS.join(", ")}, in their order`,
-    default: ["verse", "chorus", "verse", "chorus"] },
-  lines_per_section: { type: "integer", minimum: 1, maximum: 12, default: 4 },
-};
-
-/** Whether the page makes the lyrics' prompt for this model. @param {string} task @param {Model|undefined} model */
-export const writesPrompt = (task, model) => task === "lyrics" && model?.task === "text";
-
-/** @type {Schema} */
-export const lyricsSchema = { properties: FIELDS };
-
-/** @param {Record<string, string>} values as typed @param {string} more wishes in words @returns {string} */
-export function lyricsPrompt(values, more) {
-  const said = (/** @type {string} */ name) => (values[name] ?? "").trim();
-  const sections = said("sections").split(/[\n,]+/).map((word) => word.trim()).filter(Boolean);
-  const order = sections.length ? sections : /** @type {string[]} */ (FIELDS.sections.default);
-  const lines = said("lines_per_section") || String(FIELDS.lines_per_section.default);
-  return [
-    `Write the lyrics of a ${said("style") ? `${said("style")} ` : ""}song${said("theme") ? ` about ${said("theme")}` : ""}`
-      + `${said("language") ? ` in ${said("language")}` : ""}.`,
-    `It has these sections in this order: ${order.join(", ")}. Begin each with a line that names it, such as [${order[0]}], `
-      + `then ${lines} short line${lines === "1" ? "" : "s"}.`,
-    more.trim(),
-    "Write nothing but the lyrics.",
-  ].filter(Boolean).join(" ");
-}
-
+const IN_FRONT = { lyrics: ["theme", "style", "language", "sections", "lines_per_section"], music: ["lyrics", "language", "seconds", "variations"] };
 const SMALL_BYTES = 500_000_000;
+
+/** @param {Model|undefined} model @param {string} task @returns {Schema|undefined} the options that it takes for a task */
+export const schemaOf = (model, task) => model?.options_schemas?.[task] ?? model?.options_schema;
+
+/** Whether a model makes sound itself; a tune is written as notes first. @param {Model|undefined} model */
+export const makesSongs = (model) => model?.task === "music" && !("abc" in (model.options_schema.properties ?? {}));
+
+/** @param {Model|undefined} model */
+const sings = (model) => makesSongs(model) && "lyrics" in (model?.options_schema.properties ?? {});
+
+/** What stands before the words, and what stands behind “Options”. @param {Model|undefined} model @param {string} task */
+export function partedSchema(model, task) {
+  const all = Object.entries(schemaOf(model, task)?.properties ?? {});
+  const names = task === "lyrics" ? IN_FRONT.lyrics : makesSongs(model) ? IN_FRONT.music : [];
+  const within = (/** @type {boolean} */ front) => ({ properties: Object.fromEntries(all.filter(([name]) => names.includes(name) === front)) });
+  return { front: within(true), rest: within(false) };
+}
 
 /** What may be hoped for, in plain words. @param {string} task @param {Model|undefined} model @returns {string} */
 export function expectation(task, model) {
-  if (!model || !["text", "lyrics"].includes(task) || !model.bytes || model.bytes > SMALL_BYTES) return "";
+  if (!model) return "";
+  if (task === "music") return sings(model) ? "It sings the words of the field Lyrics; without words it plays." : "It plays and does not sing: it has no place for words.";
+  if (!["text", "lyrics"].includes(task) || !model.bytes || model.bytes > SMALL_BYTES) return "";
   return task === "lyrics"
-    ? "A small model: expect short, plain lines that often repeat, may lose the theme or a section, and seldom rhyme."
+    ? "A small model: lines in fluent English that seldom rhyme and may lose the theme; other languages come out as gibberish."
     : "A small model: good for trying a device. It writes fluent short English, and its facts are often wrong.";
+}
+
+/** What should be known before a model is fetched. @param {Model} model @returns {string} */
+export function conditions({ details = {} }) {
+  return [
+    details.non_commercial && "NOT for commercial use.",
+    details.gated && "Its makers want their terms accepted at Hugging Face first.",
+    details.memory?.length && `Memory of a card, as its makers say: ${details.memory.map((need) => `${bytes(need.bytes)} (${need.setting})`).join(", ")}.`,
+  ].filter(Boolean).join(" ");
+}
+
+/** The form of a song that sings these words. @param {Job} job @param {Model[]} models */
+export function songOf(job, models) {
+  const { theme, style, language } = job.request.options;
+  const able = models.filter(sings), model = able.find(({ state }) => state === "ready") ?? able[0];
+  const code = codeOf(language ?? "");
+  return {
+    task: "music", model: model?.id ?? "", prompt: [style ?? "song", theme && `about ${theme}`].filter(Boolean).join(" "),
+    options: { lyrics: job.output.text ?? "", ...(code && code !== "en" && { language: code }) },
+  };
+}
+
+/** The code of a language's English name; empty where there is none. @param {string} name */
+function codeOf(name) {
+  if (/^[a-z]{2,3}$/.test(name)) return name;
+  const names = new Intl.DisplayNames("en", { type: "language", fallback: "none" }), letters = [..."abcdefghijklmnopqrstuvwxyz"];
+  return letters.flatMap((first) => letters.map((second) => first + second))
+    .find((code) => names.of(code)?.toLowerCase() === name.trim().toLowerCase()) ?? "";
 }

@@ -4,12 +4,14 @@
 import * as api from "./api.js";
 import { byId, copy } from "./dom.js";
 import { listen } from "./feed.js";
+import { foldOnNarrowScreens } from "./folds.js";
 import { Form } from "./form.js";
 import { showMachine } from "./hardware.js";
 import { watchHealth } from "./health.js";
 import { JobControl } from "./job-control.js";
 import { JobView } from "./job-view.js";
 import { JobsBoard } from "./jobs-board.js";
+import { songOf } from "./lyrics.js";
 import { hearModels, modelActs, showModelList } from "./models-view.js";
 import { hearMeasuring, measure, setUpMeasuring } from "./measuring-view.js";
 import { showPresets } from "./presets.js";
@@ -120,6 +122,12 @@ function showResult() {
 
 element.addEventListener("submit", (event) => { event.preventDefault(); send(); });
 byId("model", HTMLSelectElement).addEventListener("change", () => showSpeeds(form.model));
+byId("sing", HTMLButtonElement).addEventListener("click", () => {
+  if (!control.job || control.active) return;
+  form.fill(songOf(control.job, state.models));
+  byId("prompt", HTMLTextAreaElement).focus();
+});
+foldOnNarrowScreens();
 listenToKeys(element, () => control.stop());
 for (const [id, words] of /** @type {[string, () => string][]} */ ([["curl-copy", () => byId("curl", HTMLElement).textContent ?? ""], ["link-copy", wholeAddress]])) {
   byId(id, HTMLButtonElement).addEventListener("click", (event) => copy(words(), /** @type {HTMLElement} */ (event.currentTarget)));

@@ -4,6 +4,7 @@
 import * as api from "./api.js";
 import { byId, el } from "./dom.js";
 import { bytes, capital, percent, sentence, timeLeft } from "./format.js";
+import { conditions } from "./lyrics.js";
 
 /** @typedef {import("./types.js").Model} Model */
 
@@ -20,7 +21,7 @@ function say(text) {
 }
 
 /** @param {Model[]} models @param {string} task */
-export const modelsFor = (models, task) => models.filter((model) => model.task === task || (task === "lyrics" && model.task === "text"));
+export const modelsFor = (models, task) => models.filter((model) => (model.tasks?.length ? model.tasks : [model.task]).includes(task));
 
 /** @param {Model[]} models @param {string} chosen @returns {string} what is selected now */
 export function showModels(models, chosen) {
@@ -36,7 +37,7 @@ export function showModels(models, chosen) {
 
 /** @param {Model} model */
 function stateWords(model) {
-  if (model.state === "downloadable") return `to be downloaded, ${bytes(model.bytes)}`;
+  if (model.state === "downloadable") return `to be downloaded${model.bytes ? `, ${bytes(model.bytes)}` : ""}`;
   return model.state === "downloading" ? "is being downloaded" : `not usable: ${model.state}`;
 }
 
@@ -44,12 +45,12 @@ function stateWords(model) {
 export function showModelState(model, onFail, onReady) {
   const facts = model ? [model.bytes && bytes(model.bytes), model.licence].filter(Boolean).join(", ") : "";
   const trouble = model && model.state !== "ready" ? [model.reason ?? "", model.remedy ?? ""].map(sentence).join(" ") : "";
-  hint.textContent = [facts && sentence(facts), trouble].filter(Boolean).join(" ");
+  hint.textContent = [facts && sentence(facts), model ? conditions(model) : "", trouble].filter(Boolean).join(" ");
   hint.dataset.kind = trouble ? "warn" : "";
   box.hidden = !(model && ["downloadable", "downloading"].includes(model.state)) && !following;
   button.hidden = model?.state !== "downloadable" || Boolean(following);
   if (!model) return;
-  button.textContent = `Download ${model.name} (${bytes(model.bytes)})`;
+  button.textContent = `Download ${model.name} (${model.bytes ? bytes(model.bytes) : "the size is told first"})`;
   button.onclick = () => watch(() => api.addModel(model.id), onFail, onReady);
   if (model.state === "downloading" && !following) watch(() => running(model.id), onFail, onReady);
 }

@@ -5,6 +5,7 @@ import * as api from "./api.js";
 import { byId, el, keepFocus, prose, twice } from "./dom.js";
 import { bytes, percent, plain, sentence, timeLeft } from "./format.js";
 import { act } from "./hardware.js";
+import { conditions } from "./lyrics.js";
 import { state } from "./state.js";
 
 /** @typedef {import("./types.js").Model} Model @typedef {import("./types.js").Job} Job */
@@ -35,16 +36,25 @@ export function modelActs(onFail, onChange) {
   };
 }
 
+/** @param {Model} model @param {ReturnType<typeof modelActs>} acts */
+function entry(model, acts) {
+  return el("li", {}, el("p", {}, el("strong", {}, model.name), " ",
+    el("span", { class: "state", "data-state": model.state }, model.state), model.default ? " the default" : ""),
+  el("p", { class: "quiet", dir: "auto" }, [model.id, model.task, bytes(model.bytes), model.licence ?? "licence not known",
+    model.engines?.length && `runs with ${model.engines.join(", ")}`, `from ${plain(model.source)}`].filter(Boolean).join(" · ")),
+  conditions(model) && el("p", { class: "hint" }, conditions(model)),
+  model.state !== "ready" && model.reason && el("p", { class: "hint" }, prose([model.reason, model.remedy ?? ""].map(sentence).join(" "))),
+  el("p", { class: "coming", "data-model": model.id }),
+  el("div", { class: "actions" }, model.state === "downloadable" && !coming.has(model.id) && act("Download", () => acts.download(model.id), model.name),
+    model.state === "ready" && model.source !== "built-in" && twice(act("Remove", () => {}, model.name), () => acts.remove(model.id))));
+}
+
 /** @param {ReturnType<typeof modelActs>} acts */
 export function showModelList(acts) {
-  keepFocus(list, () => list.replaceChildren(...state.models.map((model) => el("li", {}, el("p", {}, el("strong", {}, model.name), " ",
-    el("span", { class: "state", "data-state": model.state }, model.state), model.default ? " the default" : ""),
-    el("p", { class: "quiet", dir: "auto" }, [model.id, model.task, bytes(model.bytes), model.licence ?? "licence not known",
-      model.engines?.length && `runs with ${model.engines.join(", ")}`, `from ${plain(model.source)}`].filter(Boolean).join(" · ")),
-    model.state !== "ready" && model.reason && el("p", { class: "hint" }, prose([model.reason, model.remedy ?? ""].map(sentence).join(" "))),
-    el("p", { class: "coming", "data-model": model.id }),
-    el("div", { class: "actions" }, model.state === "downloadable" && !coming.has(model.id) && act("Download", () => acts.download(model.id), model.name),
-      model.state === "ready" && model.source !== "built-in" && twice(act("Remove", () => {}, model.name), () => acts.remove(model.id)))))));
+  const shown = state.models.filter((model) => model.state !== "downloadable" || coming.has(model.id));
+  const others = state.models.filter((model) => !shown.includes(model)), open = list.querySelector("details")?.open ?? false;
+  keepFocus(list, () => list.replaceChildren(...shown.map((model) => entry(model, acts)), ...(others.length ? [el("li", {}, el("details", { open },
+    el("summary", {}, `${others.length} more that can be downloaded`), el("ul", { class: "models" }, ...others.map((model) => entry(model, acts)))))] : [])));
   for (const [id, job] of coming) showComing(id, job);
 }
 

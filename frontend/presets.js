@@ -10,7 +10,7 @@ import { state } from "./state.js";
 /** @type {Preset[]} */
 const PRESETS = [
   { name: "Chat", task: "text", prompt: "Explain in three sentences what a touchstone was used for.", options: { max_tokens: "160" } },
-  { name: "Lyrics", task: "lyrics", prompt: "", options: { theme: "a river that finds the sea", style: "folk ballad", max_tokens: "220" } },
+  { name: "Lyrics", task: "lyrics", prompt: "", options: { theme: "a river that finds the sea", style: "folk ballad" } },
   { name: "Tune", task: "music", prompt: "a slow sad air in D minor, 20 seconds", options: {} },
 ];
 

@@ -2,7 +2,7 @@
 /** The body of POST /api/generate that the form stands for, and the ones that a finished job leads to. */
 
 import { inputsPlace, takesInputs } from "./inputs-form.js";
-import { lyricsPrompt, writesPrompt } from "./lyrics.js";
+import { schemaOf } from "./lyrics.js";
 import { chosenOptions } from "./options-form.js";
 import { settings } from "./settings.js";
 import { sharedAmong } from "./sharing.js";
@@ -18,7 +18,7 @@ export function requestOf(model, words) {
   const options = chosenOptions(schemaOf(model, settings.task), settings.options);
   return { task: settings.task, ...(model && { model: model.id }), ...(sharedAmong() ?? { device: settings.device }), fallback: settings.fallback,
     ...soundPlace(), ...inputsPlace(settings.task),
-    ...(prompt.trim() && !takesSound(settings.task) && !takesInputs(settings.task) && { prompt }), ...(Object.keys(options).length && { options }) };
+    ...(words.trim() && !takesSound(settings.task) && !takesInputs(settings.task) && { prompt: words }), ...(Object.keys(options).length && { options }) };
 }
 
 /** Whether the same request can be made with another seed. @param {Job} job */

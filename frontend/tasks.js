@@ -15,12 +15,13 @@ const box = byId("tasks", HTMLElement), prompt = byId("prompt", HTMLTextAreaElem
 const WORDS = {
   text: { label: "Prompt", placeholder: "Write a short poem about a river.", needed: true, rows: 6 },
   lyrics: { label: "More wishes, if you like", placeholder: "Let the chorus name the sea.", needed: false, rows: 2 },
+  song: { label: "How it shall sound", placeholder: "slow folk song, fiddle and a warm female voice", needed: false, rows: 2 },
   music: { label: "In words, if you like", placeholder: "a slow sad tune in D minor, 30 seconds", needed: false, rows: 2 },
 };
 const general = { ...WORDS.text, needed: false };
 
 /** Those that some model here does, in a steady order. @param {Model[]} models */
-const tasksOf = (models) => [...new Set([...Object.keys(WORDS), ...models.map((model) => model.task)])]
+const tasksOf = (models) => [...new Set([...Object.keys(WORDS).filter((task) => task !== "song"), ...models.map((model) => model.task)])]
   .filter((task) => modelsFor(models, task).length);
 
 /** @param {Model[]} models @param {string} chosen @param {(task: string) => void} onChoose */
@@ -41,5 +42,5 @@ export function showPrompt(task) {
   prompt.rows = words.rows;
   byId("prompt-box", HTMLElement).hidden = takesSound(task) || takesInputs(task);
   // Where nothing has to be said in words, the fields are the form.
-  if (task !== "lyrics" && !words.needed && matchMedia("(min-width: 60rem)").matches) byId("options-box", HTMLDetailsElement).open = true;
+  if (!["lyrics", "song"].includes(task) && !words.needed && matchMedia("(min-width: 60rem)").matches) byId("options-box", HTMLDetailsElement).open = true;
 }

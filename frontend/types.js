@@ -25,7 +25,9 @@
  *   maxLength?: number, minimum?: number, maximum?: number, exclusiveMinimum?: number, exclusiveMaximum?: number, default?: unknown,
  *   title?: string, description?: string}} Schema
  * @typedef {{id: string, name: string, task: string, engines?: string[], source?: string|null, bytes: number|null, licence: string|null, state: string,
- *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema, details?: {inputs?: Slot[], sounds?: string[]}}} Model
+ *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema,
+ *   options_schemas?: Record<string, Schema>, tasks?: string[], details?: {inputs?: Slot[], sounds?: string[],
+ *   non_commercial?: boolean|null, gated?: boolean, memory?: {setting: string, bytes: number}[]}}} Model
  * @typedef {{name: string, type: string|null, shape: (number|string|null)[]|null, kind: string}} Slot
  * @typedef {{name: string, state: string, title: string, version: string|null, previous: string|null, bytes: number|null,
  *   install_bytes: number|null, install_s: number|null, hardware: string[], devices: string[], licence: string|null, reason: string|null, remedy: string|null,
@@ -46,7 +48,7 @@
  *   lines: {text: string, syllables: number|null, rhyme: string|null}[]}[]}} Lyrics
  * @typedef {{id: string, task: string, model: string|null, status: string, created_at: string, started_at: string|null,
  *   ended_at: string|null, request: Record<string, any>, output: {text?: string|null, finish_reason?: string|null,
- *   artifacts?: Artifact[], result?: {words: string[]}|null},
+ *   artifacts?: Artifact[], result?: {words: string[]}|null, lyrics?: Lyrics|null},
  *   progress: Progress|null, error: Problem|null, receipt: Receipt|null}} Job
  * @typedef {{name: string, media_type: string, bytes: number, url: string}} Artifact
  * @typedef {{status: string, version: string, problems?: {subject: string, code: string, detail: string,

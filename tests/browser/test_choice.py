@@ -11,6 +11,7 @@ from playwright.sync_api import Page, Route, expect
 
 from backend.types import Model, Speed
 from tests.browser import played_jobs
+from tests.browser.test_look import violations
 from tests.browser.test_machine import CARD, CHIP, CPU, VULKAN
 from tests.browser.touchstone_page import TouchstonePage, play
 
@@ -55,30 +56,37 @@ def test_one_press_makes_a_text(touchstone: TouchstonePage) -> None:
     expect(touchstone.page.get_by_role("button", name="Chat")).to_be_hidden()
 
 
-def test_lyrics_are_a_prompt_of_fields_with_a_plain_word_on_small_models(touchstone: TouchstonePage) -> None:
+def test_lyrics_from_fields_with_a_plain_word_on_small_models_and_a_song_of_them(touchstone: TouchstonePage) -> None:
     page = touchstone.open().page
     page.get_by_role("radio", name="Lyrics").check()
     expect(page.locator("#task-note")).to_contain_text("seldom rhyme")
-    page.get_by_label("Theme").fill("a lighthouse")
-    page.get_by_label("Style").fill("sea shanty")
-    page.get_by_label("Sections").fill("verse\nchorus")
-    page.get_by_label("Lines per section").fill("2")
+    page.get_by_role("textbox", name="Theme").fill("a lighthouse")
+    page.get_by_role("textbox", name="Style").fill("sea shanty")
+    page.get_by_role("textbox", name="Sections").fill("verse\nchorus")
+    page.get_by_label("Lines per section").fill("1")
     page.get_by_label("More wishes, if you like").fill("Name the keeper.")
-    touchstone.options(max_tokens=8).generate.click()
+    touchstone.generate.click()
     touchstone.expect_end()
-    request = touchstone.job()["request"]
-    assert request["task"] == "text" and request["options"]["max_tokens"] == 8
-    for words in (
-        "sea shanty song about a lighthouse",
-        "in this order: verse, chorus",
-        "2 short lines",
-        "Name the keeper",
-    ):
-        assert words in request["prompt"]
+    job = touchstone.job()
+    assert (job["task"], job["request"]["prompt"]) == ("lyrics", "Name the keeper.")
+    assert job["request"]["options"]["sections"] == ["verse", "chorus"]
+    page.get_by_text("Syllables and rhymes").click()
+    expect(page.locator("#sounds caption").first).to_contain_text("Verse 1")
+    assert violations(page) == []
     page.reload()
     expect(page.get_by_role("radio", name="Lyrics")).to_be_checked()
-    expect(page.get_by_label("Theme")).to_have_value("a lighthouse")
+    expect(page.get_by_role("textbox", name="Theme")).to_have_value("a lighthouse")
     assert "task=lyrics" in page.url
+    page.get_by_role("button", name="Make a song of it").click()
+    expect(page.get_by_role("radio", name="Music")).to_be_checked()
+    expect(page.locator("#model option:checked")).to_contain_text("songs with voices")
+    expect(page.get_by_role("textbox", name="Lyrics")).to_have_value(job["output"]["text"])
+    expect(page.get_by_label("How it shall sound")).to_have_value("sea shanty about a lighthouse")
+    expect(page.locator("#model-hint")).to_contain_text("MIT")
+    page.locator("#model").select_option("audioldm2-music")
+    expect(page.locator("#model-hint")).to_contain_text("NOT for commercial use")
+    page.locator("#model").select_option("folk-tunes")
+    expect(page.locator("#task-note")).to_contain_text("does not sing")
 
 
 def test_each_device_says_its_engine_free_memory_and_measured_speed(touchstone: TouchstonePage) -> None:
