@@ -39,7 +39,7 @@ class Load(Strict):
 class Convert(Strict):
     """What the model is to be made into."""
 
-    to: Name = Field(description="onnx-int8 or onnx-int4: a folder for ONNX Runtime GenAI; openvino: one for OpenVINO GenAI")
+    to: Name = Field(description="onnx-int8 or onnx-int4 for ONNX Runtime GenAI, openvino for OpenVINO GenAI: a folder")
 
 
 class Unload(Strict):
