@@ -28,11 +28,12 @@ TOLERANCES = {False: TOLERANCE, True: 0.2}
 
 @dataclass(frozen=True)
 class Chosen:
-    """A decoder on a device, the file that it computes, and the evidence."""
+    """A decoder on a device, the file that it computes, the evidence, and the threads of the processor."""
 
     decoder: Decoder
     file: str
     placement: Placement
+    threads: int | None = None
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,12 @@ class _Way:
 
 
 def choose(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
-    """Raises ModelLoadFailed where no graph gives the processor's logits, else what ONNX Runtime said of the first."""
+    """`threads` are the most to use. On the processor it is measured how many of them are best.
+
+    Raises ModelLoadFailed where no graph gives the processor's logits, else what ONNX Runtime said of the first.
+    """
     if place.is_processor:
-        return _processor(place, weights, folder, threads)
+        return _paced(place, weights, folder, threads)
     trusted = _processor(_beside(place), weights, folder, threads).decoder
     best: Chosen | None = None
     troubles: list[Exception] = []
@@ -70,11 +74,23 @@ def choose(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None
     return best
 
 
+def _paced(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
+    from backend.machine import usable_threads
+    from backend.music.pace import counts, fastest
+
+    found = {count: _processor(place, weights, folder, count) for count in counts(threads or usable_threads())}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    count, said = fastest({count: one.decoder for count, one in found.items()})
+    placement = found[count].placement
+    return replace(found[count], placement=replace(placement, evidence=f"{placement.evidence} {said}"))
+
+
 def _processor(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
     from backend.music.decoder_onnx import HostDecoder
 
     session = place.session(folder / GRAPH, threads)
-    return Chosen(HostDecoder(weights, session), GRAPH, place.placement([session]))
+    return Chosen(HostDecoder(weights, session), GRAPH, place.placement([session]), threads)
 
 
 def _beside(place: OnnxPlace) -> OnnxPlace:
@@ -109,7 +125,7 @@ def _tried(
 
     decoder = RowByRow(make) if way.fixed else make()
     said = check_agreement(trusted, decoder, TOLERANCES[way.half or place.rounds_inputs])
-    return Chosen(decoder, way.file, replace(placement, evidence=f"{placement.evidence} {said}"))
+    return Chosen(decoder, way.file, replace(placement, evidence=f"{placement.evidence} {said}"), threads)
 
 
 def _decoder(place: OnnxPlace, way: _Way, weights: Weights, session: Any) -> Decoder:

@@ -62,7 +62,7 @@ def load(request: LoadRequest) -> Session:
     weights, guard = read_model(request.model_path)
     place = onnx_place(request.device, request.found, request.provider_options, request.cache)
     chosen = choose(place, weights, Path(request.model_path), request.threads)
-    return TuneSession(chosen.decoder, guard, chosen.placement, request.threads, check(), chosen.file)
+    return TuneSession(chosen.decoder, guard, chosen.placement, chosen.threads, check(), chosen.file)
 
 
 def _is_graph(model_path: str) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from backend.catalogue import Entry
@@ -22,7 +23,7 @@ from backend.spreading.receipt import whole
 from backend.spreading.shares import Share, cut
 from backend.taking import request_of, room_for_files
 from backend.types import Attempt
-from backend.ways import Surroundings, Way, Ways
+from backend.ways import Surroundings, Way, Ways, nothing_behind
 
 SEED_LIMIT = 2**32 - 1
 
@@ -44,6 +45,7 @@ class Spread:
         self._ways = Ways(around, entry, job.task, job.request, request_of(job, entry))
         self._alone: Run = Run(around, job, entry)  # if no device can have a share: it refuses, or falls back
         self._refused: list[Attempt] = []
+        self._left_out = ""  # which devices got no share, and why
         self._runs: list[tuple[Part, PartRun]] = []
         self._reason = ""
         self._began: float | None = None
@@ -59,6 +61,7 @@ class Spread:
             return
         for device, error in refusals:
             self._refused.append(Attempt(device, None, None, utc_now(), utc_now(), error.code))
+            self._left_out += f"{device} could not be used ({error.code}): {error.detail} "
             said = {"from": device, "to": ways[0].device.id, "code": error.code, "reason": error.detail}
             await self._job.emit("fallback", said)
         async with room_for_files(self._around.artifacts, self._job.id) as folder:
@@ -82,7 +85,9 @@ class Spread:
         run_s = time.perf_counter() - self._began if self._began else None
         if done:
             words = ", ".join(self._job.request["devices"])
-            self._job.receipt = whole(words, self._reason, run_s, self._refused, done)
+            receipt = whole(words, self._reason, run_s, self._refused, done)
+            reason = f"{self._left_out}{receipt.reason or ''}".strip() or None
+            self._job.receipt = replace(receipt, reason=reason)
 
     def _possible(self) -> tuple[list[Way], list[tuple[str, TouchstoneError]]]:
         """The ways to the devices that can have a share, and why the others cannot."""
@@ -92,7 +97,9 @@ class Spread:
             asked: str | None = self._job.request["engine"]
             found = self._around.resolve(word, self._entry.task, asked, self._ways.wish())
             try:
-                if found.resolved and found.resolved not in ways:
+                if found.resolved is None:
+                    raise nothing_behind(word, found.reason)
+                if found.resolved not in ways:
                     ways[found.resolved] = self._ways.to(found.resolved, found.engine or asked)
             except TouchstoneError as error:
                 refusals.append((found.resolved or word, error))

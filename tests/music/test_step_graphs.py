@@ -17,6 +17,7 @@ from backend.engines._step_graphs import choose
 from backend.errors import ModelLoadFailed
 from backend.music.agreement import check_agreement
 from backend.music.decoder import RowByRow
+from backend.music.pace import counts, fastest
 from backend.music.plan import Plan
 from backend.music.sampling import compose
 from backend.music.weights import DATA, Weights, read_weights
@@ -144,3 +145,40 @@ def test_a_slow_device_is_asked_for_fewer_tokens(weights: Weights) -> None:
     other = RowByRow(lambda: choose(place, weights, DATA, 1).decoder)
     assert "Over 4 tokens" in check_agreement(decoder, other, 0.01, clock=lambda: next(late))
     assert "Over 24 tokens" in check_agreement(decoder, other, 0.01, clock=lambda: 0.0)
+
+
+class Paced:
+    """A decoder whose steps take a time of their own on a clock that is played."""
+
+    def __init__(self, clock: list[float], step_s: float) -> None:
+        self._clock, self._step_s = clock, step_s
+
+    def start(self, batch: int, tokens: int) -> None:
+        pass
+
+    def step(self, ids: Any, sides: Any) -> Any:
+        self._clock[0] += self._step_s
+
+
+def test_the_fewest_threads_that_are_as_fast_as_the_best_are_chosen() -> None:
+    clock = [0.0]
+    steps = {2: 0.0034, 4: 0.0033, 8: 0.0035, 32: 0.0052}
+    count, said = fastest({count: Paced(clock, step_s) for count, step_s in steps.items()}, lambda: clock[0])
+    assert count == 2 and "5.2 ms with 32" in said
+    count, _ = fastest({2: Paced(clock, 0.0050), 8: Paced(clock, 0.0035)}, lambda: clock[0])
+    assert count == 8
+
+
+@pytest.mark.parametrize(("most", "tried"), [(1, [1]), (4, [4]), (6, [2, 4, 6]), (8, [2, 4, 8]), (32, [2, 4, 8, 32])])
+def test_a_processor_of_few_cores_is_not_measured(most: int, tried: list[int]) -> None:
+    assert list(counts(most)) == tried
+
+
+def test_the_number_of_threads_is_chosen_at_the_load_and_changes_no_tune(weights: Weights) -> None:
+    place = OnnxPlace(onnxruntime, "cpu", "CPUExecutionProvider", None, None)
+    many = choose(place, weights, DATA, 6)
+    assert many.threads in (2, 4, 6) and "chosen by measurement" in many.placement.evidence
+    one = choose(place, weights, DATA, 1)
+    assert one.threads == 1 and "chosen by measurement" not in one.placement.evidence
+    plan = Plan("jig", (6, 8), "major", "D", 2)
+    assert compose(many.decoder, plan, [3, 4]) == compose(one.decoder, plan, [3, 4])
