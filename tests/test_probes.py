@@ -14,6 +14,8 @@ from backend import children
 from backend.devices import WrongResult, mechanism, prove
 from backend.lanes import Lane
 from backend.probes import Probes
+from backend.probes.prober import Outcome
+from backend.probes.verdicts import proved
 from backend.types import Device
 from tests.faulty import faulty
 
@@ -132,3 +134,15 @@ def test_the_proof_refuses_wrong_numbers_and_says_by_how_much(monkeypatch: pytes
 def test_the_proof_refuses_what_is_no_number(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
     with pytest.raises(WrongResult, match="not numbers"):
         spoilt(monkeypatch, lambda result: result * 0 + value)
+
+
+def test_an_engine_that_hangs_takes_none_of_the_others_along() -> None:
+    proof = {"operation": "MatMul", "dtype": "float32", "max_abs_error": 0.0, "tolerance": 1e-4, "seconds": 0.1}
+    proof |= {"versions": {}, "at": "2026-01-01T00:00:00Z", "pid": 1}
+    told: list[dict[str, dict[str, str]]] = [{}, {"llama.cpp": {}}, {"llama.cpp": {}, "transformers": {"torch": "2"}}]
+    frames: list[dict[str, Any]] = [{"op": "proved", "proof": proof}]
+    frames += [{"op": "engines", "engines": each} for each in told]
+    frames.append({"op": "step", "what": "loading another", "backends": ["cpu"]})
+    device = Device("cpu", "CPU", "cpu", "cpu", "probing")
+    found = proved(device, "torch", Outcome(frames, "it hung: no end after 30 s", hung=True))
+    assert (found.state, found.engines, found.versions) == ("ready", ["llama.cpp", "transformers"], {"torch": "2"})

@@ -5,8 +5,9 @@
 Child → parent, so that whatever happens next can be named: `step {what, backends}` before each risky thing.
 `list` sends `plan {backends}` (those whose library is installed), then for each `listed {backends, library, versions,
 devices, left_out}`, `absent {backends, detail, quiet}`, `missing {backends, detail}` for an import or a library that
-fails, or `failed {backends, detail}`; and `end`. `prove` sends `proved {proof, memory_free_bytes}` and `engines
-{engines}`, with `no_engine {engine, detail}` for each that does not load; or `wrong`, `absent`, `missing`, `failed`.
+fails, or `failed {backends, detail}`; and `end`. `prove` sends `proved {proof, memory_free_bytes}` and after each
+engine `engines {engines}`, those that load so far, with `no_engine {engine, detail}` for one that does not; or
+`wrong`, `absent`, `missing`, `failed`.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _prove(channel: Channel, order: dict[str, Any]) -> None:
             checked[engine.name] = load_engine(engine.name).check()
         except (ImportError, OSError) as error:
             channel.send({"op": "no_engine", "engine": engine.name, "detail": _words(error)})
-    channel.send({"op": "engines", "engines": checked})
+        channel.send({"op": "engines", "engines": checked})  # so that one which hangs takes none of the others along
 
 
 def _proved(channel: Channel, here: Any, backend: str, found: Any) -> None:

@@ -30,6 +30,10 @@ class Outcome:
         """The first frame of a kind."""
         return next((frame for frame in self.frames if frame["op"] == op), None)
 
+    def last(self, op: str) -> Header | None:
+        """The last frame of a kind."""
+        return next((frame for frame in reversed(self.frames) if frame["op"] == op), None)
+
 
 class Prober:
     """Runs probe children."""

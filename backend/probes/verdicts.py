@@ -59,7 +59,7 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
     if frame is None:
         return refused(device, outcome)
     proof = Proof(**frame["proof"])
-    told = outcome.first("engines") or {"engines": {}}
+    told = outcome.last("engines") or {"engines": {}}
     checked: dict[str, dict[str, str]] = told["engines"]
     device = replace(
         device,
