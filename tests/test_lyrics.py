@@ -87,6 +87,14 @@ def test_a_caller_s_conversation_leads_to_ours_in_turns() -> None:
     assert "the second verse of a shanty song about the sea in German. Two short lines" in found[3]["content"]
 
 
+@pytest.mark.parametrize(
+    ("style", "named"), [(None, "a song"), ("blues", "a blues song"), ("folk song", "a folk song")]
+)
+def test_a_song_is_called_a_song_once(style: str | None, named: str) -> None:
+    said = messages(Song(None, style, "English", ("chorus",), 1), Section("chorus", "Chorus"), 1, None)[0]["content"]
+    assert f"Write the chorus of {named}. One short line that rhyme" in said
+
+
 # A song by a session that says what it is told to
 
 

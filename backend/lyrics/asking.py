@@ -46,9 +46,11 @@ def _wish(song: Song, kind: str, label: str, lines: int) -> str:
     number = label.rpartition(" ")[2]
     place = f"{_PLACES[int(number) - 1]} " if number.isdecimal() and int(number) <= len(_PLACES) else ""
     about = f" about {song.theme}" if song.theme else ""
+    style = song.style or "song"
+    named = style if style.casefold().endswith("song") else f"{style} song"
     sentences = [
         "You write songs, and answer with the lines of the song alone.",
-        f"Write the {place}{kind} of a {f'{song.style} ' if song.style else ''}song{about}"
+        f"Write the {place}{kind} of a {named}{about}"
         f"{'' if song.language.casefold() in ('english', 'en') else f' in {song.language}'}.",
         f"{_lines(lines).capitalize()} that rhyme.",
         song.wishes or "",
