@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend import faults
 from backend.engines._memory import within_free_memory
 from backend.engines._musicgen_choice import Choice, each_step, guided_first
 from backend.engines._musicgen_melody import chroma, heard
+from backend.engines._song_memory import SongMemory, want_of_memory
 from backend.engines._song_room import Room
-from backend.errors import OutOfMemory
 from backend.machine import memory_free_bytes
 
 if TYPE_CHECKING:
@@ -37,47 +35,38 @@ class MusicgenComposer:
         self._samples = math.prod(audio.upsampling_ratios)  # of a token
         self._numbers = 2 * int(decoder.num_hidden_layers) * int(decoder.hidden_size)  # a token's keys and values
         self._most = _MOST
-        self._bytes_a_second: float | None = None
-        self._peak: int | None = None
+        self._memory = SongMemory(place, room)
 
     def together(self, wish: Wish) -> int:
         """As many as fit into the memory that is free, by what the last took or else by reckoning."""
         free = self._free_bytes()
         if free is None:
             return self._most
-        needed = self._bytes_of(wish)
+        needed = self._bytes_a_second(wish) * wish.frames / self.rate
         return max(1, min(self._most, int(_KEPT_SHARE * free / needed)))
 
     def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
         """[song, channel, frame]. Raises OutOfMemory with advice, Stopped, Validation for a melody that is none."""
-        torch, card = self._place.torch, self._card()
-        before = self._place.allocated_bytes()
-        if card is not None:
-            card.reset_peak_memory_stats(self._place.device)
+        torch, seconds = self._place.torch, wish.frames / self.rate
+        self._memory.begin()
         try:
             with within_free_memory(self._place.is_processor):
                 made = self._generated(wish, seeds, tell)
                 sound = made.detach().to("cpu", torch.float32)
         except (RuntimeError, MemoryError) as error:
-            if not isinstance(error, MemoryError) and faults.code_of(str(error)) != "out_of_memory":
+            if not (told := want_of_memory(error) or ""):
                 raise
-            told = f"{type(error).__name__}: {error}".strip()[:300]
         else:
             tell(DECODE, 1, 1, "songs")
-            if card is not None and before is not None:
-                self._peak = int(card.max_memory_allocated(self._place.device))
-                self._bytes_a_second = max(1, self._peak - before) / (len(seeds) * wish.frames / self.rate)
+            self._memory.end(len(seeds) * seconds)
             return sound.reshape(len(seeds), self.channels, -1).numpy()  # type: ignore[no-any-return]
-        gc.collect()  # what the failed attempt held goes before another is made
-        if card is not None:
-            card.empty_cache()
+        self._memory.empty()
         self._most = max(1, len(seeds) // 2)
-        raise self._advice(wish, len(seeds), told)
+        raise self._memory.advice(seconds, len(seeds), told, self._bytes_a_second(wish), self._free_bytes())
 
     def told(self) -> dict[str, Any]:
         """For the receipt."""
-        measured = {} if self._peak is None else {"card_peak_bytes": self._peak}
-        return {"number": self._room.number, "memory": self._room.words, **measured}
+        return self._memory.told()
 
     def _generated(self, wish: Wish, seeds: list[int], tell: Tell) -> Any:
         """The library's own loop: the delay between codebooks, guidance, cache and EnCodec are its."""
@@ -118,31 +107,14 @@ class MusicgenComposer:
             given["input_features"] = many.to(self._place.device, self._model.dtype)
         return given
 
-    def _card(self) -> Any:
-        """torch's module for the card, where it counts what is allocated."""
-        module = None if self._place.is_processor else getattr(self._place.torch, self._place.ground.type, None)
-        return module if hasattr(module, "reset_peak_memory_stats") else None
-
     def _free_bytes(self) -> int | None:
         return memory_free_bytes() if self._place.is_processor else self._place.ground.free_bytes()
 
-    def _bytes_of(self, wish: Wish) -> float:
-        """What a song takes beside the weights."""
-        if self._bytes_a_second is not None:
-            return self._bytes_a_second * wish.frames / self.rate
+    def _bytes_a_second(self, wish: Wish) -> float:
+        """What a song takes beside the weights for a second, as the last one took, or else by reckoning."""
+        if self._memory.bytes_a_second:
+            return self._memory.bytes_a_second
         guided = 2 if wish.options["guidance_scale"] > 1 else 1
         item = getattr(self._place.torch, self._room.number).itemsize
-        cache = guided * self._numbers * item * wish.frames / self._samples
-        return float(2 * cache + _DECODER_NUMBERS * 4 * wish.frames * self.channels)
-
-    def _advice(self, wish: Wish, songs: int, told: str) -> OutOfMemory:
-        """What would fit, in numbers."""
-        free, seconds, needed = self._free_bytes(), wish.frames / self.rate, self._bytes_of(wish)
-        room = "" if free is None else f"; {free / 1e9:.2f} GB are free beside the model ({self._room.words})"
-        fits = seconds / 2 if free is None else min(seconds / 2, _KEPT_SHARE * free / needed * seconds)
-        count = "" if songs == 1 else f"{songs} songs of "
-        return OutOfMemory(
-            f"{count}{seconds:g} s do not fit into the memory of {self._place.id}: about {songs * needed / 1e9:.2f} GB "
-            f"are needed{room}. {told}",
-            f"Ask for {max(1.0, fits):.0f} s or less, one variation at a time, or choose a device with more memory.",
-        )
+        cache = guided * self._numbers * item / self._samples
+        return float((2 * cache + _DECODER_NUMBERS * 4 * self.channels) * self.rate)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from typing import TYPE_CHECKING, Any
 
-from backend import faults
 from backend.engines._memory import within_free_memory
 from backend.engines._song_calls import Call
+from backend.engines._song_memory import SongMemory, want_of_memory
 from backend.engines._song_room import Room
-from backend.errors import OutOfMemory
 
 if TYPE_CHECKING:
     from backend.devices._torch_place import TorchPlace
@@ -25,9 +23,8 @@ class SongComposer:
     def __init__(self, call: Call, place: TorchPlace, room: Room) -> None:
         self._call, self._place, self._room = call, place, room
         self._most = 1 if place.is_processor else _TOGETHER
-        self._bytes_a_second: float | None = None  # of one song, beside the weights, as the last one took
-        self._peak: int | None = None
-        self._visiting = 0 if not room.in_turns else max(_held(one) for one in call.pipe.components.values())
+        visiting = 0 if not room.in_turns else max(_held(one) for one in call.pipe.components.values())
+        self._memory = SongMemory(place, room, visiting)
         self._progress = _Nothing()
         self._watch()
 
@@ -44,16 +41,14 @@ class SongComposer:
     def together(self, wish: Wish) -> int:
         """As many as fit by what the last song took; a processor gains nothing from several at once."""
         free = None if self._place.is_processor else self._place.ground.free_bytes()
-        if free is None or not self._bytes_a_second:
+        if free is None or not self._memory.bytes_a_second:
             return self._most
-        return max(1, min(self._most, int(free / (self._bytes_a_second * wish.frames / self.rate))))
+        return max(1, min(self._most, int(free / (self._memory.bytes_a_second * wish.frames / self.rate))))
 
     def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
         """[song, channel, frame]. Raises OutOfMemory with advice, Stopped."""
-        torch, card = self._place.torch, self._card()
-        before = self._place.allocated_bytes()
-        if card is not None:
-            card.reset_peak_memory_stats(self._place.device)
+        torch, seconds = self._place.torch, wish.frames / self.rate
+        self._memory.begin()
         generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
         progress = self._progress = _Progress(tell, wish.options["steps"], self._place, self._layers)
         progress.enter(ENCODE)
@@ -62,48 +57,22 @@ class SongComposer:
                 made = self._call.pipe(**self._call.arguments(wish, seeds, generators, progress.step)).audios
                 sound = made.detach().to("cpu", torch.float32)
         except (RuntimeError, MemoryError) as error:
-            if not isinstance(error, MemoryError) and faults.code_of(str(error)) != "out_of_memory":
+            if not (told := want_of_memory(error) or ""):
                 raise
             self._most = 1
-            told = f"{type(error).__name__}: {error}".strip()[:300]
         else:
             progress.end()
-            self._measure(card, before, len(seeds) * wish.frames / self.rate)
+            self._memory.end(len(seeds) * seconds)
             return sound.reshape(len(seeds), self.channels, -1).numpy()  # type: ignore[no-any-return]
         finally:
             self._progress = _Nothing()
-        gc.collect()
-        if card is not None:
-            card.empty_cache()
-        raise self._advice(wish, len(seeds), told)
+        self._memory.empty()
+        free = self._place.ground.free_bytes()
+        raise self._memory.advice(seconds, len(seeds), told, self._memory.bytes_a_second, free)
 
     def told(self) -> dict[str, Any]:
         """For the receipt."""
-        measured = {} if self._peak is None else {"card_peak_bytes": self._peak}
-        return {"number": self._room.number, "in_turns": self._room.in_turns, "memory": self._room.words, **measured}
-
-    def _card(self) -> Any:
-        """torch's module for the card, where it counts what is allocated."""
-        module = None if self._place.is_processor else getattr(self._place.torch, self._place.ground.type, None)
-        return module if hasattr(module, "reset_peak_memory_stats") else None
-
-    def _measure(self, card: Any, before: int | None, seconds: float) -> None:
-        if card is not None and before is not None:
-            self._peak = int(card.max_memory_allocated(self._place.device))
-            self._bytes_a_second = max(0, self._peak - before - self._visiting) / seconds
-
-    def _advice(self, wish: Wish, songs: int, told: str) -> OutOfMemory:
-        """What would fit, in numbers."""
-        free, seconds = self._place.ground.free_bytes(), wish.frames / self.rate
-        room = "" if free is None else f"; {free / 1e9:.1f} GB are free beside the model ({self._room.words})"
-        fits = seconds / 2
-        if free is not None and self._bytes_a_second:
-            fits = min(fits, 0.9 * free / self._bytes_a_second)
-        count = "" if songs == 1 else f"{songs} songs of "
-        return OutOfMemory(
-            f"{count}{seconds:g} s do not fit into the memory of {self._place.id}{room}. {told}",
-            f"Ask for {max(1.0, fits):.0f} s or less, one variation at a time, or choose a device with more memory.",
-        )
+        return {"in_turns": self._room.in_turns, **self._memory.told()}
 
     def _watch(self) -> None:
         """Hears of each layer of each model before it computes: that is where a cancel is noticed and time told."""

@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend import faults
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest
 from backend.engines._song_calls import CALLS
 from backend.engines._song_composer import SongComposer
+from backend.engines._song_memory import load_error
 from backend.engines._song_room import Room, choose_room, with_work
 from backend.engines._song_session import SongSession
 from backend.engines._torch_reach import LIBRARY_BYTES, NEW_BACKENDS, NEW_RUNTIMES
-from backend.errors import ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.errors import ModelBroken, ModelIncompatible, TouchstoneError
 from backend.songs.folder import Pipeline, open_pipeline
 from backend.songs.kinds import KINDS, PIPELINE
 from backend.types import Placement, PlacementPart
@@ -75,7 +75,7 @@ def load(request: LoadRequest) -> SongSession:
     except TouchstoneError:
         raise
     except Exception as error:
-        raise _explained(pipeline, room, error) from error
+        raise load_error(pipeline.path.name, room.words, error) from error
     composer = SongComposer(CALLS[pipeline.kind.name](pipe), place, room)
     taken = place.taken_since(request.card_free_bytes)
     return SongSession(composer, placement, request.threads, check(), taken)
@@ -157,23 +157,3 @@ def _check_whole(pipeline: Pipeline, pipe: Any) -> None:
                 f"{pipeline.path.name} lacks {len(missing)} of the weights of its {name}, such as {missing[0]}.",
                 "Fetch the whole folder again from its source.",
             )
-
-
-def _explained(pipeline: Pipeline, room: Room, error: Exception) -> TouchstoneError:
-    told = f"{type(error).__name__}: {error}".strip()[:600]
-    title = pipeline.path.name
-    if isinstance(error, MemoryError) or faults.code_of(told) == "out_of_memory":
-        return OutOfMemory(
-            f"{title} does not fit into memory ({room.words}): {told}",
-            "Close what else uses that memory, unload other models, or choose a device with more.",
-        )
-    if isinstance(error, ImportError):
-        return ModelLoadFailed(
-            f"{title} needs a package that this runtime lacks: {told}",
-            "Update the runtime: python -m backend runtimes update NAME.",
-        )
-    if isinstance(error, (ValueError, KeyError, TypeError, OSError, RuntimeError)):
-        return ModelBroken(
-            f"{title} could not be loaded: {told}", "Fetch the whole folder again, or choose another model."
-        )
-    return ModelLoadFailed(f"{title} could not be loaded: {told}", "Try another device or model.")

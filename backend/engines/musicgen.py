@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend import faults
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest
 from backend.engines._musicgen_choice import condition_from_the_first
 from backend.engines._musicgen_composer import MusicgenComposer
+from backend.engines._song_memory import load_error
 from backend.engines._song_room import Room, choose_room
 from backend.engines._song_session import SongSession
 from backend.engines._torch_reach import BACKENDS, LIBRARY_BYTES, RUNTIMES
-from backend.errors import ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.errors import ModelBroken, TouchstoneError
 from backend.songs.musicgen import MELODY, PLAIN, TOKENIZER, MusicgenFolder, open_musicgen
 
 if TYPE_CHECKING:
@@ -54,24 +54,31 @@ def check() -> dict[str, str]:
 
 def load(request: LoadRequest) -> SongSession:
     """Loads a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
-    import tokenizers
-
     import backend.songs.making  # noqa: F401 (so that the first job need not wait)
 
     folder = open_musicgen(Path(request.model_path))
     place = torch_place(request.device, request.found)
     place.torch.set_num_threads(request.threads)
     room = choose_room(folder, place)
+    text = _words(folder)
     try:
-        text = tokenizers.Tokenizer.from_file(str(folder.tokenizer))
         model = _model(folder, place, room)
     except TouchstoneError:
         raise
     except Exception as error:
-        raise _explained(folder, room, error) from error
+        raise load_error(folder.path.name, room.words, error) from error
     placement = place.placement([*model.parameters(), *model.buffers()])
     composer = MusicgenComposer(model, text, place, room, folder.path)
     return SongSession(composer, placement, request.threads, check(), place.taken_since(request.card_free_bytes))
+
+
+def _words(folder: MusicgenFolder) -> Any:
+    import tokenizers
+
+    try:
+        return tokenizers.Tokenizer.from_file(str(folder.tokenizer))
+    except Exception as error:  # it raises nothing more particular
+        raise ModelBroken(f"{folder.path.name}/{TOKENIZER} cannot be read: {str(error)[:300]}.", _FETCH) from error
 
 
 def _model(folder: MusicgenFolder, place: TorchPlace, room: Room) -> Any:
@@ -118,21 +125,3 @@ def _check_whole(folder: MusicgenFolder, told: dict[str, Any]) -> None:
             f"{folder.path.name} has weights of other shapes than its config.json says: {min(map(str, other))}.",
             _FETCH,
         )
-
-
-def _explained(folder: MusicgenFolder, room: Room, error: Exception) -> TouchstoneError:
-    told = f"{type(error).__name__}: {error}".strip()[:600]
-    title = folder.path.name
-    if isinstance(error, MemoryError) or faults.code_of(told) == "out_of_memory":
-        return OutOfMemory(
-            f"{title} does not fit into memory ({room.words}): {told}",
-            "Close what else uses that memory, unload other models, or choose a device with more.",
-        )
-    if isinstance(error, ImportError):
-        return ModelLoadFailed(
-            f"{title} needs a package that this runtime lacks: {told}",
-            "Update the runtime: python -m backend runtimes update NAME.",
-        )
-    if isinstance(error, NotImplementedError):
-        return ModelIncompatible(f"transformers cannot run {title}: {told}", "Choose another device or model.")
-    return ModelBroken(f"{title} could not be loaded: {told}", "Fetch the whole folder again, or choose another model.")
