@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.bench import fed, plot, rows
+from backend.bench import fed, plot, rows, spread
 from backend.cli import main
 from backend.errors import Validation
 
@@ -50,3 +50,27 @@ def test_two_files_are_compared_without_a_server(tmp_path: Path, capsys: pytest.
         (tmp_path / name).write_text(json.dumps({"at": "2026", "rows": [row]}))
     assert main(["bench", "devices", "--compare", str(tmp_path / "before"), str(tmp_path / "after")]) == 0
     assert "| 100 | 50 | -50% |" in capsys.readouterr().out
+
+
+def test_more_devices_are_measured_beside_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune = {"form": "march", "bars": 1, "backing": "none", "formats": ["abc"]}
+    for name, value in {"JOBS_EACH": 1, "VARIATIONS_EACH": 1, "TUNE": tune}.items():
+        monkeypatch.setattr(spread, name, value)
+    assert main(["bench", "spread", "--device", "cpu", "--device", "cpu", "--runs", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    figures = {row["metric"]: row for row in found["rows"]}
+    assert list(figures) == ["jobs on cpu", "jobs on cpu, cpu", "variations on cpu", "variations on cpu, cpu"]
+    assert figures["jobs on cpu"]["ratio"] is None
+    ratio = figures["jobs on cpu, cpu"]["value"] / figures["jobs on cpu"]["value"]
+    assert figures["jobs on cpu, cpu"]["ratio"] == pytest.approx(ratio) and ratio > 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [([], "at least two"), (["--device", "cpu", "--device", "cpu", *["--model", "a"] * 2], "One model")],
+)
+def test_what_cannot_be_shared_is_not_measured(flags: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "spread", *flags]) == 1
+    assert word in capsys.readouterr().err

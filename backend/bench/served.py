@@ -53,7 +53,7 @@ class Service:
             yield
         finally:
             self.process.terminate()
-            self.process.wait()
+            self.process.communicate()  # to its end, and the pipe is closed
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """One call over a connection of its own."""
@@ -64,7 +64,8 @@ class Service:
         """The answer, to be read and closed by the caller."""
         connection = HTTPConnection(self.address, timeout=600)
         text = None if body is None else json.dumps(body)
-        connection.request(method, path, text, {"Content-Type": "application/json", **headers})
+        sent = {"Content-Type": "application/json", "Connection": "close", **headers}
+        connection.request(method, path, text, sent)
         return connection.getresponse()
 
     def begin(self, **body: Any) -> str:
@@ -103,10 +104,9 @@ def work(address: str, body: Any, jobs: int, at_once: int) -> None:
     """Runs that many jobs to their end, for clients that wait."""
 
     def client(number: int) -> None:
-        http = HTTPConnection(address)
-        for _ in range(number, jobs, at_once):
-            Service.post(http, body, wait=True)
-        http.close()
+        with contextlib.closing(HTTPConnection(address)) as http:
+            for _ in range(number, jobs, at_once):
+                Service.post(http, body, wait=True)
 
     with ThreadPoolExecutor(at_once) as pool:
         list(pool.map(client, range(at_once)))

@@ -50,14 +50,19 @@ class Asked:
         }
 
 
-def measure(settings: Settings, asked: Asked, runs: int) -> list[Row]:
+def measure(
+    settings: Settings, devices: Sequence[str], models: Sequence[str], engines: Sequence[str], runs: int
+) -> list[Row]:
     """Jobs a minute of each number of devices, and the ratio to the first alone. Raises Validation."""
-    if len(asked.devices) < 2:
+    if len(devices) < 2:
         raise Validation("One device cannot share anything.", "Name each one with --device: at least two.")
+    if len(models) > 1 or len(engines) > 1:
+        raise Validation("One model by one engine is measured at a time.", "Name one of each at most.")
+    model = models[0] if models else settings.default_models.music or ""
+    asked = Asked(devices, model, engines[0] if engines else None)
     sets = [asked.devices[: number + 1] for number in range(len(asked.devices))]
     many: dict[int, list[float]] = {len(each): [] for each in sets}
     shared: dict[int, list[float]] = {len(each): [] for each in sets}
-    used: dict[int, set[str]] = {len(each): set() for each in sets}
     with tempfile.TemporaryDirectory() as folder:
         service = Service(Path(folder), {}, _kept(settings))
         with service.running():
@@ -66,7 +71,7 @@ def measure(settings: Settings, asked: Asked, runs: int) -> list[Row]:
                 turn = number % len(sets)
                 for each in [*sets[turn:], *sets[:turn]]:
                     rate = _jobs_a_minute(service, asked, each)
-                    share = _shared(service, asked, each, used[len(each)]) if asked.task == "music" else None
+                    share = _shared(service, asked, each) if asked.task == "music" else None
                     if number:
                         many[len(each)].append(rate)
                         shared[len(each)] += [share] if share is not None else []
@@ -90,15 +95,14 @@ def _jobs_a_minute(service: Service, asked: Asked, devices: Sequence[str]) -> fl
     return 60 * jobs / (time.perf_counter() - began)
 
 
-def _shared(service: Service, asked: Asked, devices: Sequence[str], used: set[str]) -> float:
-    """Variations a minute of one job that all the devices share; as many on one as on all, so that it is one job."""
+def _shared(service: Service, asked: Asked, devices: Sequence[str]) -> float:
+    """Variations a minute of one job that all the devices share; as many on one as on all. Raises RuntimeError."""
     variations = min(16, VARIATIONS_EACH * len(asked.devices))
     body = asked.body(devices, "parallel", variations=variations)
     began = time.perf_counter()
     job = service.ask("POST", "/api/generate", body)
     if job.get("status") != "done" or set(job["receipt"]["used"].split(", ")) != set(devices):
         raise RuntimeError(json.dumps(job)[:2000])
-    used |= {job["receipt"]["used"]}
     return 60 * variations / (time.perf_counter() - began)
 
 

@@ -59,17 +59,12 @@ def run(args: argparse.Namespace) -> int:
         "server": lambda: server.measure(settings, small),
         "text": lambda: text.measure(settings, runs),
         "music": lambda: music.measure(runs, args.device[0] if args.device else "auto"),
-        "spread": lambda: spread.measure(settings, _spread_of(settings, args), args.runs or 3),
+        "spread": lambda: spread.measure(settings, args.device, args.model, args.engine, args.runs or 3),
         "steps": lambda: steps.measure(settings, args.runs or 3, args.device, args.model, args.streams),
     }
     found = report(args.kind, measures[args.kind]())
     print(json.dumps(found, indent=2) if args.json else markdown(found) if args.markdown else table(found))
     return 0
-
-
-def _spread_of(settings: Settings, args: argparse.Namespace) -> spread.Asked:
-    model = args.model[0] if args.model else settings.default_models.music or ""
-    return spread.Asked(args.device, model, args.engine[0] if args.engine else None)
 
 
 def _devices(settings: Settings, args: argparse.Namespace) -> int:
