@@ -25,6 +25,7 @@ from backend.bench.served import work
 from backend.machine import process_cpu_s
 
 STREAMS, TOKENS_A_SECOND = 64, 2000
+FEW_STREAMS, FEW_TOKENS_A_SECOND = 16, 128  # as the default model writes on two cores
 SECONDS, HEALTH_EACH_S = 20.0, 0.02
 JOBS, AT_ONCE, JOB_PACE = 10_000, 16, 1000.0
 ROOT = Path(__file__).parents[2]
@@ -32,14 +33,15 @@ ROOT = Path(__file__).parents[2]
 
 def measure(model: Path) -> list[Row]:
     """Health under many streams, what a token costs the server, and its memory after many jobs."""
-    return [*streams(model), *jobs(model)]
+    few = streams(model, FEW_STREAMS, FEW_TOKENS_A_SECOND)
+    return [*streams(model, STREAMS, TOKENS_A_SECOND), *few, *jobs(model)]
 
 
-def streams(model: Path) -> list[Row]:
+def streams(model: Path, count: int, tokens_a_second: int) -> list[Row]:
     """Health while all streams carry tokens, and what a token costs the server."""
-    pace = TOKENS_A_SECOND / STREAMS
+    pace = tokens_a_second / count
     with tempfile.TemporaryDirectory() as folder, _server(Path(folder), model, pace) as (address, pid):
-        words = [sys.executable, readers.__file__, address, str(STREAMS), str(SECONDS)]
+        words = [sys.executable, readers.__file__, address, str(count), str(SECONDS)]
         with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as reading:
             assert reading.stdout
             reading.stdout.readline()  # all streams have begun
@@ -48,14 +50,14 @@ def streams(model: Path) -> list[Row]:
             spent_s, wall_s = (process_cpu_s(pid) or 0.0) - before_s, time.perf_counter() - began
             found = json.loads(reading.stdout.readline())
         size = resident_bytes(pid)
-    name = f"{STREAMS} streams of a stand-in"
+    name = f"{count} streams of a stand-in"
     return [
         row(f"{name}, tokens that arrived", [found["tokens"] / found["seconds"]], "tokens/s"),
         row(f"{name}, events that carried them", [found["events"] / found["seconds"]], "events/s"),
         row(f"{name}, health, median", [statistics.median(times)], "ms"),
         row(f"{name}, health, p99", [statistics.quantiles(times, n=100)[98]], "ms"),
         row(f"{name}, server's processor", [spent_s / wall_s], "cores"),
-        row(f"{name}, server's processor for a token", [spent_s / wall_s / TOKENS_A_SECOND * 1e6], "µs"),
+        row(f"{name}, server's processor for a token", [spent_s / wall_s / tokens_a_second * 1e6], "µs"),
         row(f"{name}, server memory", [size / 1e6], "MB"),
     ]
 

@@ -19,6 +19,7 @@ from backend.engines import Emit, LoadRequest, RunRequest, RunResult
 from backend.types import Placement, PlacementPart
 
 WORD = "stone "
+_BEGAN = time.perf_counter()
 
 
 class Paced:
@@ -32,8 +33,9 @@ class Paced:
         self._gap_s = 1 / pace
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Writes as many tokens as may be, each at its moment."""
-        began = time.perf_counter()
+        """Writes as many tokens as may be, each at its moment: the same for all jobs, as an engine's steps are."""
+        steps = int((time.perf_counter() - _BEGAN) / self._gap_s) + 1
+        began = _BEGAN + steps * self._gap_s
         wanted = int(request.options["max_tokens"])
         for number in range(wanted):
             time.sleep(max(0.0, began + number * self._gap_s - time.perf_counter()))
