@@ -44,7 +44,7 @@ def lower_priority() -> None:
 def resident_bytes() -> int | None:
     """Resident memory of this process now, or None where the system does not say."""
     if sys.platform == "linux":
-        with contextlib.suppress(OSError, ValueError, IndexError):  # a fifth of the time that `status` takes
+        with contextlib.suppress(OSError, ValueError, IndexError):  # in half of the time that `status` takes
             return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return None
     if sys.platform == "win32":
