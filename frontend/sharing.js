@@ -26,7 +26,7 @@ export function showSharing(list, task, schema) {
   for (const id of chosen) if (!able.includes(id)) chosen.delete(id);
   const shown = [...root.querySelectorAll("input")].map((input) => input.value);
   if (shown.join() === able.join()) return; // nothing may move under the person's hand
-  root.replaceChildren(...able.map((id) => el("label", { class: "check" },
+  root.replaceChildren(...able.map((id) => el("label", {},
     el("input", { type: "checkbox", value: id, checked: chosen.has(id) }), ` ${id}`)));
 }
 
