@@ -28,6 +28,7 @@ from tests.hub_server import COMMIT, HubServer, Repository
 from tests.service import wait_for
 from tests.test_checkpoint import safetensors
 from tests.test_gguf import FACTS, TEXT, gguf
+from tests.test_songs import pipeline
 
 CONTENT = gguf(tensors=3000)
 OTHER = gguf([*FACTS, ("general.author", TEXT, "other")], tensors=3000)
@@ -381,3 +382,32 @@ def test_a_repository_of_an_own_server_needs_no_more_than_the_variables(hub: Hub
     listed = subprocess.run([*words[:-2], "--json"], cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
     states = {model["id"]: model["state"] for model in json.loads(listed.stdout)["models"]}
     assert states["model"] == "downloadable", "another program emptied the cache"
+
+
+def test_a_pipeline_comes_with_each_part_once_and_comes_back_without_network(
+    hub: HubServer, catalogue: Catalogue, get: Get, tmp_path: Path
+) -> None:
+    made = pipeline(tmp_path / "made")
+    files = {file.relative_to(made).as_posix(): file.read_bytes() for file in made.rglob("*") if file.is_file()}
+    more = {
+        "vae/diffusion_pytorch_model.fp16.safetensors": b"x",
+        "vae/diffusion_pytorch_model.bin": b"x",
+        "a.wav": b"x",
+    }
+    hub.repositories["maker/song"] = Repository({**files, **more}, licence="mit")
+    model = get("hf:maker/song")
+    assert (model.state, model.engines, model.licence) == ("ready", ["diffusers"], "mit")
+    place = catalogue.resolve("song").target
+    assert {file.relative_to(place).as_posix() for file in place.rglob("*") if file.is_file()} == set(files)
+    hub.statuses = [503] * 50
+    assert fetched(add(catalogue, "hf:maker/song"))["path"] == str(place)
+
+
+def test_a_pipeline_that_makes_no_music_is_refused_before_its_weights_come(
+    hub: HubServer, catalogue: Catalogue
+) -> None:
+    index = {"_class_name": "StableDiffusionPipeline", "unet": ["diffusers", "UNet2DConditionModel"]}
+    files = {"model_index.json": json.dumps(index).encode(), "unet/config.json": b"{}", "unet/m.safetensors": CONTENT}
+    hub.repositories["maker/images"] = Repository(files)
+    assert "makes no music" in refusal(catalogue, "hf:maker/images", ModelBroken)
+    assert hub.bytes_sent < len(CONTENT)
