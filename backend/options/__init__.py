@@ -6,6 +6,7 @@ The task music has two: those of tunes, and `songs` for models that make sound i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -84,8 +85,12 @@ def _ignored(task: str, options: Mapping[str, Any], engine: str) -> list[str]:
     return [name for name in asked if name not in (*honoured, *SONG)]  # a song is ours to see to, whatever the engine
 
 
+@cache
 def options_schema(task: str, default_max_tokens: int) -> dict[str, Any]:
-    """The JSON Schema of a task's options, for `Model.options_schema`; empty for tasks that take none."""
+    """The JSON Schema of a task's options, for `Model.options_schema`; empty for tasks that take none.
+
+    The same object each time, since a list of models has it many times over.
+    """
     if task not in OPTIONS:
         return {}
     schema = OPTIONS[task].model_json_schema()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -76,13 +78,18 @@ def song_options(kind: SongKind, prompt: str | None, options: Mapping[str, Any])
 
 def song_schema(kind: SongKind) -> dict[str, Any]:
     """The JSON Schema of what a kind of model takes, with its own defaults and limits."""
-    schema = SongOptions.model_json_schema()
+    schema = copy.deepcopy(_whole_schema())
     schema["properties"] = {name: facts for name, facts in schema["properties"].items() if name in kind.options}
     for name, value in kind.defaults.items():
         schema["properties"][name]["default"] = value
     if kind.longest_s:
         schema["properties"]["seconds"]["anyOf"][0]["maximum"] = kind.longest_s
     return schema
+
+
+@cache
+def _whole_schema() -> dict[str, Any]:
+    return SongOptions.model_json_schema()
 
 
 def _check_taken(kind: SongKind, given: Mapping[str, Any]) -> None:
