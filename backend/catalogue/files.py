@@ -40,16 +40,22 @@ def fetching(entry: Entry) -> str:
     return f"Fetch it on the page, or with: python -m backend models fetch {entry.id}"
 
 
+def _beforehand(entry: Entry) -> str:
+    """What should be known of a large model before it is fetched: licence, terms, memory."""
+    if not entry.facts:
+        return ""
+    terms = " Accept its terms at Hugging Face first." if entry.facts["gated"] else ""
+    memory = [f"{one['bytes'] / 1e9:.0f} GB ({one['setting']})" for one in entry.facts["memory"]]
+    return f" Licence: {entry.licence}.{terms} Memory: {', '.join(memory) or 'not told'}."
+
+
 def absent(entry: Entry, error: Exception) -> TouchstoneError:
     """What it means that a model's file cannot be looked at, and what brings it."""
     if not isinstance(error, FileNotFoundError):
         reason = getattr(error, "strerror", None) or str(error)
         return ModelBroken(f"{entry.target} cannot be read: {reason}.", "Correct the path or its permissions.")
     if entry.source and entry.source.kind in FETCHABLE:
-        return ModelNotDownloaded(
-            f"{entry.name} is not on this machine yet.",
-            fetching(entry),
-        )
+        return ModelNotDownloaded(f"{entry.name} is not on this machine yet.{_beforehand(entry)}", fetching(entry))
     if entry.source and entry.source.kind == BUILT_IN:
         return ModelBroken(f"There is nothing at {entry.target}.", _INSTALL_AGAIN)
     if entry.source:
