@@ -7,6 +7,7 @@ import contextlib
 import random
 
 from backend.lanes import Lane
+from backend.turns import Wanted, first_turn
 
 
 async def _queue(lane: Lane, callers: str, order: list[str]) -> list[asyncio.Task[None]]:
@@ -182,3 +183,46 @@ def test_the_place_told_on_arrival_is_the_place_in_the_order_of_turns() -> None:
     for count in range(1, 40):
         place, served = asyncio.run(play("".join(dice.choices("abcd", k=count))))
         assert place == served
+
+
+def test_jobs_that_may_run_on_any_of_some_lanes_fill_them_all() -> None:
+    async def play() -> list[int]:
+        lanes, taken, told, release = [Lane("x"), Lane("y")], list[int](), list[int](), asyncio.Event()
+
+        async def take(name: str) -> None:
+            wanted = [Wanted(lane) for lane in lanes]
+            async with first_turn(wanted, name, lambda position, expected_s: told.append(position)) as number:
+                taken.append(number)
+                await release.wait()
+
+        tasks = [asyncio.create_task(take(str(each))) for each in range(4)]
+        while [len(lane) for lane in lanes] != [2, 2]:  # the others wait in both
+            await asyncio.sleep(0)
+        assert taken == [0, 1] and told == [1, 2], "each is told its place once, not once for each lane"
+        release.set()
+        await asyncio.gather(*tasks)
+        assert [len(lane) for lane in lanes] == [0, 0] and not any(lane.busy for lane in lanes)
+        return taken
+
+    assert len(asyncio.run(play())) == 4
+
+
+def test_what_comes_at_the_same_moment_is_given_back() -> None:
+    async def play() -> None:
+        lanes = [Lane("x"), Lane("y")]
+        holding = contextlib.AsyncExitStack()
+        for lane in lanes:
+            await holding.enter_async_context(lane.turn("holder"))
+
+        async def take() -> None:
+            async with first_turn([Wanted(lane) for lane in lanes], "a", lambda *place: None) as number:
+                assert [lane.busy for lane in lanes].count(True) == 1 and lanes[number].busy
+
+        task = asyncio.create_task(take())
+        while not all(len(lane) for lane in lanes):
+            await asyncio.sleep(0)
+        await holding.aclose()  # both come free before the job has looked
+        await task
+        assert not any(lane.busy for lane in lanes)
+
+    asyncio.run(play())

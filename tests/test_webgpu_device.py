@@ -100,3 +100,18 @@ def test_a_tune_is_composed_there_with_every_node(emulated: Server) -> None:
     assert "its logits were within" in receipt["placement"]["evidence"]
     assert receipt["model_file"] == "step-device-fp32.onnx", "keys and values stay in its own memory"
     assert receipt["counts"]["bars"] == 1 and receipt["counts"]["notes"] >= 1
+
+
+def test_variations_are_shared_with_the_processor_whose_lane_it_takes(emulated: Server) -> None:
+    body = {"task": "music", "devices": ["cpu", "onnx-webgpu:0"], "spread": "parallel", "fallback": "never"}
+    options = {"form": "march", "bars": 1, "backing": "none", "seed": 1, "variations": 2}
+    answer = emulated.http.post("/api/generate", json={**body, "options": options}, timeout=300)
+    assert answer.status_code == 200, answer.text
+    job = answer.json()
+    assert (job["receipt"]["used"], job["receipt"]["fell_back"]) == ("cpu, onnx-webgpu:0", False)
+    assert {"tune-1.abc", "tune-2.abc"} <= {artifact["name"] for artifact in job["output"]["artifacts"]}
+    first, second = sorted(job["receipt"]["attempts"], key=lambda attempt: attempt["started_at"])
+    assert first["ended_at"] <= second["started_at"], "one hardware computes one job at a time"
+    alone = emulated.generate(task="music", device="cpu", options={**options, "variations": 2})
+    tunes = [emulated.http.get(f"/api/jobs/{one}/artifacts/tune-2.abc").text for one in (job["id"], alone["id"])]
+    assert tunes[0] == tunes[1], "a seed's tune is the same wherever it is made"
