@@ -99,7 +99,9 @@ def test_a_song_is_called_a_song_once(style: str | None, named: str) -> None:
 
 
 class Parrot:
-    placement, threads, versions = Placement(None), None, dict[str, str]()
+    placement = Placement(None)
+    threads: int | None = None
+    versions: dict[str, str] = {}
 
     def __init__(self, *says: str) -> None:
         self.says = list(says)

@@ -21,16 +21,16 @@ def _kinds(value: Any) -> Any:
     return folded
 
 
-def _words(limit: int) -> Any:
-    return Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=limit)]
+def _words(limit: int) -> StringConstraints:
+    return StringConstraints(strip_whitespace=True, min_length=1, max_length=limit)
 
 
 class LyricsOptions(Sampling):
     """A song in words, written section by section."""
 
-    theme: _words(500) | None = Field(None, description="What it is about")
-    style: _words(200) | None = Field(None, description="Such as folk ballad, blues or sea shanty")
-    language: _words(50) = Field(
+    theme: Annotated[str, _words(500)] | None = Field(None, description="What it is about")
+    style: Annotated[str, _words(200)] | None = Field(None, description="Such as folk ballad, blues or sea shanty")
+    language: Annotated[str, _words(50)] = Field(
         "English", description="By its name; how well depends on the model, and the smallest know English alone"
     )
     sections: Annotated[list[str], BeforeValidator(_kinds), Field(min_length=1, max_length=MOST_SECTIONS)] = Field(
