@@ -20,7 +20,6 @@ from backend.settings import load_settings
 from backend.verbs._devices import add_devices, devices_of
 from backend.verbs.generate import finite, receipt_line
 
-_FIRST_FREE = "all of them are made by the device that is free first"
 _OURS = re.compile(r"(tune|song)(-\d+)?\.\w+")
 # Those of tunes, and what song models take besides; the server says which of them the model has.
 _OPTIONS = {**SongOptions.model_fields, **MusicOptions.model_fields}
@@ -46,8 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "variations are shared out among the devices (default with several)",
         "the devices make their shares one after the other",
+        "all of them are made by the device that is free first",
     )
-    parser.add_argument("--first-free", dest="spread", action="store_const", const="first_free", help=_FIRST_FREE)
     parser.add_argument("--json", action="store_true", help="print the finished job")
 
 
