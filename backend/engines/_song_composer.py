@@ -146,7 +146,8 @@ class _Progress(_Nothing):
 
     def end(self) -> None:
         """The sound is there."""
-        self.enter(DECODE) if self._phase != DECODE else None
+        if self._phase != DECODE:
+            self.enter(DECODE)
         self._told(1.0)
 
     def _told(self, share: float) -> None:
