@@ -23,7 +23,6 @@ import soundfile
 from tests.service import ROOT, Server, start_server, stream_events
 
 SECONDS, STEPS = 1.2345, 4
-DATA_BYTES = 6_000_000_000  # of the server and its children, each, so that something does not fit
 PHASES = ["encode", "denoise", "decode"]
 ASYNC = {"Prefer": "respond-async"}
 
@@ -38,8 +37,7 @@ def main(python: str, device: str, wanted: list[str]) -> int:
         config = Path(home) / "config.json"
         settings = {"runtimes": {_RUNTIME: {"python": python}}, "models": models, "default_models": {"text": None}}
         config.write_text(json.dumps(settings))
-        under = ("prlimit", f"--data={DATA_BYTES}:{DATA_BYTES}") if device == "cpu" else ()
-        server = start_server(Path(home) / "data", "--config", str(config), under=under)
+        server = start_server(Path(home) / "data", "--config", str(config))
         try:
             listed = server.http.get("/api/devices", params={"wait_s": 120}).json()["devices"]
             here = next((one for one in listed if one["id"] == device), {"engines": listed})
@@ -48,8 +46,6 @@ def main(python: str, device: str, wanted: list[str]) -> int:
                 _song(server, kind)
             for kind in broken:
                 _refused(server, kind)
-            if "ace-step" in folders and device == "cpu":
-                _too_long(server)
             if not wanted:
                 _not_taken(server)
         finally:
@@ -173,17 +169,11 @@ def _cancelled(server: Server, kind: str, pid: int) -> None:
 
 
 def _refused(server: Server, kind: str) -> None:
-    answer = server.generate(**_body(kind))
+    # One of another class is no model for songs, so it takes no options of theirs.
+    body = _body(kind) if kind != "foreign" else {**_body(kind), "options": {}}
+    answer = server.generate(**body)
     print(f"       {kind}: {answer.get('detail')} {answer.get('remedy')}")
     _tell(f"{kind}: model_broken in words", answer.get("code") == "model_broken", answer)
-
-
-def _too_long(server: Server) -> None:
-    answer = server.generate(**_body("ace-step", seconds=600, steps=1))
-    print(f"       {answer.get('detail')} {answer.get('remedy')}")
-    _tell("too long for the memory: out_of_memory", answer.get("code") == "out_of_memory", answer)
-    after = server.generate(**_body("ace-step"))
-    _tell("and a song after it", after["status"] == "done", after["status"])
 
 
 def _not_taken(server: Server) -> None:
