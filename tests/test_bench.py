@@ -16,9 +16,8 @@ TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
 
 
 def test_the_service_fed_by_a_stand_in_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"STREAMS": 3, "TOKENS_A_SECOND": 90, "SECONDS": 1.0}.items():
-        monkeypatch.setattr(fed, name, value)
-    found = {row.metric: row for row in fed.streams(TINY)}
+    monkeypatch.setattr(fed, "SECONDS", 1.0)
+    found = {row.metric: row for row in fed.streams(TINY, 3, 90)}
     assert 0 < found["3 streams of a stand-in, tokens that arrived"].value < 200
     assert found["3 streams of a stand-in, events that carried them"].value > 0
     assert found["3 streams of a stand-in, health, p99"].value > 0

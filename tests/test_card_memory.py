@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from backend.child.run import _Program
-from backend.engines import LoadRequest, RunResult, transformers
+from backend.devices._torch_place import TorchPlace
+from backend.engines import LoadRequest, RunResult
 from backend.pool import Pool
 from backend.settings import load_settings
 from backend.types import Device
@@ -83,4 +84,4 @@ def test_else_it_has_those_of_the_process(session: Any) -> None:
 )
 def test_what_is_gone_of_a_card_was_taken(before: int | None, now: int | None, taken: int | None) -> None:
     place: Any = SimpleNamespace(ground=SimpleNamespace(free_bytes=lambda: now))
-    assert transformers._taken(place, before)() == taken
+    assert TorchPlace.taken_since(place, before)() == taken

@@ -247,7 +247,8 @@ def test_the_room_is_chosen_by_what_is_free(
 ) -> None:
     """Five thousand million weights, four of them in one part."""
     sizes = {"transformer": 4 * GB, "vae": GB}
-    numbers = {None: 5 * GB, **sizes}
+    numbers: dict[str | None, int] = {None: 5 * GB}
+    numbers.update(sizes)
     pipeline: Any = SimpleNamespace(path=Path("big"), models=sizes, numbers=lambda name=None: numbers[name])
     where = place(free, processor, "float32" if processor else "bfloat16")
     if expected is None:

@@ -149,8 +149,9 @@ class TestFolders:
         configs = {"duration_embedder": {"max_val": 20.0}, "scheduler": {"stochastic_sampling": True}}
         small = kind_of(pipeline(tmp_path / "small", index, configs))
         assert small and (small.longest_s, small.defaults["seconds"], small.defaults["steps"]) == (20, 20, 8)
-        index = {"_class_name": "StableAudioPipeline", "transformer": ["diffusers", "X"], "vae": ["diffusers", "X"]}
         vae = {"downsampling_ratios": [2, 4, 4, 8, 8], "sampling_rate": 44_100}
+        diffuser: dict[str, Any] = {part: ["diffusers", "X"] for part in ("transformer", "vae")}
+        index = {"_class_name": "StableAudioPipeline"} | diffuser
         fixed = kind_of(pipeline(tmp_path / "fixed", index, {"transformer": {"sample_size": 1024}, "vae": vae}))
         assert fixed and fixed.longest_s == pytest.approx(47.554, abs=0.001)
 

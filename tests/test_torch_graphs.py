@@ -76,9 +76,16 @@ def said(session: Any, prompt: str, **options: Any) -> tuple[str, RunResult]:
 
 def wishes() -> list[tuple[str, dict[str, Any]]]:
     """Texts of different lengths and options, so that rows move and come back while others write."""
-    drawn = {"temperature": 1.0, "top_k": 30}
-    odd = [{"frequency_penalty": 1.0}, {"logit_bias": {"113": 4}}, {"temperature": 1.0, "top_k": 0}, {"logprobs": 3}]
-    asked = [(prompt, {"max_tokens": 5 + 11 * place}) for place, prompt in enumerate(PROMPTS)]
+    drawn: dict[str, Any] = {"temperature": 1.0, "top_k": 30}
+    odd: list[dict[str, Any]] = [
+        {"frequency_penalty": 1.0},
+        {"logit_bias": {"113": 4}},
+        {"temperature": 1.0, "top_k": 0},
+        {"logprobs": 3},
+    ]
+    asked: list[tuple[str, dict[str, Any]]] = [
+        (prompt, {"max_tokens": 5 + 11 * place}) for place, prompt in enumerate(PROMPTS)
+    ]
     asked += [(prompt, {**drawn, "max_tokens": 60 - 7 * place}) for place, prompt in enumerate(PROMPTS)]
     asked += [("c" * 140, {**drawn, "presence_penalty": 1.5})]
     return asked + [(f"{place}?", options) for place, options in enumerate(odd)]

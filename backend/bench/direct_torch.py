@@ -142,7 +142,7 @@ def bare(place: Any, folder: Path, runs: int) -> int:
         if number:
             rates.append((out.shape[1] - len(PROMPT)) / (time.perf_counter() - start))
     tell("generate, alone", statistics.median(rates), "tokens/s", low=min(rates), high=max(rates))
-    numbers = sum(one.numel() for one in model.parameters())
+    numbers = sum(int(one.numel()) for one in model.parameters())
     tell("weights", numbers / 1e6, "million")
     return numbers
 

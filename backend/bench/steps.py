@@ -18,6 +18,7 @@ from backend.bench import direct_torch
 from backend.bench.rows import Row
 from backend.children import environment
 from backend.devices import backends, split_id
+from backend.engines._torch_graphs import COMPILED
 from backend.errors import RuntimeFailed, Validation
 from backend.runtimes.shelf import RUNTIMES, Shelf
 from backend.settings import Settings
@@ -43,7 +44,7 @@ def measure(
         with tempfile.TemporaryDirectory() as cache:
             words = [device, shape, str(streams or STREAMS), str(runs), cache]
             found = _told(python, words)
-            again = _told(python, [*words, direct_torch.COMPILED]) if device != "cpu" else []
+            again = _told(python, [*words, COMPILED]) if device != "cpu" else []
         yardstick = next(one["value"] for one in found if one["metric"] == "generate, alone")
         for one in [*found, *({**one, "metric": f"{_AGAIN}, {one['metric']}"} for one in again)]:
             rows.append(_row(one, yardstick, device, shape))

@@ -138,7 +138,7 @@ class AudioLdm2(StableAudio):
         """Whole columns of the latent picture; half a column of the spectrogram more, for it rounds down."""
         column = math.prod(self.pipe.vocoder.config.upsample_rates)
         hop = column * self.pipe.vae_scale_factor
-        return (math.ceil(frames / hop) * hop + column / 2) / self.rate
+        return float((math.ceil(frames / hop) * hop + column / 2) / self.rate)
 
 
 class LongCat(Call):

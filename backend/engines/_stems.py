@@ -41,8 +41,8 @@ class StemsSession:
         from backend.stems.making import Order, separate
 
         sound = request.inputs["audio"]
-        facts = {"model": request.model, "licence": request.licence}
-        order = Order(Path(sound["path"]), sound["name"], request.options, Path(request.folder), **facts)
+        path, folder = Path(sound["path"]), Path(request.folder)
+        order = Order(path, sound["name"], request.options, folder, request.model, request.licence)
         made = separate(self.separator, order, emit)
         return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)
 

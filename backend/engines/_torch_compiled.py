@@ -107,7 +107,8 @@ class Compiler:
         if self._why_not or not window or (rows, window) in self._seen:
             yield
             return
-        self.samples = samples = {}
+        samples: dict[_Part, _Sample] = {}
+        self.samples = samples
         try:
             yield
         finally:
@@ -150,7 +151,7 @@ class Compiler:
         own = self._layers[0]
         spare = Layer(*own.shape)
         spare.place = place
-        spare.arrays = tuple(self._torch.zeros_like(array) for array in own.arrays or ())  # type: ignore[assignment]
+        spare.arrays = tuple(self._torch.zeros_like(array) for array in own.arrays or ())
         with self._torch.no_grad(), cuda.stream(cuda.Stream()):
             cuda.current_stream().wait_stream(cuda.default_stream())
             for part, sample in samples.items():

@@ -64,7 +64,8 @@ def main(words: list[str]) -> int:
     args = parser.parse_args(words)
     failed = 0
     cpu._number = lambda torch: "float32"
-    _torch_cuda.short_number = lambda module: "float32"
+    cuda: Any = _torch_cuda
+    cuda.short_number = lambda module: "float32"
     for kind in args.kinds or KINDS:
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / kind
