@@ -12,6 +12,10 @@ from typing import Any, Literal
 Emit = Callable[[str, dict[str, Any]], bool]
 
 
+class Stopped(Exception):
+    """Whoever asked for the sound wants no more of it."""
+
+
 @dataclass(frozen=True)
 class Made:
     """What came of it; `complete` is False where `emit` said stop. `phases` are seconds."""

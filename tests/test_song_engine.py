@@ -15,9 +15,10 @@ from backend.engines._song_calls import CALLS
 from backend.engines._song_composer import SongComposer
 from backend.engines._song_room import Room, choose_room
 from backend.errors import OutOfMemory
+from backend.making import Stopped
 from backend.options.songs import song_options
 from backend.songs.kinds import KINDS
-from backend.songs.making import Stopped, Wish
+from backend.songs.making import Wish
 
 SIGNATURES = Path(__file__).parent / "faulty_stacks/signatures/diffusers.json"
 GB = 10**9

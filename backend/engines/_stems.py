@@ -169,7 +169,7 @@ def load_torch(request: LoadRequest) -> StemsSession:
 @contextmanager
 def _stopping(options: Any, stop: Any) -> Iterator[None]:
     """Ends a run of ONNX Runtime between two nodes when `stop` says so, and raises Stopped then."""
-    from backend.stems.separator import Stopped
+    from backend.making import Stopped
 
     done, stopped = threading.Event(), threading.Event()
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from backend import faults
 from backend.devices import split_id, torch_place
 from backend.engines import Engine, LoadRequest
+from backend.engines._song_memory import want_of_memory
 from backend.engines._song_session import SongSession
 from backend.engines._torch_reach import BACKENDS
 from backend.errors import ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
@@ -90,7 +90,7 @@ class AdapterComposer:
 
     def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
         """[song, channel, frame]. Raises Stopped, OutOfMemory, and ModelBroken for what is not as it was declared."""
-        from backend.songs.making import Stopped
+        from backend.making import Stopped
 
         given = {name: wish.options[name] for name in (*self._adapter.kind.takes, "seconds")}
         sounds = {name: sound["path"] for name, sound in wish.sounds.items()}
@@ -100,8 +100,8 @@ class AdapterComposer:
         except _Cancelled:
             raise Stopped from None
         except Exception as error:
-            if isinstance(error, MemoryError) or faults.code_of(str(error)) == "out_of_memory":
-                raise _no_memory(self._adapter, error) from error
+            if told := want_of_memory(error):
+                raise _no_memory(self._adapter, told) from error
             raise
         return self._judged(made, wish.frames)[None]
 
@@ -142,7 +142,7 @@ class _Progress:
 
     def __call__(self, phase: str, done: float, total: float, unit: str = "steps") -> None:
         """Tells how far it is, never back. Ends the call of `generate` if the job was cancelled."""
-        from backend.songs.making import Stopped
+        from backend.making import Stopped
 
         done, total = float(done), float(total)
         if not (math.isfinite(done) and math.isfinite(total) and total > 0):
@@ -181,18 +181,17 @@ def _installed(adapter: Adapter) -> list[str]:
     return [name for name in adapter.packages if name.lower() in known]
 
 
-def _no_memory(adapter: Adapter, error: Exception) -> OutOfMemory:
+def _no_memory(adapter: Adapter, told: str) -> OutOfMemory:
     return OutOfMemory(
-        f"{adapter.kind.title} ran out of memory: {type(error).__name__}: {str(error)[:300]}",
+        f"{adapter.kind.title} ran out of memory: {told}",
         "Ask for fewer seconds, close what else uses that memory, or choose a device with more.",
     )
 
 
 def _explained(adapter: Adapter, error: Exception) -> TouchstoneError:
-    told = f"{type(error).__name__}: {error}".strip()[:600]
-    if isinstance(error, MemoryError) or faults.code_of(told) == "out_of_memory":
-        return _no_memory(adapter, error)
+    if told := want_of_memory(error):
+        return _no_memory(adapter, told)
     return ModelLoadFailed(
-        f"The adapter {adapter.path.name} could not load its model: {told}",
+        f"The adapter {adapter.path.name} could not load its model: {type(error).__name__}: {str(error)[:600]}",
         "Correct the adapter, or what its environment has.",
     )

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import numpy as np
 
 from backend.errors import ModelLoadFailed
+from backend.making import Stopped
 from backend.music.decoder import Decoder, Floats, Ints
 from backend.music.plan import Plan
-from backend.music.sampling import Stopped, compose
+from backend.music.sampling import compose
 
 STEPS = 24
 ENOUGH, LONG_S = 4, 1.0  # a device that is slow is asked for fewer

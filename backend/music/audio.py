@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.making import Stopped
 from backend.music.limiter import Limiter
 from backend.music.reverb import Reverb
 from backend.music.sampler import RATE, Sampler
@@ -30,10 +31,6 @@ _PLACES: dict[str, tuple[float, float, float]] = {
     "bass": (0.85, 0.05, 0.08),
 }
 _MASTER = 2.9
-
-
-class Stopped(Exception):
-    """`on_block` said stop."""
 
 
 def write(score: Score, targets: list[tuple[Path, str]], seconds: float | None, on_block: OnBlock) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from backend.diskroom import room_for
 from backend.errors import Validation
-from backend.making import Emit, Made, Telling
+from backend.making import Emit, Made, Stopped, Telling
 from backend.music import tokens
 from backend.music.audio import length_frames
 from backend.music.backing import arrange
@@ -20,9 +20,9 @@ from backend.music.decoder import Decoder, Floats, Ints
 from backend.music.length import written
 from backend.music.originality import CopyGuard
 from backend.music.reach import within_reach
-from backend.music.rendering import RenderingStopped, possible_formats, render
+from backend.music.rendering import possible_formats, render
 from backend.music.sampler import RATE
-from backend.music.sampling import Stopped, compose
+from backend.music.sampling import compose
 from backend.music.score import Melody, Score
 from backend.soundfiles.kinds import KINDS
 from backend.soundfiles.tags import facts_of
@@ -89,7 +89,7 @@ class _Job:
         self.names = ["tune"] if len(all_seeds) == 1 else [f"tune-{number + 1}" for number in numbers]
         melodies: list[Melody] = []
         whole = False
-        with contextlib.suppress(Stopped, RenderingStopped):
+        with contextlib.suppress(Stopped):
             with self.telling.phase("composing"):
                 melodies = self._compose(chosen, seeds)
             with self.telling.phase("rendering"):

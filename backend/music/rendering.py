@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from backend.making import Stopped
 from backend.music import abc_writer, audio, midi, sheet
 from backend.music.choices import FORMATS
 from backend.music.score import Score
@@ -15,7 +16,6 @@ from backend.soundfiles.kinds import KINDS
 
 # Called with audio blocks done and in all (1 and 1 when no audio was asked for); True means: stop now.
 OnProgress = Callable[[int, int], bool]
-RenderingStopped = audio.Stopped
 
 _PARTIAL = ".partial"
 
@@ -36,7 +36,7 @@ def render(
     """Writes the files of `name` that `formats` asks for; returns (file name, media type) in that order.
 
     With `seconds` the audio lasts exactly that long (the ring-out fades inside it), else the music plus its ring-out.
-    Stopped, it leaves nothing behind. Raises RenderingStopped, OSError (soundfile.SoundFileError for audio), and
+    Stopped, it leaves nothing behind. Raises Stopped, OSError (soundfile.SoundFileError for audio), and
     ValueError for a format that is not in `possible_formats` or for `seconds` shorter than the music.
     """
     unknown = set(formats) - set(possible_formats())
@@ -49,7 +49,7 @@ def render(
         if heard:
             audio.write(score, heard, seconds, on_progress)
         elif on_progress(1, 1):
-            raise RenderingStopped
+            raise Stopped
         if "midi" in targets:
             partial["midi"].write_bytes(midi.to_bytes(score))
         if "abc" in targets:

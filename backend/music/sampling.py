@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.faults import check_numbers
+from backend.making import Stopped
 from backend.music import tokens
 from backend.music.decoder import Decoder, Floats
 from backend.music.grid import NO_SIDES, Heading, Row, Slot
@@ -27,10 +28,6 @@ TOKENS_MAX = 1024  # of one tune; one that comes near it gets long notes until i
 # Added to the logits of the tonic in the second half of a tune's last bar, and taken from those of durations that would
 # end it on another note, because the model ends on the tonic a little less often than players do.
 CADENCE_BONUS = 2.0
-
-
-class Stopped(Exception):
-    """The caller asked to stop."""
 
 
 class _Part:

@@ -19,6 +19,7 @@ from backend.songs.kinds import ALWAYS, KINDS, SongKind
 ENGINE, NAME = "adapter", "ADAPTER"
 FUNCTIONS = ("load", "generate")
 _LONGEST_FILE = 1_000_000
+_HIGHEST_RATE = 768_000  # samples a second; no device plays more
 _HOW = "docs/adapters.md has an example."
 _FACTS = frozenset("title rate channels takes defaults longest_s sounds memory_bytes licence packages".split())
 _KNOWN = frozenset(option for kind in KINDS.values() for option in kind.takes)
@@ -54,6 +55,8 @@ def _read(path: Path, size: int, mtime_ns: int) -> Adapter:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except SyntaxError as error:
         raise ModelBroken(f"The adapter {path.name} is not Python: {error.msg}, line {error.lineno}.", _HOW) from None
+    except (MemoryError, RecursionError):  # what the parser says of brackets in brackets
+        raise ModelBroken(f"The adapter {path.name} is nested too deeply to be read.", _HOW) from None
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     if missing := [name for name in FUNCTIONS if name not in defined]:
         raise ModelBroken(f"The adapter {path.name} has no function {missing[0]}.", _HOW)
@@ -65,7 +68,7 @@ def _literal(path: Path, tree: ast.Module) -> Mapping[str, Any]:
         if isinstance(node, ast.Assign) and [getattr(target, "id", None) for target in node.targets] == [NAME]:
             try:
                 found = ast.literal_eval(node.value)
-            except ValueError:
+            except (ValueError, TypeError, MemoryError, RecursionError):  # such as a list for a key
                 break
             if isinstance(found, dict):
                 return found
@@ -83,21 +86,9 @@ def _adapter(path: Path, facts: Mapping[str, Any]) -> Adapter:
             raise ModelBroken(f"The adapter {path.name}: {NAME}[{name!r}] should be {wanted}.", _HOW)
         return value
 
-    known = {
-        "title",
-        "rate",
-        "channels",
-        "takes",
-        "defaults",
-        "longest_s",
-        "sounds",
-        "memory_bytes",
-        "licence",
-        "packages",
-    }
-    if unknown := sorted(set(map(str, facts)) - known):
+    if unknown := sorted(set(map(str, facts)) - _FACTS):
         raise ModelBroken(
-            f"The adapter {path.name}: {NAME}[{unknown[0]!r}] is not known.", f"Known are {', '.join(sorted(known))}."
+            f"The adapter {path.name}: {NAME}[{unknown[0]!r}] is not known.", f"Known are {', '.join(sorted(_FACTS))}."
         )
     takes, defaults = said("takes", (list, tuple), ()), said("defaults", (dict,), {})
     if wrong := sorted(({*map(str, takes)} - _KNOWN) | (set(map(str, defaults)) - _KNOWN - ALWAYS)):
@@ -106,17 +97,20 @@ def _adapter(path: Path, facts: Mapping[str, Any]) -> Adapter:
             f"Options are {', '.join(sorted(_KNOWN))}.",
         )
     rate, channels = said("rate", (int,)), said("channels", (int,))
-    if rate < 1 or not 1 <= channels <= 16:
+    if not 1 <= rate <= _HIGHEST_RATE or not 1 <= channels <= 16:
         raise ModelBroken(
             f"The adapter {path.name}: no sound has {channels} channels at {rate} samples a second.", _HOW
         )
+    longest_s = said("longest_s", (int, float, type(None)))
+    if longest_s is not None and not 0 < longest_s < float("inf"):
+        raise ModelBroken(f"The adapter {path.name}: no song is at most {longest_s} s long.", _HOW)
     kind = SongKind(
         name=path.stem,
         engine=ENGINE,
         title=said("title", (str,), path.stem),
         takes=frozenset(map(str, takes)),
         defaults={"seconds": 30, **defaults},
-        longest_s=said("longest_s", (int, float, type(None))),
+        longest_s=longest_s,
         sounds=frozenset(map(str, said("sounds", (list, tuple), ()))),
     )
     memory, licence = said("memory_bytes", (int, type(None))), said("licence", (str, type(None)))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from backend.diskroom import room_for
 from backend.errors import OutOfMemory, Validation
 from backend.faults import check_numbers
-from backend.making import Emit, Made, Telling
+from backend.making import Emit, Made, Stopped, Telling
 from backend.music.controls import seeds_of
 from backend.soundfiles.kinds import KINDS, unfit
 from backend.soundfiles.tags import Tags, facts_of
@@ -32,10 +32,6 @@ _TITLE = 80  # characters
 Floats = NDArray[np.float32]
 # Called with phase, done, total, unit; raises Stopped where the caller wants no more of it.
 Tell = Callable[[str, float, float, str], None]
-
-
-class Stopped(Exception):
-    """The job was cancelled."""
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ import numpy as np
 
 from backend.diskroom import room_for
 from backend.errors import Validation
-from backend.making import Emit, Made, Telling
+from backend.making import Emit, Made, Stopped, Telling
 from backend.soundfiles.tags import Tags, facts_of
 from backend.stems.choices import FORMATS, Format
 from backend.stems.overlapping import separated
 from backend.stems.resampling import resampled
-from backend.stems.separator import Samples, Separator, Stopped
+from backend.stems.separator import Samples, Separator
 from backend.stems.source import Source, measure
 from backend.stems.writing import StemFiles
 

@@ -12,10 +12,6 @@ Samples = NDArray[np.float32]
 Stop = Callable[[], bool]  # True means: stop now
 
 
-class Stopped(Exception):
-    """Somebody said stop."""
-
-
 class Separator(Protocol):
     """A model on a device. It works on chunks of stereo sound of one length at one rate."""
 

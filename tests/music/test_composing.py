@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from backend.errors import WorkerCrashed
+from backend.making import Stopped
 from backend.music import tokens
 from backend.music.grid import Row, Slot
 from backend.music.melody import melody
 from backend.music.opening import read_opening
 from backend.music.originality import LONGEST_COPY, CopyGuard, pitches, run_hashes
 from backend.music.plan import FORMS, MAX_BARS, MODES, TONICS, Plan, layout
-from backend.music.sampling import TOKENS_MAX, Stopped, compose, compose_rows
+from backend.music.sampling import TOKENS_MAX, compose, compose_rows
 from backend.music.score import Melody
 from tests.whim import Whim
 

@@ -11,6 +11,7 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
+from backend.making import Stopped
 from backend.music import audio
 from backend.music.backing import arrange
 from backend.music.choices import INSTRUMENTS
@@ -107,7 +108,7 @@ def test_progress_counts_blocks_and_a_stop_is_heard_at_the_next_one(tmp_path: Pa
         seen.append((done, total))
         return done == 3
 
-    with pytest.raises(audio.Stopped):
+    with pytest.raises(Stopped):
         audio.write(SCORES["jig-flute"], [(tmp_path / "tune.wav", "wav")], None, stop_at_three)
     total = -(-audio.length_frames(SCORES["jig-flute"], None) // audio.BLOCK)
     assert seen == [(1, total), (2, total), (3, total)]

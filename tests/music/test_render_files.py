@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import soundfile
 
+from backend.making import Stopped
 from backend.music import soundbank
 from backend.music.backing import arrange
 from backend.music.choices import FORMATS, INSTRUMENTS
-from backend.music.rendering import RenderingStopped, possible_formats, render
+from backend.music.rendering import possible_formats, render
 from tests.music.reading import midi_notes, music21_notes, parts_with_notes
 from tests.music.tunes import tune
 
@@ -47,7 +48,7 @@ def test_the_order_asked_for_is_the_order_told_and_no_more_is_written(tmp_path: 
 
 @pytest.mark.parametrize("formats", [("wav", "abc"), ("abc",)])
 def test_stopped_it_leaves_nothing(formats: tuple[str, ...], tmp_path: Path) -> None:
-    with pytest.raises(RenderingStopped):
+    with pytest.raises(Stopped):
         render(SCORE, tmp_path, formats, on_progress=lambda done, total: True)
     assert not list(tmp_path.iterdir())
 

@@ -18,9 +18,9 @@ from backend.devices import onnx_place
 from backend.engines import LoadRequest, RunRequest, load_engine
 from backend.engines._stems import _Sessions, _stopping
 from backend.errors import ModelBroken, ModelLoadFailed, ModelNotDownloaded
+from backend.making import Stopped
 from backend.onnxfile import read_onnx
 from backend.settings import load_settings
-from backend.stems.separator import Stopped
 from backend.stems.spleeter import golden
 from backend.stems.spleeter.checkpoint import Tensor, read_index
 from backend.stems.spleeter.install import install

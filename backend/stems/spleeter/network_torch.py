@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from backend.stems.separator import Stop, Stopped
+from backend.making import Stopped
+from backend.stems.separator import Stop
 from backend.stems.spleeter.network import (
     EPSILON,
     LAST_DILATION,
