@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from backend.music.wishes import Understood
 from backend.options import completed
 from backend.options.lyrics import parted
 from backend.receipts import Ledger
+from backend.seeds import any_seed
 from backend.types import Artifact, JobStatus, Progress, Receipt
 
 TOKEN = ("text", "count", "logprobs")
@@ -117,7 +117,7 @@ def request_of(job: Told, entry: Entry) -> RunRequest | None:
         inputs=job.request.get("inputs") or {},
         options=whole,
         song=song,
-        seed=secrets.randbelow(2**32 - 1) if chosen is None else chosen,
+        seed=any_seed() if chosen is None else chosen,
         reuse_cache=chosen is None,  # with a seed the caller wants the same text again
         preface=Understood(job.request.get("understood", {}), job.request.get("ignored", [])).sentence(),
         model=entry.id,

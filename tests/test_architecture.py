@@ -31,6 +31,7 @@ FOREIGN = (
     "onnxwriter.py",
     "onnxgraph.py",
     "protobuf.py",
+    "seeds.py",
     "templates/",
     "devices/",
     "engines/",
@@ -41,7 +42,7 @@ FOREIGN = (
 COMPUTING = ("music/", "songs/", "soundfiles/", "stems/")  # with NumPy, in children
 # From the lowest layer to the highest; a file may import its own layer and those before it.
 LAYERS = (
-    ("types errors moments faults redact libraries"),
+    ("types errors moments faults redact libraries seeds"),
     ("cgroups diskroom making onnxwriter protobuf soundfiles"),
     ("checkpoint filenames gguf machine music onnxfile onnxgraph problems settings templates"),
     ("songs stems"),

@@ -10,9 +10,9 @@ import pytest
 from backend.engines import Emit, RunRequest, RunResult
 from backend.errors import Validation
 from backend.lyrics.asking import Song, messages
-from backend.lyrics.english import English
+from backend.lyrics.english import FILE, English
 from backend.lyrics.lines import LONGEST, Keeper
-from backend.lyrics.make_english import FILE, table
+from backend.lyrics.make_english import table
 from backend.lyrics.report import described
 from backend.lyrics.sections import Section, labels, read
 from backend.lyrics.writing import MOST_ASKS, write

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NAMES = ("english", "en", "en-gb", "en-us", "eng")
-_FILE = Path(__file__).parent / "data" / "english.txt.xz"
+FILE = Path(__file__).parent / "data" / "english.txt.xz"
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*'?|'[^\W_]+")
 
 
@@ -26,7 +26,7 @@ class English:
     """The dictionary, read anew for each song: its 2.6 MB are not worth keeping for the few that are asked for."""
 
     def __init__(self) -> None:
-        self._lines = lzma.decompress(_FILE.read_bytes()).split(b"\n")
+        self._lines = lzma.decompress(FILE.read_bytes()).split(b"\n")
 
     def sounds(self, word: str) -> Sequence[Sound]:
         """All pronunciations, the usual one first; none for a word that the dictionary has not."""

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-FILE = Path(__file__).parent / "data" / "english.txt.xz"
+from backend.lyrics.english import FILE
 
 
 def table(dictionary: Iterable[str]) -> bytes:

@@ -15,12 +15,12 @@ from backend.engines._stops import Stops
 from backend.lyrics.asking import Song, messages
 from backend.lyrics.lines import Keeper
 from backend.lyrics.sections import REPEATED, TOKENS_PER_LINE, Section, labels
+from backend.seeds import later
 
 MOST_ASKS = 4  # for one section; a small model can go on saying what is no line for ever
 MOST_LEFT_OUT = 6  # lines of one answer; after that it goes in circles, and is asked again with another seed
 ROOM_TOKENS = 64  # beside the lines, for what a model says before and after them
 TOLD_S = 1.0  # as often as this the server hears that the work goes on, however slow the model is
-SEEDS = 2**32 - 1
 
 
 def write(session: Session, request: RunRequest, emit: Emit) -> RunResult:
@@ -101,7 +101,7 @@ class _Writing:
             self._request,
             messages=messages(self._song, part, missing, written[-1] if written else None),
             prompt=None,
-            seed=(self._request.seed + sum(self._asks.values()) - 1) % SEEDS,
+            seed=later(self._request.seed, sum(self._asks.values()) - 1),
             options={**self._request.options, "max_tokens": room, "stop": None},
         )
         ended, heard = False, 0  # ended by us: the lines are there, a stop was met, or the job was cancelled

@@ -19,6 +19,7 @@ from backend.music.continuing import Continued, check_fit, continued
 from backend.music.length import Meter, length_of, may_begin_early, parsed, written
 from backend.music.plan import FORMS, MODES, Plan
 from backend.music.spelling import key_of
+from backend.seeds import later
 
 ANY = "any"
 KEYS_OF_MODE = {
@@ -83,7 +84,7 @@ def _instrument(options: Mapping[str, Any], form: str) -> str:
 
 def seeds_of(seed: int, variations: int) -> list[int]:
     """The seed of each variation: the first has the job's own, so a variation can be made again alone."""
-    return [(seed + number) % (2**32 - 1) for number in range(variations)]
+    return [later(seed, number) for number in range(variations)]
 
 
 def _planned(

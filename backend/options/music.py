@@ -11,6 +11,7 @@ from backend.music.choices import BACKINGS, FASTEST_BPM, INSTRUMENTS, SLOWEST_BP
 from backend.music.controls import ANY
 from backend.music.length import MAX_SECONDS, written
 from backend.music.plan import FORMS, MAX_BARS, MAX_VARIATIONS, MODES, TONICS, Plan
+from backend.seeds import SEEDS
 from backend.strict import Strict
 
 ABC_LIMIT = 5000
@@ -52,7 +53,7 @@ class MusicOptions(Strict):
         description=f"Kinds of files; default: {', '.join(USUAL_FORMATS)}",
         json_schema_extra={"uniqueItems": True},  # so that a form shows boxes
     )
-    seed: int | None = Field(None, ge=0, le=2**32 - 2, description="The same seed gives the same tune")
+    seed: int | None = Field(None, ge=0, le=SEEDS - 1, description="The same seed gives the same tune")
     temperature: float = Field(
         Plan.temperature, ge=0, le=2, allow_inf_nan=False, description="Higher is bolder, 0 is the likeliest"
     )

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from backend.seeds import SEEDS
 from backend.strict import Name, Strict
 
 RUNS_LIMIT = 10_000
@@ -27,4 +28,4 @@ class OnnxOptions(Strict):
     dimensions: dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]] | None = Field(
         None, description="For inputs that are made up: sizes of open sides, by name"
     )
-    seed: int | None = Field(None, ge=0, le=2**32 - 2, description="For inputs that are made up")
+    seed: int | None = Field(None, ge=0, le=SEEDS - 1, description="For inputs that are made up")

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 
 from backend.errors import UnsupportedParameter, Validation
 from backend.music.plan import MAX_VARIATIONS
+from backend.seeds import SEEDS
 from backend.songs.kinds import ALWAYS, SongKind
 from backend.strict import Strict, explained
 
@@ -49,7 +50,7 @@ class SongOptions(Strict):
         None, gt=0, le=1, allow_inf_nan=False, description="Share of probability to draw codes from"
     )
     variations: int = Field(1, ge=1, le=MAX_VARIATIONS, description="Songs to make, with seeds that follow each other")
-    seed: int | None = Field(None, ge=0, le=2**32 - 2, description="The same seed gives the same song")
+    seed: int | None = Field(None, ge=0, le=SEEDS - 1, description="The same seed gives the same song")
     formats: Annotated[list[Literal["wav", "flac", "mp3", "ogg"]], Field(min_length=1)] | None = Field(
         None, description="Kinds of files; default: wav", json_schema_extra={"uniqueItems": True}
     )

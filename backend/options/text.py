@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from backend.options.response_format import ResponseFormat
 from backend.options.tools import Tool
+from backend.seeds import SEEDS
 from backend.strict import Strict
 
 STOP_LIMIT = 16
@@ -46,7 +47,7 @@ class Sampling(Strict):
     temperature: float = Field(0.7, ge=0, le=2, allow_inf_nan=False, description="0 always takes the likeliest token")
     top_p: float = Field(0.95, gt=0, le=1, allow_inf_nan=False, description="Share of probability to sample from")
     top_k: int = Field(40, ge=0, le=1_000_000, description="Number of likeliest tokens to sample from; 0 is all")
-    seed: int | None = Field(None, ge=0, le=2**32 - 2, description="The same seed gives the same text")
+    seed: int | None = Field(None, ge=0, le=SEEDS - 1, description="The same seed gives the same text")
     stop: Annotated[str | list[str] | None, BeforeValidator(_stops)] = Field(
         None, description="Text, or list of texts, at which the generation ends"
     )

@@ -6,7 +6,6 @@ A device that fails hands its share on to the others that were named, so it cost
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from backend.errors import TouchstoneError
 from backend.jobs import LiveJob
 from backend.moments import utc_now
 from backend.running import Run, cancelled, unless
+from backend.seeds import any_seed
 from backend.spreading.part import Part, PartRun
 from backend.spreading.progress import Joint
 from backend.spreading.receipt import whole
@@ -24,8 +24,6 @@ from backend.spreading.shares import Share, cut
 from backend.taking import request_of, room_for_files
 from backend.types import Attempt
 from backend.ways import Surroundings, Way, Ways, nothing_behind
-
-SEED_LIMIT = 2**32 - 1
 
 
 def conductor(around: Surroundings, job: LiveJob, entry: Entry) -> Run | Spread:
@@ -111,7 +109,7 @@ class Spread:
         shares = cut(job.request["options"]["variations"], ids, speeds)
         joint = Joint([share.count for share in shares])
         chosen: int | None = job.request["options"]["seed"]
-        seed = secrets.randbelow(SEED_LIMIT) if chosen is None else chosen
+        seed = any_seed() if chosen is None else chosen
         for number, share in enumerate(shares):
             others = [id_ for id_ in ids if id_ != share.device]
             part = Part(job, Path(folder), number, share, others, seed, joint)

@@ -17,8 +17,8 @@ from backend.errors import ModelIncompatible, UnknownModel
 from backend.manager import ModelManager
 from backend.options.text import Sampling
 from backend.requests import GenerateRequest, parse_request
+from backend.seeds import later
 
-SEEDS = 2**32 - 1
 LEAST_TOP_P = 1e-6
 
 
@@ -55,7 +55,7 @@ def requests_of(body: Generation, say: list[dict[str, Any]], options: dict[str, 
     requests = []
     for said in say:
         for number in range(body.n):
-            seed = {"seed": (options["seed"] + number) % SEEDS} if "seed" in options else {}
+            seed = {"seed": later(options["seed"], number)} if "seed" in options else {}
             asked = {**where_of(body), **said, "task": "text", "options": {**options, **seed}, "stream": body.stream}
             requests.append(parse_request(asked))
     return requests
