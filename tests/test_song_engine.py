@@ -13,6 +13,7 @@ import pytest
 
 from backend.engines._song_calls import CALLS
 from backend.engines._song_composer import SongComposer
+from backend.engines._song_memory import load_error
 from backend.engines._song_room import Room, choose_room
 from backend.errors import OutOfMemory
 from backend.making import Stopped
@@ -259,3 +260,21 @@ def test_the_room_is_chosen_by_what_is_free(
     room = choose_room(pipeline, where)
     assert (room.number, room.in_turns) == expected
     assert f"{20 if room.number == 'float32' else 10}.0 GB of weights" in room.words
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), "out_of_memory"),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), "device_lost"),
+        (RuntimeError("CUDA error: no kernel image is available for execution on the device"), "model_load_failed"),
+        (RuntimeError("size mismatch for proj_in.weight: copying a param with shape [4]"), "model_broken"),
+        (ValueError("Cannot load a checkpoint whose weight has another shape"), "model_broken"),
+        (ImportError("No module named 'torchsde'"), "model_load_failed"),
+    ],
+)
+def test_a_load_that_fails_blames_the_folder_for_its_own_faults_alone(error: Exception, code: str) -> None:
+    refused = load_error("ace-step", "bfloat16: 12.8 GB of weights", error)
+    assert refused.code == code
+    assert str(error) in refused.detail
+    assert refused.remedy

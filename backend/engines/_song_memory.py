@@ -6,7 +6,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from backend import faults
-from backend.errors import ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.errors import DeviceLost, ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
 
 if TYPE_CHECKING:
     from backend.devices._torch_place import TorchPlace
@@ -80,12 +80,14 @@ def load_error(title: str, words: str, error: Exception) -> TouchstoneError:
             f"{title} does not fit into memory ({words}): {told}",
             "Close what else uses that memory, unload other models, or choose a device with more.",
         )
+    if faults.code_of(told) == "device_lost":
+        return DeviceLost(f"The device was lost: {told}", "Run the job again; if it repeats, refresh the device.")
     if isinstance(error, ImportError):
         return ModelLoadFailed(
             f"{title} needs a package that this runtime lacks: {told}",
             "Update the runtime: python -m backend runtimes update NAME.",
         )
-    if isinstance(error, (ValueError, KeyError, TypeError, OSError, RuntimeError)):
+    if isinstance(error, (ValueError, KeyError, TypeError, OSError)) or "mismatch" in told:  # of weights' shapes
         return ModelBroken(
             f"{title} could not be loaded: {told}", "Fetch the whole folder again, or choose another model."
         )

@@ -15,7 +15,7 @@ from backend.errors import OutOfMemory
 if TYPE_CHECKING:
     from backend.devices._torch_place import TorchPlace
 
-# For what is computed, beside the weights: a fifth of them, and not less than this.
+# For what is computed, beside the weights: a fifth of them and not less than this; of smaller models as much again.
 KEPT_BYTES = 1_000_000_000
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 

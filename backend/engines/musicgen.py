@@ -10,7 +10,7 @@ from backend.engines import Engine, LoadRequest
 from backend.engines._musicgen_choice import condition_from_the_first
 from backend.engines._musicgen_composer import MusicgenComposer
 from backend.engines._song_memory import load_error
-from backend.engines._song_room import Room, choose_room
+from backend.engines._song_room import Room, choose_room, with_work
 from backend.engines._song_session import SongSession
 from backend.engines._torch_reach import BACKENDS, LIBRARY_BYTES, RUNTIMES
 from backend.errors import ModelBroken, TouchstoneError
@@ -36,8 +36,7 @@ _FETCH = "Fetch the whole folder again from its source."
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
     """Weights at 16 bits, what is computed beside them, and the libraries."""
-    weights = 2 * open_musicgen(Path(model_path)).numbers()
-    return weights + weights // 5 + LIBRARY_BYTES + _TRANSFORMERS_BYTES
+    return with_work(2 * open_musicgen(Path(model_path)).numbers()) + LIBRARY_BYTES + _TRANSFORMERS_BYTES
 
 
 def check() -> dict[str, str]:
