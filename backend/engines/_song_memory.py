@@ -66,7 +66,7 @@ class SongMemory:
         )
 
 
-def want_of_memory(error: Exception) -> str | None:
+def want_of_memory(error: BaseException) -> str | None:
     """The library's words, if they say that memory did not suffice."""
     told = f"{type(error).__name__}: {error}".strip()[:300]
     return told if isinstance(error, MemoryError) or faults.code_of(told) == "out_of_memory" else None

@@ -25,7 +25,7 @@ def card_j(hardware_id: str, host: Host | None = None) -> float | None:
     if not hardware_id.startswith(PCI) or not nvidia.present(host):
         return None
     said = host.run((sys.executable, "-I", NVML, hardware_id.removeprefix(PCI)), TOOL_S).text.strip()
-    return float(said) if said.replace(".", "", 1).isdigit() else None
+    return _figure(said)
 
 
 def card_w(hardware_id: str, host: Host | None = None) -> float | None:
@@ -37,6 +37,11 @@ def card_w(hardware_id: str, host: Host | None = None) -> float | None:
     if not hardware_id.startswith(PCI) or not nvidia.present(host):
         return None
     said = nvidia.told(host, hardware_id, "power.draw", TOOL_S) or ""
+    return _figure(said)
+
+
+def _figure(said: str) -> float | None:
+    """The number that a program printed; None for words."""
     return float(said) if said.replace(".", "", 1).isdigit() else None
 
 
