@@ -16,6 +16,7 @@ import soundfile
 
 from backend.catalogue.entries import own
 from backend.errors import Configuration, ModelBroken
+from backend.options.songs import check_usual, song_options
 from backend.settings import load_settings
 from backend.songs.adapter import read_adapter
 from tests.refusals import refused
@@ -31,6 +32,10 @@ class Model:
     def sing(self, words, seed, samples, rate, step):
         if words == "deaf":
             time.sleep(600)
+        if words == "exit":
+            raise SystemExit(3)
+        if words == "wrong":
+            raise ValueError("no such words")
         if words == "full":
             raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
         count = 200 if words == "long" else 4
@@ -43,6 +48,8 @@ class Model:
         samples //= 2 if words == "short" else 1
         hertz = 200 + 10 * len(words) + seed % 100
         tone = 0.3 * numpy.sin(2 * numpy.pi * hertz * numpy.arange(samples) / rate)
+        if words == "letters":
+            return [["a"] * samples] * 2
         return numpy.stack([tone, -tone]) * (numpy.nan if words == "none" else 1)
 '''
 ADAPTER = """
@@ -200,6 +207,9 @@ def _begun(server: Server, prompt: str) -> str:
         ("fast", "model_broken", "at 44100 a second, and says of itself 2 channels at 8000"),
         ("full", "out_of_memory", "Tried to allocate 20.00 GiB"),
         ("none", "worker_crashed", "NaN"),
+        ("letters", "model_broken", "samples that are no numbers"),
+        ("wrong", "worker_crashed", "songbox_adapter.py failed to make a song: ValueError: no such words"),
+        ("exit", "worker_crashed", "songbox_adapter.py failed to make a song: SystemExit: 3"),
     ],
 )
 def test_what_it_gives_is_judged(server: Server, prompt: str, code: str, word: str) -> None:
@@ -244,6 +254,15 @@ def generate(model, wish, progress): ...
         (GOOD.replace('"channels": 1', '"channels": 99'), "no sound has 99 channels"),
         (GOOD.replace("}", ', "takes": ["volume"]}'), "no song has the option 'volume'"),
         (GOOD.replace("}", ', "colour": 1}'), "'colour'] is not known"),
+        (GOOD.replace("8000", "10**9"), "does not say what it is"),
+        (GOOD.replace("8000", "1000000000"), "no sound has 1 channels at 1000000000"),
+        (GOOD.replace("}", ", []: 1}"), "does not say what it is"),
+        (GOOD.replace("}", ', "longest_s": 0}'), "no song is at most 0 s"),
+        (GOOD.replace("}", ', "longest_s": 1e999}'), "neither text nor number"),
+        (GOOD.replace("}", ', "title": "\\ud800"}'), "neither text nor number"),
+        (GOOD.replace("}", ', "takes": ["steps"], "defaults": {"steps": 3j}}'), "neither text nor number"),
+        (GOOD.replace("}", ', "defaults": {"steps": 3}}'), "has a default for steps, which it does not take"),
+        ("x = " + "-" * 100_000 + "1", "adapter.py is n"),
         ("x = '\udcff'", "cannot be read"),
     ],
 )
@@ -255,12 +274,32 @@ def test_what_is_no_adapter_is_refused_with_the_reason(text: str, word: str, tmp
     assert word in caught.value.detail, caught.value.detail
 
 
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [
+        ('"defaults": {"seconds": -5}', "seconds: input should be greater than 0"),
+        ('"defaults": {"seconds": "long"}', "seconds: input should be a valid number"),
+        ('"defaults": {"seconds": 90}, "longest_s": 60', "90 s unless asked, and at most 60"),
+    ],
+)
+def test_what_it_takes_by_itself_has_to_be_a_songs(facts: str, word: str, tmp_path: Path) -> None:
+    file = tmp_path / "adapter.py"
+    file.write_text(GOOD.replace("}", f", {facts}}}"))
+    kind = read_adapter(file).kind
+    for ask in (lambda: check_usual(kind), lambda: song_options(kind, "a tune", {})):
+        with pytest.raises(ModelBroken) as caught:
+            ask()
+        assert word in caught.value.detail, caught.value.detail
+
+
 def test_a_whole_one_is_read(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(GOOD)
     found = read_adapter(file)
     assert (found.rate, found.channels, found.memory_bytes, found.licence) == (8000, 1, None, None)
     assert found.kind.title == "mine" and found.kind.defaults == {"seconds": 30} and not found.kind.takes
+    file.write_text(GOOD.replace("}", ', "longest_s": 12}'))
+    assert read_adapter(file).kind.defaults == {"seconds": 12}
 
 
 @pytest.mark.parametrize(

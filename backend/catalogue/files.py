@@ -14,6 +14,7 @@ from backend.errors import ModelBroken, ModelIncompatible, ModelNotDownloaded, T
 from backend.gguf import how_to_join, is_split_by_hand, parts, read_header
 from backend.gguf.kinds import PICKLES, SPLIT
 from backend.onnxgraph import read_graph
+from backend.options.songs import check_usual
 from backend.songs.adapter import ENGINE as ADAPTER
 from backend.songs.adapter import read_adapter
 from backend.songs.folder import open_pipeline
@@ -188,6 +189,8 @@ def _check_song(entry: Entry, known: list[Engine]) -> None:
         open_musicgen(entry.target)
     if ADAPTER in entry.engines:
         read_adapter(entry.target)
+    if entry.song:
+        check_usual(entry.song)
 
 
 def _missing_file(entry: Entry) -> str | None:

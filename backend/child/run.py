@@ -88,7 +88,7 @@ class _Program:
                 self._fail(job, disk_full.code, disk_full.detail, disk_full.remedy, {})
             else:
                 self._fail_unforeseen(job, error)
-        except Exception as error:  # noqa: BLE001 (the border of the process: the parent decides what it means)
+        except BaseException as error:  # noqa: BLE001 (the border of the process; also what a package exits with)
             self._fail_unforeseen(job, error)
 
     def _load(self, order: Header) -> None:
@@ -170,7 +170,7 @@ class _Program:
         )
         self._cancelled.discard(job)
 
-    def _fail_unforeseen(self, job: str | None, error: Exception) -> None:
+    def _fail_unforeseen(self, job: str | None, error: BaseException) -> None:
         text = f"{type(error).__name__}: {error}"
         code = faults.code_of(text) or ("model_load_failed" if job is None else "worker_crashed")
         self._fail(job, code, text, "Try again; if it repeats, run `doctor` and report its output.", {})

@@ -19,7 +19,7 @@ from backend.engines import Engine, LoadRequest
 from backend.engines._song_memory import want_of_memory
 from backend.engines._song_session import SongSession
 from backend.engines._torch_reach import BACKENDS
-from backend.errors import ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.errors import ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError, WorkerCrashed
 from backend.songs.adapter import ENGINE as NAME
 from backend.songs.adapter import Adapter, read_adapter
 from backend.types import Placement
@@ -66,7 +66,7 @@ def load(request: LoadRequest) -> SongSession:
         placement = _placement(adapter, module, model, request, place)
     except TouchstoneError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _explained(adapter, error) from error
     versions = {**check(), **{name: importlib.metadata.version(name) for name in _installed(adapter)}}
     taken = (lambda: None) if place is None else place.taken_since(request.card_free_bytes)
@@ -89,7 +89,7 @@ class AdapterComposer:
         return {"adapter": self._adapter.path.name}
 
     def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
-        """[song, channel, frame]. Raises Stopped, OutOfMemory, and ModelBroken for what is not as it was declared."""
+        """[song, channel, frame]. Raises Stopped, OutOfMemory, WorkerCrashed; ModelBroken: not as declared."""
         from backend.making import Stopped
 
         given = {name: wish.options[name] for name in (*self._adapter.kind.takes, "seconds")}
@@ -99,10 +99,14 @@ class AdapterComposer:
             made = self._module.generate(self._model, given, _Progress(tell))
         except _Cancelled:
             raise Stopped from None
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if told := want_of_memory(error):
                 raise _no_memory(self._adapter, told) from error
-            raise
+            raise WorkerCrashed(
+                f"The adapter {self._adapter.path.name} failed to make a song: {type(error).__name__}: "
+                f"{str(error)[:600]}",
+                "Correct its function generate, or ask for something else.",
+            ) from error
         return self._judged(made, wish.frames)[None]
 
     def _judged(self, made: Any, frames: int) -> Floats:
@@ -114,7 +118,13 @@ class AdapterComposer:
         samples, rate = made
         if hasattr(samples, "detach"):  # torch's
             samples = samples.detach().cpu()
-        sound = numpy.atleast_2d(numpy.asarray(samples, numpy.float32))
+        try:
+            sound = numpy.atleast_2d(numpy.asarray(samples, numpy.float32))
+        except (TypeError, ValueError) as error:
+            raise ModelBroken(
+                f"The adapter {name} gave samples that are no numbers: {str(error)[:200]}.",
+                "Correct its function generate.",
+            ) from None
         if rate != self.rate or sound.shape[0] != self.channels or sound.ndim != 2:
             raise ModelBroken(
                 f"The adapter {name} gave samples of the shape {list(sound.shape)} at {rate} a second, and says of "
@@ -188,7 +198,7 @@ def _no_memory(adapter: Adapter, told: str) -> OutOfMemory:
     )
 
 
-def _explained(adapter: Adapter, error: Exception) -> TouchstoneError:
+def _explained(adapter: Adapter, error: BaseException) -> TouchstoneError:
     if told := want_of_memory(error):
         return _no_memory(adapter, told)
     return ModelLoadFailed(

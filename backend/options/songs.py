@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from backend.errors import UnsupportedParameter, Validation
+from backend.errors import ModelBroken, UnsupportedParameter, Validation
 from backend.music.plan import MAX_VARIATIONS
 from backend.seeds import SEEDS
 from backend.songs.kinds import ALWAYS, SongKind
@@ -57,7 +57,8 @@ class SongOptions(Strict):
 
 
 def song_options(kind: SongKind, prompt: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a song with what the model's kind takes for them. Raises Validation, UnsupportedParameter."""
+    """All options of a song with what the kind takes for them. Raises Validation, UnsupportedParameter, ModelBroken."""
+    check_usual(kind)
     try:
         given = SongOptions.model_validate(dict(options)).model_dump()
     except ValidationError as error:
@@ -75,6 +76,24 @@ def song_options(kind: SongKind, prompt: str | None, options: Mapping[str, Any])
             fields=["options.negative_prompt"],
         )
     return whole
+
+
+def check_usual(kind: SongKind) -> None:
+    """Raises ModelBroken if what a model takes by itself, as its folder or its adapter says, can be no song's."""
+    try:
+        usual = SongOptions.model_validate(dict(kind.defaults))
+    except ValidationError as error:
+        refused = explained(error.errors(), SongOptions.model_fields)
+        raise ModelBroken(
+            f"What {kind.title} says of itself can be no song's: {refused.detail}",
+            "Correct the adapter's defaults, or fetch the whole folder again from its source.",
+        ) from None
+    if kind.longest_s and (usual.seconds or 0) > kind.longest_s:
+        raise ModelBroken(
+            f"What {kind.title} says of itself can be no song's: {usual.seconds:g} s unless asked, and at most "
+            f"{kind.longest_s:g}.",
+            "Correct the adapter's defaults, or fetch the whole folder again from its source.",
+        )
 
 
 def song_schema(kind: SongKind) -> dict[str, Any]:

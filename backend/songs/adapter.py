@@ -7,6 +7,7 @@ environment. Standard library alone.
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -71,11 +72,23 @@ def _literal(path: Path, tree: ast.Module) -> Mapping[str, Any]:
             except (ValueError, TypeError, MemoryError, RecursionError):  # such as a list for a key
                 break
             if isinstance(found, dict):
-                return found
+                return _answerable(path, found)
             break
     raise ModelBroken(
         f"The adapter {path.name} does not say what it is: it has no {NAME} = {{…}} of plain values.", _HOW
     )
+
+
+def _answerable(path: Path, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises ModelBroken for what no answer can carry: bytes, sets, numbers that are none, halves of characters."""
+    try:
+        json.dumps(facts, ensure_ascii=False, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ModelBroken(
+            f"The adapter {path.name}: {NAME} has a value that is neither text nor number: {ascii(str(error))[1:-1]}.",
+            _HOW,
+        ) from None
+    return facts
 
 
 def _adapter(path: Path, facts: Mapping[str, Any]) -> Adapter:
@@ -96,20 +109,25 @@ def _adapter(path: Path, facts: Mapping[str, Any]) -> Adapter:
             f"The adapter {path.name}: no song has the option {wrong[0]!r}.",
             f"Options are {', '.join(sorted(_KNOWN))}.",
         )
+    if untaken := sorted(set(defaults) - set(takes) - ALWAYS):
+        raise ModelBroken(
+            f"The adapter {path.name} has a default for {untaken[0]}, which it does not take.",
+            f"Name it in {NAME}['takes'], or leave the default out.",
+        )
     rate, channels = said("rate", (int,)), said("channels", (int,))
     if not 1 <= rate <= _HIGHEST_RATE or not 1 <= channels <= 16:
         raise ModelBroken(
             f"The adapter {path.name}: no sound has {channels} channels at {rate} samples a second.", _HOW
         )
     longest_s = said("longest_s", (int, float, type(None)))
-    if longest_s is not None and not 0 < longest_s < float("inf"):
+    if longest_s is not None and longest_s <= 0:
         raise ModelBroken(f"The adapter {path.name}: no song is at most {longest_s} s long.", _HOW)
     kind = SongKind(
         name=path.stem,
         engine=ENGINE,
         title=said("title", (str,), path.stem),
         takes=frozenset(map(str, takes)),
-        defaults={"seconds": 30, **defaults},
+        defaults={"seconds": min(30, longest_s or 30), **defaults},
         longest_s=longest_s,
         sounds=frozenset(map(str, said("sounds", (list, tuple), ()))),
     )
