@@ -22,7 +22,7 @@ CONFIG = "config.json"
 INDICES = ("model.safetensors.index.json", "diffusion_pytorch_model.safetensors.index.json")
 _LONGEST_HEADER = 100_000_000
 _LONGEST_TEXT = 64_000_000  # of a configuration: more is none
-_FETCH = "Fetch the whole folder again from its source."
+FETCH = "Fetch the whole folder again from its source."
 _SHARD = re.compile(r".*-\d{5}-of-(\d{5})\.safetensors")
 _VARIANT = re.compile(r"\.(fp16|bf16|fp32|non_ema)[.-]")
 
@@ -115,13 +115,13 @@ def _files(path: Path) -> tuple[Path, ...]:
     if index is None:
         usual = sorted(path.glob("model*.safetensors")) or sorted(path.glob("*.safetensors"))
         if not usual:
-            raise ModelBroken(f"{path.name} has no file with weights (model.safetensors).", _FETCH)
+            raise ModelBroken(f"{path.name} has no file with weights (model.safetensors).", FETCH)
         if shards := [found for file in usual if (found := _SHARD.fullmatch(file.name))]:
             raise _missing(path, INDICES[0], f", which tells what lies in each of {int(shards[0][1])} files")
         return tuple(file for file in usual if not is_variant(file.name)) or tuple(usual)
     places = _json(index).get("weight_map")
     if not isinstance(places, dict) or not places:
-        raise ModelBroken(f"{path.name}/{index.name} does not tell where the weights lie.", _FETCH)
+        raise ModelBroken(f"{path.name}/{index.name} does not tell where the weights lie.", FETCH)
     names = sorted({str(name) for name in places.values()})
     for name in names:
         if PurePosixPath(name.replace("\\", "/")).name != name:
@@ -135,7 +135,7 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 
 def _missing(path: Path, name: str, what: str) -> ModelBroken:
-    return ModelBroken(f"{path.name} has no file {name}{what}.", _FETCH, missing=name)
+    return ModelBroken(f"{path.name} has no file {name}{what}.", FETCH, missing=name)
 
 
 @lru_cache(maxsize=256)
@@ -168,23 +168,23 @@ def _dtypes(file: Path, size: int, mtime_ns: int) -> dict[str, int]:
 
 
 def _damaged(file: Path, why: str) -> ModelBroken:
-    return ModelBroken(f"{file.name} is damaged: {why}.", _FETCH)
+    return ModelBroken(f"{file.name} is damaged: {why}.", FETCH)
 
 
 def _json(path: Path) -> dict[str, Any]:
     named = f"{path.parent.name}/{path.name}"
     try:
         if path.stat().st_size > _LONGEST_TEXT:
-            raise ModelBroken(f"{named} is far too long for what it should be.", _FETCH)
+            raise ModelBroken(f"{named} is far too long for what it should be.", FETCH)
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelBroken(
-            f"{path.parent.name} has no {path.name}, which tells what its weights are of.", _FETCH
+            f"{path.parent.name} has no {path.name}, which tells what its weights are of.", FETCH
         ) from None
     except OSError as error:
         raise ModelBroken(f"{named} cannot be read: {error.strerror}.", "Check that you may read it.") from None
     except (ValueError, RecursionError):
-        raise ModelBroken(f"{named} is not JSON.", _FETCH) from None
+        raise ModelBroken(f"{named} is not JSON.", FETCH) from None
     if not isinstance(found, dict):
-        raise ModelBroken(f"{named} is not a JSON object.", _FETCH)
+        raise ModelBroken(f"{named} is not a JSON object.", FETCH)
     return found

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend.checkpoint import FETCH
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest
 from backend.engines._song_calls import CALLS
@@ -155,5 +156,5 @@ def _check_whole(pipeline: Pipeline, pipe: Any) -> None:
         if missing := sorted(set(model.state_dict()) - stored):
             raise ModelBroken(
                 f"{pipeline.path.name} lacks {len(missing)} of the weights of its {name}, such as {missing[0]}.",
-                "Fetch the whole folder again from its source.",
+                FETCH,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend.checkpoint import CONFIG, FETCH
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest
 from backend.engines._musicgen_choice import condition_from_the_first
@@ -26,12 +27,11 @@ ENGINE = Engine(
     backends=BACKENDS,
     tasks=("music",),
     suffixes=(),
-    files=("config.json", TOKENIZER, "*.safetensors"),
+    files=(CONFIG, TOKENIZER, "*.safetensors"),
     classes=frozenset({PLAIN, MELODY}),
     makes_files=True,
 )
 _TRANSFORMERS_BYTES = 250_000_000
-_FETCH = "Fetch the whole folder again from its source."
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
@@ -77,7 +77,7 @@ def _words(folder: MusicgenFolder) -> Any:
     try:
         return tokenizers.Tokenizer.from_file(str(folder.tokenizer))
     except Exception as error:  # it raises nothing more particular
-        raise ModelBroken(f"{folder.path.name}/{TOKENIZER} cannot be read: {str(error)[:300]}.", _FETCH) from error
+        raise ModelBroken(f"{folder.path.name}/{TOKENIZER} cannot be read: {str(error)[:300]}.", FETCH) from error
 
 
 def _model(folder: MusicgenFolder, place: TorchPlace, room: Room) -> Any:
@@ -118,9 +118,9 @@ def _first(*values: Any) -> Any:
 def _check_whole(folder: MusicgenFolder, told: dict[str, Any]) -> None:
     """transformers fills what a file lacks with random numbers and a warning. Raises ModelBroken."""
     if missing := sorted(str(name) for name in told.get("missing_keys", ())):
-        raise ModelBroken(f"{folder.path.name} lacks {len(missing)} of its weights, such as {missing[0]}.", _FETCH)
+        raise ModelBroken(f"{folder.path.name} lacks {len(missing)} of its weights, such as {missing[0]}.", FETCH)
     if other := [one[0] if isinstance(one, tuple) else one for one in told.get("mismatched_keys", ())]:
         raise ModelBroken(
             f"{folder.path.name} has weights of other shapes than its config.json says: {min(map(str, other))}.",
-            _FETCH,
+            FETCH,
         )

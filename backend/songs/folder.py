@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from backend.checkpoint import CONFIG, Checkpoint, open_checkpoint
+from backend.checkpoint import CONFIG, FETCH, Checkpoint, open_checkpoint
 from backend.errors import ModelBroken
 from backend.gguf.kinds import PICKLES
 from backend.songs.kinds import KINDS, PIPELINE, SongKind, kind_of
@@ -20,7 +20,6 @@ from backend.songs.kinds import KINDS, PIPELINE, SongKind, kind_of
 _LIBRARIES = ("diffusers", "transformers")
 # Modules of the pipelines that come with diffusers, which a table of contents may name in place of the library.
 _OWN = ("ace_step", "stable_audio", "stable_audio_3", "audioldm2", "longcat_audio_dit")
-_FETCH = "Fetch the whole folder again from its source."
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,9 @@ def open_pipeline(path: Path) -> Pipeline:
     try:
         index = json.loads((path / PIPELINE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ModelBroken(f"{path.name}/{PIPELINE} cannot be read: {error}.", _FETCH) from None
+        raise ModelBroken(f"{path.name}/{PIPELINE} cannot be read: {error}.", FETCH) from None
     if not isinstance(index, dict):
-        raise ModelBroken(f"{path.name}/{PIPELINE} is not a JSON object.", _FETCH)
+        raise ModelBroken(f"{path.name}/{PIPELINE} is not a JSON object.", FETCH)
     named = components(index, path.name)
     kind = kind_of(path)
     assert kind is not None, "components() refuses other classes"
@@ -56,7 +55,7 @@ def open_pipeline(path: Path) -> Pipeline:
     for name in named:
         folder = path / name
         if not folder.is_dir():
-            raise ModelBroken(f"{path.name} has no folder {name}, one of its {len(named)} components.", _FETCH)
+            raise ModelBroken(f"{path.name} has no folder {name}, one of its {len(named)} components.", FETCH)
         if (folder / CONFIG).is_file():
             models[name] = _opened(folder, path.name)
     return Pipeline(path, kind, models)
@@ -96,5 +95,5 @@ def _opened(folder: Path, title: str) -> Checkpoint:
                 "programs and is never loaded.",
                 "Look for the same model with safetensors.",
             )
-        raise ModelBroken(f"{title} has no weights for its {folder.name}.", _FETCH)
+        raise ModelBroken(f"{title} has no weights for its {folder.name}.", FETCH)
     return open_checkpoint(folder)

@@ -14,8 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from backend.checkpoint import CONFIG
+
 SONGS = "songs"  # what the options of these models are called beside those of the tasks
-PIPELINE, CONFIG = "model_index.json", "config.json"
+PIPELINE = "model_index.json"
 ALWAYS = frozenset({"seconds", "seed", "variations", "formats"})
 _LONGEST_TEXT = 1_000_000  # bytes of a description of a model: more is none
 
@@ -157,7 +159,7 @@ def _stable_audio(kind: SongKind, path: Path) -> SongKind:
 def _stable_audio_3(kind: SongKind, path: Path) -> SongKind:
     """The distilled model takes eight steps and has guidance in its weights; how long it may be is in its embedder."""
     embedder, scheduler = (
-        _read(path / name) or {} for name in ("duration_embedder/config.json", "scheduler/scheduler_config.json")
+        _read(path / name) or {} for name in (f"duration_embedder/{CONFIG}", "scheduler/scheduler_config.json")
     )
     longest_s = embedder.get("max_val")
     if isinstance(longest_s, int | float) and longest_s > 0:

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.checkpoint import Checkpoint, open_checkpoint
+from backend.checkpoint import FETCH, Checkpoint, open_checkpoint
 from backend.errors import ModelBroken, ModelIncompatible
 
 PLAIN, MELODY = "MusicgenForConditionalGeneration", "MusicgenMelodyForConditionalGeneration"
 TOKENIZER = "tokenizer.json"
 _PARTS = ("text_encoder", "audio_encoder", "decoder")
-_FETCH = "Fetch the whole folder again from its source."
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def open_musicgen(path: Path) -> MusicgenFolder:
         )
     parts: dict[str, Any] = {name: found.config.get(name) for name in _PARTS}
     if missing := [name for name, part in parts.items() if not isinstance(part, dict)]:
-        raise ModelBroken(f"{path.name}/config.json says nothing of its {missing[0]}.", _FETCH)
+        raise ModelBroken(f"{path.name}/config.json says nothing of its {missing[0]}.", FETCH)
     if not (path / TOKENIZER).is_file():
         raise ModelIncompatible(
             f"{path.name} has no {TOKENIZER}, and this version reads no other form of a vocabulary.",
