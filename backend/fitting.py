@@ -56,7 +56,7 @@ def said(manager: Core, entry: Entry) -> str:
     ready = [device for device in manager.known_devices() if device.state == "ready"]
     if ready and entry.engines and not found:
         convert = f" Or convert it: `models convert {entry.id}`." if is_checkpoint(entry.target) else ""
-        brought = bringing(entry.engines, ready[0].backend, ready[0].runtimes)
+        brought = bringing(entry.engines, ready[0].backend, ready[0].lacks)
         return f"No device here runs it as it is. {brought}{convert}"
     for one in found:
         if one["fits"] is not None:

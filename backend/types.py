@@ -85,6 +85,7 @@ class Device:
     layer: str | None = None  # what failed: hardware, driver, runtime package, library load, computation or permission
     note: str | None = None  # what else should be known of a device that works
     served_by: dict[str, list[str]] = field(default_factory=dict)  # which runtime brings which engines
+    lacks: dict[str, str] = field(default_factory=dict)  # engines that a runtime should bring: why not, and what to do
 
 
 @dataclass(frozen=True)
@@ -115,10 +116,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Model:
-    """A catalogue entry. `options_schema` is the JSON Schema of the options its task takes.
-
-    `options_schemas` has one for each of `tasks`, of which `task` is the first.
-    """
+    """A catalogue entry. `options_schemas` are the JSON Schemas of options by task, `options_schema` that of `task`."""
 
     id: str
     name: str

@@ -118,7 +118,7 @@ class Ways:
             f"The model {self._entry.id} cannot run on {device.id}{named}: it runs with "
             f"{', '.join(self._entry.engines) or 'no engine of this version'}, and the device offers "
             f"{', '.join(device.engines) or 'none'}.",
-            bringing([engine] if engine else self._entry.engines, device.backend, device.runtimes),
+            bringing([engine] if engine else self._entry.engines, device.backend, device.lacks),
         )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,19 +15,24 @@ from backend import children
 from backend.devices import WrongResult, mechanism, prove
 from backend.lanes import Lane
 from backend.probes import Probes
+from backend.probes.merging import merged
 from backend.probes.prober import Outcome
 from backend.probes.verdicts import proved
 from backend.types import Device
 from tests.faulty import faulty
 
 LIMIT_S = 2.5
+PROOF: dict[str, Any] = {
+    **{"operation": "MatMul", "dtype": "float32", "max_abs_error": 0.0, "tolerance": 1e-4, "seconds": 0.1},
+    **{"versions": {}, "at": "2026-01-01T00:00:00Z", "pid": 1},
+}
 
 
-def probed(fault: str) -> Device:
+def probed(fault: str, limit_s: float = 60) -> Device:
     """The device after one round with a child that plays the fault."""
 
     async def once() -> Device:
-        probes = Probes({"base": "python"}, LIMIT_S if fault.startswith("hangs") else 60, faulty(fault), Lane)
+        probes = Probes({"base": "python"}, limit_s, faulty(fault), Lane)
         assert probes.probing
         await probes.round()
         assert not probes.probing
@@ -53,8 +59,33 @@ def test_a_crash_is_broken_and_names_step_signal_and_last_line(fault: str, step:
 
 @pytest.mark.parametrize("fault", ["hangs_listing", "hangs_proving"])
 def test_a_hang_costs_its_limit_only(fault: str) -> None:
-    device = probed(fault)
+    device = probed(fault, LIMIT_S)
     assert device.state == "broken" and device.reason and f"no end after {LIMIT_S:g} s" in device.reason
+
+
+def test_each_engine_has_the_limit_for_itself() -> None:
+    """Two steps of 1.5 s, at a limit of 2.5."""
+    device = probed("slow_engines", LIMIT_S)
+    assert (device.state, device.engines) == ("ready", ["llama.cpp"]) and "not checked" not in f"{device.lacks}"
+
+
+def test_an_engine_that_hangs_is_not_said_to_be_missing() -> None:
+    device = probed("hangs_engine", LIMIT_S)
+    assert (device.state, device.engines) == ("ready", ["llama.cpp"])
+    why = device.lacks["onnx-genai"]
+    assert why.startswith("It was not checked in the runtime base: it hung: no end after") and "less busy" in why
+
+
+def test_an_engine_whose_library_does_not_load_is_said_to_lack_it() -> None:
+    frames: list[dict[str, Any]] = [{"op": "proved", "proof": PROOF}]
+    detail = "ModuleNotFoundError: No module named 'diffusers'"
+    frames.append({"op": "no_engine", "engine": "diffusers", "detail": detail})
+    frames.append({"op": "engines", "engines": {"torch": {}}})
+    found = proved(Device("cpu", "CPU", "cpu", "cpu", "probing"), "torch", Outcome(frames))
+    assert set(found.lacks) == {"diffusers"} and "No module named 'diffusers'" in found.lacks["diffusers"]
+    assert "`runtimes update torch` brings it" in found.lacks["diffusers"]
+    other = replace(found, engines=["diffusers"], lacks={}, served_by={"mine": ["diffusers"]})
+    assert merged([found, other]).lacks == {}
 
 
 def test_wrong_numbers_are_broken_with_the_error_measured() -> None:
@@ -137,10 +168,8 @@ def test_the_proof_refuses_what_is_no_number(monkeypatch: pytest.MonkeyPatch, va
 
 
 def test_an_engine_that_hangs_takes_none_of_the_others_along() -> None:
-    proof = {"operation": "MatMul", "dtype": "float32", "max_abs_error": 0.0, "tolerance": 1e-4, "seconds": 0.1}
-    proof |= {"versions": {}, "at": "2026-01-01T00:00:00Z", "pid": 1}
     told: list[dict[str, dict[str, str]]] = [{}, {"llama.cpp": {}}, {"llama.cpp": {}, "transformers": {"torch": "2"}}]
-    frames: list[dict[str, Any]] = [{"op": "proved", "proof": proof}]
+    frames: list[dict[str, Any]] = [{"op": "proved", "proof": PROOF}]
     frames += [{"op": "engines", "engines": each} for each in told]
     frames.append({"op": "step", "what": "loading another", "backends": ["cpu"]})
     device = Device("cpu", "CPU", "cpu", "cpu", "probing")

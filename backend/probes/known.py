@@ -101,7 +101,7 @@ class Known:
             reason = f"The runtime {runtime}, which reached it, is here no more."
             remedy = f"Install it again: `runtimes install {runtime}`."
             device = replace(self.devices.pop(id_), state="unavailable", stage="none", reason=reason, remedy=remedy)
-            self._on_change(replace(device, proof=None, served_by={}))
+            self._on_change(replace(device, proof=None, served_by={}, lacks={}))
         self.offer()
 
     def offer(self) -> None:

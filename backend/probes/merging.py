@@ -45,12 +45,14 @@ def merged(devices: Iterable[Device]) -> Device:
     ready = [device for device in ordered if device.state == "ready"]
     if len(ready) < 2:
         return first
+    offered = _joined(device.engines for device in ready)
     return replace(
         first,
         runtimes=_joined(device.runtimes for device in ready),
-        engines=_joined(device.engines for device in ready),
+        engines=offered,
         tasks=sorted(_joined(device.tasks for device in ready)),
         served_by={name: engines for device in ready for name, engines in device.served_by.items()},
+        lacks={name: why for device in ready for name, why in device.lacks.items() if name not in offered},
         versions={name: version for device in reversed(ready) for name, version in device.versions.items()},
     )
 

@@ -11,6 +11,8 @@ from backend.child.wire import Header
 from backend.children import Child, Spawn
 
 SILENT_S = 3.0
+LONGEST = 5  # times the limit, whatever a child says
+_ACHIEVED = ("proved", "engines")  # after which a child has its limit anew: each library may be as slow as the first
 
 
 @dataclass
@@ -88,7 +90,8 @@ class Prober:
     ) -> None:
         clock = asyncio.get_running_loop().time
         limit_s = self._limit_s * self.patience
-        late_at = clock() + limit_s
+        begun_at = clock()
+        late_at = begun_at + limit_s
         quiet_at: float | None = clock() + SILENT_S  # None once the place is given up
         frames = asyncio.ensure_future(child.receive())
         try:
@@ -104,12 +107,14 @@ class Prober:
                     outcome.frames.append(frame)
                     if not heard(outcome):
                         return
+                    if frame["op"] in _ACHIEVED:
+                        late_at = min(clock() + limit_s, begun_at + LONGEST * limit_s)
                     frames = asyncio.ensure_future(child.receive())
                     quiet_at = None if quiet_at is None else clock() + SILENT_S
                 elif clock() >= late_at:
                     line = child.last_line()
                     said = f"; last line: {line}" if line else ""
-                    outcome.hung, outcome.trouble = True, f"it hung: no end after {limit_s:g} s{said}"
+                    outcome.hung, outcome.trouble = True, f"it hung: no end after {late_at - begun_at:.3g} s{said}"
                     return
                 elif quiet_at is not None:
                     quiet_at = None

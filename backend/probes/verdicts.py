@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 
@@ -21,6 +22,10 @@ _WRONG = (
     "do not fit each other, or the card is damaged. The CPU serves."
 )
 _GONE = "Check that the card is there and its driver runs (`doctor` tells), or use another device; then refresh."
+_BRINGS = "`runtimes update {runtime}` brings it; into an environment of your own, install {library} with its pip."
+_AGAIN = (
+    "Check the device again when the machine is less busy (`devices` with the server stopped, or the page's button)."
+)
 _CRASHED = (
     "Update the device's driver and the runtime, then refresh; if it repeats, this card and this build do not fit each "
     "other, and the CPU serves."
@@ -83,7 +88,24 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
         engines=list(checked),
         tasks=tasks,
         served_by={runtime: list(checked)},
+        lacks=_lacks(device.backend, runtime, checked, outcome),
     )
+
+
+def _lacks(backend: str, runtime: str, checked: Collection[str], outcome: Outcome) -> dict[str, str]:
+    """Why engines that this runtime should bring are not there: they do not load, or the child did not come to them."""
+    details = {frame["engine"]: frame["detail"] for frame in outcome.frames if frame["op"] == "no_engine"}
+    found = {}
+    for engine in engines().values():
+        if engine.name in checked or backend not in engine.backends or runtime not in engine.runtimes:
+            continue
+        if detail := details.get(engine.name):
+            brings = REINSTALL if runtime == BASE else _BRINGS.format(runtime=runtime, library=engine.library)
+            found[engine.name] = _told().text(f"The runtime {runtime} lacks it ({detail.rstrip('.')}). {brings}")
+        elif outcome.trouble:
+            reason = f"It was not checked in the runtime {runtime}: {outcome.trouble.rstrip('.')}."
+            found[engine.name] = _told().text(f"{reason} {_AGAIN}")
+    return found
 
 
 def refused(device: Device, outcome: Outcome, frame: Header | None = None) -> Device:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from functools import cache
 from pathlib import Path
@@ -101,16 +101,17 @@ def how_to(recipe: Recipe) -> str:
     return f"Install it: `runtimes install {recipe.name}` ({costs(build)}).{note}"
 
 
-def bringing(names: Iterable[str], backend: str, here: Collection[str] = ()) -> str:
-    """What would let one of the engines `names` run on a backend that none of them runs on yet, as a sentence.
+def bringing(names: Iterable[str], backend: str, lacks: Mapping[str, str]) -> str:
+    """What would let one of the engines `names` run on a backend that none of them runs on yet, in sentences.
 
-    `here` are the runtimes that reach the device already, and were made before they had the engine.
+    `lacks` says of engines why a runtime that reaches the device and should bring them does not.
     """
+    names = list(names)
+    if why := next((lacks[name] for name in names if name in lacks), None):
+        return f"{why} Or choose another device."
     facts = [engines()[name] for name in names if name in engines()]
     wanted = {runtime for engine in facts if backend in engine.backends for runtime in engine.runtimes}
     offered = [name for name in backends()[backend].runtimes if name in wanted and name in recipes()]
-    if old := next((name for name in offered if name in here), None):
-        return f"The runtime {old} was made without it: `runtimes update {old}` brings it. Or choose another device."
     for name in offered:
         if build := recipes()[name].build():
             return f"Install what brings it: `runtimes install {name}` ({costs(build)}), or choose another device."

@@ -5,7 +5,8 @@ Faults of a worker: ok, dies_at_start, dies_loading, dies_running, silent_start,
 half_frame, slow_loading, old_wire, floods, noisy, no_memory,
 elsewhere (its evidence names another device), no_evidence, device_lost. `DEVICE=FAULT,…` plays one on each device, on
 others ok. A job that has a folder gets a file for each of its variations, which holds the device's name.
-Faults of a probe: dies_listing, dies_proving, hangs_listing, hangs_proving, wrong, no_engine, exits_silently, chatty.
+Faults of a probe: dies_listing, dies_proving, hangs_listing, hangs_proving, wrong, no_engine, exits_silently, chatty,
+slow_engines (longer than a limit in all, though no step is), hangs_engine.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from backend.child.outbox import Outbox  # noqa: E402
 from backend.child.wire import WIRE_VERSION, Channel, claim_stdio  # noqa: E402
 
 FOREVER_S = 3600.0
+SLOW_S = 1.5
 MISSING = "ImportError: libgomp.so.1: cannot open shared object file: No such file or directory"
 
 
@@ -168,15 +170,7 @@ def probe(fault: str, channel: Channel, action: str) -> None:
     if fault == "exits_silently":
         sys.exit(0)
     if action == "list":
-        channel.send({"op": "plan", "backends": ["cpu"]})
-        channel.send({"op": "step", "what": "listing cpu devices", "backends": ["cpu"]})
-        if fault == "dies_listing":
-            die()
-        if fault == "hangs_listing":
-            time.sleep(FOREVER_S)
-        found = {"name": "Fake", "kind": "cpu", "hardware_id": "cpu:0", "memory_bytes": None, "memory_free_bytes": None}
-        channel.send({"op": "listed", "backends": ["cpu"], "versions": {}, "left_out": 0, "devices": [found]})
-        channel.send({"op": "end"})
+        listing(fault, channel)
         return
     channel.send({"op": "step", "what": "computing on cpu", "backends": ["cpu"]})
     if fault == "dies_proving":
@@ -190,9 +184,34 @@ def probe(fault: str, channel: Channel, action: str) -> None:
         print("[31mINFO[0m: 1000 devices found, all fine", flush=True)
     proof = {"operation": "MatMul", "dtype": "float32", "max_abs_error": 0.0, "tolerance": 1e-4, "seconds": 0.1}
     channel.send({"op": "proved", "proof": {**proof, "versions": {}, "at": "2026-01-01T00:00:00Z", "pid": os.getpid()}})
+    libraries(fault, channel)
+
+
+def listing(fault: str, channel: Channel) -> None:
+    """The round before: which devices there are."""
+    channel.send({"op": "plan", "backends": ["cpu"]})
+    channel.send({"op": "step", "what": "listing cpu devices", "backends": ["cpu"]})
+    if fault == "dies_listing":
+        die()
+    if fault == "hangs_listing":
+        time.sleep(FOREVER_S)
+    found = {"name": "Fake", "kind": "cpu", "hardware_id": "cpu:0", "memory_bytes": None, "memory_free_bytes": None}
+    channel.send({"op": "listed", "backends": ["cpu"], "versions": {}, "left_out": 0, "devices": [found]})
+    channel.send({"op": "end"})
+
+
+def libraries(fault: str, channel: Channel) -> None:
+    """What comes after the proof: one engine after the other."""
+    if fault == "slow_engines":
+        for _ in range(2):
+            time.sleep(SLOW_S)
+            channel.send({"op": "engines", "engines": {}})
     if fault == "no_engine":
         channel.send({"op": "no_engine", "engine": "llama.cpp", "detail": MISSING})
     channel.send({"op": "engines", "engines": {} if fault == "no_engine" else {"llama.cpp": {}}})
+    if fault == "hangs_engine":
+        channel.send({"op": "step", "what": "loading another", "backends": ["cpu"]})
+        time.sleep(FOREVER_S)
 
 
 if __name__ == "__main__":
