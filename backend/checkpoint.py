@@ -17,6 +17,7 @@ from typing import Any
 
 from backend.errors import ModelBroken
 from backend.gguf.kinds import check_foreign, truncated
+from backend.regular import check_regular, read_text
 
 CONFIG = "config.json"
 INDICES = ("model.safetensors.index.json", "diffusion_pytorch_model.safetensors.index.json")
@@ -141,6 +142,7 @@ def _missing(path: Path, name: str, what: str) -> ModelBroken:
 @lru_cache(maxsize=256)
 def _dtypes(file: Path, size: int, mtime_ns: int) -> dict[str, int]:
     """Bytes of the tensors by type. Raises ModelBroken, OSError."""
+    check_regular(file)
     with file.open("rb") as opened:
         start = opened.read(512)
         check_foreign(file.name, start, size)
@@ -176,7 +178,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LONGEST_TEXT:
             raise ModelBroken(f"{named} is far too long for what it should be.", FETCH)
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
     except FileNotFoundError:
         raise ModelBroken(
             f"{path.parent.name} has no {path.name}, which tells what its weights are of.", FETCH

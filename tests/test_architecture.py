@@ -31,6 +31,7 @@ FOREIGN = (
     "onnxwriter.py",
     "onnxgraph.py",
     "protobuf.py",
+    "regular.py",
     "seeds.py",
     "templates/",
     "devices/",
@@ -43,7 +44,7 @@ COMPUTING = ("music/", "songs/", "soundfiles/", "stems/")  # with NumPy, in chil
 # From the lowest layer to the highest; a file may import its own layer and those before it.
 LAYERS = (
     ("types errors moments faults redact libraries seeds"),
-    ("cgroups diskroom making onnxwriter protobuf soundfiles"),
+    ("cgroups diskroom making onnxwriter protobuf regular soundfiles"),
     ("checkpoint filenames gguf machine music onnxfile onnxgraph problems settings templates"),
     ("songs stems"),
     ("inventory"),

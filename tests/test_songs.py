@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -155,6 +156,26 @@ class TestFolders:
         fixed = kind_of(pipeline(tmp_path / "fixed", index, {"transformer": {"sample_size": 1024}, "vae": vae}))
         assert fixed and fixed.longest_s == pytest.approx(47.554, abs=0.001)
 
+    def test_settings_without_end_count_for_nothing(self, tmp_path: Path) -> None:
+        index: dict[str, Any] = {"_class_name": "StableAudio3Pipeline"}
+        for number in (float("inf"), float("nan"), -1, 10**400):
+            kind = kind_of(pipeline(tmp_path / f"{number}"[:20], index, {"duration_embedder": {"max_val": number}}))
+            assert kind and kind.longest_s == 384
+        configs = {"transformer": {"sample_size": 1024}, "vae": {"downsampling_ratios": [2], "sampling_rate": 1e999}}
+        index = {"_class_name": "StableAudioPipeline", "transformer": ["diffusers", "X"], "vae": ["diffusers", "X"]}
+        fixed = kind_of(pipeline(tmp_path / "fixed", index, configs))
+        assert fixed and fixed.longest_s is None
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no such pipes")
+    @pytest.mark.parametrize("name", ["model_index.json", "vae/diffusion_pytorch_model.safetensors"])
+    def test_a_pipe_in_a_folder_is_not_waited_for(self, tmp_path: Path, name: str) -> None:
+        place = pipeline(tmp_path / "song")
+        (place / name).unlink()
+        os.mkfifo(place / name)
+        entry_for("song", place, None, None)
+        with pytest.raises(ModelBroken, match="cannot be read: .*it is no file"):
+            open_pipeline(place)
+
     def test_it_is_listed_with_its_options(self, build: Callable[..., Catalogue], tmp_path: Path) -> None:
         pipeline(tmp_path / "data/models/song")
         model = next(one for one in build().models() if one.id == "song")
@@ -173,6 +194,7 @@ class TestFolders:
             (lambda place: _index(place, vae=["own_code", "Vae"]), "never run"),
             (lambda place: _index(place, **{"../vae": ["diffusers", "Vae"]}), "outside its folder"),
             (lambda place: _index(place, _class_name="StableDiffusionPipeline"), "makes no music"),
+            (lambda place: _index(place, _class_name=["AceStepPipeline"]), "makes no music"),
         ],
     )
     def test_what_is_wrong_is_said(

@@ -17,6 +17,7 @@ from backend.errors import ModelBroken, TouchstoneError
 from backend.gguf import read_header
 from backend.onnxfile import read_onnx
 from backend.onnxgraph import read_graph
+from backend.regular import check_regular
 from backend.songs.folder import open_pipeline
 from backend.songs.kinds import PIPELINE
 
@@ -38,10 +39,16 @@ def licence(path: Path) -> str | None:
     try:
         if path.suffix.lower() == ".gguf":
             return read_header(path).licence
-        named = _LICENCE.match((path / "README.md").read_text(encoding="utf-8", errors="replace")[:_CARD])
+        named = _LICENCE.match(_card(path / "README.md"))
     except (ModelBroken, OSError, ValueError):
         return None
     return named[1].strip("\"'") if named else None
+
+
+def _card(file: Path) -> str:
+    check_regular(file)
+    with file.open(encoding="utf-8", errors="replace") as card:
+        return card.read(_CARD)
 
 
 def details(entry: Entry) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.errors import ModelBroken
+from backend.regular import read_text
 
 _FETCH = "Fetch the whole folder again from where it came."
 
@@ -75,7 +76,7 @@ class TokenizerFolder:
 def read_json(path: Path, missing: dict[str, Any] | None = None) -> dict[str, Any]:
     """A JSON object from a file; `missing` where there is none. Raises ModelBroken."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
     except FileNotFoundError:
         if missing is not None:
             return missing

@@ -15,6 +15,7 @@ from typing import Any
 from backend.checkpoint import CONFIG, FETCH, Checkpoint, open_checkpoint
 from backend.errors import ModelBroken
 from backend.gguf.kinds import PICKLES
+from backend.regular import read_text
 from backend.songs.kinds import KINDS, PIPELINE, SongKind, kind_of
 
 _LIBRARIES = ("diffusers", "transformers")
@@ -43,7 +44,7 @@ class Pipeline:
 def open_pipeline(path: Path) -> Pipeline:
     """Looks into a folder. Raises ModelBroken with the reason."""
     try:
-        index = json.loads((path / PIPELINE).read_text(encoding="utf-8"))
+        index = json.loads(read_text(path / PIPELINE))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelBroken(f"{path.name}/{PIPELINE} cannot be read: {error}.", FETCH) from None
     if not isinstance(index, dict):
@@ -64,7 +65,8 @@ def open_pipeline(path: Path) -> Pipeline:
 def components(index: Mapping[str, Any], title: str) -> list[str]:
     """The names of what a table of contents lists. Raises ModelBroken for a pipeline that makes no songs here."""
     named = index.get("_class_name")
-    if named not in KINDS or KINDS[str(named)].engine != "diffusers":
+    makes = KINDS.get(named) if isinstance(named, str) else None
+    if makes is None or makes.engine != "diffusers":
         known = ", ".join(kind.title for kind in KINDS.values() if kind.engine == "diffusers")
         raise ModelBroken(
             f"{title} is a pipeline of diffusers ({str(named)[:60]}) that makes no music, or none that is known here.",

@@ -15,10 +15,12 @@ from types import MappingProxyType
 from typing import Any
 
 from backend.checkpoint import CONFIG
+from backend.regular import read_text
 
 SONGS = "songs"  # what the options of these models are called beside those of the tasks
 PIPELINE = "model_index.json"
 ALWAYS = frozenset({"seconds", "seed", "variations", "formats"})
+_NO_SONG_S = 1e9  # as long as this is none; a file can also say infinity
 _LONGEST_TEXT = 1_000_000  # bytes of a description of a model: more is none
 
 
@@ -150,7 +152,7 @@ def _stable_audio(kind: SongKind, path: Path) -> SongKind:
         for ratio in vae["downsampling_ratios"]:
             hop *= int(ratio)
         longest_s = int(transformer["sample_size"]) * hop / int(vae["sampling_rate"])
-    except (KeyError, TypeError, ValueError, ZeroDivisionError):
+    except (KeyError, TypeError, ValueError, ArithmeticError):
         return kind
     seconds = min(kind.defaults["seconds"], longest_s)
     return replace(kind, longest_s=longest_s, defaults={**kind.defaults, "seconds": seconds})
@@ -162,7 +164,7 @@ def _stable_audio_3(kind: SongKind, path: Path) -> SongKind:
         _read(path / name) or {} for name in (f"duration_embedder/{CONFIG}", "scheduler/scheduler_config.json")
     )
     longest_s = embedder.get("max_val")
-    if isinstance(longest_s, int | float) and longest_s > 0:
+    if isinstance(longest_s, int | float) and 0 < longest_s < _NO_SONG_S:
         seconds = min(kind.defaults["seconds"], longest_s)
         kind = replace(kind, longest_s=float(longest_s), defaults={**kind.defaults, "seconds": seconds})
     return replace(kind, defaults={**kind.defaults, "steps": 8 if scheduler.get("stochastic_sampling") else 100})
@@ -193,5 +195,5 @@ def _read(file: Path) -> Mapping[str, Any] | None:
 def _parsed(file: Path, size: int, mtime_ns: int) -> Mapping[str, Any] | None:
     if size > _LONGEST_TEXT:
         return None
-    found = json.loads(file.read_text(encoding="utf-8"))
+    found = json.loads(read_text(file))
     return found if isinstance(found, dict) else None
