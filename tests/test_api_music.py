@@ -46,9 +46,14 @@ def files(server: Server, job: dict[str, Any]) -> dict[str, bytes]:
 
 
 def begun(server: Server, phase: str, **options: Any) -> str:
-    """A job that is in that phase."""
+    """A job that has done a part of that phase."""
     sent = server.http.post("/api/generate", json={"task": "music", "options": options}, headers=ASYNC).json()
-    wait_for(lambda: (server.job(sent["id"])["progress"] or {}).get("phase") == phase)
+
+    def under_way() -> bool:
+        progress = server.job(sent["id"])["progress"] or {}
+        return bool(progress.get("phase") == phase and progress["done"])
+
+    wait_for(under_way)
     return str(sent["id"])
 
 

@@ -22,8 +22,8 @@ def test_how_far_the_prompt_is_read_is_told_only_so_often() -> None:
     for number in range(1, 8):
         now[0] += PROGRESS_GAP_S * 0.6
         assert stream(progress(number)) is False
-    wakes = [("poll", None), ("progress", 2), ("poll", None), ("progress", 4), ("poll", None), ("progress", 6)]
-    assert told == [*wakes, ("poll", None)]
+    wakes = [("progress", 1), ("poll", None), ("progress", 3), ("poll", None), ("progress", 5), ("poll", None)]
+    assert told == [*wakes, ("progress", 7)]
 
 
 def test_a_cancel_is_heard_also_where_nothing_is_told() -> None:

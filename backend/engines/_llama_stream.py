@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -26,7 +27,7 @@ class Stream:
     ) -> None:
         self._emit = emit
         self._clock = clock
-        self._told_at = clock()
+        self._told_at = -math.inf
         self._logprobs = None if logprobs is None else Logprobs(logprobs)
         self._stops = Stops([stop] if isinstance(stop, str) else stop or [])
         self._shown_tokens = 0

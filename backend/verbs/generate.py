@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Streams; 0 also after a stated fallback, 1 after a stated failure."""
     if args.prompt is None and args.task == "text":
-        raise Validation("There is no prompt.", "Say what to generate, or `--task lyrics` with a `--theme`.")
+        args.misused("there is no prompt: say what to generate, or --task lyrics with a --theme")
     names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty", *SONG)
     body = {
         **({} if args.prompt is None else {"prompt": _standard_input() if args.prompt == "-" else args.prompt}),
