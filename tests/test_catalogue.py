@@ -15,7 +15,7 @@ import pytest
 
 from backend.catalogue import Catalogue
 from backend.catalogue.changes import add, remove
-from backend.catalogue.entries import BUILT_IN, shipped
+from backend.catalogue.entries import BUILT_IN, Entry, shipped
 from backend.engines import engines
 from backend.errors import Configuration, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
 from backend.settings import load_settings
@@ -92,6 +92,25 @@ def test_a_half_file_under_the_final_name_is_broken(build: Callable[..., Catalog
     assert model.state == "broken"
     assert model.reason and "504 bytes instead of 98362432" in model.reason
     assert model.remedy and f"models fetch {DEFAULT}" in model.remedy
+
+
+def test_a_model_that_cannot_be_read_takes_none_of_the_others_along(
+    build: Callable[..., Catalogue], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = put(tmp_path / "data" / "models" / "odd.gguf")
+
+    def unforeseen(entry: Entry) -> dict[str, object]:
+        if entry.target == odd:
+            raise TypeError("unhashable type: 'list'")
+        return {}
+
+    monkeypatch.setattr("backend.catalogue.details", unforeseen)
+    catalogue = build()
+    for _ in range(2):
+        found = {model.id: model for model in catalogue.models()}
+    assert found["odd"].state == "broken" and "unhashable" in str(found["odd"].reason) and found["odd"].remedy
+    assert found[TUNES].state == "ready"
+    assert len(caplog.records) == 1
 
 
 def test_own_models_may_lie_anywhere(build: Callable[..., Catalogue], tmp_path: Path) -> None:

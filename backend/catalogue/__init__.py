@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from backend.catalogue.files import absent, check, file_bytes, is_there
 from backend.catalogue.folders import Folders
 from backend.catalogue.forms import any_forms, with_forms
 from backend.catalogue.sources import Source
+from backend.checkpoint import FETCH
 from backend.errors import (
     Configuration,
     ModelBroken,
@@ -31,6 +33,8 @@ from backend.options.songs import song_schema
 from backend.settings import Settings
 from backend.settings.schema import with_home
 from backend.types import Model, ModelState
+
+log = logging.getLogger(__name__)
 
 __all__ = ["Catalogue", "Entry", "Source"]
 
@@ -56,6 +60,7 @@ class Catalogue:
         self.added = Added(settings.models_dir)
         self._checked: dict[Path, tuple[_Stamp, ModelBroken | ModelIncompatible | ModelNotDownloaded | None]] = {}
         self.downloading: set[str] = set()
+        self._unreadable: set[str] = set()  # of which the log has been told
         self._check_defaults()
 
     def entries(self) -> dict[str, Entry]:
@@ -80,6 +85,16 @@ class Catalogue:
 
     def model(self, entry: Entry) -> Model:
         """One model as the API shows it, with the state of its file now."""
+        try:
+            return self._model(entry)
+        except Exception as error:  # noqa: BLE001 (whatever its files hold, the others are shown)
+            if entry.id not in self._unreadable:
+                self._unreadable.add(entry.id)
+                log.warning("model not readable", exc_info=error, extra={"model": entry.id})
+            reason = f"Its files hold something that is not expected there ({type(error).__name__}: {error})."[:400]
+            return Model(entry.id, entry.name, entry.task, [], "broken", reason=unicode(reason), remedy=FETCH)
+
+    def _model(self, entry: Entry) -> Model:
         problem = self._problem(entry)
         state: ModelState = "ready"
         if entry.id in self.downloading:
