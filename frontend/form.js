@@ -72,14 +72,13 @@ export class Form {
     this.say();
   }
 
-  /** All that depends on the list of models. */
+  /** All that depends on the list of models; not the prompt, in which somebody may be typing. */
   showModels() {
     showTasks(state.models, settings.task, (task) => this.chooseTask(task));
     this.showTask();
   }
 
   showTask() {
-    prompt.value = settings.prompt;
     showModels(modelsFor(state.models, settings.task), settings.model);
     this.showModel();
   }
@@ -88,6 +87,7 @@ export class Form {
   chooseTask(task) {
     save({ prompt: prompt.value });
     enterTask(task);
+    prompt.value = settings.prompt;
     this.showModels();
   }
 
@@ -95,6 +95,7 @@ export class Form {
   fill({ task, model: id, prompt: words, options }) {
     if (task !== settings.task) this.chooseTask(task);
     save({ prompt: words, options, ...(id && { model: id }) });
+    prompt.value = words;
     this.showTask();
   }
 

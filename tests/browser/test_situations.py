@@ -44,11 +44,14 @@ def gone(touchstone: TouchstonePage) -> None:
 
 def slow(touchstone: TouchstonePage) -> None:
     """Devices are long in coming: the page is there, says what it waits for, and takes words meanwhile."""
-    page, held, free = touchstone.page, list[Route](), threading.Event()
+    page, held, models, free = touchstone.page, list[Route](), list[Route](), threading.Event()
     page.route("**/api/devices*", lambda route: route.continue_() if free.is_set() else held.append(route))
+    page.route("**/api/models", models.append, times=1)
     page.goto(touchstone.url)
     expect(page.locator("#device-hint")).to_have_text("Checking devices…")
     touchstone.prompt.fill("typed while it waits")
+    for route in models:  # they come amid the typing, before what is typed is kept
+        route.continue_()
     expect(page.get_by_label("Model", exact=True)).not_to_have_value("")
     free.set()
     for route in held:
