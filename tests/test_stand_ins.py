@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.faulty_stacks import read_signatures
 from tests.faulty_stacks.environments import make
 
 SIGNATURES = Path(__file__).parent / "faulty_stacks" / "signatures"
@@ -34,18 +35,9 @@ print(json.dumps(found))
 PLACES = {
     "torch": ("", "cuda", "xpu", "backends.mps", "nn.functional", "Tensor", "device"),
     "torch_directml": ("",),
-    "transformers": ("Cache", "AutoModelForCausalLM", "LlamaForCausalLM", "utils.logging"),
+    "transformers": read_signatures.PLACES["transformers"],
     "tokenizers": ("Tokenizer", "decoders.DecodeStream"),
-    "openvino": (
-        "Core",
-        "Model",
-        "Node",
-        "Dimension",
-        "CompiledModel",
-        "InferRequest",
-        "opset13",
-        "_offline_transformations",
-    ),
+    "openvino": read_signatures.PLACES["openvino"],
 }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.engines import LoadRequest, load_engine
-from tests.slow.songs_card import song, told, tried
+from tests.slow.songs_card import cancelled, song, told, tried
 from tests.slow.tiny_musicgen import build, tokenizer_json
 
 # Width, layers, heads: audiocraft's config/model/lm/model_scale.
@@ -49,7 +49,7 @@ def small(folder: Path, kind: str, device: str) -> None:
         off_from_alone=float(abs(first - sounds[0]).max()),
         off_from_processor=float(abs(beside - sounds[0]).max()),
         number=three.chosen["number"],
-        cancelled_s=round(cancelled(session, place), 4),
+        cancelled_s=round(cancelled(session, place, "generate", 30), 4),
     )
 
 
@@ -60,7 +60,7 @@ def large(folder: Path, size: str, device: str) -> None:
     told(what=f"MusicGen {size}, random", load_s=session.load_s, evidence=session.placement.evidence)
     for seconds, variations in ((10, 1), (30, 1), (30, 8), (30, 16)):
         tried(session, place, f"MusicGen {size}: {variations} of {seconds} s", seconds=seconds, variations=variations)
-    told(what=f"MusicGen {size}, cancelled", seconds=round(cancelled(session, place), 4))
+    told(what=f"MusicGen {size}, cancelled", seconds=round(cancelled(session, place, "generate", 30), 4))
 
 
 def full_size(place: Path, width: int, layers: int, heads: int) -> Path:
@@ -117,21 +117,6 @@ def loaded(place: Path, device: str) -> Any:
     session: Any = load_engine("musicgen").load(LoadRequest(device, str(place), 0, 4))
     session.load_s = round(time.perf_counter() - began, 2)
     return session
-
-
-def cancelled(session: Any, place: Path) -> float:
-    """Seconds from the cancel to the end."""
-    asked = 0.0
-
-    def emit(event: str, data: dict[str, Any]) -> bool:
-        nonlocal asked
-        if not asked and data.get("phase") == "generate" and data["done"] > 2:
-            asked = time.perf_counter()
-        return bool(asked)
-
-    result, _ = song(session, place, emit, seed=5, seconds=30)
-    assert result.finish_reason == "cancelled"
-    return time.perf_counter() - asked
 
 
 if __name__ == "__main__":

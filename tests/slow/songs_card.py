@@ -132,7 +132,7 @@ def large(place: Path, device: str) -> None:
     told(what="full size, whole", load_s=session.load_s, evidence=session.placement.evidence)
     for seconds, variations in ((60, 1), (60, 1), (60, 4), (240, 1), (600, 1)):
         tried(session, place, f"{variations} of {seconds} s", seconds=seconds, variations=variations)
-    cancel_s = cancelled(session, place)
+    cancel_s = cancelled(session, place, "denoise", 240)
     told(what="cancelled within a step", seconds=round(cancel_s, 4))
     import torch
 
@@ -193,17 +193,17 @@ def tried(session: Any, place: Path, what: str, **options: Any) -> None:
     told(what=what, seconds=round(spent, 2), times_real=round(result.audio_s / spent, 1), phases=phases, **facts)
 
 
-def cancelled(session: Any, place: Path) -> float:
-    """Seconds from the cancel to the end."""
+def cancelled(session: Any, place: Path, phase: str, seconds: int) -> float:
+    """Seconds from the cancel, amid a phase of a song that long, to the end."""
     asked = 0.0
 
     def emit(event: str, data: dict[str, Any]) -> bool:
         nonlocal asked
-        if not asked and data.get("phase") == "denoise" and data["done"] > 2:
+        if not asked and data.get("phase") == phase and data["done"] > 2:
             asked = time.perf_counter()
         return bool(asked)
 
-    result, _ = song(session, place, emit, seed=5, seconds=240)
+    result, _ = song(session, place, emit, seed=5, seconds=seconds)
     assert result.finish_reason == "cancelled"
     return time.perf_counter() - asked
 
