@@ -20,6 +20,7 @@ FOREIGN = (
     "types.py",
     "errors.py",
     "faults.py",
+    "handfuls.py",
     "cgroups.py",
     "checkpoint.py",
     "gguf/",
@@ -43,7 +44,7 @@ FOREIGN = (
 COMPUTING = ("music/", "songs/", "soundfiles/", "stems/")  # with NumPy, in children
 # From the lowest layer to the highest; a file may import its own layer and those before it.
 LAYERS = (
-    ("types errors moments faults redact libraries seeds"),
+    ("types errors moments faults handfuls redact libraries seeds"),
     ("cgroups diskroom making onnxwriter protobuf regular soundfiles"),
     ("checkpoint filenames gguf machine music onnxfile onnxgraph problems settings templates"),
     ("songs stems"),

@@ -70,11 +70,39 @@ def test_every_provider_but_the_processor_s_names_its_options() -> None:
 def test_options_reach_the_provider() -> None:
     place, seen = onnx_place("cpu", None, {"one": True, "two": 2}), []
     library = SimpleNamespace(
+        __version__=place.onnxruntime.__version__,
         SessionOptions=place.onnxruntime.SessionOptions,
         InferenceSession=lambda source, sess_options, providers, enable_fallback: seen.extend(providers),
     )
     replace(place, onnxruntime=library).session(CASES / "affine.onnx", provider_options={"two": "3"})
     assert seen == [("CPUExecutionProvider", {"one": "True", "two": "3"})]
+
+
+SPINNING = ("session.intra_op.allow_spinning", "session.force_spinning_stop", "session.intra_op.spin_duration_us")
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [(None, ["1", "1", "7"]), ("1.26.0", ["1", "1", "7"]), ("1.25.1", ["0"]), ("1.4.0.dev1", ["0"])],
+)
+def test_threads_spin_briefly_and_not_at_all_where_the_library_cannot(version: str | None, told: list[str]) -> None:
+    place, asked = onnx_place("cpu"), []
+
+    class Options(place.onnxruntime.SessionOptions):  # type: ignore[misc]
+        def add_session_config_entry(self, name: str, value: str) -> None:
+            asked.append((name, value))
+            super().add_session_config_entry(name, value)
+
+    library = SimpleNamespace(
+        __version__=version or place.onnxruntime.__version__,
+        SessionOptions=Options,
+        InferenceSession=place.onnxruntime.InferenceSession,
+    )
+    ours = replace(place, onnxruntime=library)
+    for make in (lambda: ours.session(CASES / "affine.onnx"), lambda: ours.bare_session(CASES / "affine.onnx", 1)):
+        asked.clear()
+        assert make().get_inputs()
+        assert [dict(asked)[name] for name in SPINNING if name in dict(asked)] == told
 
 
 def test_a_library_of_operators_that_does_not_load_is_named(tmp_path: Path) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import queue
 from typing import Any
 
-from backend.child.tokens import GAP_S, WIDE_FROM, WIDE_S, Tokens
+from backend.child.tokens import Tokens
+from backend.handfuls import wait_s
+
+GAP_S = wait_s(1)
 
 
 class Out:
@@ -66,7 +69,7 @@ def test_the_tokens_of_one_step_go_out_together_with_what_others_have() -> None:
     for line in lines:
         line.add(token("first "))
     assert [len(frames) for frames in out.taken()] == [1, 1, 1]
-    out.now += GAP_S
+    out.now += wait_s(3)
     for line in lines:
         line.add(token("second "))
     together = [("a", "second ", 1), ("b", "second ", 1), ("c", "second ", 1)]
@@ -110,7 +113,7 @@ def test_log_probabilities_are_joined_as_well() -> None:
 
 
 def test_the_more_write_the_longer_is_joined_up_to_a_limit() -> None:
-    for jobs, gap_s in ((WIDE_FROM, GAP_S), (2 * WIDE_FROM, 2 * GAP_S), (100 * WIDE_FROM, WIDE_S)):
+    for jobs, gap_s in ((2, GAP_S), (4, 2 * GAP_S), (200, 4 * GAP_S)):
         out = Out()
         lines = [out.tokens.line(str(number)) for number in range(jobs)]
         for line in lines:

@@ -1,7 +1,9 @@
 """`bench text`: each engine of the default text model through the service against its bare library, in one run.
 
 Alone, first token, four streams; the order of engines and of both sides turns with every round, so that a machine whose
-speed changes changes it for all. Engines that live in runtimes take part where these are installed.
+speed changes changes it for all, and each side is as often the first of a pair. Before each there is a rest, so that
+nobody is charged with what the one before still does: threads that spin, a history that is written. Engines that live
+in runtimes take part where these are installed.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ from backend.settings import Settings
 
 PROMPT = "Write a very long story about a river, a mill and a miller's daughter."
 TOKENS, STREAMS = 128, 4
+_REST_S = 0.5
+_SIDES = ("bare", "service")
 _COLUMNS = {"alone": "tokens/s", "first token": "ms", "4 streams": "tokens/s"}
 Figures = dict[str, list[float]]
 Timed = dict[str, float]
@@ -46,8 +50,9 @@ def measure(settings: Settings, runs: int) -> list[Row]:
     Catalogue(settings).path_of(entry)
     pythons = interpreters(entry, settings)
     names = list(pythons)
-    sides = [(engine, side) for engine in names for side in ("bare", "service")]
-    found: dict[tuple[str, str], Figures] = {which: {column: [] for column in _COLUMNS} for which in sides}
+    found: dict[tuple[str, str], Figures] = {
+        (engine, side): {column: [] for column in _COLUMNS} for engine in names for side in _SIDES
+    }
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
         libraries = {
             name: stack.enter_context(bare(name, entry, settings, STREAMS, python))
@@ -63,8 +68,7 @@ def measure(settings: Settings, runs: int) -> list[Row]:
         for timed in timers.values():
             timed(8, 1)
         for number in range(runs):
-            turn = number % len(sides)
-            for which in sides[turn:] + sides[:turn]:
+            for which in turned(names, number):
                 _take(found[which], timers[which])
     return _rows(entry, names, found)
 
@@ -84,8 +88,20 @@ def interpreters(entry: Entry, settings: Settings) -> dict[str, tuple[str, str]]
     return found
 
 
+def turned(engines: list[str], number: int) -> list[tuple[str, str]]:
+    """The order of a round: engines begin with another each, and of each the sides change places."""
+    order = []
+    for offset in range(len(engines)):
+        engine = engines[(number + offset) % len(engines)]
+        order += [(engine, side) for side in (_SIDES if number % 2 == 0 else _SIDES[::-1])]
+    return order
+
+
 def _take(figures: Figures, timed: Any) -> None:
-    alone, four = timed(TOKENS, 1), timed(TOKENS, STREAMS)
+    time.sleep(_REST_S)
+    alone = timed(TOKENS, 1)
+    time.sleep(_REST_S)
+    four = timed(TOKENS, STREAMS)
     figures["alone"].append(decode_rate(alone))
     figures["first token"].append(alone["first_s"] * 1000)
     figures["4 streams"].append(four["tokens"] / four["run_s"])
@@ -107,9 +123,7 @@ def _rows(entry: Entry, names: list[str], found: dict[tuple[str, str], Figures])
             pairs = [b / s if slower else s / b for b, s in zip(bare, served, strict=True)]
             rows.append(row(f"{engine}, bare: {column}", bare, unit, **on))
             rows.append(row(f"{engine}: {column}", served, unit, ratio=statistics.median(pairs), **on))
-        medians = {
-            side: [statistics.median(found[engine, side][column]) for engine in names] for side in ("bare", "service")
-        }
+        medians = {side: [statistics.median(found[engine, side][column]) for engine in names] for side in _SIDES}
         best = {side: min(values) if slower else max(values) for side, values in medians.items()}
         ratio = best["bare"] / best["service"] if slower else best["service"] / best["bare"]
         rows.append(row(f"best engine: {column}", [best["service"]], unit, ratio=ratio, device="cpu", model=entry.id))

@@ -1,7 +1,4 @@
-"""Tokens on their way out of a worker: joined where they come fast, and those of one step sent together.
-
-Every frame wakes the server and its followers, which on a machine whose cores all compute delays the next token.
-"""
+"""Tokens on their way out of a worker: joined where they come fast, and those of one step sent together."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-GAP_S = 0.05
-WIDE_S, WIDE_FROM = 0.2, 4  # with more jobs than that the gap grows with them, up to WIDE_S
+from backend.handfuls import wait_s
+
 STEP_S = 0.004  # within which an engine hands out the tokens that it made of several texts at once
 Send = Callable[[list[dict[str, Any]]], None]
 
@@ -41,8 +38,7 @@ class Tokens:
         """Takes a token."""
         with self._lock:
             line.waiting.append(data)
-            gap_s = min(WIDE_S, GAP_S * max(1.0, len(self._writing) / WIDE_FROM))
-            if line.ready or self.clock() - line.sent_at < gap_s:
+            if line.ready or self.clock() - line.sent_at < wait_s(len(self._writing)):
                 return
             if line not in self._writing:
                 self._writing.add(line)

@@ -4,9 +4,9 @@ How a step is computed is the matter of `Rows`: a cache with a row for each text
 no text sees what another left there. A newcomer's prompt is read in chunks; between two of them the others go on.
 Short prompts that wait together are read together, as models take many tokens at once faster than one by one.
 
-Tokens are told in handfuls: each word wakes a thread, on processors that compute the next step. On a device that works
-by itself a step is begun before the tokens of the one before it are looked at: what then turns out to have ended is
-computed once for nothing, and the device never waits for the host.
+Tokens are told in handfuls, of all texts at the same moment. On a device that works by itself a step is begun before
+the tokens of the one before it are looked at: what then turns out to have ended is computed once for nothing, and the
+device never waits for the host.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from queue import SimpleQueue
 from typing import Any, Protocol
 
 from backend.faults import check_numbers
+from backend.handfuls import wait_s
 
-TELL_S = 0.06  # above the time for which a worker's tokens wait for others, so that none waits twice
+_LATER_S = 0.01  # than a worker sends what waits, so that no handful waits twice
 
 
 @dataclass(eq=False)
@@ -226,7 +227,7 @@ class Decoder:
     def _tell(self) -> None:
         """Tells what came of all texts at the same moment, for which the server then wakes once."""
         now = time.monotonic()
-        if now - self._told_at >= TELL_S:
+        if now - self._told_at >= wait_s(len(self._rows)) + _LATER_S:
             self._told_at = now
             for text in self._rows:
                 text.tell()
