@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from backend.bench import fed, plot, rows, spread
+from backend.bench import fed, plot, rows, spread, text
 from backend.cli import main
 from backend.errors import Validation
 
@@ -31,6 +31,15 @@ def test_a_report_is_a_table_for_terminals_and_for_pages() -> None:
     assert "decode" in rows.table(found) and "0.500 of the yardstick" in rows.table(found)
     assert "| decode | 2.00 tokens/s | 1.00 … 4.00 | 0.500 |" in rows.markdown(found)
     assert "| load | 1.00 s |  |  |" in rows.markdown(found)
+
+
+def test_each_side_of_each_engine_is_as_often_the_first() -> None:
+    rounds = [text.turned(["a", "b", "c"], number) for number in range(6)]
+    assert all(sorted(order) == sorted(rounds[0]) for order in rounds)
+    assert len({order[0] for order in rounds}) == 6
+    for engine in "abc":
+        firsts = [next(side for name, side in order if name == engine) for order in rounds]
+        assert firsts.count("bare") == firsts.count("service") == 3
 
 
 def test_a_picture_without_matplotlib_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,7 @@ def test_providers_that_compile_are_told_where_and_the_user_wins(tmp_path: Path)
     seen: list[Any] = []
     place = onnx_place("cpu")
     library = SimpleNamespace(
+        __version__=place.onnxruntime.__version__,
         SessionOptions=place.onnxruntime.SessionOptions,
         InferenceSession=lambda source, sess_options, providers, enable_fallback: seen.append(dict(providers[0][1])),
     )

@@ -7,14 +7,20 @@ import json
 import os
 import re
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backend.children import Spawn, spawn
 from backend.core import Core
+from backend.hardware import take_inventory
+from backend.probes import Probes
 from backend.reports import device_list
 from backend.settings import load_settings
+from backend.types import Hardware
+from backend.upkeep.listing import BASE
 from tests.faulty_stacks.cases import CASES, SECRET, Case, card
 from tests.faulty_stacks.environments import make
 
@@ -32,6 +38,12 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
 
     async def all_of_them() -> dict[str, Answer]:
         places = asyncio.Semaphore(AT_ONCE)
+        surveyed = await take_inventory(spawn)
+
+        async def known(spawn: Spawn) -> list[Hardware]:
+            return surveyed
+
+        patch.setattr("backend.core.Probes", partial(Probes, inventory=known))
 
         async def one(number: int, cases: list[Case]) -> dict[str, Answer]:
             async with places:
@@ -41,7 +53,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
         found = await asyncio.gather(*(one(number, cases) for number, cases in enumerate(machines())))
         return {name: said for part in found for name, said in part.items()}
 
-    return asyncio.run(all_of_them())
+    with pytest.MonkeyPatch.context() as patch:  # the hardware is looked at once for all of them
+        return asyncio.run(all_of_them())
 
 
 def machines() -> list[list[Case]]:
@@ -53,7 +66,10 @@ def machines() -> list[list[Case]]:
 
 
 async def answer(folder: Path, cases: list[Case]) -> Answer:
-    """The body of GET /api/devices on a machine with those stacks, each with a card of its own."""
+    """The body of GET /api/devices on a machine with those stacks, each with a card of its own.
+
+    Where the processor is not asked for, its own runtime is left out.
+    """
     runtimes = {}
     for number, case in enumerate(cases):
         plan = case.plan | ({"cards": [card(number)]} if case.shares else {})
@@ -68,6 +84,8 @@ async def answer(folder: Path, cases: list[Case]) -> Answer:
     }
     config.write_text(json.dumps(settings))  # which is YAML as well
     core = Core(load_settings({"config": str(config)}, {}))
+    if not processor:
+        del core.pythons[BASE]
     await core.look()
     return device_list(core)
 

@@ -45,8 +45,7 @@ def fits(page: Page) -> bool:
     return bool(found[0])
 
 
-@pytest.mark.parametrize("colours", ["light", "dark"])
-@pytest.mark.parametrize("size", [PHONE, DESK], ids=["390", "1280"])
+@pytest.mark.parametrize(("size", "colours"), [(PHONE, "dark"), (DESK, "light")], ids=["390-dark", "1280-light"])
 def test_no_violation_in_any_state(touchstone: TouchstonePage, console: Console, size: Any, colours: Any) -> None:
     page = touchstone.page
     page.set_viewport_size(size)

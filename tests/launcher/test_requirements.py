@@ -18,7 +18,6 @@ def resolved(requirements: Path, platform: str, python: str) -> subprocess.Compl
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.newcomer
 @pytest.mark.parametrize(
     ("platform", "python", "engines"),
     [
@@ -36,7 +35,6 @@ def test_wheels_for(platform: str, python: str, engines: set[str]) -> None:
     assert names & ENGINES == engines
 
 
-@pytest.mark.newcomer
 def test_the_check_can_fail(tmp_path: Path) -> None:
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("xllamacpp\n")
