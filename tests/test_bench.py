@@ -80,5 +80,7 @@ def test_more_devices_are_measured_beside_one(
     [([], "at least two"), (["--device", "cpu", "--device", "cpu", *["--model", "a"] * 2], "One model")],
 )
 def test_what_cannot_be_shared_is_not_measured(flags: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "spread", *flags]) == 1
+    with pytest.raises(SystemExit) as ending:
+        main(["bench", "spread", *flags])
+    assert ending.value.code == 2
     assert word in capsys.readouterr().err

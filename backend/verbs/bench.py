@@ -62,7 +62,10 @@ def run(args: argparse.Namespace) -> int:
         "spread": lambda: spread.measure(settings, args.device, args.model, args.engine, args.runs or 3),
         "steps": lambda: steps.measure(settings, args.runs or 3, args.device, args.model, args.streams),
     }
-    found = report(args.kind, measures[args.kind]())
+    try:
+        found = report(args.kind, measures[args.kind]())
+    except Validation as error:  # of what stands on the command line, before anything is measured
+        args.misused(f"{error.detail} {error.remedy}")
     print(json.dumps(found, indent=2) if args.json else markdown(found) if args.markdown else table(found))
     return 0
 
