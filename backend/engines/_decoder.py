@@ -227,7 +227,9 @@ class Decoder:
     def _tell(self) -> None:
         """Tells what came of all texts at the same moment, for which the server then wakes once."""
         now = time.monotonic()
-        if now - self._told_at >= wait_s(len(self._rows)) + _LATER_S:
+        # Beside a device that works by itself small handfuls cost little, and large ones of many texts hold up the loop.
+        texts = 1 if self._start else len(self._rows)
+        if now - self._told_at >= wait_s(texts) + _LATER_S:
             self._told_at = now
             for text in self._rows:
                 text.tell()
