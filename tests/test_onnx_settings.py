@@ -86,23 +86,23 @@ SPINNING = ("session.intra_op.allow_spinning", "session.force_spinning_stop", "s
     [(None, ["1", "1", "7"]), ("1.26.0", ["1", "1", "7"]), ("1.25.1", ["0"]), ("1.4.0.dev1", ["0"])],
 )
 def test_threads_spin_briefly_and_not_at_all_where_the_library_cannot(version: str | None, told: list[str]) -> None:
-    place, asked = onnx_place("cpu"), []
+    place, asked = onnx_place("cpu"), {}
+    options = place.onnxruntime.SessionOptions
 
-    class Options(place.onnxruntime.SessionOptions):  # type: ignore[misc]
-        def add_session_config_entry(self, name: str, value: str) -> None:
-            asked.append((name, value))
-            super().add_session_config_entry(name, value)
+    def add(self: Any, name: str, value: str) -> None:
+        asked[name] = value
+        options.add_session_config_entry(self, name, value)
 
     library = SimpleNamespace(
         __version__=version or place.onnxruntime.__version__,
-        SessionOptions=Options,
+        SessionOptions=type("Options", (options,), {"add_session_config_entry": add}),
         InferenceSession=place.onnxruntime.InferenceSession,
     )
     ours = replace(place, onnxruntime=library)
-    for make in (lambda: ours.session(CASES / "affine.onnx"), lambda: ours.bare_session(CASES / "affine.onnx", 1)):
+    for make in (ours.session, ours.bare_session):
         asked.clear()
-        assert make().get_inputs()
-        assert [dict(asked)[name] for name in SPINNING if name in dict(asked)] == told
+        assert make(CASES / "affine.onnx", 1).get_inputs()
+        assert [asked[name] for name in SPINNING if name in asked] == told
 
 
 def test_a_library_of_operators_that_does_not_load_is_named(tmp_path: Path) -> None:

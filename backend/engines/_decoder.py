@@ -227,7 +227,7 @@ class Decoder:
     def _tell(self) -> None:
         """Tells what came of all texts at the same moment, for which the server then wakes once."""
         now = time.monotonic()
-        # Beside a device that works by itself small handfuls cost little, and large ones of many texts hold up the loop.
+        # Beside a device that works by itself small handfuls cost little; large ones of many texts hold up the loop.
         texts = 1 if self._start else len(self._rows)
         if now - self._told_at >= wait_s(texts) + _LATER_S:
             self._told_at = now
