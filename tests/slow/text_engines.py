@@ -23,8 +23,8 @@ WANTED = {"llama.cpp", "onnx-genai", "openvino-genai", "transformers"}
 
 
 def main(data_dir: Path) -> int:
-    """1 if an engine fails or is missing. In bfloat16 a text among others may differ from the text alone: it is rounded
-    elsewhere.
+    """1 if an engine fails or is missing. In bfloat16 and int4 a text among others may differ from the text alone:
+    kernels for several rows round elsewhere.
     """
     failed, said = 0, {}
     with tempfile.TemporaryDirectory() as home:
