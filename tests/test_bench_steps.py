@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.bench import steps
-from backend.errors import RuntimeFailed, Validation
+from backend.errors import DeviceNotReady, RuntimeFailed, Validation
 from backend.settings import Settings, load_settings
 
 LINES = """
@@ -50,9 +50,13 @@ def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
         (["cuda:0", "cuda:1"], [], "One device"),
         (["abacus:0"], [], "abacus:0 is no device"),
         (["cuda:0"], ["llama-9b"], "llama-9b is no shape"),
-        (["cuda:0"], [], "No runtime with torch is here that reaches cuda:0"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(devices: list[str], shapes: list[str], words: str, tmp_path: Path) -> None:
     with pytest.raises(Validation, match=words):
         steps.measure(settings(tmp_path), 1, devices, shapes, None)
+
+
+def test_without_a_runtime_for_it_a_device_is_not_ready(tmp_path: Path) -> None:
+    with pytest.raises(DeviceNotReady, match="No runtime with torch is here that reaches cuda:0"):
+        steps.measure(settings(tmp_path), 1, ["cuda:0"], [], None)

@@ -19,7 +19,7 @@ from backend.bench.rows import Row
 from backend.children import environment
 from backend.devices import backends, split_id
 from backend.engines._torch_graphs import COMPILED
-from backend.errors import RuntimeFailed, Validation
+from backend.errors import DeviceNotReady, RuntimeFailed, Validation
 from backend.runtimes.shelf import RUNTIMES, Shelf
 from backend.settings import Settings
 
@@ -30,7 +30,10 @@ _AGAIN = "compiled before"
 def measure(
     settings: Settings, runs: int, devices: Sequence[str], shapes: Sequence[str], streams: int | None
 ) -> list[Row]:
-    """A row a figure. Raises Validation for what cannot be measured. Nothing else should run meanwhile."""
+    """A row a figure. Nothing else should run meanwhile.
+
+    Raises Validation for what cannot be measured, DeviceNotReady where no runtime reaches the device.
+    """
     if len(devices) != 1 or not re.fullmatch(r"[a-z-]+(:\d+)?", devices[0]):
         raise Validation("One device is measured at a time.", "Name it by its id: --device ID.")
     device = devices[0]
@@ -78,14 +81,14 @@ def _told(python: str, words: list[str]) -> list[dict[str, Any]]:
 
 
 def _interpreter(settings: Settings, device: str) -> str:
-    """That of a runtime with torch for the device."""
+    """That of a runtime with torch for the device. Raises DeviceNotReady where there is none."""
     runtimes = [name for name in backends()[split_id(device)[0]].runtimes if name != "base"]
     named = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
     pythons = {**Shelf(settings.data_dir / RUNTIMES).pythons(runtimes), **named}
     for name in runtimes:
         if name in pythons:
             return pythons[name]
-    raise Validation(
+    raise DeviceNotReady(
         f"No runtime with torch is here that reaches {device}.",
         f"Install one: python -m backend runtimes install {runtimes[0] if runtimes else 'torch'}.",
     )

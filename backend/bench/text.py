@@ -30,7 +30,7 @@ from backend.children import environment
 from backend.devices import backends
 from backend.engines import engines
 from backend.engines.llama_cpp import PROMPT_CHUNK_TOKENS
-from backend.errors import RuntimeFailed, Validation
+from backend.errors import RuntimeFailed
 from backend.machine import usable_threads
 from backend.runtimes.shelf import RUNTIMES, Shelf
 from backend.settings import Settings
@@ -188,7 +188,7 @@ class Client:
 
 @contextlib.contextmanager
 def bare(engine: str, entry: Entry, settings: Settings, slots: int, python: str = sys.executable) -> Iterator[Bare]:
-    """The bare library of an engine, with the model loaded. Raises Validation for one that has no such program."""
+    """The bare library of an engine, with the model loaded. Raises RuntimeFailed for one that has no such program."""
     threads, context = settings.text.threads or usable_threads(), settings.text.context_tokens
     words = {
         "llama.cpp": [direct.__file__, threads, context, PROMPT_CHUNK_TOKENS, slots],
@@ -197,7 +197,7 @@ def bare(engine: str, entry: Entry, settings: Settings, slots: int, python: str 
         "transformers": [direct_transformers.__file__, threads],
     }.get(engine)
     if words is None:
-        raise Validation(f"There is no bare program for the engine {engine}.", "Measure a model of other engines.")
+        raise RuntimeFailed(f"There is no bare program for the engine {engine}.", "Measure a model of other engines.")
     program, *numbers = map(str, words)
     process = subprocess.Popen(
         [python, "-I", program, str(entry.path_for(engine)), *numbers],

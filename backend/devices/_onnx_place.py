@@ -20,7 +20,7 @@ from backend.machine import usable_threads
 from backend.types import Placement, PlacementPart
 
 _PROCESSOR = "cpuexecutionprovider"
-_SPIN_US = "7"  # at rest as fast as milliseconds of it (2 cores); beside a busy program half as slow as those
+_SPIN_US = "7"  # at rest as fast as milliseconds of it (2 cores); beside a busy program between those and none
 _SPINS_BRIEFLY_FROM = (1, 26)  # versions before know no limit and ignore the setting
 
 
@@ -107,7 +107,7 @@ class OnnxPlace:
 
         By themselves they spin for milliseconds, also after a run, and take the core that other processes need: twice
         the processor time, and beside two busy programs on two cores 10 times slower (2 ms became 20 for a step of the
-        music model). Without any, each operator wakes a core that has gone idle: a step of text was 10 % longer.
+        music model). Without any, a step of text on 2 cores at rest was 10 % longer.
         """
         version = tuple(int(part) for part in str(self.onnxruntime.__version__).split(".")[:2])
         spins = version >= _SPINS_BRIEFLY_FROM

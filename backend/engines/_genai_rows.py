@@ -126,8 +126,6 @@ class _Graph:
         self._pairs = list(zip(pasts, presents, self._cache, strict=True))
         self._kind = kind
         self._bound: tuple[tuple[int, int], Any] | None = None
-        self._tells_last = False  # the binding's output is `_logits`
-        self._ones = numpy.ones(rows * context_tokens, numpy.int64)
         self._kept: list[Any] = []
 
     def run(self, first: int, ids: Any, lengths: list[int], counts: list[int] | None = None) -> Any:
@@ -145,22 +143,17 @@ class _Graph:
         binding.bind_cpu_input(self._names["ids"], self._kept[-1])
         longest = max(lengths) + tokens
         if "attention_mask" in self._names:
-            ends = [length + count for length, count in zip(lengths, counts, strict=True)]
-            if min(ends) == longest:
-                mask = self._ones[: rows * longest].reshape(rows, longest)
-            else:
-                mask = (np.arange(longest) < np.array(ends)[:, None]).astype(np.int64)
-            self._kept.append(mask)
-            binding.bind_cpu_input(self._names["attention_mask"], mask)
+            mask = np.arange(longest) < (np.array(lengths) + counts)[:, None]
+            self._kept.append(mask.astype(np.int64))
+            binding.bind_cpu_input(self._names["attention_mask"], self._kept[-1])
         if "position_ids" in self._names:
             positions = np.array(lengths, np.int64)[:, None] + np.arange(tokens, dtype=np.int64)
             self._kept.append(positions)
             binding.bind_cpu_input(self._names["position_ids"], positions)
-        each = tokens > 1 and self.tells_each
-        logits = np.empty((rows, tokens, self._vocabulary), self._logits_kind) if each else self._logits[:rows]
-        if each or not self._tells_last:
-            binding.bind_output(self._names["logits"], "cpu", 0, self._logits_kind, logits.shape, logits.ctypes.data)
-            self._tells_last = not each
+        logits = self._logits[:rows]
+        if tokens > 1 and self.tells_each:
+            logits = np.empty((rows, tokens, self._vocabulary), self._logits_kind)
+        binding.bind_output(self._names["logits"], "cpu", 0, self._logits_kind, logits.shape, logits.ctypes.data)
         self._session.run_with_iobinding(binding)
         if logits.shape[1] > 1:
             logits = logits[np.arange(rows), np.array(counts) - 1]
@@ -196,5 +189,5 @@ class _Graph:
             view = cache[first : first + rows]
             binding.bind_input(past, "cpu", 0, self._kind, view.shape, view.ctypes.data)
             binding.bind_output(present, "cpu", 0, self._kind, view.shape, view.ctypes.data)
-        self._bound, self._tells_last = ((first, rows), binding), False
+        self._bound = ((first, rows), binding)
         return binding

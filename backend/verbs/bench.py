@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     }
     try:
         found = report(args.kind, measures[args.kind]())
-    except Validation as error:  # of what stands on the command line, before anything is measured
+    except Validation as error:  # of what stands on the command line
         args.misused(f"{error.detail} {error.remedy}")
     print(json.dumps(found, indent=2) if args.json else markdown(found) if args.markdown else table(found))
     return 0
