@@ -1,6 +1,6 @@
 #Requires -Version 5.1
 # Starts Touchstone on Windows; `.\launch.ps1 --help` says how. Where scripts are not allowed to run, start launch.cmd:
-# it allows this one for itself alone. Finds a Python and hands over to backend\launcher, which does the rest.
+# it allows this one for itself alone. Finds a Python and hands over to backend\cli\launcher, which does the rest.
 # Written for Windows PowerShell 5.1 and PowerShell 7.
 Set-StrictMode -Version 2.0
 $ErrorActionPreference = 'Stop'
@@ -45,9 +45,9 @@ function Get-UvPython {
 }
 
 $root = Get-OwnFolder
-$launcher = Join-Path -Path (Join-Path -Path $root -ChildPath 'backend') -ChildPath 'launcher'
+$launcher = Join-Path -Path (Join-Path -Path $root -ChildPath 'backend\cli') -ChildPath 'launcher'
 if (-not (Test-Path -LiteralPath $launcher)) {
-    Write-Words "$root holds no backend\launcher: run the script inside a complete copy of the repository."
+    Write-Words "$root holds no backend\cli\launcher: run the script inside a complete copy of the repository."
     exit 1
 }
 

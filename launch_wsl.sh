@@ -5,7 +5,7 @@
 [ -n "${BASH_EXECUTION_STRING-}" ] || ! grep -q $'\r' "$0" || exec bash -c "$(tr -d '\r' <"$0")" "$0" "$@"              # CRLF
 
 # Starts Touchstone under WSL2, on any Linux and on macOS; `./launch_wsl.sh --help` says how.
-# Finds a Python and hands over to backend/launcher, which does the rest. Kept to what bash 3.2 understands.
+# Finds a Python and hands over to backend/cli/launcher, which does the rest. Kept to what bash 3.2 understands.
 set -eu
 unset CDPATH
 pwd -P >/dev/null 2>&1 || cd / # the folder that one stands in is gone
@@ -104,8 +104,8 @@ case ${OSTYPE-} in
 esac
 
 ROOT=$(own_folder "$0")
-if [ ! -f "$ROOT/backend/launcher/__main__.py" ]; then
-  say "$ROOT holds no backend/launcher: run the script inside a complete copy of the repository (a link to it works too)."
+if [ ! -f "$ROOT/backend/cli/launcher/__main__.py" ]; then
+  say "$ROOT holds no backend/cli/launcher: run the script inside a complete copy of the repository (a link to it works too)."
   exit 1
 fi
 
@@ -130,4 +130,4 @@ if [ -z "$PYTHON" ]; then
   say 'Then start this again.'
   exit 1
 fi
-exec "$PYTHON" -I "$ROOT/backend/launcher" "$@"
+exec "$PYTHON" -I "$ROOT/backend/cli/launcher" "$@"

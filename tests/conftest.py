@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.catalogue import Catalogue
-from backend.settings import load_settings
+from backend.common.config.settings import load_settings
+from backend.models import Catalogue
 from tests.service import ROOT, Server, furnished, start_server
 
 # Where the tests run behind a shell's `&`, Ctrl-C is ignored, and so it would be by every program that they start.

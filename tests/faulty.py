@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from backend.children import Spawn
+from backend.child.handle import Spawn
 
 CHILD = Path(__file__).parent / "faults" / "child.py"
 

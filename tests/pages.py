@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 
+from backend.cli.doctor.findings import functions
+from backend.cli.launcher.pip_errors import CAUSES, WHEN_BEHIND_A_PROXY
+from backend.common.errors import BY_CODE
+from backend.common.hardware.chips import AMD_FAMILIES
 from backend.devices import Backend, backends, hiding
-from backend.doctor.findings import functions
 from backend.engines import engines
-from backend.errors import BY_CODE
-from backend.inventory.chips import AMD_FAMILIES
-from backend.launcher.failures import CAUSES, WHEN_BEHIND_A_PROXY
 from backend.runtimes.recipes import recipes, size
 from tests.service import ROOT
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from backend.types import Event
+from backend.common.types import Event
 
 ROOT = Path(__file__).resolve().parents[1]
 

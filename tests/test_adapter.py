@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import soundfile
 
-from backend.catalogue.entries import own
-from backend.errors import Configuration, ModelBroken
-from backend.options.songs import check_usual, song_options
-from backend.settings import load_settings
-from backend.songs.adapter import read_adapter
+from backend.common.config.settings import load_settings
+from backend.common.errors import Configuration, ModelBroken
+from backend.models.entries import own
+from backend.tasks.options.songs import check_usual, song_options
+from backend.tasks.songs.adapter import read_adapter
 from tests.refusals import refused
 from tests.service import ROOT, Server, start_server, stream_events, wait_for
 

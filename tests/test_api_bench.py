@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backend.cli import main
+from backend.cli.main import main
 from tests.conftest import MODEL
 from tests.refusals import refused
 from tests.service import Server, follow

@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, settings
 from requests.adapters import HTTPAdapter
 from schemathesis.checks import CHECKS, load_all_checks
 
-from backend.app import create_app
+from backend.common.config.settings import load_settings
 from backend.manager import ModelManager
-from backend.settings import load_settings
+from backend.server.app import create_app
 from tests.chaos.service import TINY
 from tests.service import Server, start_server
 

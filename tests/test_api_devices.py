@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.errors import Configuration
+from backend.common.config.settings import load_settings
+from backend.common.errors import Configuration
+from backend.common.types import TERMINAL
 from backend.manager import ModelManager
-from backend.settings import load_settings
-from backend.types import TERMINAL
 from tests.refusals import refused
 from tests.service import Server, start_server, stream_events, wait_for
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from backend.types import Event
+from backend.common.types import Event
 from tests.refusals import refused
 from tests.service import Server, read_events, wait_for
 

@@ -16,12 +16,12 @@ from urllib.parse import quote
 
 import pytest
 
-from backend.errors import DiskFull, PayloadTooLarge, Validation
-from backend.housekeeping import named_files
-from backend.inbox import Inbox
+from backend.common.config.settings import load_settings
+from backend.common.config.settings.schema import Files
+from backend.common.errors import DiskFull, PayloadTooLarge, Validation
+from backend.jobs.uploads import Inbox
 from backend.manager import ModelManager
-from backend.settings import load_settings
-from backend.settings.schema import Files
+from backend.manager.background import named_files
 from tests.refusals import refused
 from tests.service import Server, start_server, wait_for
 

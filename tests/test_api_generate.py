@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backend.types import TERMINAL
+from backend.common.types import TERMINAL
 from tests.conftest import MODEL
 from tests.refusals import refused
 from tests.service import Server, follow, read_events, stream_events, text_of

@@ -16,10 +16,10 @@ import pytest
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from backend.api.guard import ANSWER_HEADERS, COOKIE
-from backend.app import ROUTERS, create_app
+from backend.common.config.settings import load_settings
 from backend.manager import ModelManager
-from backend.settings import load_settings
+from backend.server.app import ROUTERS, create_app
+from backend.server.security_middleware import ANSWER_HEADERS, COOKIE
 from tests.conftest import MODEL
 from tests.refusals import refused
 from tests.service import ROOT, Server, furnished, start_server

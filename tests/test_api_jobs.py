@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.types import ACTIVE, TERMINAL, Event
+from backend.common.types import ACTIVE, TERMINAL, Event
 from tests.conftest import MODEL
 from tests.refusals import refused
 from tests.service import Server, follow, read_events, stream_events, text_of, wait_for

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from backend.types import TERMINAL
+from backend.common.types import TERMINAL
 from tests.conftest import MODEL
 from tests.refusals import refused
 from tests.service import Server, start_server, wait_for

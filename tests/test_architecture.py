@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,70 +17,12 @@ from tests.service import ROOT
 BACKEND = ROOT / "backend"
 FILES = sorted(BACKEND.rglob("*.py"))
 ENGINE_LIBRARIES = {"torch", "onnxruntime", "onnxruntime_genai", "xllamacpp", "numpy", "transformers", "openvino"}
-FOREIGN = (
-    "types.py",
-    "errors.py",
-    "faults.py",
-    "handfuls.py",
-    "cgroups.py",
-    "checkpoint.py",
-    "gguf/",
-    "inventory/",
-    "machine.py",
-    "making.py",
-    "moments.py",
-    "onnxfile.py",
-    "onnxwriter.py",
-    "onnxgraph.py",
-    "protobuf.py",
-    "regular.py",
-    "seeds.py",
-    "templates/",
-    "devices/",
-    "engines/",
-    "lyrics/",
-    "child/",
-    "convert/",
-)
-COMPUTING = ("music/", "songs/", "soundfiles/", "stems/")  # with NumPy, in children
-# From the lowest layer to the highest; a file may import its own layer and those before it.
-LAYERS = (
-    ("types errors moments faults handfuls redact libraries seeds"),
-    ("cgroups diskroom making onnxwriter protobuf regular soundfiles"),
-    ("checkpoint filenames gguf machine music onnxfile onnxgraph problems settings templates"),
-    ("songs stems"),
-    ("inventory"),
-    ("launcher"),
-    ("devices engines lyrics"),
-    ("child convert"),
-    ("strict options children oomkills power provider_options ranking resolving catalogue datafolder token_file"),
-    ("errands"),
-    ("runtimes"),
-    ("artifacts caches inbox keptfile"),
-    ("requests damage reserve tables jobids store lanes logs schema feed sleepwatch"),
-    ("deaths quarantine hardware downloads conversions replay jobs bench"),
-    ("probes"),
-    ("workers"),
-    ("pool receipts fitting turns"),
-    ("book taking ways"),
-    ("running"),
-    ("spreading"),
-    ("upkeep"),
-    ("admission background maintenance metrics reports"),
-    ("housekeeping measuring"),
-    ("core"),
-    ("manager"),
-    ("api client bar following"),
-    ("app connections"),
-    ("serving"),
-    ("doctor"),
-    ("verbs"),
-    ("cli __main__"),
-)
-
-
-def layer(module: str) -> int:
-    return next(number for number, names in enumerate(LAYERS) if module in names.split())
+ROOMS = {"cli", "server", "manager", "jobs", "scheduling", "models", "runtimes", "child", "engines"}
+ROOMS |= {"devices", "tasks", "common"}
+# What other interpreters import. `tasks` may use NumPy, and its options pydantic in the server.
+LOWER = ("child/", "engines/", "devices/", "tasks/", "common/")
+STANDARD_LIBRARY = ("child/", "engines/", "devices/", "common/")
+PROGRAMS = ("cli/bench/harness/", "tasks/music/tools/")  # started by hand or as a child, never imported by the server
 
 
 def place(file: Path) -> str:
@@ -100,44 +43,39 @@ def imports(file: Path, everywhere: bool = True) -> set[str]:
     return found
 
 
-def test_the_layers_name_every_module() -> None:
-    modules = {place(file).split("/")[0].removesuffix(".py") for file in FILES} - {"__init__"}
-    assert modules == {name for names in LAYERS for name in names.split()}
+def test_backend_holds_the_twelve_rooms_and_nothing_else() -> None:
+    entries = {entry.name for entry in BACKEND.iterdir() if entry.name != "__pycache__"}
+    assert entries == {*ROOMS, "__init__.py", "__main__.py"}
 
 
-@pytest.mark.parametrize("file", FILES, ids=place)
-def test_imports_go_one_way(file: Path) -> None:
-    own = place(file).split("/")[0].removesuffix(".py")
-    if own == "__init__":
+def test_the_order_of_the_rooms_names_each_of_them() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    layers = settings["contracts"][0]["layers"]
+    assert {name.strip().removeprefix("backend.") for layer in layers for name in layer.split("|")} == ROOMS
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if place(f).startswith(STANDARD_LIBRARY)], ids=place)
+def test_what_workers_import_needs_the_standard_library_alone(file: Path) -> None:
+    if place(file).startswith("common/config/"):  # the server's
         return
-    for name in imports(file, everywhere=False):
-        parts = name.split(".")
-        if parts[0] == "backend" and len(parts) > 1 and parts[1] != "__version__":
-            assert layer(parts[1]) <= layer(own), f"{place(file)} may not import {name}"
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if place(file).startswith(FOREIGN)], ids=place)
-def test_what_runs_in_foreign_environments_imports_the_standard_library_alone(file: Path) -> None:
     for name in imports(file, everywhere=False):
         root = name.split(".")[0]
         assert root in sys.stdlib_module_names or root == "backend", f"{place(file)} imports {name}"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if place(file).startswith(LOWER)], ids=place)
+def test_what_workers_import_parses_as_the_oldest_python_of_a_runtime(file: Path) -> None:
     ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 10))
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if place(file).startswith(COMPUTING)], ids=place)
-def test_music_can_be_read_by_the_oldest_python_of_a_runtime(file: Path) -> None:
-    ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 10))
-
-
-@pytest.mark.parametrize("file", [f for f in FILES if not place(f).startswith((*FOREIGN, *COMPUTING))], ids=place)
+@pytest.mark.parametrize("file", [f for f in FILES if not place(f).startswith((*LOWER, *PROGRAMS))], ids=place)
 def test_no_engine_is_imported_outside_children(file: Path) -> None:
-    if place(file).startswith("bench/direct"):  # programs of their own, started like a child
-        return
     assert not {name.split(".")[0] for name in imports(file)} & ENGINE_LIBRARIES
 
 
 def test_importing_the_whole_server_loads_no_engine() -> None:
-    code = "import sys, backend.serving, backend.client; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    code = "import sys, backend.server.process, backend.cli.client"
+    code += "; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert not set(loaded.split()) & ENGINE_LIBRARIES
 
@@ -145,12 +83,16 @@ def test_importing_the_whole_server_loads_no_engine() -> None:
 @pytest.mark.parametrize("name", sorted(backends()))
 def test_a_backend_s_name_stands_in_its_own_file_alone(name: str) -> None:
     # "cpu" is the fallback policy's word, and CUDA's the one that means ROCm on AMD machines.
-    allowed = {"cpu": None, "cuda": {"resolving.py"}, "rocm": {"resolving.py"}}.get(name, set())
+    allowed = {
+        "cpu": None,
+        "cuda": {"scheduling/device_resolution.py"},
+        "rocm": {"scheduling/device_resolution.py"},
+    }.get(name, set())
     if allowed is None:
         return
     word = re.compile(rf"""["']{re.escape(name)}["']""")
     # The training program is run by hand and speaks torch's own names for devices.
-    served = [file for file in FILES if not place(file).startswith("music/train/")]
+    served = [file for file in FILES if not place(file).startswith("tasks/music/tools/")]
     places = {place(file) for file in served if word.search(file.read_text(encoding="utf-8"))}
     own = "devices/" + name.replace("-", "_") + ".py"
     assert places - allowed - {file for file in places if file.startswith("devices/")} == set()
@@ -158,7 +100,10 @@ def test_a_backend_s_name_stands_in_its_own_file_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=place)
-def test_files_stay_small(file: Path) -> None:
-    lines = file.read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 300, f"{place(file)} has {len(lines)} lines: split it"
-    assert ast.get_docstring(ast.parse("\n".join(lines))), f"{place(file)} has no docstring"
+def test_a_file_says_what_it_holds_and_its_functions_stay_small(file: Path) -> None:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree), f"{place(file)} has no docstring"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert lines <= 60, f"{place(file)}: {node.name} has {lines} lines: split it"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from backend.artifacts import Artifacts
-from backend.child.outbox import MAKING, Outbox, full
-from backend.jobs import new_row
-from backend.store import Store
+from backend.child.artifact_writer import MAKING, Outbox, full
+from backend.jobs.artifacts import Artifacts
+from backend.jobs.live_job import new_row
+from backend.jobs.store.sqlite import Store
 
 
 def made(folder: Path, name: str, size: int = 10) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from backend.bench import fed, plot, rows, spread, text
-from backend.cli import main
-from backend.errors import Validation
+from backend.cli.bench import plot, spread, text
+from backend.cli.bench.harness import stub_load as fed
+from backend.cli.main import main
+from backend.common.errors import Validation
+from backend.manager.benchmarks import rows
 
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
 
@@ -46,7 +48,7 @@ def test_a_picture_without_matplotlib_is_refused_in_words(tmp_path: Path, monkey
     def missing(name: str) -> Any:
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr("backend.bench.plot.importlib.import_module", missing)
+    monkeypatch.setattr("backend.cli.bench.plot.importlib.import_module", missing)
     with pytest.raises(Validation, match="matplotlib"):
         plot.draw({"rows": []}, tmp_path / "picture.png")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.bench import steps
-from backend.errors import DeviceNotReady, RuntimeFailed, Validation
-from backend.settings import Settings, load_settings
+from backend.cli.bench import steps
+from backend.common.config.settings import Settings, load_settings
+from backend.common.errors import DeviceNotReady, RuntimeFailed, Validation
 
 LINES = """
 {"metric": "generate, alone", "value": 20.0, "unit": "tokens/s", "low": 19.0, "high": 21.0}

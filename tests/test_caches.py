@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from backend import caches
+from backend.common import compile_cache as caches
 from backend.devices import facts, keeps_compiled, onnx_place
 from tests.service import ROOT
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from backend.child.run import _Program
-from backend.devices._torch_place import TorchPlace
+from backend.child.programs.run import _Program
+from backend.common.config.settings import load_settings
+from backend.common.types import Device
+from backend.devices._mechanisms.torch_placement import TorchPlace
 from backend.engines import LoadRequest, RunResult
-from backend.pool import Pool
-from backend.settings import load_settings
-from backend.types import Device
-from backend.workers import Worker, WorkerKey
+from backend.scheduling.worker import Worker, WorkerKey
+from backend.scheduling.worker_pool import Pool
 from tests.faulty import faulty
 
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"

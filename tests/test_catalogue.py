@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from backend.catalogue import Catalogue
-from backend.catalogue.changes import add, remove
-from backend.catalogue.entries import BUILT_IN, Entry, shipped
+from backend.common.config.settings import load_settings
+from backend.common.errors import Configuration, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
 from backend.engines import engines
-from backend.errors import Configuration, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
-from backend.settings import load_settings
+from backend.models import Catalogue
+from backend.models.entries import BUILT_IN, Entry, shipped
+from backend.models.registration import add, remove
 from tests.service import ROOT
 from tests.test_gguf import gguf
 
@@ -104,7 +104,7 @@ def test_a_model_that_cannot_be_read_takes_none_of_the_others_along(
             raise TypeError("unhashable type: 'list'")
         return {}
 
-    monkeypatch.setattr("backend.catalogue.details", unforeseen)
+    monkeypatch.setattr("backend.models.details", unforeseen)
     catalogue = build()
     for _ in range(2):
         found = {model.id: model for model in catalogue.models()}

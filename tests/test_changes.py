@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from backend.catalogue import Catalogue
-from backend.catalogue.changes import Addition, add, forget_if_nothing_came, remove
-from backend.catalogue.entries import shipped
-from backend.child.workspace import NAME, lock_for, part_for
-from backend.errors import Configuration, JobActive, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
-from backend.settings import load_settings
+from backend.child.download.workspace import NAME, lock_for, part_for
+from backend.common.config.settings import load_settings
+from backend.common.errors import Configuration, JobActive, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
+from backend.models import Catalogue
+from backend.models.entries import shipped
+from backend.models.registration import Addition, add, forget_if_nothing_came, remove
 from tests.test_gguf import gguf
 
 DEFAULT, TUNES = "smollm2-135m-instruct", "folk-tunes"

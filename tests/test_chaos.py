@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from backend.moments import utc_now
-from backend.types import Event
+from backend.common.timestamps import utc_now
+from backend.common.types import Event
 
 SEED = 4
 ROUNDS = 8  # in seven every kind of fault strikes

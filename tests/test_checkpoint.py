@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from backend.catalogue import Catalogue
-from backend.catalogue.changes import add
-from backend.checkpoint import open_checkpoint
-from backend.errors import ModelBroken
-from backend.settings import load_settings
+from backend.common.config.settings import load_settings
+from backend.common.errors import ModelBroken
+from backend.common.formats.safetensors import open_checkpoint
+from backend.models import Catalogue
+from backend.models.registration import add
 
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "max_position_embeddings": 2048}
 

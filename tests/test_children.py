@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.children import OUTSTANDING_FRAMES, Child, environment
+from backend.child.handle import OUTSTANDING_FRAMES, Child, environment
 
 
 def python(code: str) -> subprocess.Popen[bytes]:

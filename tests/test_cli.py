@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from backend.types import TERMINAL
+from backend.common.types import TERMINAL
 from tests.conftest import MODEL
 from tests.service import ROOT, Server, wait_for
 
-VERBS = sorted(file.stem for file in (ROOT / "backend/verbs").glob("[a-z]*.py"))
+VERBS = sorted(file.stem for file in (ROOT / "backend/cli/commands").glob("[a-z]*.py"))
 SHORT = ["--max-tokens", "4", "--temperature", "0"]
 
 

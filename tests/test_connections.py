@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from backend.api.guard import LARGE_AT_ONCE, LARGE_BYTES, Guard
-from backend.settings import load_settings
-from backend.token_file import Token
+from backend.common.config.settings import load_settings
+from backend.server.auth_token import Token
+from backend.server.security_middleware import LARGE_AT_ONCE, LARGE_BYTES, Guard
 from tests.service import Server, start_server
 
 REQUEST_S, LIMIT = 1.0, 20

@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from backend.errors import Configuration
-from backend.settings import Settings
-from backend.settings.schema import Server as ServerSettings
-from backend.settings.schema import Storage
-from backend.token_file import Token, kept_token, make_token, token_for_calls
+from backend.common.config.settings import Settings
+from backend.common.config.settings.schema import Server as ServerSettings
+from backend.common.config.settings.schema import Storage
+from backend.common.errors import Configuration
+from backend.server.auth_token import Token, kept_token, make_token, token_for_calls
 from tests.service import ROOT
 
 

@@ -20,19 +20,22 @@ from typing import Any
 
 import pytest
 
-from backend import conversions
-from backend.catalogue import Catalogue, changes
-from backend.child import convert as program
-from backend.convert import FORMS, MANIFEST, comparing, offsets, openvino_folder, place_of
-from backend.convert.program import call
-from backend.engines._openvino_folder import open_folder
-from backend.errors import DiskFull, ModelBroken, ModelIncompatible, TouchstoneError, Validation
-from backend.gguf import read_header, tokenizer
-from backend.gguf.vocabulary import Vocabulary, read_vocabulary
-from backend.runtimes.shelf import Made, Shelf
-from backend.settings import load_settings
-from backend.settings.schema import RuntimeRules, Settings
-from backend.types import Progress
+from backend.child.convert import FORMS, MANIFEST, offsets, place_of
+from backend.child.convert import comparison as comparing
+from backend.child.convert import openvino_config as openvino_folder
+from backend.child.convert.step_runner import call
+from backend.child.programs import convert as program
+from backend.common.config.settings import load_settings
+from backend.common.config.settings.schema import RuntimeRules, Settings
+from backend.common.errors import DiskFull, ModelBroken, ModelIncompatible, TouchstoneError, Validation
+from backend.common.formats.gguf import read_header, tokenizer
+from backend.common.formats.gguf.vocabulary import Vocabulary, read_vocabulary
+from backend.common.types import Progress
+from backend.engines._openvino.model_files import open_folder
+from backend.models import Catalogue
+from backend.models import conversion as conversions
+from backend.models import registration as changes
+from backend.runtimes.store import Made, Shelf
 from tests import tiny_genai
 from tests.faulty_stacks.environments import PACKAGES
 from tests.service import ROOT, Server

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.datafolder import STALE_S, DataFolder, scratch_prefix
-from backend.errors import Configuration
+from backend.common.data_dir import STALE_S, DataFolder, scratch_prefix
+from backend.common.errors import Configuration
 
 
 def test_the_second_is_told_who_holds_it(tmp_path: Path) -> None:

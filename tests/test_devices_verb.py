@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from backend.types import Device, Hardware
-from backend.verbs.devices import table
+from backend.cli.commands.devices import table
+from backend.common.types import Device, Hardware
 
 CPU = Device("cpu", "Ryzen", "cpu", "cpu", "ready", hardware_id="cpu:0")
 CARD = Hardware("pci:0000:01:00.0", "RTX 3050", "NVIDIA", "gpu", devices=["cuda:0"])

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from backend.common.config.settings import load_settings
 from backend.runtimes.__main__ import requirements
 from backend.runtimes.recipes import recipes
-from backend.settings import load_settings
 from tests.service import ROOT
 
 TEXT = (ROOT / "Dockerfile").read_text(encoding="utf-8")

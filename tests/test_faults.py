@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from backend import faults, oomkills
-from backend.children import Child
-from backend.deaths import death_of
-from backend.errors import DeviceLost, OutOfMemory, WorkerCrashed
+from backend.child.handle import Child
+from backend.common import error_patterns as faults
+from backend.common.errors import DeviceLost, OutOfMemory, WorkerCrashed
+from backend.common.system import oom_kills as oomkills
+from backend.scheduling.exit_reason import death_of
 
 
 @pytest.mark.parametrize(

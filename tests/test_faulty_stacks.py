@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from backend.children import Spawn, spawn
-from backend.core import Core
-from backend.hardware import take_inventory
-from backend.probes import Probes
-from backend.reports import device_list
-from backend.settings import load_settings
-from backend.types import Hardware
-from backend.upkeep.listing import BASE
+from backend.child.handle import Spawn, spawn
+from backend.common.config.settings import load_settings
+from backend.common.types import Hardware
+from backend.manager.core import Core
+from backend.manager.health import device_list
+from backend.manager.runtime_service.description import BASE
+from backend.scheduling.probing import Probes
+from backend.scheduling.probing.inventory import take_inventory
 from tests.faulty_stacks.cases import CASES, SECRET, Case, card
 from tests.faulty_stacks.environments import make
 
@@ -43,7 +43,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
         async def known(spawn: Spawn) -> list[Hardware]:
             return surveyed
 
-        patch.setattr("backend.core.Probes", partial(Probes, inventory=known))
+        patch.setattr("backend.manager.core.Probes", partial(Probes, inventory=known))
 
         async def one(number: int, cases: list[Case]) -> dict[str, Answer]:
             async with places:

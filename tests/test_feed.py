@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from backend.feed import KEPT, Feed
-from backend.types import Event
+from backend.common.types import Event
+from backend.jobs.event_bus import KEPT, Feed
 
 
 async def taken(feed: Feed, after: int | None, count: int) -> list[Event]:

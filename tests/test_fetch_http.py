@@ -23,13 +23,15 @@ from typing import Any
 
 import pytest
 
-from backend import children, downloads, errands
-from backend.catalogue import Entry, Source
-from backend.child.workspace import NAME, PART_KEPT_S, sweep
-from backend.errors import DiskFull, ModelBroken, ModelNotDownloaded, TouchstoneError, WorkerCrashed
-from backend.gguf import parts
-from backend.settings import ROOT
-from backend.types import Progress
+from backend.child import handle as children
+from backend.child import one_shot as errands
+from backend.child.download.workspace import NAME, PART_KEPT_S, sweep
+from backend.common.config.settings import ROOT
+from backend.common.errors import DiskFull, ModelBroken, ModelNotDownloaded, TouchstoneError, WorkerCrashed
+from backend.common.formats.gguf import parts
+from backend.common.types import Progress
+from backend.models import Entry, Source
+from backend.models import download as downloads
 from tests.file_server import FileServer
 from tests.test_gguf import FACTS, TEXT, gguf
 
@@ -272,7 +274,7 @@ def test_a_killed_child_is_told_and_the_next_one_goes_on(web: FileServer, entry:
 def test_a_killed_server_takes_the_child_along_and_the_next_goes_on(web: FileServer, entry: Entry) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path; from backend import downloads; "
-        "from backend.catalogue import Entry, Source\n"
+        "from backend.models import Entry, Source\n"
         "async def quiet(progress): pass\n"
         "entry = Entry('tiny', 'Tiny', 'text', (), Path(sys.argv[1]), source=Source('https', url=sys.argv[2]))\n"
         "asyncio.run(downloads.fetch(entry, quiet))\n"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from backend.catalogue.entries import entry_for
+from backend.common.config.settings import load_settings
+from backend.common.types import Device
 from backend.engines import load_engine
-from backend.fitting import fits, said
-from backend.settings import load_settings
-from backend.types import Device
+from backend.manager.memory_fit import fits, said
+from backend.models.entries import entry_for
 from tests.test_checkpoint import safetensors
 
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"

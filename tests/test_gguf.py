@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from backend.errors import ModelBroken
-from backend.gguf import Header, is_split_by_hand, parts, read_header
+from backend.common.errors import ModelBroken
+from backend.common.formats.gguf import Header, is_split_by_hand, parts, read_header
 
 TEXT, LIST, U32, U16, BOOL, F32 = 8, 9, 4, 2, 7, 6
 FACTS: list[tuple[str, int, Any]] = [

@@ -17,12 +17,13 @@ from typing import Any
 
 import pytest
 
-from backend import children, downloads
-from backend.catalogue import Catalogue
-from backend.catalogue.changes import Addition, add, forget_if_nothing_came, remove, settle
-from backend.errors import DiskFull, ModelBroken, ModelNotDownloaded, TouchstoneError, Validation
-from backend.settings import ROOT, load_settings
-from backend.types import Model, Progress
+from backend.child import handle as children
+from backend.common.config.settings import ROOT, load_settings
+from backend.common.errors import DiskFull, ModelBroken, ModelNotDownloaded, TouchstoneError, Validation
+from backend.common.types import Model, Progress
+from backend.models import Catalogue
+from backend.models import download as downloads
+from backend.models.registration import Addition, add, forget_if_nothing_came, remove, settle
 from tests import tiny_genai
 from tests.hub_server import COMMIT, HubServer, Repository
 from tests.service import wait_for

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backend.child.fetch_errors import Refused
-from backend.child.hub_choice import Choice, choose
+from backend.child.download.errors import Refused
+from backend.child.download.hub_file_selection import Choice, choose
 
 REPO = "maker/model"
 TOKENIZER = ["tokenizer.json", "tokenizer_config.json"]

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from backend.book import JobBook
-from backend.errors import DiskFull, Interrupted, WorkerCrashed
-from backend.jobs import ID_BLOCK, LiveJob, new_row
-from backend.problems import problem_of
-from backend.store import Store
-from backend.tables import Change
-from backend.types import Event
+from backend.common.errors import DiskFull, Interrupted, WorkerCrashed
+from backend.common.problem import problem_of
+from backend.common.types import Event
+from backend.jobs.live_job import ID_BLOCK, LiveJob, new_row
+from backend.jobs.registry import JobBook
+from backend.jobs.store.schema import Change
+from backend.jobs.store.sqlite import Store
 
 
 def use(path: Path, play: Callable[[JobBook, Store], Awaitable[None]]) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import random
 
-from backend.lanes import Lane
-from backend.turns import Wanted, first_turn
+from backend.scheduling.device_queue import Lane
+from backend.scheduling.first_available import Wanted, first_turn
 
 
 async def _queue(lane: Lane, callers: str, order: list[str]) -> list[asyncio.Task[None]]:

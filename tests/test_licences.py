@@ -35,4 +35,4 @@ def test_every_licence_of_others_that_lies_here_is_named() -> None:
     }
     page = PAGE.read_text(encoding="utf-8")
     named = {str(path) for path in re.findall(r"\]\(\.\./([^)]+)\)", page)}
-    assert {"LICENSE", "backend/music/data/sounds/LICENSE"} <= licences <= named
+    assert {"LICENSE", "backend/tasks/music/data/sounds/LICENSE"} <= licences <= named

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from backend.common.errors import ModelIncompatible
 from backend.engines import LoadRequest
 from backend.engines.llama_cpp import LlamaSession, load
-from backend.errors import ModelIncompatible
 
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
 LATE_S = 0.3

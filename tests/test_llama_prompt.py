@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from backend.engines._llama_prompt import prompt_of
-from backend.gguf.vocabulary import CONTROL, Vocabulary
+from backend.common.formats.gguf.vocabulary import CONTROL, Vocabulary
+from backend.engines._llama.prompt import prompt_of
 
 BYTES = Vocabulary(
     model="gpt2",

@@ -11,10 +11,17 @@ from typing import Any
 
 import pytest
 
-from backend.engines import LoadRequest, RunRequest, RunResult, _llama_server
+from backend.common.errors import (
+    ContextLengthExceeded,
+    ModelIncompatible,
+    ModelLoadFailed,
+    OutOfMemory,
+    UnsupportedParameter,
+)
+from backend.engines import LoadRequest, RunRequest, RunResult
+from backend.engines._llama import server_process as _llama_server
 from backend.engines.llama_cpp import ENGINE, LlamaSession, load
-from backend.errors import ContextLengthExceeded, ModelIncompatible, ModelLoadFailed, OutOfMemory, UnsupportedParameter
-from backend.options import parse_options
+from backend.tasks.options import parse_options
 from tests.faulty_stacks.environments import PACKAGES
 from tests.service import ROOT, wait_for
 
@@ -127,7 +134,7 @@ def test_the_program_is_gone_when_its_worker_is_killed(tmp_path: Path) -> None:
 import sys, threading
 sys.path[:0] = [{str(ROOT)!r}, {str(PACKAGES)!r}]
 from pathlib import Path
-from backend.engines._llama_server import LlamaServer
+from backend.engines._llama.server_process import LlamaServer
 arguments = [word for flag in {flags!r} for word in ("--" + flag, "1")]
 print(LlamaServer(Path({str(tmp_path)!r}), arguments)._process.pid, flush=True)
 threading.Event().wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.engines._llama_stream import PROGRESS_GAP_S, Stream
+from backend.engines._llama.stream import PROGRESS_GAP_S, Stream
 
 
 def progress(done: int) -> dict[str, Any]:

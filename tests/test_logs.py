@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.logs import JsonLines, Lines, escaped
+from backend.server.log_format import JsonLines, Lines, escaped
 
 PROMPTS = sorted((Path(__file__).parent / "cases" / "prompts").glob("*.txt"))
 STEERING = {chr(code) for code in [*range(32), 127, *range(128, 160), 0x202E, 0x2066, 0x200B, 0xFEFF, 0x2028, 0x2029]}

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
+from backend.common.errors import Validation
+from backend.common.types import Placement
 from backend.engines import Emit, RunRequest, RunResult
-from backend.errors import Validation
-from backend.lyrics.asking import Song, messages
-from backend.lyrics.english import FILE, English
-from backend.lyrics.lines import LONGEST, Keeper
-from backend.lyrics.make_english import table
-from backend.lyrics.report import described
-from backend.lyrics.sections import Section, labels, read
-from backend.lyrics.writing import MOST_ASKS, write
-from backend.options import completed, options_schema, parse_options
-from backend.options.lyrics import parted
-from backend.types import Placement
+from backend.tasks.lyrics.english_sounds import FILE, English
+from backend.tasks.lyrics.generation import MOST_ASKS, write
+from backend.tasks.lyrics.line_filter import LONGEST, Keeper
+from backend.tasks.lyrics.make_english_data import table
+from backend.tasks.lyrics.prompts import Song, messages
+from backend.tasks.lyrics.sections import Section, labels, read
+from backend.tasks.lyrics.structure import described
+from backend.tasks.options import completed, options_schema, parse_options
+from backend.tasks.options.lyrics import parted
 
 
 def kept(text: str, wanted: int = 4, earlier: tuple[str, ...] = ()) -> list[str]:

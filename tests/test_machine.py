@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backend import cgroups, machine
+from backend.common.system import cgroups
+from backend.common.system import resources as machine
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from backend import errors, maintenance
+from backend.common import errors
+from backend.common.config.settings import load_settings
 from backend.manager import ModelManager
-from backend.settings import load_settings
+from backend.manager import model_jobs as maintenance
 from tests.service import ROOT, wait_for
 
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from backend import power
-from backend.bench import matrix
-from backend.errors import Validation
-from backend.measuring.book import KEPT, Measurement, Measurements
-from backend.measuring.changes import regressions
-from backend.measuring.comparing import agreement, sound_error
-from backend.measuring.trial import Sample
-from backend.types import Device, Speed
+from backend.common.errors import Validation
+from backend.common.system import power
+from backend.common.types import Device, Speed
+from backend.manager.benchmarks import table as matrix
+from backend.manager.benchmarks.agreement import agreement, sound_error
+from backend.manager.benchmarks.history import KEPT, Measurement, Measurements
+from backend.manager.benchmarks.regressions import regressions
+from backend.manager.benchmarks.trial import Sample
 
 CARD = Device("cuda:0", "A card", "cuda", "gpu", "ready", hardware_id="pci:1", versions={"torch": "2.1", "numpy": "2"},
               served_by={"torch": ["transformers"], "base": ["llama.cpp"]})  # fmt: skip

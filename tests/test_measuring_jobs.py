@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from backend import power
-from backend.core import Core
-from backend.jobs import LiveJob
-from backend.measuring import Asked, checked, idle, report
-from backend.reports import health
-from backend.requests import parse_request
-from backend.settings import load_settings
+from backend.common.config.settings import load_settings
+from backend.common.system import power
+from backend.jobs.live_job import LiveJob
+from backend.jobs.request import parse_request
+from backend.manager.benchmarks import Asked, checked, report
+from backend.manager.benchmarks import idle_trigger as idle
+from backend.manager.core import Core
+from backend.manager.health import health
 from tests.faulty import faulty
 from tests.test_running import CARD, _config
 

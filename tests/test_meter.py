@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from backend.measuring import meter
-from backend.types import Device
+from backend.common.types import Device
+from backend.manager.benchmarks import power_meter as meter
 
 CARD = Device("rocm:0", "A card", "rocm", "gpu", "ready", hardware_id="pci:0000:01:00.0")
 

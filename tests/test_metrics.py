@@ -11,7 +11,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from backend.metrics import MEDIA_TYPE
+from backend.manager.metrics import MEDIA_TYPE
 from tests.service import ROOT, Server
 
 MONITORING = ROOT / "docs" / "monitoring"

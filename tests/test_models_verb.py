@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from backend.bar import Bar
-from backend.settings import ROOT
-from backend.types import Progress
-from backend.verbs.models import table
+from backend.cli.commands.models import table
+from backend.cli.progress_bar import Bar
+from backend.common.config.settings import ROOT
+from backend.common.types import Progress
 from tests.service import Server
 from tests.test_gguf import gguf
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from backend.errors import Validation
-from backend.music.choices import INSTRUMENTS, tempo_of
-from backend.music.controls import KEYS_OF_MODE, check, complete, seeds_of
-from backend.music.length import bar_beats, written
-from backend.music.plan import FORMS, MAX_BARS, MODES, TONICS
-from backend.music.spelling import key_of
-from backend.options import options_schema, parse_options
+from backend.common.errors import Validation
+from backend.tasks.music.choices import INSTRUMENTS, tempo_of
+from backend.tasks.music.controls import KEYS_OF_MODE, check, complete, seeds_of
+from backend.tasks.music.length import bar_beats, written
+from backend.tasks.music.plan import FORMS, MAX_BARS, MODES, TONICS
+from backend.tasks.music.spelling import key_of
+from backend.tasks.options import options_schema, parse_options
 
 
 def options(**chosen: Any) -> dict[str, Any]:

@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import soundfile
 
-from backend.child.outbox import full
-from backend.errors import Validation
-from backend.making import Made
-from backend.music.choices import BACKINGS, FORMATS, INSTRUMENTS, USUAL_FORMATS
-from backend.music.controls import Chosen, complete, seeds_of
-from backend.music.length import bar_beats, written
-from backend.music.making import Order, make, scored
-from backend.music.plan import FORMS, MODES, TONICS
-from backend.music.sampling import compose
-from backend.music.score import Score
-from backend.options import parse_options
-from backend.soundfiles.tags import facts_of
+from backend.child.artifact_writer import full
+from backend.common.errors import Validation
+from backend.tasks.audio.files.tags import facts_of
+from backend.tasks.audio.progress import Made
+from backend.tasks.music.choices import BACKINGS, FORMATS, INSTRUMENTS, USUAL_FORMATS
+from backend.tasks.music.composer import compose
+from backend.tasks.music.controls import Chosen, complete, seeds_of
+from backend.tasks.music.job import Order, make, scored
+from backend.tasks.music.length import bar_beats, written
+from backend.tasks.music.plan import FORMS, MODES, TONICS
+from backend.tasks.music.score import Score
+from backend.tasks.options import parse_options
 from tests.whim import Whim
 
 SUFFIXES = [FORMATS[name][0] for name in USUAL_FORMATS]

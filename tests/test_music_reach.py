@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from backend.music.choices import INSTRUMENTS
-from backend.music.reach import reaching, shift_of, within_reach
-from backend.music.score import Melody, Note
+from backend.tasks.music.choices import INSTRUMENTS
+from backend.tasks.music.instrument_range import reaching, shift_of, within_reach
+from backend.tasks.music.score import Melody, Note
 
 
 def melody(*pitches: int) -> Melody:

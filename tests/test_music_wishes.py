@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from backend.music.wishes import NEGATED, UNKNOWN, read
-from backend.options import parse_options
+from backend.tasks.music.prompt_parser import NEGATED, UNKNOWN, read
+from backend.tasks.options import parse_options
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     (

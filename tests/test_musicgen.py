@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.catalogue.entries import entry_for, shipped
-from backend.catalogue.files import check
-from backend.child.hub_choice import choose
+from backend.child.download.hub_file_selection import choose
+from backend.common.errors import ModelBroken, ModelIncompatible, UnsupportedParameter, Validation, WorkerCrashed
 from backend.engines import engines
-from backend.engines._musicgen_choice import Choice, condition_from_the_first
-from backend.errors import ModelBroken, ModelIncompatible, UnsupportedParameter, Validation, WorkerCrashed
-from backend.options.inputs import check_sounds
-from backend.options.songs import song_options, song_schema
-from backend.songs.kinds import KINDS, kind_of
-from backend.songs.musicgen import MELODY, PLAIN, open_musicgen
+from backend.engines._audio.musicgen_sampler import Choice, condition_from_the_first
+from backend.models.entries import entry_for, shipped
+from backend.models.file_checks import check
+from backend.tasks.options.inputs import check_sounds
+from backend.tasks.options.songs import song_options, song_schema
+from backend.tasks.songs.model_kinds import KINDS, kind_of
+from backend.tasks.songs.musicgen_folder import MELODY, PLAIN, open_musicgen
 
 CONFIG: dict[str, Any] = {"model_type": "musicgen", "text_encoder": {}, "audio_encoder": {}, "decoder": {}}
 USUAL = {"temperature": 1.0, "top_k": 250, "top_p": 1.0}

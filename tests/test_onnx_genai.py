@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.engines import LoadRequest, RunRequest, RunResult, _decoder, load_engine
-from backend.engines._decoder import Text
-from backend.engines._genai_folder import open_folder
-from backend.engines._genai_rows import PROMPT_CHUNK_TOKENS, GenaiRows
-from backend.engines._sampler import Sampler
-from backend.engines._text_session import TextSession
+from backend.common.errors import ContextLengthExceeded, ModelBroken, ModelIncompatible
+from backend.engines import LoadRequest, RunRequest, RunResult, load_engine
+from backend.engines._onnx.genai_config import open_folder
+from backend.engines._onnx.genai_model import PROMPT_CHUNK_TOKENS, GenaiRows
+from backend.engines._text import batch_decoder as _decoder
+from backend.engines._text.batch_decoder import Text
+from backend.engines._text.sampler import Sampler
+from backend.engines._text.session import TextSession
 from backend.engines.onnx_genai import load
-from backend.errors import ContextLengthExceeded, ModelBroken, ModelIncompatible
-from backend.options import parse_options
+from backend.tasks.options import parse_options
 from tests import tiny_genai
 
 Stop = Callable[[str, dict[str, Any]], bool]

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.cli import main
+from backend.cli.main import main
+from backend.common.config.settings import load_settings
+from backend.common.errors import Configuration, ModelLoadFailed
 from backend.devices import backends, known_options, onnx_place
 from backend.engines import LoadRequest, RunRequest
-from backend.engines._memory import within_free_memory
+from backend.engines._onnx.memory_limit import within_free_memory
 from backend.engines.onnxruntime import load
-from backend.errors import Configuration, ModelLoadFailed
-from backend.options import parse_options
-from backend.provider_options import check_provider_options
-from backend.settings import load_settings
+from backend.scheduling.provider_options import check_provider_options
+from backend.tasks.options import parse_options
 from tests.service import ROOT
 
 CASES = ROOT / "tests" / "cases" / "onnx"

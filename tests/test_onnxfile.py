@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.errors import ModelBroken
-from backend.onnxfile import read_onnx
+from backend.common.errors import ModelBroken
+from backend.common.formats.onnx.validation import read_onnx
 from tests import tiny_genai
 
 

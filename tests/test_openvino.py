@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from backend.common.errors import DeviceNotReady, ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory
 from backend.devices import Found
 from backend.engines import LoadRequest, RunRequest, load_engine
-from backend.engines._openvino_folder import open_folder
-from backend.engines._openvino_paged import PagedRows
-from backend.engines._openvino_rows import StatefulRows
-from backend.engines._text_session import TextSession
-from backend.errors import DeviceNotReady, ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory
-from backend.options import parse_options
+from backend.engines._openvino.model_files import open_folder
+from backend.engines._openvino.paged_model import PagedRows
+from backend.engines._openvino.stateful_model import StatefulRows
+from backend.engines._text.session import TextSession
+from backend.tasks.options import parse_options
 from tests.faulty_stacks.environments import PACKAGES
 from tests.tiny_genai import write_tokenizer
 

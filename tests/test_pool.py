@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from backend.common.config.settings import load_settings
+from backend.common.errors import OutOfMemory, TouchstoneError
+from backend.common.types import Device
 from backend.engines.llama_cpp import estimate_bytes
-from backend.errors import OutOfMemory, TouchstoneError
-from backend.pool import Held, Pool
-from backend.settings import load_settings
-from backend.types import Device
-from backend.workers import WorkerKey
+from backend.scheduling.worker import WorkerKey
+from backend.scheduling.worker_pool import Held, Pool
 from tests.faulty import faulty
 
 CPU = Device("cpu", "A processor", "cpu", "cpu", "ready", hardware_id="cpu:0")

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from backend import children
+from backend.child import handle as children
+from backend.common.types import Device
 from backend.devices import WrongResult, mechanism, prove
-from backend.lanes import Lane
-from backend.probes import Probes
-from backend.probes.merging import merged
-from backend.probes.prober import Outcome
-from backend.probes.verdicts import proved
-from backend.types import Device
+from backend.scheduling.device_queue import Lane
+from backend.scheduling.probing import Probes
+from backend.scheduling.probing.classification import proved
+from backend.scheduling.probing.device_merge import merged
+from backend.scheduling.probing.prober import Outcome
 from tests.faulty import faulty
 
 LIMIT_S = 2.5

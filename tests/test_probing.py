@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from backend import children
-from backend.children import Spawn
+from backend.child import handle as children
+from backend.child.handle import Spawn
+from backend.common.types import Device, Hardware
 from backend.devices import Found, confine, hiding
-from backend.lanes import Lane
-from backend.probes import Probes
-from backend.probes.proofbook import ProofBook
-from backend.types import Device, Hardware
+from backend.scheduling.device_queue import Lane
+from backend.scheduling.probing import Probes
+from backend.scheduling.probing.proof_cache import ProofBook
 from tests.faulty_stacks.cases.case import CARD, PCI, TWIN, TWIN_PCI
 from tests.faulty_stacks.environments import make
 from tests.service import Server, furnished, start_server, wait_for

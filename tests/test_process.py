@@ -24,9 +24,9 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.errors import Configuration
-from backend.serving import bind
-from backend.types import TERMINAL, Event
+from backend.common.errors import Configuration
+from backend.common.types import TERMINAL, Event
+from backend.server.process import bind
 from tests.refusals import refused
 from tests.service import ROOT, Server, follow, furnished, read_events, start_server, stream_events, text_of, wait_for
 

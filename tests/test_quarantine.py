@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from backend.errors import WorkerCrashed
-from backend.quarantine import DEATHS, Quarantine
+from backend.common.errors import WorkerCrashed
+from backend.scheduling.quarantine import DEATHS, Quarantine
 
 ERROR = WorkerCrashed("It died.", "Again.")
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from backend.ranking import NOISE, Figure, Wish, by_preference, by_speed, engines_by_speed, equal
-from backend.resolving import Resolution, resolve
-from backend.types import Device, DeviceKind, Speed
+from backend.common.types import Device, DeviceKind, Speed
+from backend.scheduling.device_resolution import Resolution, resolve
+from backend.scheduling.ranking import NOISE, Figure, Wish, by_preference, by_speed, engines_by_speed, equal
 
 AT = "2026-01-01T00:00:00.000Z"
 WISH = Wish("stone", ("llama.cpp", "onnx-genai"))

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from backend.receipts import Ledger
-from backend.resolving import Resolution
-from backend.types import Device, Placement, PlacementPart, Receipt
-from backend.workers import Limits, Loaded, Worker, WorkerKey
+from backend.common.types import Device, Placement, PlacementPart, Receipt
+from backend.jobs.receipt import Ledger
+from backend.scheduling.device_resolution import Resolution
+from backend.scheduling.worker import Limits, Loaded, Worker, WorkerKey
 from tests.faulty import faulty
 
 DEVICE = Device("cuda:0", "A card", "cuda", "gpu", "ready", hardware_id="pci:0000:01:00.0")

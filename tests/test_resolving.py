@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from backend.common.errors import UnknownDevice, Validation
+from backend.common.types import Device, Hardware
 from backend.devices import INDEX_LIMIT, backends
-from backend.errors import UnknownDevice, Validation
-from backend.resolving import Resolution, resolve, unreachable
-from backend.types import Device, Hardware
+from backend.scheduling.device_resolution import Resolution, resolve, unreachable
 
 
 def device(id_: str, kind: str = "gpu", state: str = "ready") -> Device:

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from backend import errors, maintenance
-from backend.core import Core
-from backend.jobs import LiveJob
-from backend.pool import Held, Pool
-from backend.reports import health
-from backend.requests import parse_request
-from backend.settings import load_settings
-from backend.types import Device
+from backend.common import errors
+from backend.common.config.settings import load_settings
+from backend.common.types import Device
+from backend.jobs.live_job import LiveJob
+from backend.jobs.request import parse_request
+from backend.manager import model_jobs as maintenance
+from backend.manager.core import Core
+from backend.manager.health import health
+from backend.scheduling.worker_pool import Held, Pool
 from tests.faulty import faulty
 
 CARD = Device(

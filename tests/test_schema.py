@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonschema
 
-from backend import schema
-from backend.types import EVENTS
+from backend.common.types import EVENTS
+from backend.server.openapi import shapes as schema
 from tests.service import Server, stream_events
 
 SHAPES: dict[str, Any] = json.loads(schema.FILE.read_text(encoding="utf-8"))
@@ -19,7 +19,7 @@ def fits(value: Any, name: str) -> None:
 
 
 def test_the_golden_file_is_what_the_code_says() -> None:
-    assert schema.FILE.read_text(encoding="utf-8") == schema.text(), "run: python -m backend.schema"
+    assert schema.FILE.read_text(encoding="utf-8") == schema.text(), "run: python -m backend.server.openapi.shapes"
 
 
 def test_every_event_has_a_shape() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from backend.errors import Configuration
-from backend.settings import ROOT, Settings, check_exposure, load_settings
-from backend.settings.names import all_keys
-from backend.settings.sources import read_file
+from backend.common.config.settings import ROOT, Settings, check_exposure, load_settings
+from backend.common.config.settings.names import all_keys
+from backend.common.config.settings.sources import read_file
+from backend.common.errors import Configuration
 
 
 def load(tmp_path: Path, text: str = "", environ: dict[str, str] | None = None, **flags: object) -> Settings:

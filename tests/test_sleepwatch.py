@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from backend import datafolder, housekeeping, jobids
-from backend.book import JobBook
-from backend.core import Core
-from backend.jobs import new_row
-from backend.moments import moment
-from backend.settings import load_settings
-from backend.sleepwatch import SLEEP_S, JumpWatch, SleepWatch
-from backend.store import Store
+from backend.common import data_dir as datafolder
+from backend.common.config.settings import load_settings
+from backend.common.system.suspend import SLEEP_S, JumpWatch, SleepWatch
+from backend.common.timestamps import moment
+from backend.jobs import ids as jobids
+from backend.jobs.live_job import new_row
+from backend.jobs.registry import JobBook
+from backend.jobs.store.sqlite import Store
+from backend.manager import background as housekeeping
+from backend.manager.core import Core
 from tests.faulty import faulty
 from tests.test_running import _config
 
@@ -38,7 +40,7 @@ def test_the_real_clocks_go_alike() -> None:
 
 def test_after_a_sleep_the_devices_are_proved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datafolder, "BEAT_S", 0.01)
-    monkeypatch.setattr("backend.housekeeping.BEAT_S", 0.01)
+    monkeypatch.setattr("backend.manager.background.BEAT_S", 0.01)
     slept = [0.0]
 
     async def play() -> None:
@@ -115,8 +117,8 @@ def test_after_a_start_with_a_clock_set_back_new_ids_still_sort_last(
         await book.close()
         return job.id
 
-    monkeypatch.setattr("backend.jobids.time.time_ns", lambda: 2_000_000_000 * 10**9)
+    monkeypatch.setattr("backend.jobs.ids.time.time_ns", lambda: 2_000_000_000 * 10**9)
     first = asyncio.run(life())
     monkeypatch.setattr(jobids, "_last_stamp", 0)
-    monkeypatch.setattr("backend.jobids.time.time_ns", lambda: 1_900_000_000 * 10**9)
+    monkeypatch.setattr("backend.jobs.ids.time.time_ns", lambda: 1_900_000_000 * 10**9)
     assert asyncio.run(life()) > first

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.engines._song_calls import CALLS
-from backend.engines._song_composer import SongComposer
-from backend.engines._song_memory import load_error
-from backend.engines._song_room import Room, choose_room
-from backend.errors import OutOfMemory
-from backend.making import Stopped
-from backend.options.songs import song_options
-from backend.songs.kinds import KINDS
-from backend.songs.making import Wish
+from backend.common.errors import OutOfMemory
+from backend.engines._audio.diffusers_calls import CALLS
+from backend.engines._audio.diffusers_composer import SongComposer
+from backend.engines._audio.memory_placement import Room, choose_room
+from backend.engines._audio.memory_report import load_error
+from backend.tasks.audio.progress import Stopped
+from backend.tasks.options.songs import song_options
+from backend.tasks.songs.job import Wish
+from backend.tasks.songs.model_kinds import KINDS
 
 SIGNATURES = Path(__file__).parent / "faulty_stacks/signatures/diffusers.json"
 GB = 10**9

@@ -15,13 +15,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from backend.catalogue import Catalogue
-from backend.catalogue.changes import add, remove, settle
-from backend.catalogue.entries import entry_for
-from backend.child.fetch_errors import Refused
-from backend.child.hub_choice import choose, of_pipeline
-from backend.engines import engines
-from backend.errors import (
+from backend.child.download.errors import Refused
+from backend.child.download.hub_file_selection import choose, of_pipeline
+from backend.cli.commands import music
+from backend.common.config.settings import load_settings
+from backend.common.errors import (
     Configuration,
     ModelBroken,
     ModelNotDownloaded,
@@ -30,15 +28,17 @@ from backend.errors import (
     Validation,
     WorkerCrashed,
 )
-from backend.options.songs import SongOptions, song_options, song_schema
-from backend.pool import least_bytes
+from backend.common.types import Device
+from backend.engines import engines
+from backend.models import Catalogue
+from backend.models.entries import entry_for
+from backend.models.registration import add, remove, settle
 from backend.runtimes.recipes import recipes
-from backend.settings import load_settings
-from backend.songs.folder import open_pipeline
-from backend.songs.kinds import KINDS, kind_of
-from backend.songs.making import Floats, Order, Tell, Wish, make_songs
-from backend.types import Device
-from backend.verbs import music
+from backend.scheduling.worker_pool import least_bytes
+from backend.tasks.options.songs import SongOptions, song_options, song_schema
+from backend.tasks.songs.diffusers_folder import open_pipeline
+from backend.tasks.songs.job import Floats, Order, Tell, Wish, make_songs
+from backend.tasks.songs.model_kinds import KINDS, kind_of
 
 ACE: dict[str, Any] = {
     "_class_name": "AceStepPipeline",

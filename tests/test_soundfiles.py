@@ -11,9 +11,9 @@ import soundfile
 from tinytag import TinyTag
 
 from backend import __version__
-from backend.soundfiles.kinds import KINDS, unfit
-from backend.soundfiles.tags import Tags, facts_of
-from backend.soundfiles.writing import SoundFiles
+from backend.tasks.audio.files.kinds import KINDS, unfit
+from backend.tasks.audio.files.tags import Tags, facts_of
+from backend.tasks.audio.files.writer import SoundFiles
 
 FRAMES = 100_003  # no whole number of anybody's blocks
 FACTS = facts_of("folk-tunes", "Apache-2.0, sounds MIT", 5)

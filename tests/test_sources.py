@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from backend.catalogue import Source
-from backend.catalogue.sources import as_data, parse
-from backend.child.fetch_errors import Refused
-from backend.child.fetch_net import Net, inwardness
-from backend.errors import TouchstoneError
+from backend.child.download.errors import Refused
+from backend.child.download.network import Net, inwardness
+from backend.common.errors import TouchstoneError
+from backend.models import Source
+from backend.models.sources import as_data, parse
 
 
 @pytest.mark.parametrize(

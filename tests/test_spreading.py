@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from backend import errors
-from backend.core import Core
-from backend.jobs import LiveJob
-from backend.requests import parse_request
-from backend.settings import load_settings
-from backend.spreading.progress import Joint
-from backend.spreading.shares import Share, cut
-from backend.types import Device, Progress, Speed
+from backend.common import errors
+from backend.common.config.settings import load_settings
+from backend.common.types import Device, Progress, Speed
+from backend.jobs.live_job import LiveJob
+from backend.jobs.multi_device.division import Share, cut
+from backend.jobs.multi_device.progress import Joint
+from backend.jobs.request import parse_request
+from backend.manager.core import Core
 from tests.faulty import faulty
 
 VARIATIONS = 5

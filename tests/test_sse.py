@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from backend.api import sse
-from backend.api.sse import EventStream, Streams
-from backend.errors import QueueFull
-from backend.types import Event
+from backend.common.errors import QueueFull
+from backend.common.types import Event
+from backend.server import sse
+from backend.server.sse import EventStream, Streams
 
 
 def test_a_job_that_was_accepted_gets_its_stream_though_the_last_place_went_to_another_meanwhile() -> None:

@@ -16,12 +16,12 @@ from typing import Any
 
 import pytest
 
-from backend.book import JobBook
-from backend.core import Core
-from backend.errors import Configuration, DiskFull, Internal, TouchstoneError
-from backend.jobs import new_row
-from backend.settings import load_settings
-from backend.store import Store
+from backend.common.config.settings import load_settings
+from backend.common.errors import Configuration, DiskFull, Internal, TouchstoneError
+from backend.jobs.live_job import new_row
+from backend.jobs.registry import JobBook
+from backend.jobs.store.sqlite import Store
+from backend.manager.core import Core
 from tests.chaos.disk import Disk
 from tests.chaos.service import TINY
 from tests.faulty import faulty
@@ -124,7 +124,7 @@ def test_a_read_only_data_folder_is_refused_in_words(tmp_path: Path, used_before
 def test_a_history_that_another_program_holds_is_told_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backend.store.BUSY_S", 0.05)
+    monkeypatch.setattr("backend.jobs.store.sqlite.BUSY_S", 0.05)
     start_and_stop(tmp_path)
     with contextlib.closing(sqlite3.connect(data_of(tmp_path) / "jobs.sqlite3")) as other:
         other.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -154,7 +154,7 @@ def in_book(folder: Path, play: Callable[[Store, JobBook], Any]) -> None:
 def test_a_history_that_another_program_holds_for_a_while_is_told_and_then_caught_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backend.store.BUSY_S", 0.05)
+    monkeypatch.setattr("backend.jobs.store.sqlite.BUSY_S", 0.05)
 
     async def play(store: Store, book: JobBook) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))

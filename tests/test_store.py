@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from backend.errors import Configuration, DiskFull, Internal
-from backend.jobs import new_row
-from backend.reserve import RESERVE_BYTES
-from backend.store import Store
-from backend.types import Event
+from backend.common.errors import Configuration, DiskFull, Internal
+from backend.common.types import Event
+from backend.jobs.live_job import new_row
+from backend.jobs.store.disk_reserve import RESERVE_BYTES
+from backend.jobs.store.sqlite import Store
 from tests.chaos.disk import Disk
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from backend.errors import Validation
-from backend.requests import GenerateRequest, parse_request
-from backend.strict import SHOWN
+from backend.common.config.strict_model import SHOWN
+from backend.common.errors import Validation
+from backend.jobs.request import GenerateRequest, parse_request
 
 
 @pytest.mark.parametrize(("count", "looked_at"), [(SHOWN, SHOWN + 1), (100_000, SHOWN)])

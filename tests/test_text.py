@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backend.types import TERMINAL, Event
+from backend.common.types import TERMINAL, Event
 from tests.refusals import refused
 from tests.service import Server, follow, stream_events, text_of
 

@@ -10,11 +10,12 @@ from typing import Any
 import jsonschema
 import pytest
 
+from backend.common.errors import UnsupportedParameter
 from backend.engines import engines
-from backend.errors import UnsupportedParameter
-from backend.options import check_honoured, honouring, parse_options
-from backend.options.response_format import JsonSchema
-from backend.options.tools import Tool
+from backend.scheduling.option_support import check_honoured, honouring
+from backend.tasks.options import parse_options
+from backend.tasks.options.response_format import JsonSchema
+from backend.tasks.options.tools import Tool
 from tests.refusals import refused
 from tests.service import Server, stream_events, text_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import queue
 from typing import Any
 
-from backend.child.tokens import Tokens
-from backend.handfuls import wait_s
+from backend.child.token_batcher import Tokens
+from backend.common.token_batching import wait_s
 
 GAP_S = wait_s(1)
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from backend.engines import LoadRequest, RunRequest, RunResult, _torch_graphs, load_engine
-from backend.engines._decoder import Decoder, Drawn, Step, Text
-from backend.engines._torch_graphs import COMPILED, RECORDED, SINGLY
-from backend.options import parse_options
+from backend.engines import LoadRequest, RunRequest, RunResult, load_engine
+from backend.engines._text.batch_decoder import Decoder, Drawn, Step, Text
+from backend.engines._torch import cuda_graphs as _torch_graphs
+from backend.engines._torch.cuda_graphs import COMPILED, RECORDED, SINGLY
+from backend.tasks.options import parse_options
 from tests.faulty_stacks.cases.case import CARD
 from tests.faulty_stacks.environments import make
 from tests.test_transformers import PACKAGES, PROMPTS, write_model

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend.engines._sampler import Sampler
-from backend.engines._torch_sampler import TorchSampler, Traits, traits_of
-from backend.options import parse_options
+from backend.engines._text.sampler import Sampler
+from backend.engines._torch.gpu_sampler import TorchSampler, Traits, traits_of
+from backend.tasks.options import parse_options
 from tests.faulty_stacks.environments import make
 
 SIZE, STEPS, PROMPT = 300, 40, [1, 2, 2, 3]

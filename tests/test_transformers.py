@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from backend.common.errors import ModelLoadFailed
 from backend.engines import LoadRequest, RunRequest, Session, load_engine, transformers
-from backend.engines._torch_sources import open_source
-from backend.errors import ModelLoadFailed
-from backend.options import parse_options
+from backend.engines._torch.model_files import open_source
+from backend.tasks.options import parse_options
 from tests.faulty_stacks.cases.case import CARD
 from tests.faulty_stacks.environments import make
 from tests.service import Server, start_server

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from backend.child.wire import BODY_LIMIT_BYTES, HEADER_LIMIT_BYTES, Channel, Header, WireError
+from backend.child.wire_protocol import BODY_LIMIT_BYTES, HEADER_LIMIT_BYTES, Channel, Header, WireError
 
 
 def received(raw: bytes) -> tuple[Header, bytes] | None:

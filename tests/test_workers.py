@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from backend import errors, workers
+from backend.common import errors
+from backend.common.errors import TouchstoneError
 from backend.engines import LoadRequest, RunRequest
-from backend.errors import TouchstoneError
-from backend.workers import Limits, Worker, WorkerKey
+from backend.scheduling import worker as workers
+from backend.scheduling.worker import Limits, Worker, WorkerKey
 from tests.faulty import faulty
 
 KEY = WorkerKey("fake:0", "base", "llama.cpp", "a-model")

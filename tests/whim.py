@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.music import tokens
-from backend.music.grid import SIDES
+from backend.tasks.music import tokens
+from backend.tasks.music.grid import SIDES
 
 
 class Whim:

@@ -18,46 +18,46 @@ def main(arguments: list[str]) -> int:
     program, rest = arguments[0], arguments[1:]
     process.give_up_rights(also_new=program not in ("probe", "survey"))
     if program == "fetch":
-        from backend.child import fetch
+        from backend.child.programs import download as fetch
 
         process.die_with_parent()
         return fetch.main(rest)
     if program == "install":
-        from backend.child import install
+        from backend.child.programs import install
 
         process.die_with_parent()
         return install.main(rest)
     if program == "render":  # its pipes and its own limit end it; a death signal would follow one thread of the worker
-        from backend.templates import jinja
+        from backend.tasks.text.templates import environment as jinja
 
         return jinja.main()
     if program == "weights":
-        from backend.convert import weights
+        from backend.child.convert import library_steps as weights
 
         process.die_with_parent()
         return weights.main(rest)
-    from backend.child.wire import claim_stdio
+    from backend.child.wire_protocol import claim_stdio
 
     channel = claim_stdio()
     process.die_with_parent()
     process.lower_priority()
     if program == "probe":
-        from backend.child import probe
+        from backend.child.programs import probe
 
         return probe.main(channel, rest)
     if program == "survey":
-        from backend.child import survey
+        from backend.child.programs import survey
 
         return survey.main(channel, rest)
     if program == "convert":
-        from backend.child import convert
+        from backend.child.programs import convert
 
         return convert.main(channel)
     if program == "packages":
-        from backend.child import packages
+        from backend.child.programs import packages
 
         return packages.main(channel)
-    from backend.child import run
+    from backend.child.programs import run
 
     return run.main(channel)
 

@@ -15,15 +15,16 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from backend.types import DeviceKind, Proof
+from backend.common.device_api import Found as Found
+from backend.common.types import DeviceKind, Proof
 
 if TYPE_CHECKING:
-    from backend.devices._onnx_place import OnnxPlace
-    from backend.devices._torch_place import TorchPlace
+    from backend.devices._mechanisms.onnx_placement import OnnxPlace
+    from backend.devices._mechanisms.torch_placement import TorchPlace
 
 INDEX_LIMIT = 64  # ids NAME:0 … NAME:63 are well formed
 
@@ -55,27 +56,6 @@ class Backend:
     vendors: tuple[str, ...] = ()  # the makers of the hardware it drives, as the inventory writes them; empty: any
     offers: tuple[Offer, ...] = ()
     leads_unmeasured: bool = True  # whether `auto` may choose it before anything was measured
-
-
-@dataclass(frozen=True)
-class Found:
-    """One device as a library lists it with nothing hidden, before anything was computed on it.
-
-    `identity` is what tells it from others, as far as the library says: `pci` (0000:01:00.0), `uuid`, `luid`. Without
-    it only `position` among the `count` listed ones is left.
-    """
-
-    name: str
-    kind: DeviceKind
-    hardware_id: str | None
-    memory_bytes: int | None
-    memory_free_bytes: int | None
-    library: str = ""
-    position: int = 0
-    count: int = 1
-    identity: dict[str, str] = field(default_factory=dict)
-    architecture: str | None = None
-    provider: str | None = None
 
 
 class WrongResult(Exception):
@@ -168,7 +148,7 @@ def torch_place(device: str, found: Found | None = None) -> TorchPlace:
 
     Raises Absent where the device is gone, DeviceNotReady where torch does not reach that backend.
     """
-    from backend.devices._torch_place import open_place
+    from backend.devices._mechanisms.torch_placement import open_place
 
     return open_place(device, found)
 
@@ -182,7 +162,7 @@ def onnx_place(
     the provider compiles.
     Raises Absent where the device is gone, DeviceNotReady where ONNX Runtime does not reach that backend.
     """
-    from backend.devices._onnx_place import open_place
+    from backend.devices._mechanisms.onnx_placement import open_place
 
     return open_place(device, found, options or {}, cache)
 

@@ -6,8 +6,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from backend.common.system.resources import memory_bytes, memory_free_bytes
 from backend.devices import Backend, Found
-from backend.machine import memory_bytes, memory_free_bytes
 
 BACKEND = Backend(
     name="cpu",
@@ -24,7 +24,7 @@ BACKEND = Backend(
     ),
     indexed=False,
 )
-MECHANISMS = {"onnxruntime": "_onnx", "torch": "_torch"}
+MECHANISMS = {"onnxruntime": "_mechanisms.onnx", "torch": "_mechanisms.torch"}
 PROVIDERS = ("cpu",)
 
 
@@ -35,7 +35,7 @@ def list_devices(torch: Any) -> list[Found]:
 
 def take_place(torch: Any, found: Found) -> Any:
     """A place in the machine's own memory, which torch does not count."""
-    from backend.devices._torch import Ground
+    from backend.devices._mechanisms.torch import Ground
 
     return Ground(torch, torch.device("cpu"), "cpu", lambda: None, None, memory_free_bytes, _number(torch))
 

@@ -16,7 +16,7 @@ BACKEND = Backend(
     vendors=("NVIDIA",),
     offers=(Offer("cuda"),),
 )
-MECHANISMS = {"torch": "_torch"}
+MECHANISMS = {"torch": "_mechanisms.torch"}
 COMPILES = True
 HIDING = ("CUDA_VISIBLE_DEVICES",)
 HIDDEN = {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -30,8 +30,8 @@ def environment(found: Found) -> dict[str, str]:
 
 def list_devices(torch: Any) -> list[Found]:
     """Cards of a torch that was built for CUDA. Raises Absent."""
-    from backend.devices._torch import build_name
-    from backend.devices._torch_cuda import list_cards
+    from backend.devices._mechanisms.torch import build_name
+    from backend.devices._mechanisms.torch_cuda import list_cards
 
     build = getattr(torch, "version", None)
     if getattr(build, "hip", None) or getattr(build, "xpu", None):
@@ -43,12 +43,12 @@ def list_devices(torch: Any) -> list[Found]:
 
 def take_place(torch: Any, found: Found) -> Any:
     """A place on the card. Raises Absent."""
-    from backend.devices._torch_cuda import take_card
+    from backend.devices._mechanisms.torch_cuda import take_card
 
     return take_card(torch, found, _addresses())
 
 
 def _addresses() -> Any:
-    from backend.devices._torch_cuda import driver_addresses
+    from backend.devices._mechanisms.torch_cuda import driver_addresses
 
     return driver_addresses(("libcuda.so.1", "nvcuda.dll"), "cuDeviceGetPCIBusId", by_ordinal=False)

@@ -23,7 +23,7 @@ BACKEND = Backend(
     systems=("linux", "win32"),
     offers=(Offer("directml", systems=("win32",)),),
 )
-MECHANISMS = {"torch_directml": "_torch"}
+MECHANISMS = {"torch_directml": "_mechanisms.torch"}
 HIDING = ("DML_VISIBLE_DEVICES",)
 
 
@@ -34,7 +34,7 @@ def environment(found: Found) -> dict[str, str]:
 
 def list_devices(torch: Any) -> list[Found]:
     """Cards that the package lists. Raises Absent."""
-    from backend.devices._identity import clean
+    from backend.devices._mechanisms.identity import clean
 
     torch_directml = importlib.import_module("torch_directml")
     count = int(torch_directml.device_count())
@@ -48,8 +48,8 @@ def list_devices(torch: Any) -> list[Found]:
 
 def take_place(torch: Any, found: Found) -> Any:
     """A place on the card. Raises Absent."""
-    from backend.devices._identity import chosen
-    from backend.devices._torch import Ground
+    from backend.devices._mechanisms.identity import chosen
+    from backend.devices._mechanisms.torch import Ground
 
     torch_directml = importlib.import_module("torch_directml")
     place = chosen(found, list_devices(torch)).position

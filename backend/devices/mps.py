@@ -17,14 +17,14 @@ BACKEND = Backend(
     vendors=("Apple",),
     offers=(Offer("torch"),),
 )
-MECHANISMS = {"torch": "_torch"}
+MECHANISMS = {"torch": "_mechanisms.torch"}
 LISTING = {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}  # else single operations run on the processor without a word
 
 
 def list_devices(torch: Any) -> list[Found]:
     """The one GPU. Raises Absent."""
-    from backend.devices._identity import clean, size
-    from backend.devices._torch import build_name
+    from backend.devices._mechanisms.identity import clean, size
+    from backend.devices._mechanisms.torch import build_name
 
     mps = getattr(getattr(torch, "backends", None), "mps", None)
     if mps is None or not mps.is_built():
@@ -38,8 +38,8 @@ def list_devices(torch: Any) -> list[Found]:
 
 def take_place(torch: Any, found: Found) -> Any:
     """A place on it. Raises Absent."""
-    from backend.devices._torch import Ground
-    from backend.devices._torch_cuda import counter
+    from backend.devices._mechanisms.torch import Ground
+    from backend.devices._mechanisms.torch_cuda import counter
 
     list_devices(torch)
     mps = torch.mps

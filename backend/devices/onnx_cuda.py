@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from backend.devices import Backend, Offer
-from backend.devices._onnx_nvidia import HIDING as HIDING
-from backend.devices._onnx_nvidia import LISTING as LISTING
-from backend.devices._onnx_nvidia import environment as environment
-from backend.devices._onnx_nvidia import prepare_library as prepare_library
+from backend.devices._mechanisms.onnx_nvidia import HIDING as HIDING
+from backend.devices._mechanisms.onnx_nvidia import LISTING as LISTING
+from backend.devices._mechanisms.onnx_nvidia import environment as environment
+from backend.devices._mechanisms.onnx_nvidia import prepare_library as prepare_library
 
 BACKEND = Backend(
     name="onnx-cuda",
@@ -19,7 +19,7 @@ BACKEND = Backend(
     vendors=("NVIDIA",),
     offers=(Offer("onnx-cuda"),),
 )
-MECHANISMS = {"onnxruntime": "_onnx"}
+MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
 PROVIDERS = ("cuda",)
 # What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
 OPTIONS = (

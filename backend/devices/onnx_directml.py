@@ -16,7 +16,7 @@ BACKEND = Backend(
     systems=("win32",),
     offers=(Offer("onnx-directml"),),
 )
-MECHANISMS = {"onnxruntime": "_onnx"}
+MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
 PROVIDERS = ("dml", "directml")
 # What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
 OPTIONS = (

@@ -15,7 +15,7 @@ BACKEND = Backend(
     vendors=("AMD",),
     offers=(Offer("onnx-migraphx"),),
 )
-MECHANISMS = {"onnxruntime": "_onnx"}
+MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
 PROVIDERS = ("migraphx",)
 # What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
 OPTIONS = (

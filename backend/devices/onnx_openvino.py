@@ -17,7 +17,7 @@ BACKEND = Backend(
     vendors=("Intel",),
     offers=(Offer("openvino", kinds=("gpu", "integrated", "npu")),),
 )
-MECHANISMS = {"onnxruntime": "_onnx"}
+MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
 PROVIDERS = ("openvino",)
 # What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
 OPTIONS = (

@@ -16,7 +16,7 @@ BACKEND = Backend(
     vendors=("Qualcomm",),
     offers=(Offer("qnn", kinds=("npu",)),),
 )
-MECHANISMS = {"onnxruntime": "_onnx"}
+MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
 PROVIDERS = ("qnn",)
 # What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
 OPTIONS = (

@@ -14,7 +14,7 @@ BACKEND = Backend(
     systems=("linux",),
     vendors=("AMD",),
 )
-MECHANISMS = {"onnxruntime": "_onnx"}
+MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
 PROVIDERS = ("rocm",)
 # What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
 OPTIONS = (

@@ -16,7 +16,7 @@ BACKEND = Backend(
     aliases=("webgpu", "WebGpuExecutionProvider", "WebGPUExecutionProvider", "onnx_webgpu"),
     systems=("linux", "win32", "darwin"),
 )
-MECHANISMS = {"onnxruntime": "_onnx"}
+MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
 PROVIDERS = ("webgpu",)
 # What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
 OPTIONS = (
@@ -28,8 +28,8 @@ LISTS_DEVICES = True  # so a provider that lists none has none
 
 def refine(found: Found) -> Found:
     """What Vulkan says of the card: its name, and whether it is one. ONNX Runtime calls whatever draws a GPU."""
-    from backend.devices._identity import hardware_id
-    from backend.devices._vulkan import physical_devices
+    from backend.devices._mechanisms.identity import hardware_id
+    from backend.devices._mechanisms.vulkan_loader import physical_devices
 
     if sys.platform != "linux":
         return found

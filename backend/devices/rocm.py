@@ -17,7 +17,7 @@ BACKEND = Backend(
     vendors=("AMD",),
     offers=(Offer("rocm", architectures=("gfx101", "gfx103", "gfx11", "gfx12", "gfx90", "gfx94", "gfx95")),),
 )
-MECHANISMS = {"torch": "_torch"}
+MECHANISMS = {"torch": "_mechanisms.torch"}
 COMPILES = True
 HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES")
 HIDDEN = {"HIP_VISIBLE_DEVICES": "-1"}
@@ -30,8 +30,8 @@ def environment(found: Found) -> dict[str, str]:
 
 def list_devices(torch: Any) -> list[Found]:
     """Cards of a torch that was built for ROCm. Raises Absent."""
-    from backend.devices._torch import build_name
-    from backend.devices._torch_cuda import list_cards
+    from backend.devices._mechanisms.torch import build_name
+    from backend.devices._mechanisms.torch_cuda import list_cards
 
     build = getattr(torch, "version", None)
     if not getattr(build, "hip", None):
@@ -42,13 +42,13 @@ def list_devices(torch: Any) -> list[Found]:
 
 def take_place(torch: Any, found: Found) -> Any:
     """A place on the card. Raises Absent."""
-    from backend.devices._torch_cuda import take_card
+    from backend.devices._mechanisms.torch_cuda import take_card
 
     return take_card(torch, found, _addresses())
 
 
 def _addresses() -> Any:
-    from backend.devices._torch_cuda import driver_addresses, loaded_library
+    from backend.devices._mechanisms.torch_cuda import driver_addresses, loaded_library
 
     names = (*loaded_library("libamdhip64"), "libamdhip64.so", "amdhip64_7.dll", "amdhip64_6.dll")
     return driver_addresses(names, "hipDeviceGetPCIBusId", by_ordinal=True)

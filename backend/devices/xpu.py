@@ -16,7 +16,7 @@ BACKEND = Backend(
     vendors=("Intel",),
     offers=(Offer("xpu"),),
 )
-MECHANISMS = {"torch": "_torch"}
+MECHANISMS = {"torch": "_mechanisms.torch"}
 HIDING = ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR")
 
 
@@ -27,7 +27,7 @@ def environment(found: Found) -> dict[str, str]:
 
 def list_devices(torch: Any) -> list[Found]:
     """Cards of a torch that was built for Intel's. Raises Absent."""
-    from backend.devices._torch import build_name
+    from backend.devices._mechanisms.torch import build_name
 
     xpu, build = getattr(torch, "xpu", None), getattr(torch, "version", None)
     if xpu is None or not getattr(build, "xpu", None):
@@ -41,9 +41,9 @@ def list_devices(torch: Any) -> list[Found]:
 
 def take_place(torch: Any, found: Found) -> Any:
     """A place on the card. Raises Absent."""
-    from backend.devices._identity import chosen, size
-    from backend.devices._torch import Ground, device_named, short_number
-    from backend.devices._torch_cuda import counter
+    from backend.devices._mechanisms.identity import chosen, size
+    from backend.devices._mechanisms.torch import Ground, device_named, short_number
+    from backend.devices._mechanisms.torch_cuda import counter
 
     place = chosen(found, list_devices(torch)).position
     xpu = torch.xpu
@@ -59,7 +59,7 @@ def take_place(torch: Any, found: Found) -> Any:
 
 
 def _found(xpu: Any, position: int, count: int) -> Found:
-    from backend.devices._identity import clean, hardware_id, size, uuid_text
+    from backend.devices._mechanisms.identity import clean, hardware_id, size, uuid_text
 
     facts = xpu.get_device_properties(position)
     uuid = uuid_text(getattr(facts, "uuid", None))

@@ -14,19 +14,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from backend.common.errors import ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError, WorkerCrashed
+from backend.common.types import Placement
 from backend.devices import split_id, torch_place
 from backend.engines import Engine, LoadRequest
-from backend.engines._song_memory import want_of_memory
-from backend.engines._song_session import SongSession
-from backend.engines._torch_reach import BACKENDS
-from backend.errors import ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError, WorkerCrashed
-from backend.songs.adapter import ENGINE as NAME
-from backend.songs.adapter import Adapter, read_adapter
-from backend.types import Placement
+from backend.engines._audio.memory_report import want_of_memory
+from backend.engines._audio.song_session import SongSession
+from backend.engines._torch.supported_backends import BACKENDS
+from backend.tasks.songs.adapter import ENGINE as NAME
+from backend.tasks.songs.adapter import Adapter, read_adapter
 
 if TYPE_CHECKING:
-    from backend.devices._torch_place import TorchPlace
-    from backend.songs.making import Floats, Tell, Wish
+    from backend.devices._mechanisms.torch_placement import TorchPlace
+    from backend.tasks.songs.job import Floats, Tell, Wish
 
 ENGINE = Engine(
     name=NAME,
@@ -56,7 +56,7 @@ def check() -> dict[str, str]:
 
 def load(request: LoadRequest) -> SongSession:
     """Runs the adapter's file and its `load`. Raises ModelBroken, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
-    import backend.songs.making  # noqa: F401 (so that the first job need not wait)
+    import backend.tasks.songs.job  # noqa: F401 (so that the first job need not wait)
 
     adapter = read_adapter(Path(request.model_path))
     place = None if split_id(request.device)[0] == "cpu" else torch_place(request.device, request.found)
@@ -90,7 +90,7 @@ class AdapterComposer:
 
     def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
         """[song, channel, frame]. Raises Stopped, OutOfMemory, WorkerCrashed; ModelBroken: not as declared."""
-        from backend.making import Stopped
+        from backend.tasks.audio.progress import Stopped
 
         given = {name: wish.options[name] for name in (*self._adapter.kind.takes, "seconds")}
         sounds = {name: sound["path"] for name, sound in wish.sounds.items()}
@@ -152,7 +152,7 @@ class _Progress:
 
     def __call__(self, phase: str, done: float, total: float, unit: str = "steps") -> None:
         """Tells how far it is, never back. Ends the call of `generate` if the job was cancelled."""
-        from backend.making import Stopped
+        from backend.tasks.audio.progress import Stopped
 
         done, total = float(done), float(total)
         if not (math.isfinite(done) and math.isfinite(total) and total > 0):

@@ -6,22 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.checkpoint import FETCH
+from backend.common.errors import ModelBroken, ModelIncompatible, TouchstoneError
+from backend.common.formats.safetensors import FETCH
+from backend.common.types import Placement, PlacementPart
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest
-from backend.engines._song_calls import CALLS
-from backend.engines._song_composer import SongComposer
-from backend.engines._song_memory import load_error
-from backend.engines._song_room import Room, choose_room, with_work
-from backend.engines._song_session import SongSession
-from backend.engines._torch_reach import LIBRARY_BYTES, NEW_BACKENDS, NEW_RUNTIMES
-from backend.errors import ModelBroken, ModelIncompatible, TouchstoneError
-from backend.songs.folder import Pipeline, open_pipeline
-from backend.songs.kinds import KINDS, PIPELINE
-from backend.types import Placement, PlacementPart
+from backend.engines._audio.diffusers_calls import CALLS
+from backend.engines._audio.diffusers_composer import SongComposer
+from backend.engines._audio.memory_placement import Room, choose_room, with_work
+from backend.engines._audio.memory_report import load_error
+from backend.engines._audio.song_session import SongSession
+from backend.engines._torch.supported_backends import LIBRARY_BYTES, NEW_BACKENDS, NEW_RUNTIMES
+from backend.tasks.songs.diffusers_folder import Pipeline, open_pipeline
+from backend.tasks.songs.model_kinds import KINDS, PIPELINE
 
 if TYPE_CHECKING:
-    from backend.devices._torch_place import TorchPlace
+    from backend.devices._mechanisms.torch_placement import TorchPlace
 
 ENGINE = Engine(
     name="diffusers",
@@ -63,7 +63,7 @@ def check() -> dict[str, str]:
 
 def load(request: LoadRequest) -> SongSession:
     """Loads a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
-    import backend.songs.making  # noqa: F401 (so that the first job need not wait)
+    import backend.tasks.songs.job  # noqa: F401 (so that the first job need not wait)
 
     pipeline = open_pipeline(Path(request.model_path))
     place = torch_place(request.device, request.found)

@@ -19,19 +19,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from backend import faults
+from backend.common import error_patterns as faults
+from backend.common.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.common.formats.gguf import Header, parts, read_header
+from backend.common.formats.gguf.vocabulary import Vocabulary, read_vocabulary
+from backend.common.types import Placement, PlacementPart
 from backend.devices import split_id
-from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult, _llama_server
-from backend.engines._biases import check_biases
-from backend.engines._chat import Chat
-from backend.engines._llama_embeddings import embed
-from backend.engines._llama_prompt import prompt_of
-from backend.engines._llama_stream import Stream
-from backend.engines._schema_grammar import grammar_of
-from backend.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
-from backend.gguf import Header, parts, read_header
-from backend.gguf.vocabulary import Vocabulary, read_vocabulary
-from backend.types import Placement, PlacementPart
+from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
+from backend.engines._llama import server_process as _llama_server
+from backend.engines._llama.embeddings import embed
+from backend.engines._llama.grammar import grammar_of
+from backend.engines._llama.prompt import prompt_of
+from backend.engines._llama.stream import Stream
+from backend.engines._text.chat_prompt import Chat
+from backend.engines._text.logit_bias import check_biases
 
 ENGINE = Engine(
     name="llama.cpp",

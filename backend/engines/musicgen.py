@@ -5,20 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.checkpoint import CONFIG, FETCH
+from backend.common.errors import ModelBroken, TouchstoneError
+from backend.common.formats.safetensors import CONFIG, FETCH
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest
-from backend.engines._musicgen_choice import condition_from_the_first
-from backend.engines._musicgen_composer import MusicgenComposer
-from backend.engines._song_memory import load_error
-from backend.engines._song_room import Room, choose_room, with_work
-from backend.engines._song_session import SongSession
-from backend.engines._torch_reach import BACKENDS, LIBRARY_BYTES, RUNTIMES
-from backend.errors import ModelBroken, TouchstoneError
-from backend.songs.musicgen import MELODY, PLAIN, TOKENIZER, MusicgenFolder, open_musicgen
+from backend.engines._audio.memory_placement import Room, choose_room, with_work
+from backend.engines._audio.memory_report import load_error
+from backend.engines._audio.musicgen_composer import MusicgenComposer
+from backend.engines._audio.musicgen_sampler import condition_from_the_first
+from backend.engines._audio.song_session import SongSession
+from backend.engines._torch.supported_backends import BACKENDS, LIBRARY_BYTES, RUNTIMES
+from backend.tasks.songs.musicgen_folder import MELODY, PLAIN, TOKENIZER, MusicgenFolder, open_musicgen
 
 if TYPE_CHECKING:
-    from backend.devices._torch_place import TorchPlace
+    from backend.devices._mechanisms.torch_placement import TorchPlace
 
 ENGINE = Engine(
     name="musicgen",
@@ -53,7 +53,7 @@ def check() -> dict[str, str]:
 
 def load(request: LoadRequest) -> SongSession:
     """Loads a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
-    import backend.songs.making  # noqa: F401 (so that the first job need not wait)
+    import backend.tasks.songs.job  # noqa: F401 (so that the first job need not wait)
 
     folder = open_musicgen(Path(request.model_path))
     place = torch_place(request.device, request.found)

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from backend import faults
+from backend.common import error_patterns as faults
+from backend.common.errors import ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.devices import backends_of, onnx_place
 from backend.engines import Engine, LoadRequest
-from backend.engines._chat import Chat
-from backend.engines._decoder import Decoder
-from backend.engines._genai_folder import CONFIG, GenaiFolder, open_folder
-from backend.engines._genai_rows import GenaiRows
-from backend.engines._text_session import TextSession
-from backend.errors import ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.engines._onnx.genai_config import CONFIG, GenaiFolder, open_folder
+from backend.engines._onnx.genai_model import GenaiRows
+from backend.engines._text.batch_decoder import Decoder
+from backend.engines._text.chat_prompt import Chat
+from backend.engines._text.session import TextSession
 
 ENGINE = Engine(
     name="onnx-genai",

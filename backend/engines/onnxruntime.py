@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from backend.common.formats.onnx.graph import read_graph
 from backend.devices import backends, backends_of, onnx_place
-from backend.engines import Engine, LoadRequest, Session, _stems
-from backend.engines._graphs import LIBRARY_BYTES as BARE_BYTES
-from backend.engines._graphs import SUFFIX, load_graph
-from backend.engines._step_graphs import GRAPH, choose
-from backend.engines._tunes import (
+from backend.engines import Engine, LoadRequest, Session
+from backend.engines._audio import stem_session as _stems
+from backend.engines._audio.tune_session import (
     COPIED_RUNS,
     LIBRARY_BYTES,
     WEIGHTS,
@@ -18,7 +17,9 @@ from backend.engines._tunes import (
     file_bytes,
     read_model,
 )
-from backend.onnxgraph import read_graph
+from backend.engines._onnx.music_step_graphs import GRAPH, choose
+from backend.engines._onnx.session import LIBRARY_BYTES as BARE_BYTES
+from backend.engines._onnx.session import SUFFIX, load_graph
 
 _BACKENDS = backends_of("onnxruntime")
 ENGINE = Engine(

@@ -11,18 +11,18 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from backend import faults
+from backend.common import error_patterns as faults
+from backend.common.errors import DeviceNotReady, ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.common.types import Placement, PlacementPart
 from backend.devices import Found, backends, split_id
 from backend.engines import Engine, LoadRequest
-from backend.engines._chat import Chat
-from backend.engines._decoder import Decoder
-from backend.engines._hf_tokens import HfTokens
-from backend.engines._openvino_folder import GRAPH, VOCABULARY, WEIGHTS, OpenvinoFolder, open_folder
-from backend.engines._openvino_paged import paged_rows
-from backend.engines._openvino_rows import OpenvinoRows, StatefulRows
-from backend.engines._text_session import TextSession
-from backend.errors import DeviceNotReady, ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
-from backend.types import Placement, PlacementPart
+from backend.engines._openvino.model_files import GRAPH, VOCABULARY, WEIGHTS, OpenvinoFolder, open_folder
+from backend.engines._openvino.paged_model import paged_rows
+from backend.engines._openvino.stateful_model import OpenvinoRows, StatefulRows
+from backend.engines._text.batch_decoder import Decoder
+from backend.engines._text.chat_prompt import Chat
+from backend.engines._text.hf_tokenizer import HfTokens
+from backend.engines._text.session import TextSession
 
 RUNTIME = "openvino"
 ENGINE = Engine(

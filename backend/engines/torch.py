@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from backend.devices import torch_place
-from backend.engines import Engine, LoadRequest, Session, _stems
-from backend.engines._torch_reach import BACKENDS, RUNTIMES
-from backend.engines._torch_reach import LIBRARY_BYTES as TORCH_BYTES
-from backend.engines._tunes import (
+from backend.engines import Engine, LoadRequest, Session
+from backend.engines._audio import stem_session as _stems
+from backend.engines._audio.tune_session import (
     COPIED_RUNS,
     LIBRARY_BYTES,
     TOLERANCE,
@@ -18,6 +17,8 @@ from backend.engines._tunes import (
     file_bytes,
     read_model,
 )
+from backend.engines._torch.supported_backends import BACKENDS, RUNTIMES
+from backend.engines._torch.supported_backends import LIBRARY_BYTES as TORCH_BYTES
 
 ENGINE = Engine(
     name="torch",
@@ -48,8 +49,8 @@ def check() -> dict[str, str]:
 
 def load(request: LoadRequest) -> Session:
     """Loads the model of a folder. Raises ModelBroken, ModelLoadFailed, DeviceNotReady, and what torch raises."""
-    from backend.music.agreement import check_agreement
-    from backend.music.decoder_torch import TorchDecoder
+    from backend.tasks.music.agreement import check_agreement
+    from backend.tasks.music.decoder_torch import TorchDecoder
 
     if _stems.is_one(request.model_path):
         return _stems.load_torch(request)

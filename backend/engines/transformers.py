@@ -11,23 +11,23 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend import faults
+from backend.common import error_patterns as faults
+from backend.common.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.common.system.resources import memory_free_bytes
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest
-from backend.engines._chat import Chat
-from backend.engines._decoder import Decoder
-from backend.engines._hf_tokens import HfTokens
-from backend.engines._text_session import TextSession
-from backend.engines._torch_attention import register
-from backend.engines._torch_graphs import COMPILED, GraphRows
-from backend.engines._torch_reach import BACKENDS, LIBRARY_BYTES, RUNTIMES
-from backend.engines._torch_rows import TorchRows
-from backend.engines._torch_sources import Source, open_source, wording
-from backend.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
-from backend.machine import memory_free_bytes
+from backend.engines._text.batch_decoder import Decoder
+from backend.engines._text.chat_prompt import Chat
+from backend.engines._text.hf_tokenizer import HfTokens
+from backend.engines._text.session import TextSession
+from backend.engines._torch.attention import register
+from backend.engines._torch.batch_model import TorchRows
+from backend.engines._torch.cuda_graphs import COMPILED, GraphRows
+from backend.engines._torch.model_files import Source, open_source, wording
+from backend.engines._torch.supported_backends import BACKENDS, LIBRARY_BYTES, RUNTIMES
 
 if TYPE_CHECKING:
-    from backend.devices._torch_place import TorchPlace
+    from backend.devices._mechanisms.torch_placement import TorchPlace
 
 ENGINE = Engine(
     name="transformers",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from backend.types import Model, Speed
+from backend.common.types import Model, Speed
 from tests.browser import played_jobs
 from tests.browser.test_look import violations
 from tests.browser.test_machine import CARD, CHIP, CPU, VULKAN

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from backend.common.types import Device, Hardware, Proof
 from backend.runtimes.types import Runtime
-from backend.types import Device, Hardware, Proof
 from tests.browser.test_look import DESK, PHONE, fits, violations
 from tests.browser.touchstone_page import TouchstonePage
 

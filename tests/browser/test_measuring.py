@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from backend.types import Speed
+from backend.common.types import Speed
 from tests.browser.browser_console import Console
 from tests.browser.test_look import violations
 from tests.browser.test_machine import CARD, CHIP, CPU, VULKAN, show

@@ -45,8 +45,8 @@ def main() -> int:
 
 def model_file() -> Path:
     """The file that the tests fetch."""
-    from backend.catalogue import Catalogue
-    from backend.settings import load_settings
+    from backend.common.config.settings import load_settings
+    from backend.models import Catalogue
 
     catalogue = Catalogue(load_settings({"storage.data_dir": str(STORE)}, {}))
     return catalogue.path_of(catalogue.resolve(MODEL))

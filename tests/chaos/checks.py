@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from backend.types import TERMINAL, Event
+from backend.common.types import TERMINAL, Event
 from tests.chaos.ledger import Told, Watched
 from tests.chaos.service import Service
 from tests.service import text_of

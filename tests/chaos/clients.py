@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from backend.types import TERMINAL, Event
+from backend.common.types import TERMINAL, Event
 from tests.chaos.ledger import Ledger, Told
 from tests.chaos.service import Service
 from tests.service import read_events

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from backend.types import ACTIVE
+from backend.common.types import ACTIVE
 from tests.chaos.clients import Client
 from tests.chaos.ledger import Ledger
 from tests.chaos.processes import Process, limit_memory, marked, unlimit_memory

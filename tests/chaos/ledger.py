@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from backend.types import Event
+from backend.common.types import Event
 
 
 @dataclass

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from backend.types import Event
+from backend.common.types import Event
 from tests.chaos.checks import Judge, Story
 from tests.chaos.clients import Client
 from tests.chaos.faults import Faults

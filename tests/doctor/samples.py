@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from backend.doctor.facts import (
+from backend.cli.doctor.facts import (
     Facts,
     Flavour,
     Interpreter,
@@ -15,8 +15,8 @@ from backend.doctor.facts import (
     TorchBuild,
     Written,
 )
-from backend.inventory.checks import Check
-from backend.types import Device, Hardware, Proof
+from backend.common.hardware.checks import Check
+from backend.common.types import Device, Hardware, Proof
 
 LINUX = Platform("linux", "6.8.0-45-generic", ("ubuntu", "debian"))
 FEDORA = Platform("linux", "6.14.0", ("fedora",))

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from backend.doctor.facts import Facts, Flavour, Interpreter, ServerFacts, Unmet
-from backend.doctor.finding import Finding
-from backend.doctor.findings import examine
-from backend.inventory.checks import Check
-from backend.types import Hardware, Model
+from backend.cli.doctor.facts import Facts, Flavour, Interpreter, ServerFacts, Unmet
+from backend.cli.doctor.finding import Finding
+from backend.cli.doctor.findings import examine
+from backend.common.hardware.checks import Check
+from backend.common.types import Hardware, Model
 from tests.doctor.samples import (
     FEDORA,
     LINUX,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.doctor.facts import RuntimeFacts, TorchBuild
-from backend.doctor.runtimes import runtime_facts
+from backend.cli.doctor.facts import RuntimeFacts, TorchBuild
+from backend.cli.doctor.runtimes import runtime_facts
 
 # The heads of real files: torch 2.13.0 for Linux from PyTorch's CPU index, 2.13.0+rocm10.0.0 for Windows, 1.13.
 VERSION_FILES = {

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from backend.child.workspace import FileLock
-from backend.doctor.places import damage, filesystem, held, storage_facts
+from backend.cli.doctor.storage_facts import damage, filesystem, held, storage_facts
+from backend.common.file_lock import FileLock
 
 # Lines as WSL 2 has them (one also with the newer virtiofs), of a server's mounts, and one with a blank in its name.
 MOUNTS = r"""

@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from backend.redact import Redactor, redactor
+from backend.common.redaction import Redactor, redactor
 
 ALPHABET = string.ascii_letters + string.digits
 # How services write their keys; `#` stands for random letters and digits.

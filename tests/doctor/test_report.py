@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from backend.doctor.facts import Facts, ServerFacts
-from backend.doctor.finding import Finding, Step
-from backend.doctor.findings import examine
-from backend.doctor.page import page
-from backend.doctor.report import report, verdict
-from backend.settings import Settings
-from backend.settings.schema import DeviceRules, Server, Storage
-from backend.types import Device, Model
+from backend.cli.doctor.facts import Facts, ServerFacts
+from backend.cli.doctor.finding import Finding, Step
+from backend.cli.doctor.findings import examine
+from backend.cli.doctor.report import report, verdict
+from backend.cli.doctor.text_page import page
+from backend.common.config.settings import Settings
+from backend.common.config.settings.schema import DeviceRules, Server, Storage
+from backend.common.types import Device, Model
 from tests.doctor.samples import CPU, LINUX, PROOF, WSL2, amd, flavours, machine, nvidia, storage, torch, unavailable
 
 GPU = Device("cuda:0", "RTX 3050", "cuda", "gpu", "ready", "runs", ["torch"], proof=PROOF, note="No half precision.")

@@ -21,7 +21,7 @@ from typing import Any
 
 import httpx
 
-from backend.types import TERMINAL
+from backend.common.types import TERMINAL
 from tests.chaos.disk import Disk
 from tests.chaos.processes import MARK, bytes_of, gone, marked
 from tests.chaos.service import TINY

@@ -32,7 +32,7 @@ class Clocks:
         modules.monotonic = lambda: self._real["monotonic"]() + self.ahead["awake"]
         modules.perf_counter = lambda: self._real["perf_counter"]() + self.ahead["awake"]
         modules.clock_gettime = self._clock
-        moments: Any = importlib.import_module("backend.moments")
+        moments: Any = importlib.import_module("backend.common.timestamps")
         moments.datetime = _day(self)
 
     def wall(self) -> float:
@@ -58,9 +58,9 @@ def main(flags: list[str]) -> int:
     """Serves until SIGTERM."""
     clocks = Clocks()
     clocks.install()
-    from backend import logs
-    from backend.serving import serve
-    from backend.settings import load_settings
+    from backend.common.config.settings import load_settings
+    from backend.server import log_format as logs
+    from backend.server.process import serve
 
     config, data_dir = flags
     settings = load_settings({"config": config, "storage.data_dir": data_dir, "server.port": 0})

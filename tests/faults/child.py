@@ -21,8 +21,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from backend.child.outbox import Outbox  # noqa: E402
-from backend.child.wire import WIRE_VERSION, Channel, claim_stdio  # noqa: E402
+from backend.child.artifact_writer import Outbox  # noqa: E402
+from backend.child.wire_protocol import WIRE_VERSION, Channel, claim_stdio  # noqa: E402
 
 FOREVER_S = 3600.0
 SLOW_S = 1.5

@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
-from backend.inventory import hardware
-from backend.inventory.host import Answer, Host
-from backend.types import Hardware
+from backend.common.hardware import hardware
+from backend.common.hardware.host import Answer, Host
+from backend.common.types import Hardware
 
 SAMPLES = Path(__file__).parents[1] / "samples" / "inventory"
 NAMES = sorted(path.stem for path in SAMPLES.glob("*.yaml"))

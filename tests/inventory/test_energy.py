@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from backend.inventory.energy import card_j, card_w
-from backend.inventory.free import TOOL_S
-from backend.inventory.host import Answer, Host
+from backend.common.hardware.energy import card_j, card_w
+from backend.common.hardware.free_memory import TOOL_S
+from backend.common.hardware.host import Answer, Host
 
 ID = "pci:0000:03:00.0"
 

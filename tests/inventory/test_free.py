@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from backend.inventory.free import TOOL_S, card_free_bytes
-from backend.inventory.host import Answer, Host
+from backend.common.hardware.free_memory import TOOL_S, card_free_bytes
+from backend.common.hardware.host import Answer, Host
 
 ID = "pci:0000:01:00.0"
 

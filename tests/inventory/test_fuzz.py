@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from backend.inventory import windows
-from backend.inventory.system import system
-from backend.inventory.windows_checks import windows_checks
+from backend.common.hardware import windows
+from backend.common.hardware.system import system
+from backend.common.hardware.windows_checks import windows_checks
 from tests.inventory.machines import NAMES, host, sample, steps
 
 RUBBISH = (

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from backend.children import Spawn, spawn
-from backend.hardware import take_inventory, take_system
-from backend.inventory.host import Answer, remembered, run_command
-from backend.inventory.libcuda import PROGRAM
-from backend.inventory.windows_query import command
-from backend.machine import memory_bytes
+from backend.child.handle import Spawn, spawn
+from backend.common.hardware.host import Answer, remembered, run_command
+from backend.common.hardware.libcuda import PROGRAM
+from backend.common.hardware.windows_query import command
+from backend.common.system.resources import memory_bytes
+from backend.scheduling.probing.inventory import take_inventory, take_system
 from tests.service import ROOT
 
 CARD = '{"id": "pci:0000:01:00.0", "name": "A card", "vendor": null, "kind": "gpu"}'
 SURVEY = f"""
 import os, signal, sys, time
 sys.path.insert(0, {str(ROOT)!r})
-from backend.child.wire import claim_stdio
+from backend.child.wire_protocol import claim_stdio
 channel = claim_stdio()
 assert sys.argv[1:] == ["survey", "hardware"]
 """
@@ -127,4 +127,4 @@ def test_nothing_heavy_is_imported_for_it() -> None:
     code = "import sys, backend.child.survey; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"asyncio", "pydantic", "numpy", "yaml"} & set(done.stdout.split())
-    assert Path(ROOT, "backend/inventory/names.txt").stat().st_size < 200_000
+    assert Path(ROOT, "backend/common/hardware/names.txt").stat().st_size < 200_000

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from backend.inventory import make_names
-from backend.inventory.chips import amd_target, kind_of
-from backend.inventory.ids import luid_id, matching, pci_id, pci_id_of, uuid_id
-from backend.inventory.names import product_name, vendor_name
-from backend.types import Hardware
+from backend.common.hardware import make_chip_names as make_names
+from backend.common.hardware.chip_names import product_name, vendor_name
+from backend.common.hardware.chips import amd_target, kind_of
+from backend.common.hardware.ids import luid_id, matching, pci_id, pci_id_of, uuid_id
+from backend.common.types import Hardware
 
 PCI_IDS = """\
 #\tVersion: 2026.10.24

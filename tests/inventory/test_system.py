@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from backend.inventory import hardware
-from backend.inventory.checks import Check, System
-from backend.inventory.python_checks import python_checks
-from backend.inventory.system import system
+from backend.common.hardware import hardware
+from backend.common.hardware.checks import Check, System
+from backend.common.hardware.python_checks import python_checks
+from backend.common.hardware.system import system
 from tests.inventory.machines import host, sample
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.inventory.visibility import VARIABLES, hidden_by
-from backend.types import Hardware
+from backend.common.hardware.visibility import VARIABLES, hidden_by
+from backend.common.types import Hardware
 from tests.inventory.machines import found, sample
 
 

@@ -18,10 +18,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def lay(root: Path) -> Folder:
     (root / "backend").mkdir(parents=True)
     shutil.copy2(REPOSITORY / "launch_wsl.sh", root)
-    for name in ("__init__.py", "errors.py", "types.py", "machine.py", "cgroups.py", "moments.py"):
-        shutil.copy2(REPOSITORY / "backend" / name, root / "backend")
-    for name in ("launcher", "inventory"):
-        shutil.copytree(REPOSITORY / "backend" / name, root / "backend" / name, ignore=shutil.ignore_patterns("__py*"))
+    for name in ("__init__.py", "cli/__init__.py"):
+        (root / "backend" / name).parent.mkdir(exist_ok=True)
+        shutil.copy2(REPOSITORY / "backend" / name, root / "backend" / name)
+    for name in ("cli/launcher", "common"):
+        unneeded = shutil.ignore_patterns("__py*", "config")
+        shutil.copytree(REPOSITORY / "backend" / name, root / "backend" / name, ignore=unneeded)
     shutil.copy2(REPOSITORY / "tests/launcher/standin.py", root / "backend/__main__.py")
     write_ballast(root / "wheels", "1.0")
     (root / "requirements.txt").write_text("--no-index\n--find-links ./wheels\nballast\n")
@@ -60,9 +62,9 @@ def driver(ready: Folder) -> list[str]:
     """Runs the start flow with a limit of its own: `[*driver, LIMIT_S]`."""
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1])\n"
-        "from backend.launcher.console import explain\n"
-        "from backend.launcher.start import start\n"
-        "from backend.errors import TouchstoneError\n"
+        "from backend.cli.launcher.console import explain\n"
+        "from backend.cli.launcher.start import start\n"
+        "from backend.common.errors import TouchstoneError\n"
         "try: sys.exit(start(Path(sys.argv[2]), ['--no-browser'], float(sys.argv[3])))\n"
         "except TouchstoneError as error: explain(error); sys.exit(9)\n"
     )

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # launch_wsl.sh itself: which Python it finds, what it says when there is none, and from where it can be started.
 # shellcheck disable=SC2016,SC2154 # the bodies of stand-in programs are literal; bats sets `output` and `status`
-# The folder under test holds the true script and a stand-in for backend/launcher that shows how it was called.
+# The folder under test holds the true script and a stand-in for backend/cli/launcher that shows how it was called.
 
 bats_require_minimum_version 1.5.0
 
@@ -9,9 +9,9 @@ setup() {
   T=$(mktemp -d)
   ROOT="$T/a földer with blanks"
   REAL=$(python3 -c 'import sys; print(sys.executable)') # not a version manager's stub, which needs more of PATH
-  mkdir -p "$ROOT/backend/launcher" "$T/bin" "$T/elsewhere"
+  mkdir -p "$ROOT/backend/cli/launcher" "$T/bin" "$T/elsewhere"
   cp "$BATS_TEST_DIRNAME/../../launch_wsl.sh" "$ROOT/"
-  cat >"$ROOT/backend/launcher/__main__.py" <<'PY'
+  cat >"$ROOT/backend/cli/launcher/__main__.py" <<'PY'
 import os, sys
 print("launcher in", os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 print("isolated", sys.flags.isolated, "arguments", sys.argv[1:])

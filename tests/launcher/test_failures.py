@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backend.launcher.failures import diagnose
+from backend.cli.launcher.pip_errors import diagnose
 
 RETRY = "WARNING: Retrying (Retry(total=1, connect=None, read=None)) after connection broken by "
 NOTHING = "ERROR: Could not find a version that satisfies the requirement fastapi (from versions: none)"

@@ -21,7 +21,7 @@ if sys.platform == "win32":
 CODE = """
 import sys
 from pathlib import Path
-from backend.launcher.gpu import _best
+from backend.cli.launcher.gpu_runtime import _best
 print(_best(sys.argv[1], True, Path(sys.argv[2])))
 """
 

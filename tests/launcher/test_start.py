@@ -28,7 +28,7 @@ def test_a_signal_that_another_thread_gets_is_heard_all_the_same() -> None:
     """As one that comes just before the wait in the kernel: that wait is not cut short by it."""
     program = """
 import signal, sys, threading, time
-from backend.launcher.server import Server
+from backend.cli.launcher.server import Server
 server = Server([sys.executable, "-c", "import time; time.sleep(600)"])
 server.start()
 def late():

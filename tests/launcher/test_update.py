@@ -18,7 +18,7 @@ SETTINGS = """
 import types
 from pathlib import Path
 def load_settings(flags):
-    return types.SimpleNamespace(data_dir=Path(__file__).parents[1] / "data")
+    return types.SimpleNamespace(data_dir=Path(__file__).parents[3] / "data")
 """
 
 
@@ -32,7 +32,8 @@ def git(folder: Path, *words: str) -> str:
 def origin(ready: Folder, tmp_path: Path) -> Path:
     """The repository that the checkout in `ready` follows; a clone of it, in which the next version is made."""
     root = ready.root
-    (root / "backend/settings.py").write_text(SETTINGS)
+    (root / "backend/common/config").mkdir()
+    (root / "backend/common/config/settings.py").write_text(SETTINGS)
     (root / "config.yaml").write_text("device: auto\n")
     (root / ".gitignore").write_text(
         "/.venv*\n/.previous\n/.update.lock\n/data\n/plan.json\n/notes.jsonl\n__pycache__/\n"

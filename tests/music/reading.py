@@ -9,7 +9,7 @@ from typing import Any
 import mido
 import music21
 
-from backend.music.score import TICKS_PER_WHOLE, Part, Score
+from backend.tasks.music.score import TICKS_PER_WHOLE, Part, Score
 
 Heard = tuple[float, float, int]
 _QUARTER_TICKS = TICKS_PER_WHOLE // 4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from backend.music.abc_fields import STEPS, AbcError
-from backend.music.abc_reader import read_phrase, read_tunes
-from backend.music.opening import read_opening
+from backend.tasks.music.abc_fields import STEPS, AbcError
+from backend.tasks.music.abc_reader import read_phrase, read_tunes
+from backend.tasks.music.opening import read_opening
 
 
 def notes(text: str) -> list[tuple[int | None, int]]:

@@ -10,16 +10,16 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from backend.music import tokens
-from backend.music.abc_fields import AbcError
-from backend.music.abc_reader import read_tunes
-from backend.music.decoder_onnx import HostDecoder
-from backend.music.network import graph_name
-from backend.music.train.corpus import COLLECTIONS, label
-from backend.music.train.dataset import RELEASED, Encoded, encode
-from backend.music.train.normalise import normalise
-from backend.music.train.prepare import corpus_folder
-from backend.music.weights import DATA, read_weights
+from backend.tasks.music import tokens
+from backend.tasks.music.abc_fields import AbcError
+from backend.tasks.music.abc_reader import read_tunes
+from backend.tasks.music.decoder_onnx import HostDecoder
+from backend.tasks.music.network import graph_name
+from backend.tasks.music.tools.train.corpus import COLLECTIONS, label
+from backend.tasks.music.tools.train.dataset import RELEASED, Encoded, encode
+from backend.tasks.music.tools.train.normalise import normalise
+from backend.tasks.music.tools.train.prepare import corpus_folder
+from backend.tasks.music.weights import DATA, read_weights
 
 SAMPLE = (
     "airdsAirs 0033 The Recruiting Officer.",

@@ -7,16 +7,16 @@ import random
 import numpy as np
 import pytest
 
-from backend.errors import WorkerCrashed
-from backend.making import Stopped
-from backend.music import tokens
-from backend.music.grid import Row, Slot
-from backend.music.melody import melody
-from backend.music.opening import read_opening
-from backend.music.originality import LONGEST_COPY, CopyGuard, pitches, run_hashes
-from backend.music.plan import FORMS, MAX_BARS, MODES, TONICS, Plan, layout
-from backend.music.sampling import TOKENS_MAX, compose, compose_rows
-from backend.music.score import Melody
+from backend.common.errors import WorkerCrashed
+from backend.tasks.audio.progress import Stopped
+from backend.tasks.music import tokens
+from backend.tasks.music.composer import TOKENS_MAX, compose, compose_rows
+from backend.tasks.music.grid import Row, Slot
+from backend.tasks.music.melody import melody
+from backend.tasks.music.opening import read_opening
+from backend.tasks.music.originality import LONGEST_COPY, CopyGuard, pitches, run_hashes
+from backend.tasks.music.plan import FORMS, MAX_BARS, MODES, TONICS, Plan, layout
+from backend.tasks.music.score import Melody
 from tests.whim import Whim
 
 REEL = Plan("reel", (4, 4), "dorian", "E", 16)

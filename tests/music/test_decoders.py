@@ -9,15 +9,15 @@ import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 
-from backend.music import tokens
-from backend.music.decoder import Decoder, RowByRow
-from backend.music.decoder_onnx import DeviceDecoder, HostDecoder, fixed_shapes
-from backend.music.grid import SIDES
-from backend.music.network import graph_name
-from backend.music.originality import CopyGuard
-from backend.music.plan import Plan
-from backend.music.sampling import compose
-from backend.music.weights import DATA, WEIGHTS, Weights, read_weights
+from backend.tasks.music import tokens
+from backend.tasks.music.composer import compose
+from backend.tasks.music.decoder import Decoder, RowByRow
+from backend.tasks.music.decoder_onnx import DeviceDecoder, HostDecoder, fixed_shapes
+from backend.tasks.music.grid import SIDES
+from backend.tasks.music.network import graph_name
+from backend.tasks.music.originality import CopyGuard
+from backend.tasks.music.plan import Plan
+from backend.tasks.music.weights import DATA, WEIGHTS, Weights, read_weights
 
 PLANS = [Plan("jig", (6, 8), "major", "G", 5), Plan("hornpipe", (4, 4), "minor", "A", 6)]
 
@@ -84,7 +84,7 @@ def test_logits_agree(name: str, weights: Weights, reference: HostDecoder) -> No
 
 def test_torch_composes_the_same_tunes_as_onnx_runtime(weights: Weights, reference: HostDecoder) -> None:
     pytest.importorskip("torch", reason="torch is no requirement of the tests; its own runtime brings it")
-    from backend.music.decoder_torch import TorchDecoder
+    from backend.tasks.music.decoder_torch import TorchDecoder
 
     decoder = TorchDecoder(weights, "cpu")
     assert np.abs(forced(decoder, 140) - forced(reference, 140)).max() < 1e-3

@@ -11,14 +11,14 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
-from backend.making import Stopped
-from backend.music import audio
-from backend.music.backing import arrange
-from backend.music.choices import INSTRUMENTS
-from backend.music.limiter import CEILING, Limiter
-from backend.music.sampler import RATE, Sampler, play
-from backend.music.score import Melody, Note, Part, Score
-from backend.music.soundbank import GUARD, Recording, recording_for, recordings
+from backend.tasks.audio.progress import Stopped
+from backend.tasks.music import audio
+from backend.tasks.music.backing import arrange
+from backend.tasks.music.choices import INSTRUMENTS
+from backend.tasks.music.limiter import CEILING, Limiter
+from backend.tasks.music.note_player import RATE, Sampler, play
+from backend.tasks.music.score import Melody, Note, Part, Score
+from backend.tasks.music.soundbank import GUARD, Recording, recording_for, recordings
 from tests.music.measuring import decibels, onset_s, roughness, true_peak
 from tests.music.tunes import tune
 from tests.service import ROOT

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from backend.music.backing import OutOfRange, arrange
-from backend.music.choices import BACKINGS, FORMATS, INSTRUMENTS, default_instrument, tempo_of
-from backend.music.harmony import chord_pitches, harmonise
-from backend.music.plan import FORMS
-from backend.music.score import Melody, Note, Score
-from backend.music.spelling import pitch_class
+from backend.tasks.music.backing import OutOfRange, arrange
+from backend.tasks.music.choices import BACKINGS, FORMATS, INSTRUMENTS, default_instrument, tempo_of
+from backend.tasks.music.harmony import chord_pitches, harmonise
+from backend.tasks.music.plan import FORMS
+from backend.tasks.music.score import Melody, Note, Score
+from backend.tasks.music.spelling import pitch_class
 from tests.music.tunes import STEPS, tune
 
 MODES = tuple(STEPS)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from backend.making import Stopped
-from backend.music import soundbank
-from backend.music.backing import arrange
-from backend.music.choices import FORMATS, INSTRUMENTS
-from backend.music.rendering import possible_formats, render
+from backend.tasks.audio.progress import Stopped
+from backend.tasks.music import soundbank
+from backend.tasks.music.backing import arrange
+from backend.tasks.music.choices import FORMATS, INSTRUMENTS
+from backend.tasks.music.rendering import possible_formats, render
 from tests.music.reading import midi_notes, music21_notes, parts_with_notes
 from tests.music.tunes import tune
 

@@ -14,10 +14,10 @@ import music21
 import pytest
 import verovio
 
-from backend.music import abc_writer, midi, sheet
-from backend.music.abc_reader import read_phrase
-from backend.music.backing import arrange
-from backend.music.score import Melody, Note, Score
+from backend.tasks.music import abc_writer, midi, sheet
+from backend.tasks.music.abc_reader import read_phrase
+from backend.tasks.music.backing import arrange
+from backend.tasks.music.score import Melody, Note, Score
 from tests.music.reading import Heard, midi_notes, music21_notes, parts_with_notes, written
 from tests.music.tunes import FORMS, tune
 

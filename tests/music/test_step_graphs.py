@@ -12,16 +12,16 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from backend.devices._onnx_place import OnnxPlace
-from backend.engines._step_graphs import choose
-from backend.errors import ModelLoadFailed
-from backend.music.agreement import check_agreement
-from backend.music.decoder import RowByRow
-from backend.music.pace import counts, fastest
-from backend.music.plan import Plan
-from backend.music.sampling import compose
-from backend.music.weights import DATA, Weights, read_weights
-from backend.types import Placement, PlacementPart
+from backend.common.errors import ModelLoadFailed
+from backend.common.types import Placement, PlacementPart
+from backend.devices._mechanisms.onnx_placement import OnnxPlace
+from backend.engines._onnx.music_step_graphs import choose
+from backend.tasks.music.agreement import check_agreement
+from backend.tasks.music.composer import compose
+from backend.tasks.music.decoder import RowByRow
+from backend.tasks.music.plan import Plan
+from backend.tasks.music.thread_tuning import counts, fastest
+from backend.tasks.music.weights import DATA, Weights, read_weights
 
 ALL = frozenset({"device-fp32", "host-fp32", "device-fp16", "host-fp16"})
 

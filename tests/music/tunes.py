@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from backend.music.score import TICKS_PER_WHOLE, Melody, Note
-from backend.music.spelling import pitch_class
+from backend.tasks.music.score import TICKS_PER_WHOLE, Melody, Note
+from backend.tasks.music.spelling import pitch_class
 
 STEPS = {
     "major": (0, 2, 4, 5, 7, 9, 11),

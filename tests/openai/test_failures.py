@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.app import create_app
+from backend.common.config.settings import load_settings
+from backend.common.types import Device
 from backend.manager import ModelManager
-from backend.settings import load_settings
-from backend.types import Device
+from backend.server.app import create_app
 from tests.faulty import faulty
 from tests.openai.asking import HELLO, chunks, refused
 from tests.openai.conftest import TINY

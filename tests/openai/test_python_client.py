@@ -12,7 +12,7 @@ import pytest
 from openai import OpenAI
 from pydantic import BaseModel, Field
 
-from backend.types import TERMINAL
+from backend.common.types import TERMINAL
 from tests.conftest import MODEL
 from tests.openai.asking import HELLO
 from tests.openai.fault_proxy import FaultProxy

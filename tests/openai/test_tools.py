@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from backend.api.v1.tool_calls import Call, Calls, calls_schema, parse
-from backend.errors import UnsupportedParameter
-from backend.options.tools import Tool
+from backend.common.errors import UnsupportedParameter
+from backend.server.v1.tool_calls import Call, Calls, calls_schema, parse
+from backend.tasks.options.tools import Tool
 from tests.openai.asking import HELLO, chat_body, chunks, post, refused
 from tests.service import Server
 

@@ -17,10 +17,10 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from backend.jobs import LiveJob
+from backend.common.config.settings import ROOT, load_settings
+from backend.jobs.live_job import LiveJob
 from backend.manager import ModelManager
 from backend.runtimes import recipes
-from backend.settings import ROOT, load_settings
 from tests.gated_server import GatedServer
 from tests.service import wait_for
 

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
+from backend.common.types import DeviceKind, Hardware
 from backend.devices import backends
 from backend.engines import engines
+from backend.manager.runtime_service.recommendation import best
+from backend.manager.runtime_service.verification import meant_for
 from backend.runtimes.recipes import how_to, recipes
 from backend.runtimes.types import Runtime
-from backend.types import DeviceKind, Hardware
-from backend.upkeep.choosing import best
-from backend.upkeep.proving import meant_for
 
 
 def card(vendor: str, kind: DeviceKind = "gpu", architecture: str | None = None, slot: int = 1) -> Hardware:

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from backend.child.install_errors import explain, telling_line, unreachable
-from backend.child.install_index import configured, parsed
-from backend.child.install_uv import Uv
+from backend.child.install.errors import explain, telling_line, unreachable
+from backend.child.install.package_index import configured, parsed
+from backend.child.install.uv import Uv
 
 LISTING = """\
 global.index-url='https://mirror.example/simple'

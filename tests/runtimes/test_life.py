@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from backend.errors import JobActive, NotFound, Validation
-from backend.jobs import LiveJob
-from backend.pool import Held
-from backend.reports import health
+from backend.common.errors import JobActive, NotFound, Validation
+from backend.common.types import Job
+from backend.jobs.live_job import LiveJob
+from backend.manager.health import health
 from backend.runtimes.types import Runtime
-from backend.types import Job
-from backend.workers import WorkerKey
+from backend.scheduling.worker import WorkerKey
+from backend.scheduling.worker_pool import Held
 from tests.runtimes.stacks import MISSING, NAME, SLOW, WRONG, House, make_wheel
 
 MODEL = Path(__file__).parents[1] / "cases" / "gguf" / "tiny_no_template.gguf"

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from backend import children
-from backend.errors import DiskFull, RuntimeFailed, TouchstoneError, Validation
+from backend.child import handle as children
+from backend.common.errors import DiskFull, RuntimeFailed, TouchstoneError, Validation
+from backend.common.types import Progress
 from backend.runtimes import recipes
-from backend.runtimes.making import MARGIN_BYTES, Maker
+from backend.runtimes.installer import MARGIN_BYTES, Maker
 from backend.runtimes.recipes import Recipe, read_recipes
-from backend.runtimes.shelf import Made, Shelf
-from backend.types import Progress
+from backend.runtimes.store import Made, Shelf
 from tests.faulty import faulty
 from tests.runtimes.stacks import NAME, Index, make_wheel, recipe_folder
 

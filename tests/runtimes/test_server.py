@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from backend.schema import FILE
+from backend.server.openapi.shapes import FILE
 from tests.runtimes.stacks import NAME, Index, recipe_folder
 from tests.runtimes.test_making import running
 from tests.service import ROOT, Server, follow, start_server, wait_for

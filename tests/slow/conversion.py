@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from backend.catalogue import Catalogue
-from backend.gguf import tokenizer
-from backend.gguf.vocabulary import read_vocabulary
-from backend.settings import load_settings
+from backend.common.config.settings import load_settings
+from backend.common.formats.gguf import tokenizer
+from backend.common.formats.gguf.vocabulary import read_vocabulary
+from backend.models import Catalogue
 from tests.conftest import MODEL, STORE
 from tests.service import ROOT, Server, follow, furnished, start_server
 

@@ -47,8 +47,8 @@ NO_ROOM = """
 import resource, sys
 sys.path.insert(0, sys.argv[1])
 from backend.engines import LoadRequest, _memory, load_engine
-from backend.errors import OutOfMemory
-from backend.songs.making import Wish
+from backend.common.errors import OutOfMemory
+from backend.tasks.songs.job import Wish
 session = load_engine("musicgen").load(LoadRequest("cpu", sys.argv[2], 0, 1))
 options = {"temperature": 1.0, "top_k": 250, "top_p": 1.0, "guidance_scale": 3.0}
 composer, tell = session.composer, lambda *told: None

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from backend.common.errors import ModelIncompatible, TouchstoneError
 from backend.engines import LoadRequest, RunRequest
 from backend.engines.onnxruntime import load
-from backend.errors import ModelIncompatible, TouchstoneError
-from backend.options import parse_options
+from backend.tasks.options import parse_options
 from tests.service import ROOT
 
 LIMIT_S = 120

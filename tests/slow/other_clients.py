@@ -15,8 +15,8 @@ import time
 import venv
 from pathlib import Path
 
-from backend.catalogue import Catalogue
-from backend.settings import load_settings
+from backend.common.config.settings import load_settings
+from backend.models import Catalogue
 from tests.conftest import MODEL, STORE
 from tests.service import furnished, start_server
 

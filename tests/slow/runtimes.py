@@ -15,9 +15,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from backend.child.install_errors import telling_line, unreachable
-from backend.child.install_index import configured, pip_settings
-from backend.runtimes.locks import Lock, read_lock
+from backend.child.install.errors import telling_line, unreachable
+from backend.child.install.package_index import configured, pip_settings
+from backend.runtimes.lock_files import Lock, read_lock
 from backend.runtimes.recipes import Build, Recipe, recipes
 
 CHIP = "gfx1100"

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from backend.common.errors import TouchstoneError
 from backend.engines import LoadRequest, RunRequest, load_engine
-from backend.errors import TouchstoneError
-from backend.options.songs import song_options
-from backend.songs.kinds import kind_of
+from backend.tasks.options.songs import song_options
+from backend.tasks.songs.model_kinds import kind_of
 from tests.slow import tiny_songs
 
 BILLION = 10**9

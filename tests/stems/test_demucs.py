@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend import downloads
-from backend.catalogue import Catalogue
-from backend.catalogue.files import check
+from backend.common.config.settings import load_settings
+from backend.common.errors import ModelBroken, ModelNotDownloaded
+from backend.common.formats.onnx.writer import Node, Value, Weight, write
 from backend.engines import LoadRequest, RunRequest, load_engine
-from backend.errors import ModelBroken, ModelNotDownloaded
-from backend.onnxwriter import Node, Value, Weight, write
-from backend.settings import load_settings
-from backend.stems.choices import DEMUCS_STEMS
+from backend.models import Catalogue
+from backend.models import download as downloads
+from backend.models.file_checks import check
+from backend.tasks.stems.choices import DEMUCS_STEMS
 from tests.stems.sounds import RATE, noise, read
 from tests.stems.sounds import write as write_sound
 

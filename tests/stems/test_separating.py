@@ -11,15 +11,15 @@ import pytest
 import soundfile
 from tinytag import TinyTag
 
-from backend.errors import Validation, WorkerCrashed
-from backend.faults import check_numbers
-from backend.making import Made
-from backend.options import parse_options
-from backend.soundfiles.tags import Tags
-from backend.stems.choices import FORMATS
-from backend.stems.making import Order, separate
-from backend.stems.separator import Samples, Stop
-from backend.stems.writing import StemFiles
+from backend.common.error_patterns import check_numbers
+from backend.common.errors import Validation, WorkerCrashed
+from backend.tasks.audio.files.tags import Tags
+from backend.tasks.audio.progress import Made
+from backend.tasks.options import parse_options
+from backend.tasks.stems.choices import FORMATS
+from backend.tasks.stems.job import Order, separate
+from backend.tasks.stems.separator import Samples, Stop
+from backend.tasks.stems.writer import StemFiles
 from tests.stems.sounds import RATE, noise, read, write
 
 SECOND = RATE

@@ -12,21 +12,21 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from backend.catalogue import Catalogue
-from backend.catalogue.files import check
+from backend.common.config.settings import load_settings
+from backend.common.errors import ModelBroken, ModelLoadFailed, ModelNotDownloaded
+from backend.common.formats.onnx.validation import read_onnx
 from backend.devices import onnx_place
 from backend.engines import LoadRequest, RunRequest, load_engine
-from backend.engines._stems import _Sessions, _stopping
-from backend.errors import ModelBroken, ModelLoadFailed, ModelNotDownloaded
-from backend.making import Stopped
-from backend.onnxfile import read_onnx
-from backend.settings import load_settings
-from backend.stems.spleeter import golden
-from backend.stems.spleeter.checkpoint import Tensor, read_index
-from backend.stems.spleeter.install import install
-from backend.stems.spleeter.network import BINS, CHANNELS, MULTIPLE, STEMS, weights
-from backend.stems.spleeter.rebuild import GRAPH, WEIGHTS, read_weights, write_model
-from backend.stems.spleeter.separator import SpleeterSeparator
+from backend.engines._audio.stem_session import _Sessions, _stopping
+from backend.models import Catalogue
+from backend.models.file_checks import check
+from backend.tasks.audio.progress import Stopped
+from backend.tasks.stems.spleeter import golden
+from backend.tasks.stems.spleeter.checkpoint import Tensor, read_index
+from backend.tasks.stems.spleeter.install import install
+from backend.tasks.stems.spleeter.network import BINS, CHANNELS, MULTIPLE, STEMS, weights
+from backend.tasks.stems.spleeter.rebuild import GRAPH, WEIGHTS, read_weights, write_model
+from backend.tasks.stems.spleeter.separator import SpleeterSeparator
 from tests.service import wait_for
 from tests.stems.sounds import mixed, noise, read, si_sdr_db, write
 
@@ -109,7 +109,7 @@ def test_a_folder_of_it_under_another_name_is_a_model_for_stems(spleeter: Path, 
 
 
 def test_removing_it_removes_the_folder(spleeter: Path, tmp_path: Path) -> None:
-    from backend.catalogue.changes import remove
+    from backend.models.registration import remove
 
     settings = load_settings({"storage.data_dir": str(tmp_path)}, {})
     folder = shutil.copytree(spleeter, settings.models_dir / "spleeter-2stem")

@@ -36,7 +36,7 @@ SITUATIONS = (
     Situation(
         FIRST,
         "the script alone, copied out of the repository",
-        ("touchstone: …/elsewhere holds no backend/launcher: run the script inside a complete copy of the repository …",),
+        ("touchstone: …/elsewhere holds no backend/cli/launcher: run the script inside a complete copy of the repository …",),
         'mkdir $T/elsewhere; cp "$F/launch_wsl.sh" $T/elsewhere/',
         "$T/elsewhere/launch_wsl.sh",
         code=1,
@@ -53,7 +53,7 @@ SITUATIONS = (
         FIRST,
         "in a copy that lacks a part of the program",
         ("touchstone: this copy is not whole: …. Fetch or unpack it again.",),
-        'rm "$F/backend/launcher/lock.py"',
+        'rm "$F/backend/cli/launcher/lock.py"',
         code=1,
         bare=True,
     ),

@@ -1,1 +1,0 @@
-"""The HTTP face: one router a noun."""

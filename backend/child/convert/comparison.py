@@ -1,0 +1,72 @@
+"""Compares two forms of a model: the same prompts, the likeliest token each time, as far as both say the same."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+from backend.common.system.resources import usable_threads
+from backend.engines import LoadRequest, RunRequest, load_engine
+
+PROMPTS = (
+    "What is the capital of France?",
+    "Write one sentence about a river.",
+    "Why is the sky blue?",
+    "Name three colours.",
+    "What is 7 times 8?",
+    "Who wrote Hamlet?",
+    "Give me a recipe for pancakes.",
+    "Translate 'good morning' into Spanish.",
+)
+TOKENS = 24
+_OPTIONS: dict[str, Any] = {
+    **{"max_tokens": TOKENS, "temperature": 0, "top_p": 1.0, "top_k": 0, "stop": None, "raw": False, "logprobs": 0},
+    **{"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "logit_bias": None},
+    **{"response_format": None, "tools": None},
+}
+
+
+def texts(engine: str, path: str, context_tokens: int = 512) -> list[dict[str, Any]]:
+    """What a form says to each prompt: `{text, tokens: [text of each], prompt_tokens}`. Loads it in this process."""
+    with tempfile.TemporaryDirectory() as scratch:
+        request = LoadRequest("cpu", path, context_tokens, usable_threads(), 1, scratch)
+        session = load_engine(engine).load(request)
+    found = []
+    for prompt in PROMPTS:
+        tokens: list[str] = []
+
+        def emit(event: str, data: dict[str, Any], tokens: list[str] = tokens) -> bool:
+            tokens += [token["token"] for token in data.get("logprobs", ())]
+            return False
+
+        result = session.run(RunRequest(None, prompt, _OPTIONS, 1, False), emit)
+        prompt_tokens = result.counts["prompt_tokens"]
+        found.append({"text": "".join(tokens), "tokens": tokens, "prompt_tokens": prompt_tokens})
+    return found
+
+
+def compared(source: list[dict[str, Any]], made: list[dict[str, Any]]) -> dict[str, Any]:
+    """How far they agree: tokens until the first difference, prompts alike to the end, prompts cut alike."""
+    same = [_alike(one["tokens"], other["tokens"]) for one, other in zip(source, made, strict=True)]
+    return {
+        "prompts": len(PROMPTS),
+        "tokens": sum(len(one["tokens"]) for one in source),
+        "tokens_alike": sum(same),
+        "first_alike": sum(count > 0 for count in same),
+        "texts_alike": sum(one["text"] == other["text"] for one, other in zip(source, made, strict=True)),
+        "prompts_tokenized_alike": sum(
+            one["prompt_tokens"] == other["prompt_tokens"] for one, other in zip(source, made, strict=True)
+        ),
+        "differences": [
+            {"prompt": prompt, "source": one["text"], "made": other["text"]}
+            for prompt, one, other in zip(PROMPTS, source, made, strict=True)
+            if one["text"] != other["text"]
+        ],
+    }
+
+
+def _alike(one: list[str], other: list[str]) -> int:
+    count = 0
+    while count < min(len(one), len(other)) and one[count] == other[count]:
+        count += 1
+    return count

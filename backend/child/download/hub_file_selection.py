@@ -1,0 +1,227 @@
+"""Which files of a repository on Hugging Face make a model that this version can use, and why those.
+
+A repository may hold several: GGUF comes first, since it runs everywhere; then a folder for ONNX Runtime GenAI, then
+a pipeline of diffusers, then safetensors, then plain ONNX. Of several files in one form the usual one is taken, and
+the others are named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from backend.child.download.errors import Refused
+from backend.common.errors import ModelBroken
+from backend.common.formats.gguf.kinds import PICKLES, SPLIT, part_names
+from backend.common.formats.safetensors import is_variant
+from backend.engines._onnx.genai_config import CONFIG
+from backend.tasks.songs.diffusers_folder import components
+from backend.tasks.songs.model_kinds import PIPELINE
+
+# From what most people take to what is left: four bits first, then more, then fewer, then whole numbers' worth of disk.
+_ORDER = (
+    *("Q4_K_M", "Q4_K_S", "Q4_1", "Q4_0", "IQ4_XS", "IQ4_NL", "MXFP4", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q6_K"),
+    *("Q8_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_M", "IQ3_S", "IQ3_XS", "IQ3_XXS", "Q2_K", "BF16", "F16", "FP16"),
+    *("F32", "FP32"),
+)
+_KIND = re.compile(r"(?<![A-Za-z0-9])(I?Q\d(?:_[A-Z0-9]{1,4})*|TQ\d_\d|MXFP4|BF16|FP?16|FP?32)(?![A-Za-z0-9])", re.I)
+_BESIDE = (".json", ".jinja", ".txt", ".model", ".tiktoken")  # what belongs to a folder's weights
+_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Files to fetch, in the repository's own names. `path` is the first file, or the folder ("" is the root)."""
+
+    kind: str
+    files: tuple[str, ...]
+    path: str
+    said: str = ""
+
+
+def choose(files: Mapping[str, int | None], asked: str | None, variant: str | None, repo: str) -> Choice:
+    """The model of a repository whose files (with sizes, where they are told) are given.
+
+    `asked` is a file or folder that was named, `variant` a quantisation such as Q8_0. Raises Refused.
+    """
+    names = sorted(files)
+    if asked is not None and asked in files:
+        return _file(asked, names, repo)
+    if asked is not None:
+        names = [name for name in names if name.startswith(asked + "/")]
+        if not names:
+            raise _nothing(f"{repo} has no file or folder {asked}", repo)
+    ggufs = _ggufs(names)
+    if ggufs:
+        return _gguf(ggufs, files, variant, repo)
+    if variant:
+        raise _nothing(f"{repo} has no GGUF files, and only of these one can be chosen by {variant}", repo)
+    return (
+        _genai(names, asked, repo)
+        or _pipeline(names, asked)
+        or _safetensors(names, asked)
+        or _onnx(names, repo)
+        or _none(names, repo)
+    )
+
+
+def _file(asked: str, names: list[str], repo: str) -> Choice:
+    suffix = PurePosixPath(asked).suffix.lower()
+    if suffix == ".gguf":
+        parts = next(parts for parts in _ggufs(names, everything=True).values() if asked in parts)
+        return Choice("gguf", _whole(parts, repo), parts[0])
+    if suffix == ".onnx":
+        return Choice("onnx", (asked,), asked)
+    raise _nothing(f"{asked} of {repo} is no model by itself", repo)
+
+
+def _ggufs(names: list[str], everything: bool = False) -> dict[str, list[str]]:
+    """GGUF models by their name, each with its parts; parts for pictures and measurements are none by themselves."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        stem = PurePosixPath(name).name.lower()
+        if stem.endswith(".gguf") and (everything or not ("mmproj" in stem or "imatrix" in stem)):
+            part = SPLIT.fullmatch(name)
+            found.setdefault(f"{part[1]}.gguf" if part else name, []).append(name)
+    return found
+
+
+def _gguf(found: Mapping[str, list[str]], files: Mapping[str, int | None], variant: str | None, repo: str) -> Choice:
+    kinds = {name: _kind(name) for name in found}
+    left = [name for name in found if variant is None or kinds[name].lower() == variant.lower()]
+    if not left:
+        known = ", ".join(sorted({kind for kind in kinds.values() if kind}))
+        raise _nothing(f"{repo} has no GGUF file in {variant}" + (f"; there are {known}" if known else ""), repo)
+    chosen = min(left, key=lambda name: (_rank(kinds[name]), name.count("/"), len(name), name))
+    parts = found[chosen]
+    said = ""
+    if len(found) > 1:
+        others = [f"hf:{repo}:{kind}" for kind in dict.fromkeys(kinds.values()) if kind and kind != kinds[chosen]]
+        sizes = [files[part] for part in parts]
+        size = f", {sum(one or 0 for one in sizes) / 1e6:.0f} MB" if None not in sizes else ""
+        said = f"Of the {len(found)} GGUF models in {repo} it is {parts[0]}{size}."
+        said += f" Others by their names: {_listed(others)}." if others else ""
+    return Choice("gguf", _whole(parts, repo), parts[0], said)
+
+
+def _whole(parts: list[str], repo: str) -> tuple[str, ...]:
+    """All parts of a model in their order. Raises Refused if one is not there."""
+    wanted = part_names(parts[0])
+    if missing := [name for name in wanted if name not in parts]:
+        raise Refused(
+            "model_broken",
+            f"{repo} has {len(parts)} of the {len(wanted)} parts of this model; {missing[0]} is not there.",
+            "Choose another file of the repository, or ask its owner.",
+        )
+    return tuple(wanted)
+
+
+def _kind(name: str) -> str:
+    """The quantisation that a file's name, or its folder's, tells."""
+    part = SPLIT.fullmatch(name)
+    found = _KIND.findall(PurePosixPath(f"{part[1]}.gguf" if part else name).with_suffix("").as_posix())
+    return str(found[-1]).upper() if found else ""
+
+
+def _rank(kind: str) -> int:
+    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
+
+
+def _genai(names: list[str], asked: str | None, repo: str) -> Choice | None:
+    folders = [PurePosixPath(name).parent.as_posix() for name in names if PurePosixPath(name).name == CONFIG]
+    if not folders:
+        return None
+    chosen = min(folders, key=lambda folder: ("cpu" not in folder.lower(), folder.count("/"), len(folder), folder))
+    said = ""
+    if len(folders) > 1:
+        others = [f"hf:{repo}/{folder}" for folder in folders if folder != chosen]
+        said = f"Of the {len(folders)} folders for ONNX Runtime GenAI it is {chosen}. Others: {_listed(others)}."
+    folder = "" if chosen == "." else chosen
+    return Choice("onnx-genai", tuple(name for name in names if _in(name, folder)), folder, said)
+
+
+def _pipeline(names: list[str], asked: str | None) -> Choice | None:
+    """The table of contents alone: what stands in it tells the rest, see `of_pipeline`."""
+    index = f"{asked}/{PIPELINE}" if asked else PIPELINE
+    return Choice("diffusers", (index,), asked or "") if index in names else None
+
+
+def of_pipeline(choice: Choice, index: Mapping[str, Any], names: Iterable[str], repo: str) -> Choice:
+    """All files of a pipeline, by its table of contents; each model once, as safetensors. Raises Refused."""
+    try:
+        parts = components(index, repo)
+    except ModelBroken as broken:
+        raise Refused(broken.code, broken.detail, broken.remedy) from None
+    files = [*choice.files, *(name for name in names if _in(name, choice.path) and name.endswith(".md"))]
+    for part in parts:
+        folder = f"{choice.path}/{part}" if choice.path else part
+        inside = [name for name in names if PurePosixPath(name).parent.as_posix() == folder]
+        weights = [name for name in inside if name.endswith(".safetensors")]
+        plain = [name for name in weights if not is_variant(PurePosixPath(name).name)] or weights
+        if not plain and any(PurePosixPath(name).suffix.lower() in PICKLES for name in inside):
+            raise Refused(
+                "model_broken",
+                f"{repo} has the weights of its {part} as pickle files alone, which can carry programs and are never "
+                "loaded.",
+                "Look for the same model with safetensors.",
+            )
+        files += [*plain, *(name for name in inside if PurePosixPath(name).suffix in _BESIDE)]
+    return replace(choice, files=tuple(dict.fromkeys(files)))
+
+
+def _safetensors(names: list[str], asked: str | None) -> Choice | None:
+    folder = asked or ""
+    weights = [name for name in names if name.endswith(".safetensors") and _in(name, folder)]
+    config = f"{folder}/config.json" if folder else "config.json"
+    if not weights or config not in names:
+        return None
+    named = {name: PurePosixPath(name).name for name in weights}  # not the maker's own form, nor a second copy
+    usual = [name for name in weights if named[name].startswith("model") and not is_variant(named[name])]
+    beside = [name for name in names if PurePosixPath(name).suffix in _BESIDE and _in(name, folder)]
+    return Choice("safetensors", tuple([*(usual or weights), *beside]), folder)
+
+
+def _onnx(names: list[str], repo: str) -> Choice | None:
+    graphs = [name for name in names if name.lower().endswith(".onnx")]
+    if not graphs:
+        return None
+    usual = [name for name in graphs if PurePosixPath(name).name == "model.onnx"]
+    if len(graphs) > 1 and len(usual) != 1:
+        raise _nothing(f"{repo} has several ONNX files: {_listed(graphs)}", repo, "Name one: hf:OWNER/NAME/FILE.onnx.")
+    chosen = (usual or graphs)[0]
+    others = [f"hf:{repo}/{name}" for name in graphs if name != chosen]
+    said = f"Of the {len(graphs)} ONNX files it is {chosen}. Others: {_listed(others)}." if others else ""
+    return Choice("onnx", (chosen,), chosen, said)
+
+
+def _none(names: list[str], repo: str) -> Choice:
+    pickles = [name for name in names if PurePosixPath(name).suffix.lower() in PICKLES]
+    if pickles:
+        raise Refused(
+            "model_broken",
+            f"{repo} has its weights as pickle files ({_listed(pickles)}), which can carry programs and are never "
+            "loaded.",
+            "Look for the same model as GGUF, as an ONNX Runtime GenAI folder, or as safetensors.",
+        )
+    raise _nothing(f"{repo} has no GGUF, no safetensors with a config.json, and no ONNX", repo)
+
+
+def _in(name: str, folder: str) -> bool:
+    """Whether a file lies directly in a folder, and may be fetched."""
+    path = PurePosixPath(name)
+    own = "" if path.parent.as_posix() == "." else path.parent.as_posix()
+    return own == folder and path.suffix.lower() not in PICKLES and not path.name.startswith(".")
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _nothing(what: str, repo: str, remedy: str = "") -> Refused:
+    return Refused(
+        "validation_error", f"{what}.", remedy or f"See the list of files at https://huggingface.co/{repo}/tree/main."
+    )

@@ -1,0 +1,1 @@
+"""How a runtime is installed: uv, the package index, and what its errors mean."""

@@ -1,0 +1,1 @@
+"""The programs that `backend/child` runs, one module each."""

@@ -1,0 +1,212 @@
+"""The program that makes another form of a model: weights, tokenizer, comparison, then the name.
+
+Parent → child: `check {source}`, or `convert {source, model, form, models_dir, python}`. Child → parent: `hello`,
+`progress {phase, done, total, unit}`, at last `done {path, bytes, comparison}` (of a check `done` alone) or
+`failed {code, detail, remedy}`. What was made stays in `converted/.work` when it breaks off, and the next run goes on
+with it; the form itself gets its place whole or not at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from backend.child.convert import (
+    FOLDER,
+    FORMS,
+    MANIFEST,
+    OWN_RUNTIME,
+    Form,
+    place_of,
+    source_bytes,
+)
+from backend.child.convert import (
+    comparison as comparing,
+)
+from backend.child.convert import (
+    openvino_config as openvino_folder,
+)
+from backend.child.convert.step_runner import call
+from backend.child.download.workspace import lock_for, sync_folder
+from backend.child.wire_protocol import WIRE_VERSION, Channel, Header, WireError
+from backend.common.errors import DiskFull, JobActive, ModelIncompatible, TouchstoneError
+from backend.common.formats.gguf import read_header, tokenizer
+from backend.common.formats.gguf.vocabulary import Vocabulary, read_vocabulary
+from backend.common.formats.safetensors import open_checkpoint
+
+_PROGRAM = Path(__file__).resolve().parents[1]
+_STEPS = ("read", "build", "compare")
+
+
+def main(channel: Channel) -> int:
+    """Serves the one order."""
+    channel.send({"op": "hello", "wire": WIRE_VERSION, "pid": os.getpid(), "python": sys.version.split()[0]})
+    received = channel.receive()
+    if received is None:
+        return 0
+    order = received[0]
+    threading.Thread(target=_end_with, args=(channel,), daemon=True).start()
+    try:
+        vocabulary = check(Path(order["source"]))
+        made = _Conversion(channel, order, vocabulary).run() if order["op"] == "convert" else {}
+        channel.send({"op": "done", **made})
+    except TouchstoneError as error:
+        channel.send({"op": "failed", "code": error.code, "detail": error.detail, "remedy": error.remedy})
+    except OSError as error:
+        remedy = "Free some space, or check the folder's permissions, then start again: it goes on."
+        code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "internal_error"
+        channel.send({"op": "failed", "code": code, "detail": f"{error}", "remedy": remedy})
+    return 0
+
+
+def check(source: Path) -> Vocabulary | None:
+    """Refuses now what could not be converted after a long while; gives the vocabulary of a GGUF file.
+
+    Raises ModelBroken, ModelIncompatible.
+    """
+    if not source.is_dir():
+        vocabulary = read_vocabulary(source)
+        tokenizer.tokenizer_json(vocabulary)
+        return vocabulary
+    found = open_checkpoint(source)
+    if not found.makes_text:
+        kinds = ", ".join(map(str, found.config.get("architectures") or ["nothing"]))
+        raise ModelIncompatible(
+            f"{source.name} is no model that goes on with a text ({kinds}).", "Choose a model for text (…ForCausalLM)."
+        )
+    if not (source / "tokenizer.json").is_file():
+        raise ModelIncompatible(
+            f"{source.name} has no tokenizer.json, which the form would need.",
+            "Fetch the whole folder, or save its tokenizer with a newer transformers.",
+        )
+    return None
+
+
+class _Conversion:
+    def __init__(self, channel: Channel, order: Header, vocabulary: Vocabulary | None) -> None:
+        self._channel = channel
+        self._vocabulary = vocabulary
+        self._source = Path(order["source"])
+        self._form: Form = FORMS[order["form"]]
+        self._python = str(order["python"])
+        self._target = place_of(Path(order["models_dir"]), order["model"], order["form"])
+        self._model = str(order["model"])
+        self._work = Path(order["models_dir"]) / FOLDER / ".work" / self._model
+
+    def run(self) -> dict[str, Any]:
+        """Makes the form. Raises TouchstoneError."""
+        self._work.mkdir(parents=True, exist_ok=True)
+        lock = lock_for(self._work.parent, self._model)
+        if not lock.acquire():
+            raise JobActive("Another program is converting this model.", "Wait for it.")
+        try:
+            self._check_space()
+            output = self._work / self._form.name
+            if self._vocabulary is None:
+                self._build(self._source, output)
+                source = self._texts_of(self._source)
+            else:
+                if self._form.of_safetensors:
+                    self._build(self._checkpoint(self._vocabulary), output)
+                else:
+                    self._graph(self._vocabulary, output)
+                self._write_tokenizer(self._vocabulary, output)  # the builder saves its own reading of it
+                self._step("compare")
+                source = comparing.texts("llama.cpp", str(self._source))
+            return self._finish(output, comparing.compared(source, self._answers(output)))
+        finally:
+            lock.release()
+
+    def _checkpoint(self, vocabulary: Vocabulary) -> Path:
+        """The weights of a GGUF file at full precision."""
+        checkpoint = self._work / "checkpoint"
+        mark = checkpoint / MANIFEST
+        if not mark.is_file() or json.loads(mark.read_text()) != {"source": self._stamp()}:
+            self._step("read")
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            self._weights("read", str(self._source), str(checkpoint))
+            mark.write_text(json.dumps({"source": self._stamp()}))
+        self._write_tokenizer(vocabulary, checkpoint)
+        return checkpoint
+
+    def _write_tokenizer(self, vocabulary: Vocabulary, folder: Path) -> None:
+        tokenizer.write(vocabulary, folder, read_header(self._source).context_length)
+
+    def _build(self, checkpoint: Path, output: Path) -> None:
+        self._step("build")
+        shutil.rmtree(output, ignore_errors=True)
+        options = [f"{name}={value}" for name, value in self._form.options.items()]
+        self._weights("build", str(checkpoint), str(output), str(self._form.precision), *options)
+
+    def _graph(self, vocabulary: Vocabulary, output: Path) -> None:
+        self._step("build")
+        shutil.rmtree(output, ignore_errors=True)
+        self._weights("graph", str(self._source), str(output))
+        openvino_folder.describe(output, read_header(self._source), vocabulary)
+
+    def _answers(self, output: Path) -> list[dict[str, Any]]:
+        """What the form says, by its engine: in this environment, or in the one that has it."""
+        if self._form.runtime == OWN_RUNTIME:
+            return comparing.texts(self._form.engine, str(output))
+        said = self._work / "texts.json"
+        self._weights("answers", self._form.engine, str(output), str(said))
+        found: list[dict[str, Any]] = json.loads(said.read_text(encoding="utf-8"))
+        return found
+
+    def _texts_of(self, checkpoint: Path) -> list[dict[str, Any]]:
+        """What transformers says with the source itself."""
+        self._step("compare")
+        asked, said = self._work / "prompts.json", self._work / "texts.json"
+        asked.write_text(json.dumps({"prompts": comparing.PROMPTS, "tokens": comparing.TOKENS}))
+        self._weights("texts", str(checkpoint), str(asked), str(said))
+        found: list[dict[str, Any]] = json.loads(said.read_text(encoding="utf-8"))
+        return found
+
+    def _weights(self, *words: str) -> None:
+        env = {**os.environ, "TQDM_DISABLE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+        call([self._python, "-I", str(_PROGRAM), "weights", *words], f"the step '{words[0]}' failed", env)
+
+    def _finish(self, output: Path, comparison: dict[str, Any]) -> dict[str, Any]:
+        size = sum(file.stat().st_size for file in output.iterdir())
+        made = {"source": self._stamp(), "comparison": comparison, "at": time.time(), "bytes": size}
+        (output / MANIFEST).write_text(json.dumps(made, indent=1, ensure_ascii=False), encoding="utf-8")
+        self._target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self._target, ignore_errors=True)
+        if self._target.exists():  # Windows keeps files that a worker has open
+            raise JobActive(f"{self._target} is in use.", "Unload the model, then start again: it goes on.")
+        output.replace(self._target)
+        sync_folder(self._target.parent)
+        shutil.rmtree(self._work, ignore_errors=True)
+        return {"path": str(self._target), "bytes": size, "comparison": comparison}
+
+    def _check_space(self) -> None:
+        needed, free = self._form.room * source_bytes(self._source), shutil.disk_usage(self._work).free
+        if free < needed:
+            raise DiskFull(
+                f"Converting needs about {needed / 1e6:.0f} MB for a while, and {self._work} has {free / 1e6:.0f} MB "
+                "free.",
+                "Free some space, or set TOUCHSTONE_DATA_DIR to a folder on another disk.",
+            )
+
+    def _stamp(self) -> dict[str, Any]:
+        return {"name": self._source.name, "bytes": source_bytes(self._source)}
+
+    def _step(self, name: str) -> None:
+        told = {"phase": name, "done": _STEPS.index(name), "total": len(_STEPS), "unit": "steps"}
+        self._channel.send({"op": "progress", **told})
+
+
+def _end_with(channel: Channel) -> None:
+    try:
+        while channel.receive():
+            pass
+    except (OSError, WireError):
+        pass
+    os._exit(1)  # the parent is gone; what was started ends with us

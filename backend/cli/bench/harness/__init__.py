@@ -1,0 +1,1 @@
+"""Programs that the benchmarks compare with or measure against. The service does not import them."""

@@ -1,0 +1,207 @@
+"""Text on torch without a service: a yardstick and the engine itself, run as a program in a runtime with torch.
+
+Models have random weights in the shape of known ones, since speed knows no sense. Prints a JSON line a figure: bare
+`generate` of transformers, then the engine by each of its ways to compute a step, alone and with many texts at once.
+`PYTHON -I direct_torch.py DEVICE SHAPE STREAMS RUNS CACHE` with the folder in which what is compiled is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[4]))
+
+from backend.devices import reveal, torch_place  # noqa: E402
+from backend.engines import LoadRequest, RunRequest, load_engine  # noqa: E402
+from backend.engines._torch.cuda_graphs import COMPILED, RECORDED, SINGLY  # noqa: E402
+
+_LLAMA: dict[str, Any] = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "max_position_embeddings": 8192}
+engine: Any = load_engine("transformers")
+SHAPES: dict[str, dict[str, Any]] = {
+    "smollm2-135m": {
+        **_LLAMA,
+        **{"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "head_dim": 64},
+        **{"num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True},
+    },
+    "llama-8b": {
+        **_LLAMA,
+        **{"vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
+        **{"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": False},
+    },
+    "tiny": {
+        **_LLAMA,
+        **{"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 16},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True},
+    },
+}
+PROMPT = "Write a very long story about a river and a mill."
+TOKENS, CONTEXT_TOKENS, THREADS = 400, 1024, 8
+COMPILE_LIMIT_S = 240
+_OPTIONS: dict[str, Any] = {"max_tokens": TOKENS, "temperature": 0, "top_p": 1, "top_k": 0, "stop": None, "raw": True}
+_OPTIONS |= {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0, "logit_bias": None}
+_OPTIONS |= {"logprobs": None, "tools": None}
+
+
+def main(device: str, shape: str, streams: int, runs: int, cache: str, ways: list[str]) -> None:
+    """Measures on one device with one shape."""
+    reveal()
+    import torch
+
+    torch.manual_seed(1)
+    engine._model = lambda source, place: made(source.folder, place)  # weights are made there, not read
+    with tempfile.TemporaryDirectory() as folder:
+        write_folder(Path(folder) / shape, SHAPES[shape])
+        place = torch_place(device)
+        numbers = bare(place, Path(folder) / shape, runs)
+        for way in ways:
+            start = time.perf_counter()
+            request = LoadRequest(device, str(Path(folder) / shape), CONTEXT_TOKENS, THREADS, streams, cache=cache)
+            session: Any = engine.load(request, way)
+            tell(f"{way}: ready after imports", time.perf_counter() - start, "s")
+            measured(session, way, streams, runs, start)
+            del session
+        if place.ground.records:
+            bound(place, numbers)
+
+
+def measured(session: Any, way: str, streams: int, runs: int, start: float) -> None:
+    """The engine in one way: alone, first token, and many at once."""
+    tell(f"{way}: first text's first token", timed(session, 1, 8)["first_s"] * 1000, "ms")
+    for count in dict.fromkeys((1, streams)):
+        said = ""
+        while way == COMPILED and time.perf_counter() - start < COMPILE_LIMIT_S:
+            said = timed(session, count, TOKENS)["said"]
+            if session._decoder._model.compiler.gave_up:
+                break
+            if f"{RECORDED}." not in said and f"{RECORDED}," not in said and SINGLY not in said:
+                tell(f"{way}: for {count} at once since the load began", time.perf_counter() - start, "s")
+                break
+        found = [timed(session, count, TOKENS) for _ in range(runs)]
+        rates = [one["tokens"] / one["run_s"] for one in found]
+        if count == 1:
+            rates = [(one["tokens"] - 1) / (one["run_s"] - one["first_s"]) for one in found]
+            tell(f"{way}: first token", statistics.median(one["first_s"] for one in found) * 1000, "ms")
+        tell(f"{way}: {count} at once", statistics.median(rates), "tokens/s", low=min(rates), high=max(rates))
+        print(json.dumps({"said": found[-1]["said"]}), flush=True)  # noqa: T201 (lines are this program's answer)
+
+
+def timed(session: Any, streams: int, tokens: int) -> dict[str, Any]:
+    """Texts at once, each of its own thread, as a worker runs its jobs."""
+    firsts: list[float] = []
+    ends: list[float] = []
+    counts: list[int] = []
+    said: list[str] = []
+    begin = threading.Barrier(streams + 1)
+
+    def one(number: int) -> None:
+        first = 0.0
+
+        def emit(event: str, data: dict[str, Any]) -> bool:
+            nonlocal first
+            if event == "token" and not first:
+                first = time.perf_counter()
+            return False
+
+        request = RunRequest(None, f"{PROMPT} {number}", {**_OPTIONS, "max_tokens": tokens}, 1, False)
+        begin.wait()
+        result = session.run(request, emit)
+        ends.append(time.perf_counter())
+        firsts.append(first)
+        counts.append(result.counts["tokens"])
+        said.append(result.evidence)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(streams)]
+    for thread in threads:
+        thread.start()
+    begin.wait()
+    start = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    times = {"first_s": min(firsts) - start, "run_s": max(ends) - start}
+    return {**times, "tokens": sum(counts), "said": said[0]}
+
+
+def bare(place: Any, folder: Path, runs: int) -> int:
+    """The library's own `generate`, kernel by kernel; returns how many weights the model has."""
+    torch, model = place.torch, made(folder, place)
+    model.set_attn_implementation("sdpa")
+    ids = torch.randint(0, 256, (1, len(PROMPT)), device=place.device)
+    rates = []
+    for number in range(runs + 1):
+        start = time.perf_counter()
+        with torch.no_grad():
+            out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=64, do_sample=False)
+        out.tolist()
+        if number:
+            rates.append((out.shape[1] - len(PROMPT)) / (time.perf_counter() - start))
+    tell("generate, alone", statistics.median(rates), "tokens/s", low=min(rates), high=max(rates))
+    numbers = sum(int(one.numel()) for one in model.parameters())
+    tell("weights", numbers / 1e6, "million")
+    return numbers
+
+
+def bound(place: Any, numbers: int) -> None:
+    """How many tokens a second the memory allows one text: its bandwidth, as copies show it, over the weights."""
+    many = place.torch.empty(2**30, dtype=place.torch.int32, device=place.device)
+    other = place.torch.empty_like(many)
+    seconds = []
+    for _ in range(5):
+        place.synchronize()
+        start = time.perf_counter()
+        for _ in range(10):
+            other.copy_(many)
+        place.synchronize()
+        seconds.append((time.perf_counter() - start) / 10)
+    moved = 2 * many.numel() * many.element_size() / min(seconds)
+    tell("bandwidth of the memory", moved / 1e12, "TB/s")
+    tell("bound by the memory, alone", moved / (2 * numbers), "tokens/s")
+
+
+def tell(metric: str, value: float, unit: str, **spread: float) -> None:
+    """One figure."""
+    print(json.dumps({"metric": metric, "value": round(value, 3), "unit": unit, **spread}), flush=True)  # noqa: T201
+
+
+def made(folder: Path, place: Any) -> Any:
+    """A model with random weights, on the device."""
+    import transformers as library
+
+    torch = place.torch
+    number = getattr(torch, place.ground.number)
+    config = library.AutoConfig.from_pretrained(folder)
+    torch.set_default_dtype(number)
+    with torch.device(place.device):
+        model = library.AutoModelForCausalLM.from_config(config, dtype=number)
+    torch.set_default_dtype(torch.float32)
+    if place.ground.records:
+        model.set_attn_implementation(engine.register(torch, library))
+    return model.eval()
+
+
+def write_folder(folder: Path, config: dict[str, Any]) -> None:
+    """A model's folder without its weights: bytes are the first tokens, and words that nobody says are the others."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))  # letters for bytes that have none, as GPT-2 counts them
+    letters = [chr(byte) if byte in shown else chr(next(others)) for byte in range(256)]
+    words = [*letters, *(f"Ġw{number}" for number in range(config["vocab_size"] - 256))]
+    levels = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    model = {"type": "BPE", "vocab": {word: number for number, word in enumerate(words)}, "merges": []}
+    tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": levels, "decoder": levels, "model": model}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer"}))
+
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    main(words[0], words[1], int(words[2]), int(words[3]), words[4], words[5:] or [SINGLY, RECORDED, COMPILED])

@@ -1,0 +1,165 @@
+"""Collects the facts: asks the running server, or probes; reads files; asks children. One that fails leaves a gap."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from backend.child.handle import spawn
+from backend.cli.client import probed, remote
+from backend.cli.doctor.facts import Facts, Platform, PortState, ServerFacts
+from backend.cli.doctor.pip_commands import BASE
+from backend.cli.doctor.runtimes import runtime_facts
+from backend.cli.doctor.storage_facts import storage_facts
+from backend.common.config.settings import Settings
+from backend.common.errors import Configuration, TouchstoneError
+from backend.common.hardware.checks import System
+from backend.common.system.shared_libraries import distribution_words
+from backend.common.types import Device, Hardware, Model
+from backend.models import Catalogue
+from backend.runtimes.recipes import recipes
+from backend.runtimes.store import RUNTIMES, Shelf
+from backend.scheduling.probing.inventory import take_system
+from backend.server.process import bind, free_port
+
+Fact = TypeVar("Fact")
+_DEVICES = TypeAdapter(list[Device])
+_HARDWARE = TypeAdapter(list[Hardware])
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a server or the probes told of the devices."""
+
+    devices: list[Device]
+    hardware: list[Hardware]
+    default: str | None = None
+    default_reason: str | None = None
+
+
+async def gather(settings: Settings) -> tuple[Facts, dict[str, Any]]:
+    """All facts, and what else the page tells: the default device, notices of files that are no models.
+
+    Takes as long as the slowest probe, or as the server's own. Raises nothing: what cannot be had is told as such.
+    """
+    asked = asyncio.create_task(_devices(settings))
+    made = Shelf(settings.data_dir / RUNTIMES).pythons(recipes())
+    own = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
+    system, runtimes, storage = await asyncio.gather(
+        take_system(spawn, settings.supervision.probe_s),
+        runtime_facts({BASE: sys.executable, **made, **own}, kept=made.keys() - own.keys()),
+        asyncio.to_thread(storage_facts, settings.data_dir),
+    )
+    answer, url, trouble = await asked
+    nothing: tuple[list[Model], list[tuple[str, str, str]]] = ([], [])
+    models, notices = _had(lambda: _models(settings), nothing)
+    facts = Facts(
+        platform=_platform(system),
+        checks=system.checks if system else [],
+        hardware=answer.hardware,
+        devices=answer.devices,
+        runtimes=runtimes,
+        storage=storage,
+        server=_server(settings, url, trouble),
+        models=models,
+    )
+    return facts, {"default": answer.default, "default_reason": answer.default_reason, "notices": notices}
+
+
+async def _devices(settings: Settings) -> tuple[_Answer, str | None, str | None]:
+    """What is known of the devices, the address of the server that told it, and what went wrong."""
+    trouble = None
+    try:
+        async with remote(settings) as server:
+            if server:
+                return _read(await server.devices()), server.url, None
+    except (TouchstoneError, httpx.HTTPError, ValidationError, KeyError) as error:
+        trouble = f"The running server did not tell its devices: {_words(error)} They were probed from here instead."
+    try:
+        return _read(await probed(settings)), None, trouble
+    except (TouchstoneError, OSError, ExceptionGroup) as error:
+        return _Answer([], []), None, f"The devices could not be probed: {_words(error)}"
+
+
+def _read(found: Mapping[str, Any]) -> _Answer:
+    return _Answer(
+        _DEVICES.validate_python(found["devices"]),
+        _HARDWARE.validate_python(found["hardware"]),
+        found["default"],
+        found["default_reason"],
+    )
+
+
+def _server(settings: Settings, url: str | None, trouble: str | None) -> ServerFacts:
+    host, port = settings.server.host, settings.server.port
+    unknown: tuple[PortState | None, int | None] = (None, None)
+    state, other = _had(lambda: _port_state(host, port), unknown) if url is None and port else unknown
+    return ServerFacts(url, trouble, host, port, state, other)
+
+
+def _port_state(host: str, port: int) -> tuple[PortState | None, int | None]:
+    """Whether a server could have the port, and the next one that it could."""
+    try:
+        bind(host, port).close()
+        return "free", None
+    except Configuration as refused:
+        states: dict[int | None, PortState] = {errno.EADDRINUSE: "taken", errno.EACCES: "forbidden"}
+        return states.get(getattr(refused.__cause__, "errno", None)), free_port(host, max(port + 1, 8000))
+
+
+def _models(settings: Settings) -> tuple[list[Model], list[tuple[str, str, str]]]:
+    catalogue = Catalogue(settings)
+    return catalogue.models(), catalogue.notices()
+
+
+def _platform(system: System | None) -> Platform:
+    known = Platform(sys.platform, platform.release(), distribution_words(), name=platform.platform())
+    if system is None:
+        return replace(known, machine=platform.machine(), joined=_had(_joined, ()))
+    return replace(
+        known,
+        wsl=system.wsl,
+        container=system.container,
+        name=system.name,
+        machine=system.machine,
+        libc=system.libc,
+        groups=tuple(system.groups),
+        joined=_had(_joined, ()),
+    )
+
+
+def _joined() -> tuple[str, ...]:
+    """The groups that the system's lists give this user: a new one counts from the next session on."""
+    if sys.platform == "win32":
+        return ()
+    import grp
+    import pwd
+
+    user = pwd.getpwuid(os.getuid())
+    return tuple(grp.getgrgid(number).gr_name for number in os.getgrouplist(user.pw_name, user.pw_gid))
+
+
+def _had(fact: Callable[[], Fact], otherwise: Fact) -> Fact:
+    """A fact, or what stands for it where it cannot be had."""
+    with contextlib.suppress(OSError, TouchstoneError, ValueError, KeyError):
+        return fact()
+    return otherwise
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, TouchstoneError):
+        return error.detail
+    if isinstance(error, BaseExceptionGroup):
+        return _words(error.exceptions[0])
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".") + "."

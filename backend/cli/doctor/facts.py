@@ -1,0 +1,135 @@
+"""Everything the findings look at, as plain data: what could not be had is None or empty, never a guess."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from backend.common.hardware.checks import Check
+from backend.common.types import Device, Hardware, Model
+
+PortState = Literal["free", "ours", "taken", "forbidden"]
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python, as it says of itself. `base` is the installation that a virtual environment was made from."""
+
+    version: str
+    bits: int
+    path: str
+    base: str
+    venv: bool
+    platform: str
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """A distribution that brings an import package which others bring as well."""
+
+    name: str
+    version: str
+    missing_files: int = 0
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the files on disk say which distribution they are."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """A pinned requirement that the environment does not fulfil; `found` is None where the package is absent."""
+
+    package: str
+    needs: str
+    found: str | None
+
+
+@dataclass(frozen=True)
+class TorchBuild:
+    """What torch's version file says it was built for; all None means for the processor alone (or for Apple's GPUs)."""
+
+    version: str | None
+    cuda: str | None = None
+    hip: str | None = None
+    xpu: str | None = None
+
+
+@dataclass(frozen=True)
+class RuntimeFacts:
+    """What the interpreter of a runtime holds. `trouble` says why the rest is empty.
+
+    `kept`: Touchstone made it and keeps it, whole or not at all, so nobody repairs it by hand.
+    """
+
+    name: str
+    python: str
+    trouble: str | None = None
+    kept: bool = False
+    interpreter: Interpreter | None = None
+    packages: dict[str, str] = field(default_factory=dict)
+    shared: dict[str, list[Flavour]] = field(default_factory=dict)
+    on_disk: dict[str, Written] = field(default_factory=dict)
+    torch: TorchBuild | None = None
+    unmet: list[Unmet] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class StorageFacts:
+    """The data folder. `holder` is what the server that holds it wrote; `held` whether its lock is taken."""
+
+    data_dir: str
+    exists: bool = True
+    writable: bool | None = None
+    filesystem: str | None = None  # as the mount table names it: "ext4", "9p", "nfs4" …
+    free_bytes: int | None = None
+    held: bool | None = None
+    holder: dict[str, Any] | None = None
+    history: str | None = None  # why the history of jobs cannot be read
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """The server of the data folder, if one answers, and the port that a new one would take."""
+
+    url: str | None = None
+    trouble: str | None = None  # why nothing could be learnt of the devices
+    host: str = "127.0.0.1"
+    port: int = 8000
+    port_state: PortState | None = None
+    free_port: int | None = None
+
+
+@dataclass(frozen=True)
+class Platform:
+    """The operating system as far as remedies differ by it."""
+
+    system: str  # sys.platform: "linux", "win32", "darwin"
+    release: str = ""  # of the kernel
+    distribution: tuple[str, ...] = ()  # ID and ID_LIKE of os-release
+    wsl: int | None = None
+    container: str | None = None
+    name: str = ""  # "Debian GNU/Linux 12 (bookworm)"
+    machine: str = ""  # "x86_64"
+    libc: str | None = None  # "glibc 2.36"
+    groups: tuple[str, ...] = ()  # that this session has
+    joined: tuple[str, ...] = ()  # that the user is in by the system's own lists
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All of it."""
+
+    platform: Platform
+    checks: list[Check] = field(default_factory=list)
+    hardware: list[Hardware] = field(default_factory=list)
+    devices: list[Device] = field(default_factory=list)
+    runtimes: list[RuntimeFacts] = field(default_factory=list)
+    storage: StorageFacts | None = None
+    server: ServerFacts | None = None
+    models: list[Model] = field(default_factory=list)

@@ -1,0 +1,38 @@
+"""Entry point: `python -I backend/cli/launcher [VERB] [ARGUMENTS]`, run by the system's own Python."""
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def run() -> int:
+    """Hands over to `program.main`, or says which Python is needed."""
+    if sys.version_info < (3, 11):  # noqa: UP036 (whoever starts this by hand may have an older one)
+        sys.stderr.write(f"touchstone: Python 3.11 or newer is needed; this one is {sys.version.split()[0]}.\n")
+        return 1
+    _open_streams()
+    sys.path[0] = str(ROOT)  # instead of this folder, so that the package `backend` is found and nothing is shadowed
+    try:
+        from backend.cli.launcher.main import main
+    except ImportError as error:
+        sys.stderr.write(f"touchstone: this copy is not whole: {error}. Fetch or unpack it again.\n")
+        return 1
+
+    return main(ROOT, sys.argv[1:])
+
+
+def _open_streams() -> None:
+    """Gives streams that were closed (`>&-`) to nobody, before a pipe takes their numbers."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it takes the lowest free number: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: PTH123, SIM115
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,1 @@
+"""Configuration. Only the server half imports this package: it needs pydantic."""

@@ -1,0 +1,97 @@
+"""The tokenizer of a GGUF file in the form that Hugging Face's tokenizers, and GenAI with them, read.
+
+The ways to cut text before merging go by the names that GGUF files give them (llama.cpp's llama-vocab.cpp), and are
+written as the models' own tokenizers write them. For `smollm` that differs from llama.cpp in two rare places, where
+training knew the first: several spaces before a digit, and digits outside ASCII after a space.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from backend.common.errors import ModelIncompatible
+from backend.common.formats.gguf.vocabulary import CONTROL, USER_DEFINED, Vocabulary
+
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+
+
+def write(vocabulary: Vocabulary, folder: Path, context_tokens: int | None) -> None:
+    """Writes tokenizer.json, tokenizer_config.json and the template. Raises ModelIncompatible."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / "tokenizer.json", tokenizer_json(vocabulary))
+    named = {f"{name}_token": vocabulary.text(name) for name in ("bos", "eos", "unk", "pad")}
+    config = {
+        "tokenizer_class": "GPT2Tokenizer",
+        "add_prefix_space": False,
+        "add_bos_token": bool(vocabulary.add_bos),
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": context_tokens or 2048,
+        **{name: text for name, text in named.items() if text},
+    }
+    _write(folder / "tokenizer_config.json", config)
+    if vocabulary.chat_template:
+        (folder / "chat_template.jinja").write_text(vocabulary.chat_template, encoding="utf-8")
+
+
+def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
+    """The content of tokenizer.json. Raises ModelIncompatible for a kind that cannot be written so."""
+    cutting = _cutting(vocabulary.pre)
+    if vocabulary.model != "gpt2" or cutting is None or not vocabulary.merges:
+        raise ModelIncompatible(
+            f"The file's tokenizer ({vocabulary.model}, {vocabulary.pre}) is not among those that can be converted: "
+            "byte-level BPE as GPT-2, SmolLM, Llama 3 and Qwen 2 have it.",
+            "Use the model with llama.cpp, or get it as an ONNX Runtime GenAI folder.",
+        )
+    added = [
+        {
+            **{"id": number, "content": token, "special": kind == CONTROL},
+            **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False),
+        }
+        for number, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=False))
+        if kind in (CONTROL, USER_DEFINED)
+    ]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": {"type": "NFC"} if vocabulary.pre == "qwen2" else None,
+        "pre_tokenizer": cutting,
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {
+            "type": "BPE",
+            **dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"), None),
+            **dict.fromkeys(("fuse_unk", "byte_fallback"), False),
+            "ignore_merges": vocabulary.pre == "llama-bpe",
+            "vocab": {token: number for number, token in enumerate(vocabulary.tokens)},
+            "merges": [merge.split(" ") for merge in vocabulary.merges],
+        },
+    }
+
+
+def _cutting(pre: str | None) -> dict[str, Any] | None:
+    levels = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    if pre in ("gpt-2", "default"):
+        return levels
+    if pre == "smollm":
+        return _sequence({"type": "Digits", "individual_digits": True}, levels)
+    if pre in ("llama-bpe", "qwen2"):
+        pattern = _LLAMA3 if pre == "llama-bpe" else _QWEN2
+        split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        return _sequence(split, {**levels, "use_regex": False})
+    return None
+
+
+def _sequence(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "pretokenizers": list(steps)}
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")

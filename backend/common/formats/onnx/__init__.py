@@ -1,0 +1,1 @@
+"""Reads, checks and writes ONNX files without the `onnx` package."""

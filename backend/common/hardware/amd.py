@@ -1,0 +1,67 @@
+"""AMD's compute driver (kfd): what each card computes like, and its memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from backend.common.hardware.host import Host, names_in, number, text_of
+from backend.common.hardware.ids import pci_id
+
+NODES = "sys/class/kfd/kfd/topology/nodes"
+_FRAME_BUFFERS = ("1", "2")  # kinds of heap on the card, seen by all or by the card alone
+
+
+@dataclass(frozen=True)
+class Node:
+    """One GPU as the compute driver numbers it."""
+
+    id: str  # "pci:0000:03:00.0"
+    number: int
+    target: str | None  # "gfx1100"
+    memory_bytes: int | None
+    uuid: str | None  # as ROCm writes it: "GPU-" and sixteen digits
+
+
+def nodes(host: Host) -> dict[str, Node]:
+    """The GPUs by their PCI id. In a container other users' cards refuse to be read and are left out."""
+    folder = host.path(NODES)
+    found = [_node(folder / name) for name in sorted(names_in(folder), key=lambda name: number(name) or 0)]
+    return {node.id: node for node in found if node}
+
+
+def _node(path: Path) -> Node | None:
+    facts = _properties(path / "properties")
+    if not facts.get("simd_count") or "location_id" not in facts:
+        return None
+    location = facts["location_id"]  # bus, device and function in 8, 5 and 3 bits
+    unique = facts.get("unique_id")
+    return Node(
+        id=pci_id(facts.get("domain", 0), location >> 8 & 0xFF, location >> 3 & 0x1F, location & 7),
+        number=number(path.name) or 0,
+        target=_target(facts.get("gfx_target_version", 0)),
+        memory_bytes=_memory(path / "mem_banks"),
+        uuid=f"GPU-{unique:016x}" if unique else None,
+    )
+
+
+def _target(version: int) -> str | None:
+    """`gfx90a` for 90010: two digits each for the second and third number, which are written in base 16."""
+    if version < 10000:
+        return None
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def _memory(banks: Path) -> int | None:
+    total = 0
+    for name in names_in(banks):
+        facts = _properties(banks / name / "properties")
+        if str(facts.get("heap_type")) in _FRAME_BUFFERS:
+            total += facts.get("size_in_bytes", 0)
+    return total or None
+
+
+def _properties(path: Path) -> dict[str, int]:
+    words = (line.split() for line in text_of(path).splitlines())
+    pairs = ((line[0], number(line[1])) for line in words if len(line) == 2)
+    return {key: value for key, value in pairs if value is not None}

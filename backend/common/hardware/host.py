@@ -1,0 +1,138 @@
+"""The machine that is looked at: where its files stand, what its commands answer, who we are.
+
+Everything else in this package asks here alone, so another machine's captured files and answers serve as well.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backend.common.system import resources as machine
+
+COMMAND_LIMIT_S = 10.0
+_TEXT_LIMIT = 8 << 20  # /proc/cpuinfo of a machine with a thousand threads
+_WINDOWLESS: dict[str, Any] = {"creationflags": 0x08000000} if sys.platform == "win32" else {}  # CREATE_NO_WINDOW
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command printed. `trouble` says why there is no answer: not found, over its limit, failed."""
+
+    text: str = ""
+    trouble: str | None = None
+
+
+Run = Callable[[Sequence[str], float], Answer]
+
+
+def run_command(command: Sequence[str], limit_s: float) -> Answer:
+    """Runs a command in a child, at most `limit_s` seconds. Its stderr is part of the trouble if it fails."""
+    try:
+        done = subprocess.run(
+            list(command), stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False, **_WINDOWLESS
+        )
+    except subprocess.TimeoutExpired:
+        return Answer(trouble=f"{command[0]} gave no answer within {limit_s:g} s")
+    except (OSError, ValueError) as error:
+        return Answer(trouble=f"{command[0]} cannot be run ({error})")
+    text = done.stdout[:_TEXT_LIMIT].decode("utf-8", "replace")
+    if done.returncode:
+        said = (done.stderr[:_TEXT_LIMIT].decode("utf-8", "replace") + text).strip().splitlines()
+        why = f": {said[-1].strip()[:300]}" if said else ""
+        return Answer(text, f"{command[0]} failed with code {done.returncode}{why}")
+    return Answer(text)
+
+
+def remembered(run: Run) -> Run:
+    """The same, asking each command once only."""
+    answers: dict[tuple[str, ...], Answer] = {}
+
+    def asked(command: Sequence[str], limit_s: float) -> Answer:
+        key = tuple(command)
+        if key not in answers:
+            answers[key] = run(command, limit_s)
+        return answers[key]
+
+    return asked
+
+
+def _group_of(path: Path) -> str | None:
+    """The group that owns a file, by name where it has one."""
+    try:
+        number = path.stat().st_gid
+    except OSError:
+        return None
+    if sys.platform == "win32":
+        return None
+    import grp
+
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
+
+
+@dataclass(frozen=True)
+class Host:
+    """One machine. The defaults are this one."""
+
+    root: Path = Path("/")
+    platform: str = sys.platform
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    run: Run = run_command
+    may_use: Callable[[Path], bool] = lambda path: os.access(path, os.R_OK | os.W_OK)
+    group_of: Callable[[Path], str | None] = _group_of
+    memory_bytes: Callable[[], int | None] = machine.memory_bytes
+    usable_threads: Callable[[], int] = machine.usable_threads
+
+    def path(self, *parts: str) -> Path:
+        """A path below the root."""
+        return self.root.joinpath(*(part.lstrip("/") for part in parts))
+
+    def read(self, *parts: str) -> str:
+        """The text of a small file, empty where it cannot be read."""
+        return text_of(self.path(*parts))
+
+    def shown(self, path: Path) -> str:
+        """A path as the machine itself names it."""
+        return "/" + path.relative_to(self.root).as_posix()
+
+
+def text_of(path: Path) -> str:
+    """The text of a small file without white space around, empty where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_TEXT_LIMIT).decode("utf-8", "replace").strip(" \t\r\n\0")
+    except OSError:
+        return ""
+
+
+def names_in(path: Path) -> list[str]:
+    """The entries of a folder, sorted; none where there is no such folder."""
+    try:
+        return sorted(entry.name for entry in path.iterdir())
+    except OSError:
+        return []
+
+
+def link_name(path: Path) -> str | None:
+    """The last part of where a link points, such as the driver of a device."""
+    try:
+        return path.readlink().name
+    except OSError:
+        return None
+
+
+def number(text: str, base: int = 10) -> int | None:
+    """A whole number that is not negative, or None."""
+    try:
+        value = int(text.strip(), base)
+    except ValueError:
+        return None
+    return value if value >= 0 else None

@@ -1,0 +1,80 @@
+"""Linux, WSL and their drivers: what stands in the way of whole families of cards rather than of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from backend.common.hardware.checks import Check
+from backend.common.hardware.container import container
+from backend.common.hardware.host import Host, names_in
+from backend.common.hardware.wsl import LIBRARIES, NODE, powershell, wsl
+from backend.common.hardware.wsl_host_gpus import UPDATE_WINDOWS
+from backend.common.types import Hardware
+
+_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+_LENT = ("libdxcore.so", "libd3d12.so")  # what Windows puts into every WSL 2
+
+
+def wsl_checks(host: Host) -> Iterator[Check]:
+    """Which WSL it is, and what Windows lends to it."""
+    kind = wsl(host)
+    if kind == 1:
+        yield Check(
+            "wsl-1",
+            "system",
+            "problem",
+            "This is WSL 1, which has no way to a card.",
+            "`wsl --set-version DISTRIBUTION 2` in a terminal of Windows, or run Touchstone on Windows (launch.ps1).",
+            "windows",
+        )
+    if kind != 2:
+        return
+    if not host.path(NODE).exists():
+        if runner := container(host):
+            remedy = f"Start the {runner} container with `--device /{NODE} -v /usr/lib/wsl:/usr/lib/wsl`."
+            yield Check("dxg-absent", "driver", "problem", f"/{NODE} is not in this container.", remedy)
+        else:
+            detail = f"/{NODE} is absent: Windows lends no card to this WSL 2."
+            yield Check("dxg-absent", "driver", "problem", detail, UPDATE_WINDOWS, "windows")
+    elif missing := [name for name in _LENT if not host.path(LIBRARIES, name).exists()]:
+        detail = f"/{NODE} is there, and {' and '.join(missing)} not in /{LIBRARIES}."
+        yield Check("wsl-libraries", "library load", "problem", detail, UPDATE_WINDOWS, "windows")
+    else:
+        yield Check("dxg", "driver", "ok", f"/{NODE} and the libraries in /{LIBRARIES} are there.")
+    if not powershell(host):
+        detail = "Programs of Windows cannot be started from here, so Windows was not asked for its cards."
+        remedy = "Set `[interop] enabled=true` in /etc/wsl.conf, then `wsl --shutdown`, to see them by name."
+        yield Check("wsl-interop", "settings", "note", detail, remedy)
+
+
+def amd_checks(host: Host, hardware: list[Hardware]) -> Iterator[Check]:
+    """The compute driver of AMD's cards and what overrides it."""
+    cards = [item for item in hardware if item.vendor == "AMD" and item.kind in ("gpu", "integrated")]
+    if not cards:
+        return
+    if value := host.environment.get(_OVERRIDE):
+        detail = (
+            f"{_OVERRIDE}={value} makes ROCm compute for another chip than {cards[0].architecture or 'the card'}'s."
+        )
+        remedy = f"Unset {_OVERRIDE} unless the card is known to compute correctly with it."
+        yield Check("hsa-override", "settings", "note", detail, remedy)
+    if wsl(host) == 2:
+        if host.environment.get("HSA_ENABLE_DXG_DETECTION") != "1":
+            detail = "ROCm looks for cards behind /dev/dxg only if HSA_ENABLE_DXG_DETECTION is 1."
+            remedy = "Set HSA_ENABLE_DXG_DETECTION=1 where Touchstone is started."
+            yield Check("rocm-dxg", "settings", "note", detail, remedy)
+    elif any(item.driver and item.driver.startswith("amdgpu") for item in cards):
+        if not names_in(host.path("sys/class/kfd")):
+            detail = "amdgpu is loaded and its compute part (kfd) is not, so ROCm finds no card."
+            remedy = "Use a kernel that was built with CONFIG_HSA_AMD, as distributions' kernels are."
+            yield Check("kfd-absent", "driver", "problem", detail, remedy)
+
+
+def thread_checks(host: Host, hardware: list[Hardware]) -> Iterator[Check]:
+    """How many threads may be used, where that is fewer than there are."""
+    threads = next((item.threads for item in hardware if item.kind == "cpu"), None)
+    cores = next((item.cores for item in hardware if item.kind == "cpu"), None)
+    usable = host.usable_threads()
+    if threads and usable < (cores or threads):
+        detail = f"{usable} of {threads} threads may be used here: a quota or an affinity says so."
+        yield Check("threads", "system", "note", detail)

@@ -1,0 +1,29 @@
+"""The nodes through which programs reach cards: whether this user may open each, with the group by its very name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from backend.common.hardware.access import refused
+from backend.common.hardware.checks import Check
+from backend.common.hardware.host import Host, names_in
+
+_FOLDERS = (
+    ("dev", re.compile(r"kfd|dxg|nvidia\d+|nvidiactl|nvidia-uvm")),
+    ("dev/dri", re.compile(r"renderD\d+")),
+    ("dev/accel", re.compile(r"accel\d+")),
+)
+
+
+def node_checks(host: Host) -> Iterator[Check]:
+    """One check for each node that is there; those that are missing are told of with their card."""
+    for folder, form in _FOLDERS:
+        for name in names_in(host.path(folder)):
+            if form.fullmatch(name):
+                path = host.path(folder, name)
+                shown, group = host.shown(path), host.group_of(path)
+                if obstacle := refused(host, path):
+                    yield Check("node-refused", "permission", "problem", *obstacle)
+                else:
+                    yield Check("node", "permission", "ok", f"{shown} may be opened (group {group or 'unknown'}).")

@@ -1,0 +1,189 @@
+"""Windows: its answer to `windows_query`, as Hardware and as facts about the system."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from backend.common.hardware import windows_query
+from backend.common.hardware.chip_names import product_name, vendor_name
+from backend.common.hardware.chips import AMD, amd_target, is_npu, kind_of, played_by
+from backend.common.hardware.cpu import maker_of, processor
+from backend.common.hardware.host import Host
+from backend.common.hardware.ids import luid_id, luid_text, pci_id
+from backend.common.hardware.nvidia import Told
+from backend.common.types import DeviceKind, Hardware
+
+_LUID_KEY = "60b193cb-5276-4d0f-96fc-f173abad3ec6"
+_PCI = re.compile(r"PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})(?:.*&REV_([0-9A-F]{2}))?", re.IGNORECASE)
+_CHIP_CLASS = re.compile(r"CC_(03|12)", re.IGNORECASE)
+_GENERIC = ("NPU Compute Accelerator Device",)  # names that drivers give to whole families
+_BASIC = ("basicdisplay", "basicrender")  # Windows' own drivers, by their service
+# By the beginning of the instance's name.
+_PLAYED = {
+    "ROOT\\BASICRENDER": "Windows' software renderer",
+    "ROOT\\BASICDISPLAY": "Windows' own driver for a screen without a card",
+    "SWD\\REMOTEDISPLAYENUM": "the screen of a remote desktop session",
+    "SWD\\": "a screen that a program plays",
+    "ROOT\\": "a screen that a program plays",
+    "VMBUS\\": "the screen of a Hyper-V machine",
+    "USB\\": "a screen behind a USB cable",
+}
+_PROBLEMS = {  # Windows' codes of the device manager
+    10: "it could not be started",
+    12: "the machine has no resources left for it",
+    14: "the machine must be restarted first",
+    22: "it is switched off in the device manager",
+    28: "no driver is installed",
+    31: "its driver could not be loaded",
+    43: "it reported a failure and was stopped",
+    45: "it is not connected",
+}
+_DRIVER = "Install the vendor's driver for Windows, restart Windows, then refresh."
+
+
+@dataclass(frozen=True)
+class Windows:
+    """What Windows said; empty where it said nothing, with the reason."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    trouble: str | None = None
+
+    def text(self, *keys: str) -> str:
+        """A fact as text, empty where it is missing."""
+        value: Any = self.facts
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return str(value).strip() if isinstance(value, str | int) else ""
+
+    def rows(self, key: str) -> list[dict[str, Any]]:
+        """A table; PowerShell writes one row alone without the list around."""
+        rows = self.facts.get(key)
+        return [row for row in (rows if isinstance(rows, list) else [rows]) if isinstance(row, dict)]
+
+
+def ask(host: Host, powershell: str) -> Windows:
+    """Asks Windows, within a limit."""
+    answer = host.run(windows_query.command(powershell), windows_query.LIMIT_S)
+    return parsed(answer.text, answer.trouble)
+
+
+def parsed(text: str, trouble: str | None = None) -> Windows:
+    """The answer, whatever came before or after the JSON."""
+    start, end = text.find("{"), text.rfind("}")
+    try:
+        facts = json.loads(text[start : end + 1])
+    except ValueError:
+        return Windows(trouble=trouble or "Windows' PowerShell gave no answer that could be read")
+    return Windows(facts) if isinstance(facts, dict) else Windows(trouble="Windows' PowerShell answered with no table")
+
+
+def windows_cpu(host: Host, windows: Windows) -> Hardware:
+    """The processor as Windows names it."""
+    name = windows.text("processor", "Name")
+    cores, threads = (_int(windows.text("processor", key)) for key in ("NumberOfCores", "NumberOfLogicalProcessors"))
+    return processor(host, name, maker_of(f"{name} {windows.text('processor', 'Manufacturer')}"), cores, threads, [])
+
+
+def adapters(windows: Windows, told: dict[str, Told]) -> list[Hardware]:
+    """The display adapters and neural processors, with what NVIDIA's tool told of its own."""
+    by_luid = {_int(row.get("AdapterLuid")): row for row in windows.rows("directx")}
+    found: dict[str, Hardware] = {}
+    for item in filter(None, (_adapter(row, by_luid) for row in windows.rows("devices"))):
+        others = sum(id_.partition("#")[0] == item.id for id_ in found)
+        id_ = f"{item.id}#{others + 1}" if others else item.id
+        found[id_] = _completed(replace(item, id=id_), told.get(id_, Told()))
+    return list(found.values())
+
+
+def _completed(item: Hardware, told: Told) -> Hardware:
+    return replace(
+        item,
+        memory_bytes=told.memory_bytes or item.memory_bytes,
+        uuid=told.uuid,
+        architecture=told.architecture or item.architecture,
+    )
+
+
+def _adapter(row: dict[str, Any], by_luid: dict[int | None, dict[str, Any]]) -> Hardware | None:
+    instance, name = str(row.get("instance") or ""), str(row.get("name") or "").strip()
+    chip = _PCI.match(instance)
+    if row.get("class") not in ("Display", "ComputeAccelerator") and not _is_chip(row, instance):
+        return None
+    vendor, device, revision = (part.lower() if part else "" for part in chip.groups()) if chip else ("", "", "")
+    properties = row.get("properties") if isinstance(row.get("properties"), dict) else {}
+    assert isinstance(properties, dict)
+    luid = _int(next((value for key, value in properties.items() if _LUID_KEY in key.lower()), None))
+    memory = by_luid.get(luid, {}) if luid else {}
+    bus, address = (_int(properties.get(f"DEVPKEY_Device_{key}")) for key in ("BusNumber", "Address"))
+    reason, remedy = _obstacle(row, instance, vendor, device)
+    basic = str(row.get("service") or "").lower() in _BASIC
+    known = product_name(vendor, device, revision or None)
+    tells_nothing = basic or not name or name in _GENERIC or row.get("error") == 28
+    version = properties.get("DEVPKEY_Device_DriverVersion")
+    return Hardware(
+        id=_pci(bus, address) if chip and bus is not None and address is not None else _other_id(luid, instance),
+        name=(known or name if tells_nothing else name) or "Display adapter",
+        vendor=vendor_name(vendor) or maker_of(f"{row.get('maker')} {name}"),
+        kind=_kind(row, instance, vendor, device, bus),
+        memory_bytes=_int(memory.get("DedicatedVideoMemory")) or _int(row.get("memory")),
+        memory_shared_bytes=_int(memory.get("SharedSystemMemory")),
+        driver=str(version) if version else None,
+        driver_date=properties.get("DEVPKEY_Device_DriverDate"),
+        reason=reason,
+        remedy=remedy,
+        pci_ids=f"{vendor}:{device}" if chip else None,
+        architecture=amd_target(vendor, device) if vendor == AMD else None,
+        luid=luid_text(luid) if luid else None,
+    )
+
+
+def _is_chip(row: dict[str, Any], instance: str) -> bool:
+    """A card that Windows has no driver for is in no class; what it is compatible with tells what it is."""
+    compatible = row.get("compatible")
+    names = compatible if isinstance(compatible, list) else [compatible]
+    return instance.upper().startswith("PCI\\") and any(_CHIP_CLASS.search(str(name)) for name in names)
+
+
+def _pci(bus: int, address: int) -> str:
+    """The address holds device and function in 16 bits each."""
+    return pci_id(bus >> 8, bus & 0xFF, address >> 16 & 0x1F, address & 7)
+
+
+def _other_id(luid: int | None, instance: str) -> str:
+    """Where there is no address: what Windows calls the adapter, without the part that may be a serial number."""
+    return luid_id(luid) if luid else "platform:" + "\\".join(instance.lower().split("\\")[:2])
+
+
+def _kind(row: dict[str, Any], instance: str, vendor: str, device: str, bus: int | None) -> DeviceKind:
+    if _player(instance, vendor, device):
+        return "emulated"
+    if row.get("class") == "ComputeAccelerator" or (vendor and is_npu(vendor, device, 0)):
+        return "npu"
+    return kind_of(vendor, device, bus=bus or 0) if vendor else "integrated"
+
+
+def _player(instance: str, vendor: str, device: str) -> str | None:
+    beginning = next((start for start in _PLAYED if instance.upper().startswith(start)), None)
+    return _PLAYED[beginning] if beginning else played_by(vendor, device)
+
+
+def _obstacle(row: dict[str, Any], instance: str, vendor: str, device: str) -> tuple[str | None, str | None]:
+    if player := _player(instance, vendor, device):
+        return f"It is {player} and computes nothing.", "Use the machine's own card, or the CPU."
+    if error := _int(row.get("error")):
+        what = _PROBLEMS.get(error, "it does not work")
+        return f"Windows' device manager says: {what} (code {error}).", _DRIVER
+    if str(row.get("service") or "").lower() in _BASIC:
+        return "Windows drives it with its own basic driver, which cannot compute.", _DRIVER
+    return None, None
+
+
+def _int(value: Any) -> int | None:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        return None
+    return number if number >= 0 else None

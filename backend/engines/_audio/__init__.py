@@ -1,0 +1,1 @@
+"""What the engines for music, songs and stems share."""

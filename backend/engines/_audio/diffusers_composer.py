@@ -1,0 +1,157 @@
+"""A pipeline of diffusers as a composer: progress by phase, a cancel between any two layers, memory in numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from backend.engines._audio.diffusers_calls import Call
+from backend.engines._audio.memory_placement import Room
+from backend.engines._audio.memory_report import SongMemory, want_of_memory
+from backend.engines._onnx.memory_limit import within_free_memory
+
+if TYPE_CHECKING:
+    from backend.devices._mechanisms.torch_placement import TorchPlace
+    from backend.tasks.songs.job import Floats, Tell, Wish
+
+ENCODE, DENOISE, DECODE = "encode", "denoise", "decode"
+_TOGETHER = 4  # songs at once on a card, where they fit
+
+
+class SongComposer:
+    """`watched` are the layers at whose beginning a cancel is heard."""
+
+    def __init__(self, call: Call, place: TorchPlace, room: Room) -> None:
+        self._call, self._place, self._room = call, place, room
+        self._most = 1 if place.is_processor else _TOGETHER
+        visiting = 0 if not room.in_turns else max(_held(one) for one in call.pipe.components.values())
+        self._memory = SongMemory(place, room, visiting)
+        self._progress = _Nothing()
+        self._watch()
+
+    @property
+    def rate(self) -> int:
+        """Samples a second."""
+        return self._call.rate
+
+    @property
+    def channels(self) -> int:
+        """Of the sound."""
+        return self._call.channels
+
+    def together(self, wish: Wish) -> int:
+        """As many as fit by what the last song took; a processor gains nothing from several at once."""
+        free = None if self._place.is_processor else self._place.ground.free_bytes()
+        if free is None or not self._memory.bytes_a_second:
+            return self._most
+        return max(1, min(self._most, int(free / (self._memory.bytes_a_second * wish.frames / self.rate))))
+
+    def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
+        """[song, channel, frame]. Raises OutOfMemory with advice, Stopped."""
+        torch, seconds = self._place.torch, wish.frames / self.rate
+        self._memory.begin()
+        generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
+        progress = self._progress = _Progress(tell, wish.options["steps"], self._place, self._layers)
+        progress.enter(ENCODE)
+        try:
+            with within_free_memory(self._place.is_processor):
+                made = self._call.pipe(**self._call.arguments(wish, seeds, generators, progress.step)).audios
+                sound = made.detach().to("cpu", torch.float32)
+        except (RuntimeError, MemoryError) as error:
+            if not (told := want_of_memory(error) or ""):
+                raise
+            self._most = 1
+        else:
+            progress.end()
+            self._memory.end(len(seeds) * seconds)
+            return sound.reshape(len(seeds), self.channels, -1).numpy()  # type: ignore[no-any-return]
+        finally:
+            self._progress = _Nothing()
+        self._memory.empty()
+        free = self._place.ground.free_bytes()
+        raise self._memory.advice(seconds, len(seeds), told, self._memory.bytes_a_second, free)
+
+    def told(self) -> dict[str, Any]:
+        """For the receipt."""
+        return {"in_turns": self._room.in_turns, **self._memory.told()}
+
+    def _watch(self) -> None:
+        """Hears of each layer of each model before it computes: that is where a cancel is noticed and time told."""
+        self._layers: dict[str, int] = {}
+        for name, model in self._call.pipe.components.items():
+            if not hasattr(model, "named_modules"):
+                continue
+            layers = [
+                layer
+                for inner in model.modules()
+                if type(inner).__name__ in ("ModuleList", "Sequential")
+                for layer in inner.children()
+            ]
+            phase = {self._call.denoiser: DENOISE, self._call.decoder: DECODE, "vocoder": DECODE}.get(name, ENCODE)
+            self._layers[phase] = self._layers.get(phase, 0) + len(layers)
+            for layer in layers or [model]:
+                layer.register_forward_pre_hook(self._heard(phase))
+
+    def _heard(self, phase: str) -> Any:
+        def hear(layer: Any, given: Any) -> None:
+            self._progress.layer(phase)
+
+        return hear
+
+
+def _held(model: Any) -> int:
+    """Bytes of a model's weights; 0 for what is none."""
+    return sum(one.numel() * one.element_size() for one in model.parameters()) if hasattr(model, "parameters") else 0
+
+
+class _Nothing:
+    """Between songs."""
+
+    def layer(self, phase: str) -> None:
+        """Nobody asks."""
+
+
+class _Progress(_Nothing):
+    """One call of the pipeline: phase after phase, never back."""
+
+    def __init__(self, tell: Tell, steps: int, place: TorchPlace, layers: dict[str, int]) -> None:
+        self._tell, self._steps, self._place, self._layers = tell, steps, place, layers
+        self._phase = ""
+        self._step = self._heard = 0
+
+    def enter(self, phase: str) -> None:
+        """Ends the phase before. Raises Stopped."""
+        order = (ENCODE, DENOISE, DECODE)
+        if self._phase:
+            self._told(1.0)
+            for skipped in order[order.index(self._phase) + 1 : order.index(phase)]:
+                self._phase = skipped
+                self._told(1.0)
+        self._phase, self._heard = phase, 0
+        self._told(0.0)
+
+    def layer(self, phase: str) -> None:
+        """A layer is about to compute. Raises Stopped."""
+        order = (ENCODE, DENOISE, DECODE)
+        if order.index(phase) > order.index(self._phase) and not (phase == DECODE and self._step < self._steps):
+            self.enter(phase)
+        self._heard += 1
+        share = min(0.95, self._heard / max(1, self._layers.get(self._phase, 1)))
+        self._told((self._step + share) / self._steps if self._phase == DENOISE else share)
+
+    def step(self, number: int) -> None:
+        """A step of denoising is done, on the device too. Raises Stopped."""
+        self._place.synchronize()
+        self._step, self._heard = number + 1, 0
+        self._told(self._step / self._steps)
+
+    def end(self) -> None:
+        """The sound is there."""
+        if self._phase != DECODE:
+            self.enter(DECODE)
+        self._told(1.0)
+
+    def _told(self, share: float) -> None:
+        if self._phase == DENOISE:
+            self._tell(DENOISE, round(min(share, 1.0) * self._steps, 2), self._steps, "steps")
+        else:
+            self._tell(self._phase, round(share, 2), 1, "songs")

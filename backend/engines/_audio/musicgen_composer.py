@@ -1,0 +1,120 @@
+"""A MusicGen of transformers as a composer: several songs in a batch, progress and cancel at each step of tokens."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.common.system.resources import memory_free_bytes
+from backend.engines._audio.memory_placement import Room
+from backend.engines._audio.memory_report import SongMemory, want_of_memory
+from backend.engines._audio.musicgen_chroma import chroma, heard
+from backend.engines._audio.musicgen_sampler import Choice, each_step, guided_first
+from backend.engines._onnx.memory_limit import within_free_memory
+
+if TYPE_CHECKING:
+    from backend.devices._mechanisms.torch_placement import TorchPlace
+    from backend.tasks.songs.job import Floats, Tell, Wish
+
+ENCODE, GENERATE, DECODE = "encode", "generate", "decode"
+_MOST = 16
+_KEPT_SHARE = 0.7  # of the free memory, for songs at once before any was measured
+_DECODER_NUMBERS = 400  # that EnCodec's decoder holds at once for each sample, by the layers of its usual sizes
+
+
+class MusicgenComposer:
+    """A loaded model; `text` turns words into tokens."""
+
+    def __init__(self, model: Any, text: Any, place: TorchPlace, room: Room, folder: Path) -> None:
+        self._model, self._text, self._place, self._room, self._folder = model, text, place, room, folder
+        audio, decoder = model.config.audio_encoder, model.config.decoder
+        self.rate = int(audio.sampling_rate)
+        self.channels = int(decoder.audio_channels)
+        self._codebooks = int(decoder.num_codebooks) // self.channels
+        self._samples = math.prod(audio.upsampling_ratios)  # of a token
+        self._numbers = 2 * int(decoder.num_hidden_layers) * int(decoder.hidden_size)  # a token's keys and values
+        self._most = _MOST
+        self._memory = SongMemory(place, room)
+
+    def together(self, wish: Wish) -> int:
+        """As many as fit into the memory that is free, by what the last took or else by reckoning."""
+        free = self._free_bytes()
+        if free is None:
+            return self._most
+        needed = self._bytes_a_second(wish) * wish.frames / self.rate
+        return max(1, min(self._most, int(_KEPT_SHARE * free / needed)))
+
+    def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
+        """[song, channel, frame]. Raises OutOfMemory with advice, Stopped, Validation for a melody that is none."""
+        torch, seconds = self._place.torch, wish.frames / self.rate
+        self._memory.begin()
+        try:
+            with within_free_memory(self._place.is_processor):
+                made = self._generated(wish, seeds, tell)
+                sound = made.detach().to("cpu", torch.float32)
+        except (RuntimeError, MemoryError) as error:
+            if not (told := want_of_memory(error) or ""):
+                raise
+        else:
+            tell(DECODE, 1, 1, "songs")
+            self._memory.end(len(seeds) * seconds)
+            return sound.reshape(len(seeds), self.channels, -1).numpy()  # type: ignore[no-any-return]
+        self._memory.empty()
+        self._most = max(1, len(seeds) // 2)
+        raise self._memory.advice(seconds, len(seeds), told, self._bytes_a_second(wish), self._free_bytes())
+
+    def told(self) -> dict[str, Any]:
+        """For the receipt."""
+        return self._memory.told()
+
+    def _generated(self, wish: Wish, seeds: list[int], tell: Tell) -> Any:
+        """The library's own loop: the delay between codebooks, guidance, cache and EnCodec are its."""
+        import transformers
+
+        torch, options = self._place.torch, wish.options
+        tell(ENCODE, 0, 1, "songs")
+        given = self._given(wish, len(seeds))
+        # Each codebook begins a step after the one before; a pattern shorter than that has no middle.
+        tokens = max(math.ceil(wish.frames / self._samples), self._codebooks) + self._codebooks - 1
+        tell(ENCODE, 1, 1, "songs")
+        tell(GENERATE, 0, tokens, "tokens")
+
+        def on_step(done: int) -> None:
+            tell(GENERATE, done, tokens, "tokens")
+            if done == tokens:
+                tell(DECODE, 0, 1, "songs")
+
+        choice = Choice(torch, options, seeds)
+        guidance = options["guidance_scale"]
+        return self._model.generate(
+            **given,
+            do_sample=False,  # the choice leaves one token
+            max_new_tokens=tokens,
+            guidance_scale=guidance if guidance > 1 else None,
+            logits_processor=guided_first(transformers, choice),
+            stopping_criteria=each_step(torch, transformers, on_step),
+        )
+
+    def _given(self, wish: Wish, count: int) -> dict[str, Any]:
+        torch = self._place.torch
+        words = self._text.encode(wish.prompt).ids
+        ids = torch.tensor([words] * count, dtype=torch.int64).to(self._place.device)
+        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if melody := wish.sounds.get("melody"):
+            pitches = chroma(heard(melody["path"], melody["name"], self.rate), self.rate, self._folder)
+            many = torch.from_numpy(pitches)[None].repeat(count, 1, 1)
+            given["input_features"] = many.to(self._place.device, self._model.dtype)
+        return given
+
+    def _free_bytes(self) -> int | None:
+        return memory_free_bytes() if self._place.is_processor else self._place.ground.free_bytes()
+
+    def _bytes_a_second(self, wish: Wish) -> float:
+        """What a song takes beside the weights for a second, as the last one took, or else by reckoning."""
+        if self._memory.bytes_a_second:
+            return self._memory.bytes_a_second
+        guided = 2 if wish.options["guidance_scale"] > 1 else 1
+        item = getattr(self._place.torch, self._room.number).itemsize
+        cache = guided * self._numbers * item / self._samples
+        return float((2 * cache + _DECODER_NUMBERS * 4 * self.channels) * self.rate)

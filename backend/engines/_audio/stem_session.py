@@ -1,0 +1,211 @@
+"""What separates music into stems, for the engines whose libraries compute the networks.
+
+A model is a folder: Spleeter's network as weights and as a graph (`backend/tasks/stems/spleeter`), or the graphs of
+Hybrid Transformer Demucs (`backend/tasks/stems/demucs.py`), one for all stems or one for each.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from backend.common.errors import ModelBroken
+from backend.common.types import Placement
+from backend.devices import onnx_place, torch_place
+from backend.engines import Emit, LoadRequest, RunRequest, RunResult
+from backend.tasks.stems.choices import DEMUCS_STEMS, MODEL_FILES
+
+WEIGHTS, GRAPH, _ = MODEL_FILES
+DEMUCS = (("htdemucs.onnx",), tuple(f"htdemucs_ft_{stem}.onnx" for stem in DEMUCS_STEMS))
+# Of a chunk: activations, spectra and blocks that wait; measured on x86-64 with chunks of 12 s of stereo sound.
+WORKING_BYTES = 400_000_000
+_LOOK_S = 0.1
+
+
+@dataclass
+class StemsSession:
+    """A loaded model: any `Separator` of `backend.tasks.stems`."""
+
+    separator: Any
+    placement: Placement
+    threads: int | None
+    versions: dict[str, str]
+    model_file: str
+
+    def run(self, request: RunRequest, emit: Emit) -> RunResult:
+        """Separates the file `audio` and hands the stems over."""
+        from backend.tasks.stems.job import Order, separate
+
+        sound = request.inputs["audio"]
+        path, folder = Path(sound["path"]), Path(request.folder)
+        order = Order(path, sound["name"], request.options, folder, request.model, request.licence)
+        made = separate(self.separator, order, emit)
+        return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)
+
+
+def is_one(model_path: str) -> bool:
+    """Whether a folder is a model of this kind."""
+    return (Path(model_path) / WEIGHTS).is_file() or _demucs(model_path) is not None
+
+
+def _demucs(model_path: str) -> tuple[str, ...] | None:
+    """The graphs of a folder that is a model of Demucs."""
+    return next((files for files in DEMUCS if all((Path(model_path) / file).is_file() for file in files)), None)
+
+
+def estimate_bytes(model_path: str, library_bytes: int) -> int:
+    """Weights twice, for the library's own copy, what a chunk takes, and the libraries."""
+    files = _demucs(model_path) or (WEIGHTS,)
+    return 2 * sum((Path(model_path) / file).stat().st_size for file in files) + WORKING_BYTES + library_bytes
+
+
+def load_onnx(request: LoadRequest) -> StemsSession:
+    """The network by ONNX Runtime. Raises ModelLoadFailed, DeviceNotReady, and what ONNX Runtime raises."""
+    import numpy
+    import onnxruntime
+
+    from backend.tasks.stems.spleeter import golden
+    from backend.tasks.stems.spleeter.separator import FRAMES, SpleeterSeparator
+
+    place = onnx_place(request.device, request.found, request.provider_options, request.cache)
+    if graphs := _demucs(request.model_path):
+        return _load_demucs(request, place, graphs)
+    sessions = _Sessions(place, Path(request.model_path) / GRAPH, request.threads)
+
+    def masks(magnitudes: Any, stop: Any) -> Any:
+        session, options = sessions.of(magnitudes.shape[2]), onnxruntime.RunOptions()
+        options.log_severity_level = 4  # it would print that it was told to stop
+        given = magnitudes.astype(sessions.dtype)
+        with _stopping(options, stop):
+            return session.run(None, {"magnitudes": given}, options)[0].astype(numpy.float32)
+
+    sessions.of(golden.FRAMES)
+    off = golden.check(lambda given: masks(given, _going_on), sessions.dtype)
+    placement = _proved(place.placement([sessions.of(FRAMES)]), off)
+    versions = {"onnxruntime": onnxruntime.__version__, **_versions()}
+    return StemsSession(SpleeterSeparator(masks), placement, request.threads, versions, GRAPH)
+
+
+class _Sessions:
+    """A session for chunks of any length on the processor; elsewhere one for a length, the last that was asked for.
+
+    Some providers compile fixed shapes alone, and all do better with them.
+    """
+
+    def __init__(self, place: Any, graph: Path, threads: int) -> None:
+        self._place, self._graph, self._threads = place, graph, threads
+        self._frames = 0
+        self._session: Any = None
+        self.dtype = "float32"
+
+    def of(self, frames: int) -> Any:
+        """The session for so many frames. Raises what ONNX Runtime raises."""
+        if self._session is None or not (self._place.is_processor or frames == self._frames):
+            self._session = None  # its memory goes first
+            fixed = None if self._place.is_processor else {"batch": 1, "frames": frames}
+            self._session = self._place.session(self._graph, self._threads, dimensions=fixed)
+            self._frames = frames
+            self.dtype = "float16" if self._session.get_inputs()[0].type == "tensor(float16)" else "float32"
+        return self._session
+
+
+def _load_demucs(request: LoadRequest, place: Any, graphs: tuple[str, ...]) -> StemsSession:
+    """Raises ModelBroken for graphs that are others, and what ONNX Runtime raises."""
+    import onnxruntime
+
+    from backend.tasks.stems.demucs import DemucsSeparator
+
+    sessions = [place.session(Path(request.model_path) / graph, request.threads) for graph in graphs]
+
+    def compute(which: int, chunk: Any, stop: Any) -> Any:
+        options = onnxruntime.RunOptions()
+        options.log_severity_level = 4
+        with _stopping(options, stop):
+            return sessions[which].run(["stems"], {"mix": chunk[None]}, options)[0][0]
+
+    shapes = [{each.name: each.shape for each in (*one.get_inputs(), *one.get_outputs())} for one in sessions]
+    separator = DemucsSeparator(compute, shapes)
+    versions = {"onnxruntime": onnxruntime.__version__, **_versions()}
+    return StemsSession(separator, place.placement(sessions), request.threads, versions, ", ".join(graphs))
+
+
+def load_torch(request: LoadRequest) -> StemsSession:
+    """The network by torch. Raises ModelBroken, ModelLoadFailed, DeviceNotReady, and what torch raises."""
+    import numpy
+
+    from backend.tasks.stems.spleeter import golden
+    from backend.tasks.stems.spleeter.network_torch import compute
+    from backend.tasks.stems.spleeter.rebuild import read_weights
+    from backend.tasks.stems.spleeter.separator import SpleeterSeparator
+
+    try:
+        arrays, dtype = read_weights(Path(request.model_path) / WEIGHTS)
+    except (OSError, ValueError) as error:
+        raise ModelBroken(f"The model in {request.model_path} cannot be read: {error}.", "Fetch it again.") from error
+    place = torch_place(request.device, request.found)
+    torch = place.torch
+    torch.set_num_threads(request.threads)
+    # Processors compute float16 slowly or not at all; there the same numbers are taken as float32.
+    kind = torch.float32 if dtype == "float32" or place.device.type == "cpu" else torch.float16
+    weights = {
+        name: torch.from_numpy(numpy.array(array, numpy.float32)).to(place.device, kind)
+        for name, array in arrays.items()
+    }
+
+    def masks(magnitudes: Any, stop: Any) -> Any:
+        given = torch.from_numpy(magnitudes).to(place.device, kind)
+        return compute(weights, given, stop).to("cpu", torch.float32).numpy()
+
+    off = golden.check(lambda given: masks(given, _going_on), dtype)
+    versions = {"torch": torch.__version__, **_versions()}
+    placement = _proved(place.placement(weights.values()), off)
+    return StemsSession(SpleeterSeparator(masks), placement, request.threads, versions, WEIGHTS)
+
+
+@contextmanager
+def _stopping(options: Any, stop: Any) -> Iterator[None]:
+    """Ends a run of ONNX Runtime between two nodes when `stop` says so, and raises Stopped then."""
+    from backend.tasks.audio.progress import Stopped
+
+    done, stopped = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_LOOK_S):
+            if stop():
+                stopped.set()
+                options.terminate = True
+                return
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    except Exception:
+        if stopped.is_set():
+            raise Stopped from None
+        raise
+    finally:
+        done.set()
+        watcher.join()
+    if stopped.is_set():
+        raise Stopped
+
+
+def _going_on() -> bool:
+    return False
+
+
+def _proved(placement: Placement, off: float) -> Placement:
+    said = f"A made-up spectrum gave what TensorFlow gives with the checkpoint, to {off:.1g}."
+    return replace(placement, evidence=f"{placement.evidence} {said}")
+
+
+def _versions() -> dict[str, str]:
+    import numpy
+    import soundfile
+
+    return {"numpy": numpy.__version__, "soundfile": soundfile.__version__}

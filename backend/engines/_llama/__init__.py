@@ -1,0 +1,1 @@
+"""What the llama.cpp engine is made of."""

@@ -1,0 +1,104 @@
+"""What ONNX Runtime says when a graph cannot be loaded or run, in words that say what to do.
+
+The texts are those of ONNX Runtime 1.32: `core/graph/model.cc`, `model_load_utils.h`, `graph.cc`, `bfc_arena.cc`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from backend.common import error_patterns as faults
+from backend.common.errors import (
+    DeviceLost,
+    ModelBroken,
+    ModelIncompatible,
+    ModelLoadFailed,
+    OutOfMemory,
+    TouchstoneError,
+    Validation,
+)
+
+_IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
+_OPSET = re.compile(r"Opset (\d+) is under development.*?domain (\S+) is till opset (\d+)", re.DOTALL)
+_UNKNOWN = re.compile(
+    r"([\w.]*):(\w+)\(-?\d*\) is not a registered function/op|No Op registered for (\S+) with domain_version of (\d+)"
+)
+_NO_KERNEL = re.compile(r"Could not find an implementation for (\S+?)\((\d+)\) node with name '([^']*)'")
+_UNSUPPORTED = re.compile(r"[^\n:)]*\b(?:not supported|NOT_IMPLEMENTED|not implemented)\b[^\n.]*")
+_ELSEWHERE = re.compile(r"This session contains graph nodes that are assigned to the default CPU EP")
+_SIZE = re.compile(r"requested buffer of size (\d+)")
+_PREFIX = re.compile(r"^\[ONNXRuntimeError\]\s*:\s*\d+\s*:\s*\w+\s*:\s*(?:Load model from .*? failed:\s*)?", re.DOTALL)
+_SOURCE = re.compile(r"/?\S*onnxruntime\S*\.(?:cc|h):\d+ .*?\) (?=[A-Z])", re.DOTALL)
+
+
+def told(error: Exception, name: str, loading: bool) -> TouchstoneError:
+    """The refusal that an exception of ONNX Runtime stands for."""
+    if isinstance(error, TouchstoneError):
+        return error
+    text = str(error)
+    plain = f"{_SOURCE.sub('', _PREFIX.sub('', text)).strip()[:500].rstrip('.')}."
+    found = _incompatible(text, name) or _of_the_machine(error, text, plain, name)
+    if found:
+        return found
+    if "INVALID_PROTOBUF" in text:
+        return ModelBroken(f"{name} is no ONNX file, or is cut short.", "Fetch it again from its source.")
+    if "escapes model directory" in text or "External data path" in text:
+        return ModelBroken(
+            f"{name} wants its data from a place which is outside its folder.", "Fetch it from a source you trust."
+        )
+    if loading:
+        kind = ModelBroken if "INVALID_GRAPH" in text else ModelLoadFailed
+        return kind(f"{name} cannot be loaded: {plain}", "Check the model with its exporter, or export it again.")
+    return Validation(
+        f"{name} could not compute these inputs: {plain}",
+        "Send inputs as the graph wants them: `onnx inspect` shows names, types and shapes.",
+        fields=["inputs"],
+    )
+
+
+def _incompatible(text: str, name: str) -> ModelIncompatible | None:
+    """Where the graph is sound and this runtime or device cannot run it."""
+    if found := _IR.search(text):
+        return ModelIncompatible(
+            f"{name} is of ONNX's IR version {found[1]}; this runtime reads up to {found[2]}.",
+            "Update the runtime (`runtimes update`), or export the model again with an older version.",
+        )
+    if found := _OPSET.search(text):
+        return ModelIncompatible(
+            f"{name} wants operator set {found[1]} of {found[2]}; this runtime knows up to {found[3]}.",
+            f"Export the model again with operator set {found[3]} or less, or update the runtime.",
+        )
+    if found := _UNKNOWN.search(text):
+        operator = f"{found[1]}::{found[2]}" if found[2] else f"{found[3]} of operator set {found[4]}"
+        return ModelIncompatible(
+            f"{name} uses the operator {operator.removeprefix('::')}, which this runtime does not have.",
+            "If a library of operators brings it, name that under `onnx.operator_libraries` in the configuration.",
+        )
+    if found := _NO_KERNEL.search(text):
+        return ModelIncompatible(
+            f"{name} uses {found[1]} (version {found[2]}, node {found[3]!r}) with types that cannot be computed here.",
+            "Export the model with other types, for example float32.",
+        )
+    if found := _UNSUPPORTED.search(text):
+        return ModelIncompatible(
+            f"{name} uses something that this runtime cannot do: {found[0].strip()[:300]}.",
+            "Export the model in another way, or choose another device.",
+        )
+    if _ELSEWHERE.search(text):
+        return ModelIncompatible(
+            f"The device takes not all nodes of {name}.", "Choose another device, or `onnx inspect` it on the CPU."
+        )
+    return None
+
+
+def _of_the_machine(error: Exception, text: str, plain: str, name: str) -> TouchstoneError | None:
+    code = faults.code_of(text)
+    if code == "out_of_memory" or isinstance(error, MemoryError):
+        size = f" ({int(found[1]) / 1e9:.1f} GB at once)" if (found := _SIZE.search(text)) else ""
+        return OutOfMemory(
+            f"{name} asks for more memory than there is{size}: {plain}",
+            "Send smaller inputs, or choose another device.",
+        )
+    if code == "device_lost":
+        return DeviceLost(f"The device was lost: {plain}", "Run the job again; if it repeats, refresh the device.")
+    return None

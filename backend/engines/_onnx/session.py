@@ -1,0 +1,163 @@
+"""Any ONNX graph as a model: inputs in, outputs out, on the device alone, with evidence of where each node runs."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.common.errors import Validation
+from backend.common.types import Placement
+from backend.devices import onnx_place
+from backend.engines import Emit, LoadRequest, RunRequest, RunResult
+from backend.engines._onnx.cancellable_run import stopping
+from backend.engines._onnx.errors import told
+from backend.engines._onnx.memory_limit import within_free_memory
+from backend.engines._onnx.tensor_io import feeds, odd_numbers, write
+
+SUFFIX = ".onnx"
+LIBRARY_BYTES = 120_000_000  # ONNX Runtime and NumPy
+SHOWN_VALUES = 4096  # of outputs as JSON that the job's text shows as well
+_NEWS_S = 0.5
+_NAME_LIMIT = 100
+
+
+@dataclass
+class GraphSession:
+    """A loaded graph."""
+
+    place: Any
+    session: Any
+    path: Path
+    placement: Placement
+    threads: int | None
+    versions: dict[str, str]
+    libraries: list[str]
+    model_file: str
+
+    def run(self, request: RunRequest, emit: Emit) -> RunResult:
+        """Runs the graph, or looks at it, by the option `action`."""
+        with within_free_memory(self.place.is_processor):
+            return self._do(request, emit)
+
+    def _do(self, request: RunRequest, emit: Emit) -> RunResult:
+        from backend.engines._onnx import inspect as _graph_looks
+
+        action = request.options["action"]
+        if action == "run":
+            return self._compute(request, emit)
+        look = {"check": _graph_looks.check, "bench": _graph_looks.bench, "inspect": _graph_looks.inspect}[action]
+        said = look(self, request, emit)
+        emit("token", {"text": json.dumps(said, indent=1, ensure_ascii=False), "count": 0})
+        return RunResult({}, "stop", chosen={"action": action})
+
+    def _compute(self, request: RunRequest, emit: Emit) -> RunResult:
+        names, every = self._wanted(request.options["only"]), request.options["each"]
+        inputs = feeds(self.session.get_inputs(), request.inputs, 1 if every else 0)
+        with stopping(self.place.onnxruntime, emit) as running:
+            if every:
+                outputs, runs = self._each(names, inputs, running, emit)
+            else:
+                outputs, runs = self.once(names, inputs, running), 1
+        if outputs is None:
+            return RunResult({"runs": runs}, "cancelled")
+        facts = self._hand_over(dict(zip(names, outputs, strict=True)), request, emit)
+        return RunResult({"runs": runs}, "stop", chosen={"outputs": facts})
+
+    def once(self, names: list[str], inputs: Mapping[str, Any], running: Any = None) -> Any:
+        """One run: the outputs in the order of their names, or None where it was stopped. Raises TouchstoneError."""
+        try:
+            return self.session.run(names, inputs, running)
+        except Exception as error:
+            if running is not None and running.terminate:
+                return None
+            raise told(error, self.path.name, loading=False) from error
+
+    def _each(self, names: list[str], inputs: Mapping[str, Any], running: Any, emit: Emit) -> tuple[Any, int]:
+        """Runs once for each entry along the first side of the inputs, and stacks what comes."""
+        import numpy
+
+        counts = {name: len(array) for name, array in inputs.items()}
+        total = next(iter(counts.values()), 0)
+        if not total or len(set(counts.values())) > 1:
+            said_counts = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise Validation(
+                f"options.each: the inputs have {said_counts or 'no'} entries.",
+                "Send the same number of entries for each input, at least one.",
+            )
+        rows, said = [], 0.0
+        for number in range(total):
+            made = self.once(names, {name: array[number] for name, array in inputs.items()}, running)
+            if made is None:
+                return None, number
+            rows.append(made)
+            if time.perf_counter() - said > _NEWS_S or number + 1 == total:
+                said = time.perf_counter()
+                emit("progress", {"phase": "run", "done": number + 1, "total": total, "unit": "runs"})
+        try:
+            return [numpy.stack([row[place] for row in rows]) for place in range(len(names))], total
+        except ValueError:
+            raise Validation(
+                "options.each: the outputs of the entries differ in shape, so they make no one array.",
+                "Run the entries as jobs of their own.",
+            ) from None
+
+    def _wanted(self, asked: list[str] | None) -> list[str]:
+        known = [slot.name for slot in self.session.get_outputs()]
+        if asked is None:
+            return known
+        if unknown := next((name for name in asked if name not in known), None):
+            raise Validation(
+                f"options.only: the graph has no output {unknown[:100]!r}.", f"Outputs: {', '.join(known)[:1000]}."
+            )
+        return asked
+
+    def _hand_over(self, outputs: Mapping[str, Any], request: RunRequest, emit: Emit) -> list[dict[str, Any]]:
+        as_json, folder, used = request.options["outputs"] == "json", Path(request.folder), set[str]()
+        facts, shown = [], {}
+        for name, value in outputs.items():
+            file, media_type, plain = write(folder, _file_name(name, used), value, as_json)
+            emit("artifact", {"name": file, "media_type": media_type})
+            shape = list(getattr(value, "shape", []))
+            odd = {"not_finite": found} if (found := odd_numbers(value)) else {}
+            facts.append({"name": name, "file": file, "type": str(getattr(value, "dtype", "")), "shape": shape, **odd})
+            if plain is not None and getattr(value, "size", SHOWN_VALUES + 1) <= SHOWN_VALUES:
+                shown[name] = plain
+        if shown and len(shown) == len(outputs):
+            emit("token", {"text": json.dumps(shown, ensure_ascii=False), "count": 0})
+        return facts
+
+
+def load_graph(request: LoadRequest) -> GraphSession:
+    """Loads a graph on the device. Raises ModelIncompatible, ModelBroken, ModelLoadFailed, OutOfMemory, and others."""
+    import numpy
+    import onnxruntime
+
+    path = Path(request.model_path)
+    place = onnx_place(request.device, request.found, request.provider_options, request.cache)
+    try:
+        with within_free_memory(place.is_processor):
+            session = place.session(path, request.threads, libraries=request.operator_libraries)
+    except Exception as error:
+        raise told(error, path.name, loading=True) from error
+    placement = place.placement([session])
+    if not placement.parts and hasattr(session, "get_provider_graph_assignment_info"):
+        placement = Placement(None, [], "ONNX Runtime computed the whole graph while loading: no node is left to run.")
+    versions = {"onnxruntime": onnxruntime.__version__, "numpy": numpy.__version__}
+    return GraphSession(
+        place, session, path, placement, request.threads, versions, request.operator_libraries, path.name
+    )
+
+
+def _file_name(name: str, used: set[str]) -> str:
+    """An output's name as a file's, unlike the others' on any file system."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:_NAME_LIMIT] or "output"
+    chosen, number = plain, 2
+    while chosen.lower() in used:
+        chosen, number = f"{plain}-{number}", number + 1
+    used.add(chosen.lower())
+    return chosen

@@ -1,0 +1,1 @@
+"""What the OpenVINO GenAI engine is made of."""

@@ -1,0 +1,1 @@
+"""What the text engines share: prompts, batching, sampling, tokenizers."""

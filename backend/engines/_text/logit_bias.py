@@ -1,0 +1,17 @@
+"""The ids of `logit_bias` are tokens of the model: what its vocabulary lacks is refused, not passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from backend.common.errors import Validation
+
+
+def check_biases(biases: Mapping[str, float] | None, vocabulary_size: int) -> None:
+    """Raises Validation for an id beyond the vocabulary."""
+    if unknown := [token for token in biases or {} if int(token) >= vocabulary_size]:
+        raise Validation(
+            f"logit_bias: the model has the tokens 0 to {vocabulary_size - 1}, and no {unknown[0]}.",
+            "Use ids of this model's vocabulary.",
+            fields=["options.logit_bias"],
+        )

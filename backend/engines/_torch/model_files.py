@@ -1,0 +1,142 @@
+"""What transformers can load: a GGUF file, or a folder of safetensors. Standard library only: the server asks too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backend.common.errors import ModelBroken, ModelIncompatible
+from backend.common.formats.gguf import parts, read_header, tokenizer
+from backend.common.formats.gguf.vocabulary import CONTROL, ENDS, read_vocabulary
+from backend.common.formats.safetensors import open_checkpoint
+from backend.engines._text.tokenizer_files import TokenizerFolder
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model as it lies there. `numbers` are its weights; `arguments` tell transformers where it is."""
+
+    name: str
+    folder: Path
+    arguments: Mapping[str, Any]
+    numbers: int
+    context_length: int | None
+    cache_numbers: int | None  # a token's keys and values
+    loading_bytes: int  # of the machine's memory while it is loaded, beside the model itself
+
+
+@dataclass(frozen=True)
+class Wording:
+    """Its vocabulary and template."""
+
+    tokenizer_json: str
+    chat_template: str | None
+    names: dict[str, str]
+    marks: list[str]
+    begin: str | None
+    ends: list[int | str] = field(default_factory=list)
+
+
+def open_source(path: Path) -> Source:
+    """Looks at a model. Raises ModelBroken, ModelIncompatible."""
+    return _folder(path) if path.is_dir() else _file(path)
+
+
+def wording(path: Path) -> Wording:
+    """Reads its vocabulary. Raises ModelBroken, ModelIncompatible."""
+    return _wording_of_folder(path) if path.is_dir() else _wording_of_file(path)
+
+
+def _file(path: Path) -> Source:
+    header = read_header(path)
+    if header.makes_embeddings:
+        raise ModelIncompatible(f"{path.name} turns texts into vectors.", "Use the engine llama.cpp for it.")
+    if len(parts(path)) > 1:
+        raise ModelIncompatible(f"{path.name} is in parts, which transformers does not read.", "Use llama.cpp for it.")
+    cache = header.cache_bytes_per_token
+    return Source(
+        name=path.name,
+        folder=path.parent,
+        arguments={"gguf_file": path.name},
+        numbers=header.weights,
+        context_length=header.context_length,
+        cache_numbers=None if cache is None else cache // 2,
+        loading_bytes=header.weights * 4,  # transformers takes every weight to float32 before it shortens them
+    )
+
+
+def _folder(path: Path) -> Source:
+    checkpoint = open_checkpoint(path)
+    config: Mapping[str, Any] = checkpoint.config.get("text_config") or checkpoint.config
+    sizes = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+    numbers = sum(count // sizes.get(dtype, 1) for dtype, count in checkpoint.dtypes.items())
+    return Source(
+        name=path.name,
+        folder=path,
+        arguments={"use_safetensors": True},
+        numbers=numbers,
+        context_length=checkpoint.context_length,
+        cache_numbers=_cache_numbers(config),
+        loading_bytes=0,
+    )
+
+
+def _cache_numbers(config: Mapping[str, Any]) -> int | None:
+    def whole(*names: str) -> int | None:
+        found = (config.get(name) for name in names)
+        return next((value for value in found if isinstance(value, int) and value > 0), None)
+
+    heads, layers = whole("num_attention_heads", "n_head"), whole("num_hidden_layers", "n_layer")
+    width = whole("hidden_size", "n_embd")
+    if heads is None or layers is None or width is None:
+        return None
+    return 2 * layers * (whole("num_key_value_heads") or heads) * (whole("head_dim") or width // heads)
+
+
+def _wording_of_file(path: Path) -> Wording:
+    vocabulary = read_vocabulary(path)
+    ends = [token for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=False) if kind == CONTROL]
+    named = {f"{name}_token": vocabulary.text(name) or "" for name in ("bos", "eos", "unk", "pad")}
+    return Wording(
+        tokenizer_json=json.dumps(tokenizer.tokenizer_json(vocabulary)),
+        chat_template=vocabulary.chat_template,
+        names=named,
+        marks=vocabulary.control_marks(),
+        begin=vocabulary.text("bos") if vocabulary.add_bos else None,
+        ends=[*([vocabulary.special["eos"]] if "eos" in vocabulary.special else []), *(e for e in ends if e in ENDS)],
+    )
+
+
+def _wording_of_folder(path: Path) -> Wording:
+    folder = TokenizerFolder(path)
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        raise ModelIncompatible(
+            f"{path.name} has no tokenizer.json, and this version reads no other form of a vocabulary.",
+            "Fetch the model with its tokenizer.json, or as GGUF.",
+        )
+    try:
+        content = file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ModelBroken(
+            f"{path.name}/{file.name} cannot be read: {error}.", "Fetch the whole folder again."
+        ) from None
+    ends: list[int | str] = [*_declared_ends(path)]
+    ends += [folder.names["eos_token"]] if "eos_token" in folder.names else []
+    begin = folder.names.get("bos_token") if folder.begins_with_bos else None
+    return Wording(content, folder.chat_template, folder.names, folder.control_marks, begin, ends)
+
+
+def _declared_ends(path: Path) -> list[int]:
+    """What the model's own settings say ends a text."""
+    for name in ("generation_config.json", "config.json"):
+        file = path / name
+        if file.is_file():
+            found = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+            listed = found if isinstance(found, list) else [found]
+            if ids := [one for one in listed if isinstance(one, int)]:
+                return ids
+    return []

@@ -1,0 +1,112 @@
+"""The receipt of a job, gathered attempt by attempt. Here alone `used` is written, from the worker's evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from backend.child.wire_protocol import Header
+from backend.common.timestamps import utc_now
+from backend.common.types import Attempt, Device, Memory, Placement, Rate, Receipt, Times
+from backend.scheduling.device_resolution import Resolution
+from backend.scheduling.worker import Worker
+
+PLACEMENT_FLOOR = 0.5  # less than this share on the device is not called that device
+
+
+@dataclass
+class Ledger:
+    """Collects what becomes the receipt. Durations are of the monotonic clock."""
+
+    asked: str
+    resolution: Resolution
+    accepted_at: float
+    attempts: list[Attempt] = field(default_factory=list)
+    reason: str | None = None
+    queued_s: float = 0.0
+    load_s: float = 0.0
+    _fields: dict[str, Any] = field(default_factory=dict)
+
+    def begin(self, device: Device, runtime: str, engine: str) -> None:
+        """A device is about to be tried."""
+        self.attempts.append(Attempt(device.id, runtime, engine, utc_now()))
+        self._fields = {"engine": engine, "runtime": runtime, "hardware_id": device.hardware_id}
+
+    @property
+    def engine(self) -> str | None:
+        """The engine of the attempt that began last."""
+        return self.attempts[-1].engine if self.attempts else None
+
+    def refuse(self, device: str, error: str) -> None:
+        """A device could not even be tried."""
+        now = utc_now()
+        self.attempts.append(Attempt(device, None, None, now, now, error))
+
+    def finish(self, error: str | None = None) -> None:
+        """The attempt that began last has ended."""
+        self.attempts[-1] = replace(self.attempts[-1], ended_at=utc_now(), error=error)
+
+    def place(self, worker: Worker, device: Device) -> float | None:
+        """Takes down the worker's evidence; returns the share that lies on the device, None if that is not known."""
+        assert worker.loaded
+        told = worker.loaded.placement
+        shares = {part.where: part.share_of_nodes for part in told.parts}
+        known = bool(shares) and None not in shares.values()
+        on_device = (shares.get(device.id) or 0.0) if known else None
+        used = max(shares, key=lambda where: shares[where] or 0.0) if known else None
+        self._fields.update(
+            placement=Placement(on_device, told.parts, told.evidence),
+            used=used,
+            versions=worker.loaded.versions,
+            model_file=worker.loaded.model_file,
+            threads=worker.loaded.threads,
+            worker_pid=worker.pid,
+        )
+        return on_device
+
+    def count(self, done: Header) -> None:
+        """Takes down what the worker measured while it ran."""
+        run_s, first_s, audio_s = done["run_s"], done["first_token_s"], done.get("audio_s")
+        tokens = done["counts"].get("tokens", 0)
+        rate = None
+        if audio_s:
+            rate = Rate(audio_s / run_s, "× real time")
+        elif first_s is not None and tokens > 1 and run_s > first_s:
+            rate = Rate((tokens - 1) / (run_s - first_s), "tokens/s")
+        placement: Placement | None = self._fields.get("placement")
+        if placement and done.get("evidence"):
+            said = f"{placement.evidence} {done['evidence']}"
+            self._fields["placement"] = replace(placement, evidence=said)
+        self._fields.update(
+            counts=done["counts"],
+            memory=Memory(**done["memory"]),
+            chat_template=done["chat_template"],
+            batched=done["batched"],
+            rate=rate,
+            audio_s=audio_s,
+            phases=done.get("phases", {}),
+            chosen=done.get("chosen", {}),
+            times=Times(first_token_s=first_s, run_s=run_s),
+        )
+
+    def receipt(self, now: float, seed: int | None, model_file: str | None) -> Receipt | None:
+        """The receipt so far; None if no worker was given the job."""
+        if not any(attempt.runtime for attempt in self.attempts):
+            return None
+        times: Times = self._fields.get("times", Times())
+        used = self._fields.get("used")
+        fields = {
+            **self._fields,
+            "model_file": self._fields.get("model_file") or model_file,
+            "times": replace(times, queued_s=self.queued_s, load_s=self.load_s, total_s=now - self.accepted_at),
+            "fell_back": None if used is None else used != self.resolution.resolved,
+        }
+        return Receipt(
+            asked=self.asked,
+            resolved=self.resolution.resolved,
+            resolved_reason=self.resolution.reason,
+            reason=self.reason,
+            attempts=list(self.attempts),
+            seed=seed,
+            **fields,
+        )

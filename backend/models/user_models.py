@@ -1,0 +1,123 @@
+"""The models that a person added: `<data>/models/added.json`, read again whenever another process has changed it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any, get_args
+
+from backend.child.download.workspace import NAME, lock_for
+from backend.common.config.settings.schema import Task
+from backend.common.errors import Configuration, DiskFull
+from backend.common.formats.gguf.kinds import SPLIT
+from backend.models.entries import HUB, Entry, entry_for
+from backend.models.sources import Source, as_data
+
+_LOCK_S = 5.0
+
+
+class Added:
+    """The register. Each change is made under a lock and replaces the file as a whole."""
+
+    def __init__(self, models_dir: Path) -> None:
+        self.file = models_dir / "added.json"
+        self._stamp: tuple[int, int] | None = None
+        self._entries: dict[str, Entry] = {}
+
+    def entries(self) -> dict[str, Entry]:
+        """The added models by id. Raises Configuration when the file is damaged."""
+        stamp = self._stamp_now()
+        if stamp != self._stamp:
+            self._entries = {id_: self._entry(id_, facts) for id_, facts in self._read().items()}
+            self._stamp = stamp
+        return self._entries
+
+    def put(self, id_: str, source: Source, task: str | None) -> Entry:
+        """Registers a model for good. Raises Configuration, DiskFull."""
+        facts = {"source": as_data(source), **({"task": task} if task else {})}
+        with self._changing() as models:
+            models[id_] = facts
+        return self._entry(id_, facts)
+
+    def note(self, id_: str, source: Source) -> None:
+        """Corrects where a registered model comes from, and nothing else. Raises Configuration, DiskFull."""
+        with self._changing() as models:
+            if id_ in models:
+                models[id_]["source"] = as_data(source)
+
+    def drop(self, id_: str) -> None:
+        """Forgets a model. Raises Configuration, DiskFull."""
+        with self._changing() as models:
+            models.pop(id_, None)
+
+    def _entry(self, id_: str, facts: dict[str, Any]) -> Entry:
+        try:
+            source, task = Source(**facts["source"]), facts.get("task")
+            target = Path(source.path) if source.path else self._place(id_, source)
+            if task not in (None, *get_args(Task)):
+                raise ValueError(task)
+        except (KeyError, TypeError, ValueError):
+            raise self._damaged(f"what it says of {id_} cannot be read") from None
+        name = (Path(source.file_name).stem if source.url or source.member else source.file_name) or id_
+        return replace(entry_for(id_, target, task, None), name=name, source=source, licence=source.licence)
+
+    def _place(self, id_: str, source: Source) -> Path:
+        """Where the file will lie; what comes from Hugging Face gets its place in the cache of that."""
+        if source.kind == "hf":
+            return self.file.parent / HUB / (id_ + PurePosixPath(source.member or "").suffix)
+        part = SPLIT.fullmatch(source.file_name)
+        return self.file.with_name(f"{id_}-00001-of-{part[3]}.gguf" if part else f"{id_}.gguf")
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        try:
+            models: dict[str, dict[str, Any]] = json.loads(self.file.read_text(encoding="utf-8"))["models"]
+            return dict(models.items())
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise self._damaged(f"it cannot be read: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise self._damaged("it is not the JSON that Touchstone writes") from None
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[dict[str, dict[str, Any]]]:
+        try:
+            workspace = self.file.parent / NAME
+            workspace.mkdir(parents=True, exist_ok=True)
+            lock, until_s = lock_for(workspace, self.file.name), time.monotonic() + _LOCK_S
+            while not lock.acquire():
+                if time.monotonic() > until_s:
+                    raise Configuration(f"Another program holds {self.file}.", "Try again, or end that program.")
+                time.sleep(0.01)
+            try:
+                models = self._read()
+                yield models
+                self._write(models)
+            finally:
+                lock.release()
+        except OSError as error:
+            raise DiskFull(f"{self.file} cannot be written: {error.strerror}.", "Free some space there.") from error
+
+    def _write(self, models: dict[str, dict[str, Any]]) -> None:
+        fresh = self.file.with_suffix(".new")
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # an address can hold a secret
+        with os.fdopen(fd, "w", encoding="utf-8") as out:
+            json.dump({"models": models}, out, indent=2, ensure_ascii=False)
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(self.file)
+
+    def _stamp_now(self) -> tuple[int, int] | None:
+        try:
+            facts = self.file.stat()
+        except OSError:
+            return None
+        return facts.st_ino, facts.st_mtime_ns
+
+    def _damaged(self, why: str) -> Configuration:
+        return Configuration(f"{self.file} is damaged: {why}.", "Correct it, or remove it and add the models again.")

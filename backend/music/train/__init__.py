@@ -1,4 +1,0 @@
-"""Trains the folk-tune model from the tunes in music21's wheel: `python -m backend.music.train --help`.
-
-Needs its own environment (requirements.txt beside this file); nothing here runs in the service.
-"""

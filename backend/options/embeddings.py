@@ -1,9 +1,0 @@
-"""The options of embeddings: none, since a vector follows from the text and the model alone."""
-
-from __future__ import annotations
-
-from backend.strict import Strict
-
-
-class EmbeddingsOptions(Strict):
-    """Embeddings take no options."""

@@ -1,0 +1,137 @@
+"""The ways a job may run: a device that is fit for the model now, the engine there, and the lane in which it waits."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from backend.common import errors
+from backend.common.errors import TouchstoneError
+from backend.common.types import Device
+from backend.engines import RunRequest, engines
+from backend.models import Entry
+from backend.runtimes.recipes import bringing
+from backend.scheduling.device_queue import Lane
+from backend.scheduling.device_resolution import Resolution
+from backend.scheduling.first_available import Wanted
+from backend.scheduling.option_support import check_honoured, honouring
+from backend.scheduling.probing import Probes
+from backend.scheduling.quarantine import DEATHS, Quarantine
+from backend.scheduling.ranking import Wish, engines_by_speed
+from backend.scheduling.worker import WorkerKey
+from backend.scheduling.worker_pool import Pool
+
+
+class Surroundings(Protocol):
+    """What a run needs of the manager."""
+
+    pool: Pool
+    probes: Probes
+    quarantine: Quarantine
+
+    @property
+    def slots(self) -> int: ...
+    def worker_died(self, device: str, model: str, error: TouchstoneError) -> None: ...
+    def loading(self, lane: str) -> asyncio.Lock: ...
+    def device(self, id_: str) -> Device: ...
+    def known_devices(self) -> list[Device]: ...
+    def lane(self, hardware_id: str) -> Lane: ...
+    def resolve(self, asked: str, task: str, engine: str | None, wish: Wish) -> Resolution: ...
+    def several(self, model: str) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Way:
+    """A device with the worker that would run the job there."""
+
+    device: Device
+    key: WorkerKey
+    lane: Lane
+
+
+class Ways:
+    """The ways of one job: its model, task and options decide which engines may run it."""
+
+    def __init__(
+        self, around: Surroundings, entry: Entry, task: str, asked: dict[str, Any], request: RunRequest | None
+    ) -> None:
+        """`asked` is the job's request; `request` is what its worker runs, None where it only loads."""
+        self._around = around
+        self._entry = entry
+        self._task = task
+        self._engine: str | None = asked["engine"]
+        self._options = asked.get("options")
+        self._request = request
+
+    def wish(self) -> Wish:
+        """What the measurements are asked for: this model by the engines that this job may take."""
+        names = [self._engine] if self._engine else self._entry.engines
+        fitting = honouring(self._task, self._options, names) if self._options else names
+        return Wish(self._entry.id, tuple(fitting), self._around.several(self._entry.id))
+
+    def usable(self, target: str) -> Device:
+        """The device, if it is fit for the model now. Raises DeviceNotReady, Quarantined."""
+        device = self._around.device(target)
+        if refusal := refusal_of(device, self._entry.id):
+            raise refusal
+        return device
+
+    def to(self, target: str, engine: str | None) -> Way:
+        """The way that the job would take there. Raises what `usable` does, ModelIncompatible, UnsupportedParameter."""
+        device = self.usable(target)
+        name = self._engine_for(device, engine)
+        only = self._entry.runtime
+        served = [runtime for runtime, offered in device.served_by.items() if name in offered]
+        runtime = next(runtime for runtime in served if only in (None, runtime))
+        lane = self._around.lane(device.hardware_id or device.id)
+        return Way(device, WorkerKey(device.id, runtime, name, self._entry.id), lane)
+
+    def wanted(self, way: Way) -> Wanted:
+        """The turn that it waits for, shared with other jobs of the same model where the engine can."""
+        share = way.key if engines()[way.key.engine].batches else None
+        return Wanted(way.lane, share, self._around.slots)
+
+    def _engine_for(self, device: Device, engine: str | None) -> str:
+        wanted = [engine] if engine else self._entry.engines
+        only = self._entry.runtime
+        offered = device.engines if only is None else device.served_by.get(only, [])
+        usable = [name for name in self._entry.engines if name in offered and name in wanted]
+        if self._request:
+            check_honoured(self._task, self._request.options, usable)
+            usable = honouring(self._task, self._request.options, usable)
+        if usable:
+            wish = replace(self.wish(), engines=tuple(usable))
+            return self._around.pool.joined(device.id, self._entry.id, usable) or engines_by_speed(device, wish)[0]
+        if only is not None:
+            raise errors.ModelIncompatible(
+                f"The model {self._entry.id} runs in your environment {only} alone, which does not offer {device.id} "
+                f"with {', '.join(self._entry.engines)}.",
+                f"See `runtimes` for what is wrong with {only}; it needs numpy, soundfile, and torch or ONNX Runtime.",
+            )
+        named = f" with the engine {engine}" if engine else ""
+        raise errors.ModelIncompatible(
+            f"The model {self._entry.id} cannot run on {device.id}{named}: it runs with "
+            f"{', '.join(self._entry.engines) or 'no engine of this version'}, and the device offers "
+            f"{', '.join(device.engines) or 'none'}.",
+            bringing([engine] if engine else self._entry.engines, device.backend, device.lacks),
+        )
+
+
+def nothing_behind(asked: str, reason: str) -> errors.DeviceNotReady:
+    """The refusal for an alias with no ready device behind it."""
+    said = f"No device stands behind {asked!r}: {reason}"
+    return errors.DeviceNotReady(said, "Choose one of the ready devices in /api/devices.")
+
+
+def refusal_of(device: Device, model: str) -> TouchstoneError | None:
+    """Why a model may not run on a device now, or None."""
+    if model in device.quarantined_models:
+        return errors.Quarantined(
+            f"{model} on {device.id} is quarantined: its worker died {DEATHS} times without finishing a job.",
+            f"Use another device or model, or try again with POST /api/devices/{device.id}/release.",
+        )
+    if device.state == "ready":
+        return None
+    kind = errors.Quarantined if device.state == "quarantined" else errors.DeviceNotReady
+    return kind(f"The device {device.id} is {device.state}: {device.reason}", device.remedy or "Choose another device.")

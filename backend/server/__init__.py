@@ -1,0 +1,1 @@
+"""The HTTP interface: one router for each resource, OpenAI compatibility, security, the server process."""

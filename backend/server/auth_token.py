@@ -1,0 +1,79 @@
+"""The token in force: the one of the settings, or one that Touchstone made and keeps in the data folder.
+
+A container makes one by itself, so that its address stays valid; elsewhere `token rotate` does. A flag says that it
+is a container, not the marks that some runtimes leave: a development container has them too, and there nobody has
+published a port on purpose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from pathlib import Path
+
+from backend.common.config.settings import Settings, is_loopback
+from backend.common.errors import Configuration
+
+_TOKEN = re.compile(r"[!-~]{16,}")
+
+
+class Token:
+    """What callers must know. A kept token that is changed in its file counts at once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._fixed = settings.server.token
+        self._file = None if self._fixed or is_loopback(settings.server.host) else _file(settings.data_dir)
+        self._stamp: int | None = None
+        self._kept: str | None = None
+
+    @property
+    def value(self) -> str | None:
+        """The token, None where none is wanted. A file that is gone or spoiled leaves the last good one in force."""
+        if self._file:
+            with contextlib.suppress(OSError):
+                stamp = self._file.stat().st_mtime_ns
+                if stamp != self._stamp:
+                    self._stamp, self._kept = stamp, _read(self._file) or self._kept
+        return self._fixed or self._kept
+
+
+def kept_token(data_dir: Path) -> str | None:
+    """The token that was made earlier, None if there is none."""
+    return _read(_file(data_dir))
+
+
+def token_for_calls(settings: Settings) -> str | None:
+    """What the command line sends to the server of this data folder."""
+    return settings.server.token or kept_token(settings.data_dir)
+
+
+def make_token(data_dir: Path) -> str:
+    """A new token, kept where only this user may read it. Raises Configuration."""
+    token = secrets.token_urlsafe(24)
+    fresh = data_dir / f"token.{os.getpid()}"
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        fresh.unlink(missing_ok=True)
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as out:
+            out.write(token + "\n")
+        fresh.replace(_file(data_dir))
+    except OSError as error:
+        raise Configuration(
+            f"The token cannot be stored in {data_dir}: {error.strerror}.",
+            "Make the data folder writable for this user, or set TOUCHSTONE_TOKEN.",
+        ) from error
+    return token
+
+
+def _file(data_dir: Path) -> Path:
+    return data_dir / "token"
+
+
+def _read(file: Path) -> str | None:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        found = file.read_text(encoding="utf-8").strip()
+        return found if _TOKEN.fullmatch(found) else None
+    return None

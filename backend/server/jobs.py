@@ -1,0 +1,80 @@
+"""The jobs: the history, one job, its events, and what can be done to it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import JSONResponse
+
+from backend.common.config.strict_model import Name, Strict
+from backend.common.types import Job
+from backend.jobs.registry import PAGE, PAGE_LIMIT
+from backend.server.dependencies import After, Caller, Manager, OpenStreams, events_or, problems
+from backend.server.sse import EventStream
+
+router = APIRouter(prefix="/api/jobs", tags=["jobs"])
+
+
+class Rerun(Strict):
+    """The device may differ from the first run's."""
+
+    device: Name | None = None
+
+
+def accepted(job: dict[str, Any]) -> JSONResponse:
+    """202 with the job and where to find it."""
+    return JSONResponse(job, 202, headers={"Location": f"/api/jobs/{job['id']}", "X-Job-Id": job["id"]})
+
+
+@router.get("", responses=problems())
+async def list_jobs(
+    manager: Manager,
+    status: str | None = None,
+    task: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT)] = PAGE,
+    before: Annotated[str | None, Query(pattern="^[0-9a-f]{21}$")] = None,
+) -> dict[str, Any]:
+    """Jobs, newest first; `status` may name several, with commas."""
+    statuses = status.split(",") if status is not None else []
+    return await manager.book.views(statuses, task, limit, before)
+
+
+@router.get("/{job_id}", response_model=Job, responses=problems())
+async def read_job(job_id: str, manager: Manager) -> JSONResponse:
+    """One job, whole."""
+    return JSONResponse(await manager.book.view(job_id))
+
+
+@router.get(
+    "/{job_id}/events",
+    response_class=Response,
+    responses={200: events_or(), 204: {"description": "The end was seen"}, **problems(429)},
+)
+async def follow_job(job_id: str, manager: Manager, streams: OpenStreams, after: After) -> Response:
+    """The job's events as SSE, from `Last-Event-ID` or `?after=`; leaving never cancels."""
+    events = await manager.follow(job_id, after)
+    if events is None:
+        return Response(status_code=204)
+    streams.check()
+    return EventStream(streams, events, {"X-Job-Id": job_id})
+
+
+@router.post("/{job_id}/cancel", status_code=202, response_model=Job, responses=problems(409))
+async def cancel_job(job_id: str, manager: Manager) -> JSONResponse:
+    """Asks the job to end; what it has made so far stays."""
+    return JSONResponse(await manager.book.cancel(job_id), 202)
+
+
+@router.post("/{job_id}/rerun", status_code=202, response_model=Job, responses=problems(409, 429))
+async def rerun_job(job_id: str, manager: Manager, caller: Caller, body: Rerun | None = None) -> JSONResponse:
+    """A new job with the same request."""
+    job = await manager.rerun(job_id, body.device if body else None, caller)
+    return accepted(job.view())
+
+
+@router.delete("/{job_id}", status_code=204, responses=problems(409))
+async def delete_job(job_id: str, manager: Manager) -> Response:
+    """Forgets an ended job, with its artifacts."""
+    await manager.book.delete(job_id)
+    return Response(status_code=204)

@@ -1,0 +1,58 @@
+"""POST /v1/embeddings: a vector for each text, by a model that was made for it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import struct
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from backend.engines._onnx.npy import read_rows
+from backend.jobs.live_job import LiveJob
+from backend.jobs.request import GenerateRequest
+from backend.manager import ModelManager
+from backend.server.dependencies import Caller, Manager
+from backend.server.v1.choices import Choices
+from backend.server.v1.errors import refusals
+from backend.server.v1.request_models import EmbeddingsBody
+from backend.server.v1.request_translation import ended, made_for, where_of
+
+router = APIRouter(prefix="/v1", tags=["OpenAI"])
+
+
+@router.post("/embeddings", response_class=Response, responses=refusals(409, 429, 502))
+async def embed(body: EmbeddingsBody, request: Request, manager: Manager, caller: Caller) -> Response:
+    """Turns each text into a vector, in OpenAI's shape. It is one job, and leaving cancels it."""
+    made_for(manager, body, "embeddings")
+    asked = GenerateRequest.model_validate({**where_of(body), "task": "embeddings", "texts": body.input})
+    choices = await Choices.accept(manager, [asked], caller)
+    if refusal := await ended(choices, request):
+        return refusal
+    job = choices.jobs[0]
+    rows = await asyncio.to_thread(_rows, manager, job)
+    return JSONResponse(_answer(job, rows, body.encoding_format), headers=choices.headers())
+
+
+def _rows(manager: ModelManager, job: LiveJob) -> list[bytes]:
+    return read_rows(manager.artifacts.folder(job.id) / job.artifacts[0].name, len(job.request["texts"]))
+
+
+def _answer(job: LiveJob, rows: list[bytes], form: Literal["float", "base64"]) -> dict[str, Any]:
+    receipt = job.view()["receipt"]
+    tokens = receipt["counts"]["prompt_tokens"]
+    return {
+        "object": "list",
+        "model": job.model,
+        "data": [
+            {"object": "embedding", "index": index, "embedding": _vector(row, form)} for index, row in enumerate(rows)
+        ],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        "receipt": receipt,
+    }
+
+
+def _vector(row: bytes, form: Literal["float", "base64"]) -> list[float] | str:
+    return base64.b64encode(row).decode() if form == "base64" else list(struct.unpack(f"<{len(row) // 4}f", row))

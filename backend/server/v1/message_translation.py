@@ -1,0 +1,73 @@
+"""From OpenAI's messages to those of a job: parts joined, `developer` as `system`, arguments of calls as data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from backend.common.errors import UnsupportedParameter, Validation
+from backend.server.v1.request_models import ChatMessage
+
+
+def plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """The messages of a job's request. Raises UnsupportedParameter, Validation."""
+    return [_plain(message, f"messages.{number}") for number, message in enumerate(messages)]
+
+
+def _plain(message: ChatMessage, place: str) -> dict[str, Any]:
+    if message.name and message.role != "tool":
+        raise UnsupportedParameter(
+            f"{place}.name is not supported: chat templates know roles and no names.",
+            "Leave it out, or write the name into the content.",
+            fields=[f"{place}.name"],
+        )
+    plain: dict[str, Any] = {
+        "role": "system" if message.role == "developer" else message.role,
+        "content": _joined(message.content, f"{place}.content"),
+    }
+    if message.tool_calls:
+        plain["tool_calls"] = [
+            _call(call, f"{place}.tool_calls.{number}") for number, call in enumerate(message.tool_calls)
+        ]
+    return plain | {key: value for key in ("name", "tool_call_id") if (value := getattr(message, key))}
+
+
+def _joined(content: Any, place: str) -> str | None:
+    """The text of all parts; other kinds of parts are refused by their name."""
+    if content is None or isinstance(content, str):
+        return content
+    texts = []
+    for number, part in enumerate(content):
+        where = f"{place}.{number}"
+        kind = part.get("type") if isinstance(part, dict) else None
+        if isinstance(kind, str) and kind != "text":
+            shown = kind[:50].encode("utf-8", "replace").decode()
+            raise UnsupportedParameter(
+                f"{where}: parts of the type {shown!r} are not supported; no model of this version takes them.",
+                "Send text parts alone.",
+                fields=[where],
+            )
+        if kind is None or set(part) != {"type", "text"} or not isinstance(part["text"], str):
+            raise _wrong(where, "a part should be {type: text, text: …}")
+        texts.append(part["text"])
+    return "".join(texts)
+
+
+def _call(call: dict[str, Any], place: str) -> dict[str, Any]:
+    function = call.get("function")
+    if call.get("type", "function") != "function" or not isinstance(function, dict):
+        raise _wrong(place, "a call should be {id, type: function, function: {name, arguments}}")
+    name, written = function.get("name"), function.get("arguments", "{}")
+    try:
+        arguments = json.loads(written or "{}") if isinstance(written, str) else None
+    except (ValueError, RecursionError):
+        arguments = None
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise _wrong(f"{place}.function", "it needs a name, and arguments as the text of a JSON object")
+    found = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"id": call["id"], **found} if call.get("id") else found
+
+
+def _wrong(place: str, what: str) -> Validation:
+    return Validation(f"{place}: {what}.", "Correct the message; /docs describes it.", fields=[place])

@@ -1,0 +1,159 @@
+"""The bodies of OpenAI's API: the keys that are honoured, and what each may be."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from backend.common.config.strict_model import Name, Strict
+from backend.common.types import Fallback
+from backend.jobs.request import MESSAGE_LIMIT, TEXT_LIMIT
+from backend.server.v1.unsupported_keys import Body
+from backend.tasks.options.response_format import ResponseFormat
+from backend.tasks.options.text import LOGPROBS_LIMIT, TOOL_LIMIT, Sampling
+from backend.tasks.options.tools import FunctionName, Tool
+
+CHOICE_LIMIT = 128  # jobs that one request may become
+
+
+class Where(Body):
+    """Which model, and Touchstone's own keys: where it shall run."""
+
+    model: str | None = Field(None, max_length=2000, description="Needed: an id of GET /v1/models")
+    device: Name = Field("auto", description="A device id, an alias, or auto")
+    fallback: Fallback = Field("cpu", description="Where to run if the device cannot")
+    engine: Name | None = None
+
+
+class StreamOptions(Body):
+    """What a stream has beside the text."""
+
+    include_usage: bool = Field(False, description="One more chunk at the end, with the tokens counted")
+
+
+class Generation(Where, Sampling):
+    """What chat and completions share."""
+
+    top_p: float = Field(0.95, ge=0, le=1, allow_inf_nan=False, description="Share of probability to sample from")
+    top_k: int = Field(0, ge=0, le=1_000_000, description="Number of likeliest tokens to sample from; 0 is all")
+    seed: int | None = Field(
+        None, ge=-(2**63), lt=2**63, description="The same seed gives the same text; what is beyond 32 bits is folded"
+    )
+    n: int = Field(1, ge=1, le=CHOICE_LIMIT, description="Choices to generate; each is a job")
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+
+    @model_validator(mode="after")
+    def _streamed(self) -> Generation:
+        if self.stream_options and not self.stream:
+            raise ValueError("stream_options belong to stream: true")
+        return self
+
+    @property
+    def with_usage(self) -> bool:
+        """Whether a stream ends with the tokens counted."""
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+
+class NamedFunction(Strict):
+    """The function that must be called."""
+
+    name: FunctionName
+
+
+class NamedTool(Strict):
+    """The tool that must be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+def _content(value: Any) -> Any:
+    if value is None or isinstance(value, str) or (isinstance(value, list) and value):
+        return value
+    raise ValueError("should be a text, or a list of parts")
+
+
+class ChatMessage(Body):
+    """One turn; `developer` is another name for `system`."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Annotated[Any, BeforeValidator(_content)] = Field(None, description="A text, or a list of text parts")
+    name: Name | None = Field(None, description="Of a tool")
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: Name | None = None
+
+
+class ChatBody(Generation):
+    """The body of `POST /v1/chat/completions`.
+
+    Null means left out. `user`, `metadata`, `store`, `safety_identifier` and `prompt_cache_key` are accepted without
+    effect; every other key of OpenAI's is refused by its name (docs/openai.md).
+    """
+
+    messages: list[ChatMessage] = Field(min_length=1, max_length=MESSAGE_LIMIT)
+    max_completion_tokens: int | None = Field(None, ge=1, le=1_000_000, description="Another name for max_tokens")
+    logprobs: bool = False
+    top_logprobs: int | None = Field(None, ge=0, le=LOGPROBS_LIMIT)
+    response_format: Annotated[ResponseFormat | None, BeforeValidator(ResponseFormat.unless_plain)] = None
+    tools: list[Tool] | None = Field(None, max_length=TOOL_LIMIT)
+    tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
+    parallel_tool_calls: bool = True
+
+    @model_validator(mode="after")
+    def _whole(self) -> ChatBody:
+        if self.max_completion_tokens and "max_tokens" in self.model_fields_set:
+            if self.max_completion_tokens != self.max_tokens:
+                raise ValueError("max_tokens and max_completion_tokens mean the same and differ: leave one out")
+        if self.top_logprobs is not None and not self.logprobs:
+            raise ValueError("top_logprobs belongs to logprobs: true")
+        names = [tool.function.name for tool in self.tools or ()]
+        if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
+            raise ValueError(f"tool_choice names {self.tool_choice.function.name!r}, which is none of the tools")
+        if self.tool_choice == "required" and not names:
+            raise ValueError("tool_choice is required, and there are no tools")
+        if self.offers_tools and self.response_format:
+            raise ValueError("response_format and tools exclude each other: set tool_choice to none, or leave one out")
+        return self
+
+    @property
+    def offers_tools(self) -> bool:
+        """Whether the model may call a tool."""
+        return bool(self.tools) and self.tool_choice != "none"
+
+
+def _prompts(value: Any) -> Any:
+    texts = [value] if isinstance(value, str) else value
+    if isinstance(texts, list) and texts and all(isinstance(text, str) and text for text in texts):
+        return texts
+    if isinstance(texts, list) and texts and all(isinstance(item, int | list) for item in texts):
+        raise ValueError("token ids are not taken, since they belong to one vocabulary: send the text itself")
+    raise ValueError("should be a text or a list of texts, none of them empty")
+
+
+Texts = Annotated[list[str], BeforeValidator(_prompts)]
+
+
+class CompletionBody(Generation):
+    """The body of `POST /v1/completions`. The prompt is continued as it is, without a chat template."""
+
+    not_here = {"suffix": ": no model of this version fills in", "echo": ": the prompt is not given back"}
+
+    prompt: Texts
+    logprobs: int | None = Field(None, ge=0, le=LOGPROBS_LIMIT)
+
+    @model_validator(mode="after")
+    def _bounded(self) -> CompletionBody:
+        if len(self.prompt) * self.n > CHOICE_LIMIT:
+            raise ValueError(f"{len(self.prompt)} prompts, each {self.n} times, are more than {CHOICE_LIMIT} choices")
+        return self
+
+
+class EmbeddingsBody(Where):
+    """The body of `POST /v1/embeddings`."""
+
+    not_here = {"dimensions": ": the vectors have the model's own length"}
+
+    input: Annotated[Texts, Field(max_length=TEXT_LIMIT)]
+    encoding_format: Literal["float", "base64"] = "float"

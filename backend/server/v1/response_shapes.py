@@ -1,0 +1,162 @@
+"""Answers in OpenAI's shapes, whole and in chunks: what chat and completions have in common.
+
+`receipt` is the first choice's; with several choices `receipts` lists all. In a stream each choice's chunk with the
+`finish_reason` carries the receipt of that choice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any
+
+from backend.common.errors import from_code
+from backend.common.problem import problem_of
+from backend.common.types import TERMINAL, Event
+from backend.jobs.live_job import LiveJob
+from backend.jobs.registry import interrupted
+from backend.server.sse import data_line
+from backend.server.v1.choices import Choices, failure_of
+from backend.server.v1.errors import error_body
+from backend.server.v1.usage import usage_of
+
+DONE = "data: [DONE]\n\n"
+
+
+class Answer(ABC):
+    """Makes one request's answer from its jobs' events."""
+
+    whole_object: str
+    chunk_object: str
+    prefix: str
+
+    def __init__(self, choices: Choices, per_prompt: int, with_usage: bool) -> None:
+        self._choices = choices
+        self._per_prompt = per_prompt
+        self._with_usage = with_usage
+        job = choices.jobs[0]
+        self._common = {"id": f"{self.prefix}-{job.id}", "created": int(time.time()), "model": job.model}
+
+    @abstractmethod
+    def opening(self, index: int) -> dict[str, Any] | None:
+        """What a choice's first chunk has, before any text."""
+
+    @abstractmethod
+    def text(self, index: int, token: dict[str, Any]) -> dict[str, Any] | None:
+        """What a chunk has for a token event; None where nothing can be shown yet."""
+
+    @abstractmethod
+    def closing(self, index: int, job: LiveJob) -> list[dict[str, Any]]:
+        """The chunks at a choice's end; the last one has the finish_reason."""
+
+    @abstractmethod
+    def choice(self, index: int, job: LiveJob) -> dict[str, Any]:
+        """The choice as a whole answer has it."""
+
+    def whole(self) -> dict[str, Any]:
+        """The answer, once all jobs are done."""
+        jobs = self._choices.jobs
+        receipts = [_receipt(job) for job in jobs]
+        return {
+            **self._common,
+            "object": self.whole_object,
+            "choices": [self.choice(index, job) for index, job in enumerate(jobs)],
+            "usage": usage_of(jobs, self._per_prompt),
+            "receipt": receipts[0],
+            **({"receipts": receipts} if len(jobs) > 1 else {}),
+        }
+
+    async def pieces(self) -> AsyncIterator[str]:
+        """The answer as chunks; one with an error is the last, and no [DONE] follows it."""
+        for index in range(len(self._choices.jobs)):
+            if part := self.opening(index):
+                yield self._chunk(index, part)
+        begun: set[int] = set()
+        async for index, event in _merged(self._choices.jobs):
+            if event.event == "token":
+                begun.add(index)  # also while its text is held back
+                if part := self.text(index, event.data):
+                    yield self._chunk(index, part)
+            elif event.event == "done":
+                job = self._choices.jobs[index]
+                *parts, last = self.closing(index, job)
+                for part in parts:
+                    yield self._chunk(index, part)
+                yield self._chunk(index, last, receipt=_receipt(job))
+            elif event.event in TERMINAL or (event.event == "fallback" and index in begun):
+                self._choices.cancel()
+                yield data_line(_failure(self._choices.jobs[index], event))
+                return
+        if self._with_usage:
+            yield data_line({**self._head, "choices": [], "usage": usage_of(self._choices.jobs, self._per_prompt)})
+        yield DONE
+
+    @property
+    def _head(self) -> dict[str, Any]:
+        return {**self._common, "object": self.chunk_object}
+
+    def _chunk(self, index: int, part: dict[str, Any], **more: Any) -> str:
+        choice = {"index": index, "finish_reason": None, "logprobs": None, **part}
+        usage = {"usage": None} if self._with_usage else {}
+        return data_line({**self._head, "choices": [choice], **usage, **more})
+
+
+def tokens_of(job: LiveJob) -> list[dict[str, Any]]:
+    """A job's token events since it last began anew."""
+    found: list[dict[str, Any]] = []
+    for event in job.events:
+        if event.event == "token":
+            found.append(event.data)
+        elif event.event == "fallback":
+            found.clear()
+    return found
+
+
+def finish_reason(job: LiveJob) -> str:
+    """OpenAI's word for why the text ends."""
+    return "length" if job.finish_reason == "length" else "stop"
+
+
+def _receipt(job: LiveJob) -> dict[str, Any] | None:
+    return asdict(job.receipt) if job.receipt else None
+
+
+def _failure(job: LiveJob, event: Event) -> dict[str, Any]:
+    """The error chunk for what ends a text, a beginning on another device after the first token included."""
+    if event.event == "fallback":
+        reason = f"{event.data['from']} failed after the first token: {event.data['reason']}"
+        remedy = "Ask again; a text that was begun is not begun anew on another device."
+        error = from_code(event.data["code"], reason, remedy)
+    else:
+        error = failure_of(job) or interrupted()
+    return error_body(problem_of(error), error.extra.get("fields"))
+
+
+async def _merged(jobs: tuple[LiveJob, ...]) -> AsyncIterator[tuple[int, Event]]:
+    """The events of all jobs as they come, each with its job's index."""
+    queue: asyncio.Queue[tuple[int, Event | None]] = asyncio.Queue()
+
+    async def pump(index: int, job: LiveJob) -> None:
+        async for event in job.follow():
+            queue.put_nowait((index, event))
+        if job.active:  # the server stops, and the next one runs it
+            queue.put_nowait((index, Event(0, "interrupted", {})))
+        queue.put_nowait((index, None))
+
+    pumps = [asyncio.create_task(pump(index, job)) for index, job in enumerate(jobs)]
+    try:
+        ended = 0
+        while ended < len(jobs):
+            index, event = await queue.get()
+            ended += event is None
+            if event:
+                yield index, event
+    finally:
+        for task in pumps:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*pumps, return_exceptions=True)

@@ -1,0 +1,1 @@
+"""Programs that made the music model and its sounds. The service does not import them."""

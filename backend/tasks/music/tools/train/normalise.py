@@ -1,0 +1,240 @@
+"""Turns tunes as written in ABC into sections of whole bars in a common grid, or says why one cannot be used.
+
+Second endings replace first ones; a last bar that is too long or too short for the pickup is corrected by its last
+note where that note allows it; 2/4 in sixteenths becomes 4/4 in eighths for the forms that are notated both ways.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from backend.tasks.music.abc_music import AbcNote, Bar
+from backend.tasks.music.abc_reader import Tune
+from backend.tasks.music.plan import MODES
+from backend.tasks.music.tokens import BARS_MAX, METERS, PICKUPS, PITCHES, SECTIONS_MAX
+from backend.tasks.music.tools.train.corpus import Source
+
+
+class Unusable(Exception):
+    """A tune that is left out; the text says why in a word: bars, meter, key, grid, range or shape."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """`pitch` in semitones above the tonic; None is a rest. `tie` continues the note before."""
+
+    pitch: int | None
+    ticks: int
+    tie: bool = False
+
+
+@dataclass(frozen=True)
+class WrittenSection:
+    """`pickup` is a part of a bar; each of `bars` is full but the last, which is short by the pickup."""
+
+    pickup: tuple[Event, ...]
+    bars: tuple[tuple[Event, ...], ...]
+
+
+@dataclass(frozen=True)
+class WrittenTune:
+    """A tune in the model's terms; a section that could not be read is None."""
+
+    name: str  # collection, number and title: what the released split knows it by
+    form: str
+    meter: tuple[int, int]
+    mode: str
+    sections: tuple[WrittenSection | None, ...]
+
+
+def normalise(source: Source) -> WrittenTune:
+    """Raises Unusable."""
+    tune = source.tune
+    meter = tune.meter or (4, 4)
+    meter = (4, 4) if meter == (2, 2) else meter
+    if tune.changes:
+        raise Unusable("key" if "K" in tune.changes else "meter")
+    if tune.key is None or tune.key.mode not in MODES:
+        raise Unusable("key")
+    scale = 1
+    if meter == (2, 4) and (source.form in ("reel", "hornpipe", "strathspey") or _sixteenths(tune)):
+        meter, scale = (4, 4), 2
+    if meter not in METERS:
+        raise Unusable("meter")
+    length = 96 * meter[0] // meter[1]
+    pieces = _pieces(_split(tune.bars), length, scale)
+    if not 1 <= len(pieces) <= SECTIONS_MAX:
+        raise Unusable("shape")
+    tonic = _tonic([piece for piece in pieces if piece], tune.key.pitch_class)
+    sections = tuple(_section(piece, tonic) if piece else None for piece in pieces)
+    if sum(len(section.bars) for section in sections if section) < 4:
+        raise Unusable("bars" if None in sections else "shape")
+    return WrittenTune(source.name, source.form, meter, tune.key.mode, sections)
+
+
+def _sixteenths(tune: Tune) -> bool:
+    """Whether most notes are sixteenths, as where a reel is written in 2/4."""
+    notes = [note for bar in tune.bars for note in bar.notes]
+    return sum(note.ticks <= 9 for note in notes) * 2 > len(notes)
+
+
+def _split(bars: list[Bar]) -> list[list[Bar]]:
+    """Bars by section, first endings replaced by second ones."""
+    sections: list[list[Bar]] = [[]]
+    first: list[Bar] = []  # the first ending, dropped once a second one follows
+    number = ""
+    for bar in bars:
+        number = bar.ending[:1] or number
+        if bar.ending[:1] == "2" and sections[-1] == [] and len(sections) > 1:
+            sections.pop()
+            del sections[-1][len(sections[-1]) - len(first) :]
+            first = []
+        elif bar.repeat_start and sections[-1]:
+            sections.append([])
+        if bar.ending[:1] == "1":
+            first = []
+        sections[-1].append(bar)
+        if number == "1":
+            first.append(bar)
+        if bar.repeat_end or bar.section_end:
+            sections.append([])
+            number = ""
+    return [section for section in sections if section]
+
+
+Notes = list[tuple[int | None, int, bool]]  # pitch, ticks, whether tied to the next
+
+
+def _notes(bar: list[AbcNote], scale: int) -> Notes:
+    found: Notes = []
+    for note in bar:
+        ticks = note.ticks * scale
+        if ticks.denominator != 1:
+            raise Unusable("grid")
+        found.append((note.pitch, int(ticks), note.tied))
+    return found
+
+
+@dataclass
+class Piece:
+    """A section before its pitches are relative: notes with their ticks."""
+
+    pickup: Notes
+    bars: list[Notes]
+
+
+def _length(notes: Notes) -> int:
+    return sum(ticks for _, ticks, _ in notes)
+
+
+def _pieces(sections: list[list[Bar]], length: int, scale: int) -> list[Piece | None]:
+    """The sections that can be used, None for each other one."""
+    pieces: list[Piece | None] = []
+    carried: Notes = []  # what belongs to the next section as its pickup
+    for bars in sections:
+        parts = [_notes(bar.notes, scale) for bar in bars]
+        parts = [cut for part in parts for cut in _cut(part, length)]
+        if len(parts) == 1 and _length(parts[0]) < length:
+            carried = parts[0]
+            continue
+        if carried and _length(parts[0]) == length:
+            parts.insert(0, carried)
+        try:
+            piece, carried = _whole(parts, length)
+            pieces += _shorter(piece)
+        except Unusable:
+            pieces.append(None)
+            carried = []
+    return pieces
+
+
+def _cut(notes: Notes, length: int) -> list[Notes]:
+    """A bar that holds more than one, for want of a barline, as several."""
+    at = 0
+    for number, (_, ticks, _) in enumerate(notes):
+        if at == length:
+            return [notes[:number], *_cut(notes[number:], length)]
+        at += ticks
+    return [notes]
+
+
+def _whole(parts: list[Notes], length: int) -> tuple[Piece, Notes]:
+    """Joins what barlines cut, splits off the pickup, makes the last bar fit; gives the next section's pickup too."""
+    pickup: Notes = []
+    if len(parts) > 1 and _length(parts[0]) < length and _length(parts[0]) + _length(parts[1]) != length:
+        pickup, *parts = parts
+    joined: list[Notes] = []
+    for part in parts:
+        if joined and _length(joined[-1]) < length and _length(joined[-1]) + _length(part) <= length:
+            joined[-1] = joined[-1] + part
+        else:
+            joined.append(part)
+    beats = _length(pickup)
+    if any(_length(part) != length for part in joined[:-1]) or beats not in PICKUPS or beats >= length:
+        raise Unusable("bars")
+    last, following = joined[-1], Notes()
+    if _length(last) == length:
+        while _length(following) < beats:
+            following.insert(0, last[-1])
+            last = last[:-1]
+        if _length(following) != beats or not last:
+            last, following = joined[-1], []
+    surplus = _length(last) - (length - beats)
+    pitch, ticks, tied = last[-1]
+    if not 0 < ticks - surplus <= length or abs(surplus) > length // 2:
+        raise Unusable("bars")
+    joined[-1] = [*last[:-1], (pitch, ticks - surplus, tied)]
+    return Piece(pickup, joined), following
+
+
+def _shorter(piece: Piece) -> list[Piece]:
+    """Sections of sixteen bars and more as several of eight, each with the pickup that it would have."""
+    count = len(piece.bars)
+    if count <= BARS_MAX and count != 16:
+        return [piece]
+    if count % 8:
+        raise Unusable("shape")
+    pieces = []
+    pickup, beats = piece.pickup, _length(piece.pickup)
+    for at in range(0, count, 8):
+        bars = [list(bar) for bar in piece.bars[at : at + 8]]
+        following: Notes = []
+        if beats and at + 8 < count:
+            while _length(following) < beats:
+                following.insert(0, bars[-1].pop())
+            if _length(following) != beats or not bars[-1]:
+                if count == 16:
+                    return [piece]
+                raise Unusable("shape")
+        pieces.append(Piece(pickup, bars))
+        pickup = following
+    return pieces
+
+
+def _tonic(pieces: list[Piece], pitch_class: int) -> int:
+    """The octave of the tonic that lies below most of the tune: its mean is 0 to 11 above, as in D or G on a fiddle."""
+    sounding = [
+        (pitch, ticks) for piece in pieces for bar in piece.bars for pitch, ticks, _ in bar if pitch is not None
+    ]
+    if not sounding:
+        raise Unusable("shape")
+    mean = Fraction(sum(pitch * ticks for pitch, ticks in sounding), sum(ticks for _, ticks in sounding))
+    return int(mean - pitch_class) // 12 * 12 + pitch_class
+
+
+def _section(piece: Piece, tonic: int) -> WrittenSection:
+    tied = False
+
+    def events(notes: Notes) -> tuple[Event, ...]:
+        nonlocal tied
+        found = []
+        for pitch, ticks, to_next in notes:
+            relative = None if pitch is None else pitch - tonic
+            if relative is not None and relative not in PITCHES:
+                raise Unusable("range")
+            found.append(Event(relative, ticks, tied and relative is not None))
+            tied = to_next
+        return tuple(found)
+
+    return WrittenSection(events(piece.pickup), tuple(events(bar) for bar in piece.bars))

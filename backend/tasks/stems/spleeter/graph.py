@@ -1,0 +1,68 @@
+"""The network as an ONNX graph whose weights lie in the safetensors file beside it."""
+
+from __future__ import annotations
+
+from backend.common.formats.onnx.writer import Node, Value, Weight, write
+from backend.tasks.stems.spleeter.network import (
+    BINS,
+    CHANNELS,
+    EPSILON,
+    LAST_DILATION,
+    LAST_PADS,
+    LEVELS,
+    PADS,
+    SLOPE,
+    STEMS,
+    STRIDE,
+)
+
+NORM = ("gamma", "beta", "mean", "variance")
+
+
+def graph(weights: list[Weight]) -> bytes:
+    """Takes `magnitudes` [batch, channel, frame, bin] and gives `masks` [batch, stem × channel, frame, bin].
+
+    Frames must be a multiple of network.MULTIPLE.
+    """
+    dtype = weights[0].dtype
+    nodes: list[Node] = []
+    for stem in STEMS:
+        nodes += _tower(stem)
+    nodes.append(Node("Concat", [f"{stem}.mask" for stem in STEMS], ["masks"], {"axis": 1}))
+    inputs = [Value("magnitudes", dtype, ("batch", CHANNELS, "frames", BINS))]
+    outputs = [Value("masks", dtype, ("batch", CHANNELS * len(STEMS), "frames", BINS))]
+    return write("spleeter-2stem", nodes, inputs, outputs, weights)
+
+
+def _tower(stem: str) -> list[Node]:
+    nodes: list[Node] = []
+
+    def add(operation: str, inputs: list[str], output: str, **attributes: int | float | tuple[int, ...]) -> str:
+        nodes.append(Node(operation, inputs, [output], attributes))
+        return output
+
+    def normed(layer: str, source: str) -> str:
+        named = [f"{layer}.{part}" for part in NORM]
+        return add("BatchNormalization", [source, *named], f"{layer}.normed", epsilon=EPSILON)
+
+    def convolved(operation: str, layer: str, source: str, **attributes: int | tuple[int, ...]) -> str:
+        return add(operation, [source, f"{layer}.kernel", f"{layer}.bias"], f"{layer}.out", **attributes)
+
+    way: dict[str, tuple[int, ...]] = {"kernel_shape": (5, 5), "strides": (STRIDE, STRIDE), "pads": PADS}
+    x, kept = "magnitudes", []
+    for level in range(LEVELS):
+        layer = f"{stem}.down.{level}"
+        kept.append(convolved("Conv", layer, x, **way))
+        if level < LEVELS - 1:
+            x = add("LeakyRelu", [normed(layer, kept[-1])], f"{layer}.on", alpha=SLOPE)
+    x = kept.pop()
+    for level in range(LEVELS):
+        layer = f"{stem}.up.{level}"
+        up = convolved("ConvTranspose", layer, x, **way)
+        x = normed(layer, add("Relu", [up], f"{layer}.on"))
+        if kept:
+            x = add("Concat", [kept.pop(), x], f"{layer}.joined", axis=1)
+    dilations = (LAST_DILATION, LAST_DILATION)
+    last = convolved("Conv", f"{stem}.last", x, kernel_shape=(4, 4), pads=LAST_PADS, dilations=dilations)
+    add("Sigmoid", [last], f"{stem}.mask")
+    return nodes
