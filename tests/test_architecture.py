@@ -106,4 +106,4 @@ def test_a_file_says_what_it_holds_and_its_functions_stay_small(file: Path) -> N
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert lines <= 60, f"{place(file)}: {node.name} has {lines} lines: split it"
+            assert lines <= 70, f"{place(file)}: {node.name} has {lines} lines: split it"

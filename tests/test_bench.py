@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backend.cli.bench import plot, spread, text
-from backend.cli.bench.harness import stub_load as fed
+from backend.cli.bench.harness import stub_load
 from backend.cli.main import main
 from backend.common.errors import Validation
 from backend.manager.benchmarks import rows
@@ -18,8 +18,8 @@ TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
 
 
 def test_the_service_fed_by_a_stand_in_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fed, "SECONDS", 1.0)
-    found = {row.metric: row for row in fed.streams(TINY, 3, 90)}
+    monkeypatch.setattr(stub_load, "SECONDS", 1.0)
+    found = {row.metric: row for row in stub_load.streams(TINY, 3, 90)}
     assert 0 < found["3 streams of a stand-in, tokens that arrived"].value < 200
     assert found["3 streams of a stand-in, events that carried them"].value > 0
     assert found["3 streams of a stand-in, health, p99"].value > 0

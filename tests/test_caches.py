@@ -9,16 +9,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from backend.common import compile_cache as caches
+from backend.common import compile_cache
 from backend.devices import facts, keeps_compiled, onnx_place
 from tests.service import ROOT
 
 
 def test_another_driver_gets_another_folder(tmp_path: Path) -> None:
     facts = ("onnx-tensorrt:0", "pci:0000:01:00.0", "driver 1", {"onnxruntime": "1"}, "/python")
-    first = caches.cache_for(tmp_path, *facts)
-    assert Path(first).is_dir() and first == caches.cache_for(tmp_path, *facts)
-    assert first != caches.cache_for(tmp_path, *facts[:2], "driver 2", *facts[3:])
+    first = compile_cache.cache_for(tmp_path, *facts)
+    assert Path(first).is_dir() and first == compile_cache.cache_for(tmp_path, *facts)
+    assert first != compile_cache.cache_for(tmp_path, *facts[:2], "driver 2", *facts[3:])
 
 
 def test_what_is_compiled_for_a_backend_is_kept_where_something_can_be() -> None:
@@ -28,15 +28,15 @@ def test_what_is_compiled_for_a_backend_is_kept_where_something_can_be() -> None
 
 def test_a_folder_that_cannot_be_made_keeps_nothing(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file in its place")
-    assert caches.cache_for(tmp_path, "x") == ""
+    assert compile_cache.cache_for(tmp_path, "x") == ""
 
 
 def test_what_is_not_used_goes(tmp_path: Path) -> None:
-    old, used = (Path(caches.cache_for(tmp_path, name)) for name in ("old", "used"))
+    old, used = (Path(compile_cache.cache_for(tmp_path, name)) for name in ("old", "used"))
     os.utime(old, (0, 0))
-    assert caches.sweep(tmp_path, time.time() - 60) == 1
+    assert compile_cache.sweep(tmp_path, time.time() - 60) == 1
     assert not old.exists() and used.exists()
-    assert caches.sweep(tmp_path / "nothing", time.time()) == 0
+    assert compile_cache.sweep(tmp_path / "nothing", time.time()) == 0
 
 
 def test_providers_that_compile_are_told_where_and_the_user_wins(tmp_path: Path) -> None:

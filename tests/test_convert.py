@@ -20,11 +20,10 @@ from typing import Any
 
 import pytest
 
-from backend.child.convert import FORMS, MANIFEST, offsets, place_of
+from backend.child.convert import FORMS, MANIFEST, offsets, openvino_config, place_of
 from backend.child.convert import comparison as comparing
-from backend.child.convert import openvino_config as openvino_folder
 from backend.child.convert.step_runner import call
-from backend.child.programs import convert as program
+from backend.child.programs import convert
 from backend.common.config.settings import load_settings
 from backend.common.config.settings.schema import RuntimeRules, Settings
 from backend.common.errors import DiskFull, ModelBroken, ModelIncompatible, TouchstoneError, Validation
@@ -32,9 +31,8 @@ from backend.common.formats.gguf import read_header, tokenizer
 from backend.common.formats.gguf.vocabulary import Vocabulary, read_vocabulary
 from backend.common.types import Progress
 from backend.engines._openvino.model_files import open_folder
-from backend.models import Catalogue
+from backend.models import Catalogue, registration
 from backend.models import conversion as conversions
-from backend.models import registration as changes
 from backend.runtimes.store import Made, Shelf
 from tests import tiny_genai
 from tests.faulty_stacks.environments import PACKAGES
@@ -160,7 +158,7 @@ def test_a_form_is_another_engine_of_the_same_model(tmp_path: Path, model_file: 
 def test_forms_go_with_their_model(tmp_path: Path, model_file: Path) -> None:
     settings = settings_of(tmp_path / "d", model_file)
     place = form(settings, "onnx-int8", model_file.stat().st_size)
-    changes.remove(Catalogue(settings), "smollm2-135m-instruct")
+    registration.remove(Catalogue(settings), "smollm2-135m-instruct")
     assert not place.exists()
 
 
@@ -212,15 +210,15 @@ def checkpoint(folder: Path, **config: Any) -> Path:
 
 def test_safetensors_that_cannot_be_converted_cost_no_environment(tmp_path: Path) -> None:
     with pytest.raises(ModelIncompatible, match=r"goes on with a text \(BertModel\)"):
-        program.check(checkpoint(tmp_path / "a", architectures=["BertModel"]))
+        convert.check(checkpoint(tmp_path / "a", architectures=["BertModel"]))
     folder = checkpoint(tmp_path / "b")
     with pytest.raises(ModelIncompatible, match=r"no tokenizer\.json"):
-        program.check(folder)
+        convert.check(folder)
     (folder / "tokenizer.json").write_text("{}")
-    assert program.check(folder) is None
+    assert convert.check(folder) is None
     (folder / "model.safetensors").write_bytes(b"<html>")
     with pytest.raises(ModelBroken, match="a web page"):
-        program.check(folder)
+        convert.check(folder)
 
 
 def test_a_form_makes_safetensors_a_model_that_runs(tmp_path: Path) -> None:
@@ -257,7 +255,7 @@ def test_the_settings_of_a_form_for_openvino_are_those_of_the_file(
     for name in ("openvino_model.xml", "openvino_model.bin"):
         (tmp_path / name).write_bytes(b"")
     tokenizer.write(vocabulary, tmp_path, 2048)
-    openvino_folder.describe(tmp_path, header, vocabulary)
+    openvino_config.describe(tmp_path, header, vocabulary)
     folder = open_folder(tmp_path)
     assert folder.cache_bytes_per_token == header.cache_bytes_per_token and folder.context_length == 8192
     assert folder.vocabulary_size == len(vocabulary.tokens) and set(folder.ends) == {0, 2, "<|im_end|>"}
@@ -355,7 +353,7 @@ def conversion(tmp_path: Path, source: Path, **more: Any) -> Any:
         "models_dir": str(tmp_path),
         "python": sys.executable,
     }
-    return program._Conversion(_Channel(), {**order, **more}, None)  # type: ignore[arg-type]
+    return convert._Conversion(_Channel(), {**order, **more}, None)  # type: ignore[arg-type]
 
 
 def test_a_disk_without_room_is_said_before_anything_is_made(

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.child import handle as children
+from backend.child import handle
 from backend.child.download.errors import Refused, explain_pip
 from backend.child.download.workspace import NAME, lock_for
 from backend.common.config.settings import ROOT, load_settings
@@ -36,8 +36,7 @@ from backend.common.errors import (
     WorkerCrashed,
 )
 from backend.common.types import Progress
-from backend.models import Catalogue, Entry, Source
-from backend.models import download as downloads
+from backend.models import Catalogue, Entry, Source, download
 from tests.gated_server import GatedServer
 
 CONTENT = os.urandom(300_000)
@@ -124,12 +123,12 @@ async def ignore(progress: Progress) -> None:
     """A follower that does not care."""
 
 
-def fetch(entry: Entry, seen: list[Progress] | None = None, spawn: children.Spawn = children.spawn) -> Path:
+def fetch(entry: Entry, seen: list[Progress] | None = None, spawn: handle.Spawn = handle.spawn) -> Path:
     async def note(progress: Progress) -> None:
         if seen is not None:
             seen.append(progress)
 
-    return Path(asyncio.run(asyncio.wait_for(downloads.fetch(entry, note, spawn), LIMIT_S))["path"])
+    return Path(asyncio.run(asyncio.wait_for(download.fetch(entry, note, spawn), LIMIT_S))["path"])
 
 
 def refusal(entry: Entry, kind: type[TouchstoneError]) -> str:
@@ -177,13 +176,13 @@ def test_a_second_caller_joins_the_first(index: Index, entry: Entry) -> None:
     spawned: list[subprocess.Popen[bytes]] = []
 
     def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-        spawned.append(children.spawn(python, arguments))
+        spawned.append(handle.spawn(python, arguments))
         return spawned[-1]
 
     async def two() -> None:
         index.gate.clear()
-        first = asyncio.create_task(downloads.fetch(entry, ignore, spawn))
-        second = asyncio.create_task(downloads.fetch(entry, ignore, spawn))
+        first = asyncio.create_task(download.fetch(entry, ignore, spawn))
+        second = asyncio.create_task(download.fetch(entry, ignore, spawn))
         await until(index.stalled)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -200,12 +199,12 @@ def test_cancel_ends_the_child_and_leaves_nothing(index: Index, entry: Entry) ->
     processes: list[subprocess.Popen[bytes]] = []
 
     def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-        processes.append(children.spawn(python, arguments))
+        processes.append(handle.spawn(python, arguments))
         return processes[-1]
 
     async def cancelled() -> None:
         index.gate.clear()
-        task = asyncio.create_task(downloads.fetch(entry, ignore, spawn))
+        task = asyncio.create_task(download.fetch(entry, ignore, spawn))
         await until(index.stalled)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -219,7 +218,7 @@ def test_cancel_ends_the_child_and_leaves_nothing(index: Index, entry: Entry) ->
 
 def test_the_end_of_stdin_ends_the_child(index: Index, entry: Entry) -> None:
     index.gate.clear()
-    with children.spawn(sys.executable, downloads.arguments(entry)) as process:
+    with handle.spawn(sys.executable, download.arguments(entry)) as process:
         assert index.stalled.wait(LIMIT_S)
         assert process.stdin
         process.stdin.close()
@@ -231,12 +230,12 @@ def test_a_killed_child_is_told_and_the_next_download_works(index: Index, entry:
     processes: list[subprocess.Popen[bytes]] = []
 
     def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-        processes.append(children.spawn(python, arguments))
+        processes.append(handle.spawn(python, arguments))
         return processes[-1]
 
     async def killed() -> None:
         index.gate.clear()
-        task = asyncio.create_task(downloads.fetch(entry, ignore, spawn))
+        task = asyncio.create_task(download.fetch(entry, ignore, spawn))
         await until(index.stalled)
         processes[0].kill()
         with pytest.raises(WorkerCrashed, match="signal 9"):
@@ -280,11 +279,11 @@ def test_two_processes_do_not_download_the_same_file_twice(index: Index, entry: 
         phases.append(progress.phase)
         waiting.set()
 
-    second = threading.Thread(target=lambda: asyncio.run(downloads.fetch(entry, note)))
+    second = threading.Thread(target=lambda: asyncio.run(download.fetch(entry, note)))
     index.gate.clear()
 
     async def first() -> None:
-        task = asyncio.create_task(downloads.fetch(entry, ignore))
+        task = asyncio.create_task(download.fetch(entry, ignore))
         await until(index.stalled)
         second.start()
         await until(waiting)
@@ -405,7 +404,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_told(index: Index, entry: Entry, small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "check_space", lambda entry: entry.target.parent.mkdir(parents=True))
+    monkeypatch.setattr(download, "check_space", lambda entry: entry.target.parent.mkdir(parents=True))
     said = refusal(replace(entry, target=small_disk / "models" / "model.bin"), DiskFull)
     assert "TOUCHSTONE_DATA_DIR" in said
 
@@ -437,7 +436,7 @@ def test_an_environment_without_pip(tmp_path: Path, entry: Entry) -> None:
     venv.create(tmp_path / "bare", with_pip=False)
     python = tmp_path / "bare" / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     with pytest.raises(ModelNotDownloaded, match="has no pip") as caught:
-        fetch(entry, spawn=lambda _, arguments: children.spawn(str(python), arguments))
+        fetch(entry, spawn=lambda _, arguments: handle.spawn(str(python), arguments))
     assert "ensurepip" in caught.value.remedy
     assert_nothing_left(entry)
 

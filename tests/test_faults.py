@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from backend.child.handle import Child
-from backend.common import error_patterns as faults
+from backend.common import error_patterns
 from backend.common.errors import DeviceLost, OutOfMemory, WorkerCrashed
-from backend.common.system import oom_kills as oomkills
+from backend.common.system import oom_kills
 from backend.scheduling.exit_reason import death_of
 
 
@@ -33,7 +33,7 @@ from backend.scheduling.exit_reason import death_of
     ],
 )
 def test_want_of_memory_is_known_by_its_words(text: str) -> None:
-    assert faults.code_of(text) == "out_of_memory"
+    assert error_patterns.code_of(text) == "out_of_memory"
 
 
 @pytest.mark.parametrize(
@@ -54,24 +54,24 @@ def test_want_of_memory_is_known_by_its_words(text: str) -> None:
     ],
 )
 def test_a_lost_device_is_known_by_its_words(text: str) -> None:
-    assert faults.code_of(text) == "device_lost"
+    assert error_patterns.code_of(text) == "device_lost"
 
 
 @pytest.mark.parametrize("text", ["", "loaded 8 layers", "memory: 24 GB", "the device is ready", "KeyError: 'memory'"])
 def test_other_words_tell_nothing(text: str) -> None:
-    assert faults.code_of(text) is None
+    assert error_patterns.code_of(text) is None
 
 
-def dead(code: str, kill: bool = False) -> tuple[Child, oomkills.Watch]:
+def dead(code: str, kill: bool = False) -> tuple[Child, oom_kills.Watch]:
     """A child that ended, and the watch that was kept over it."""
 
-    async def play() -> tuple[Child, oomkills.Watch]:
+    async def play() -> tuple[Child, oom_kills.Watch]:
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
         child = Child(process, asyncio.get_running_loop())
-        watch = oomkills.watch(child.pid)
+        watch = oom_kills.watch(child.pid)
         if kill:
             os.kill(child.pid, 9)
         await child.ended()
@@ -117,14 +117,14 @@ input()
 held = bytearray(512 * 1024 * 1024)
 """
 
-    async def play() -> tuple[Child, oomkills.Watch]:
+    async def play() -> tuple[Child, oom_kills.Watch]:
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
         assert process.stdout and process.stdin
         assert process.stdout.readline() == b"ready\n"
-        watch = oomkills.watch(process.pid)
+        watch = oom_kills.watch(process.pid)
         process.stdin.write(b"\n")
         process.stdin.flush()
         child = Child(process, asyncio.get_running_loop())

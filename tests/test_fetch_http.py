@@ -24,14 +24,13 @@ from typing import Any
 import pytest
 
 from backend.child import handle as children
-from backend.child import one_shot as errands
+from backend.child import one_shot
 from backend.child.download.workspace import NAME, PART_KEPT_S, sweep
 from backend.common.config.settings import ROOT
 from backend.common.errors import DiskFull, ModelBroken, ModelNotDownloaded, TouchstoneError, WorkerCrashed
 from backend.common.formats.gguf import parts
 from backend.common.types import Progress
-from backend.models import Entry, Source
-from backend.models import download as downloads
+from backend.models import Entry, Source, download
 from tests.file_server import FileServer
 from tests.test_gguf import FACTS, TEXT, gguf
 
@@ -66,7 +65,7 @@ def fetch(entry: Entry, seen: list[Progress] | None = None) -> Path:
         if seen is not None:
             seen.append(progress)
 
-    return Path(asyncio.run(asyncio.wait_for(downloads.fetch(entry, note), LIMIT_S))["path"])
+    return Path(asyncio.run(asyncio.wait_for(download.fetch(entry, note), LIMIT_S))["path"])
 
 
 def refusal(entry: Entry, kind: type[TouchstoneError]) -> str:
@@ -97,7 +96,7 @@ def test_a_file_comes_whole_and_with_its_rate(web: FileServer, entry: Entry) -> 
 
 
 def test_the_rate_and_the_time_left_follow_what_came() -> None:
-    pace = errands.Pace()
+    pace = one_shot.Pace()
     assert pace.progress({"phase": "download", "done": 100, "total": 1000}, 5.0).per_s is None
     later = pace.progress({"phase": "download", "done": 400, "total": 1000}, 8.0)
     assert (later.per_s, later.eta_s) == (100.0, 6.0)
@@ -168,7 +167,7 @@ async def _broken_off(web: FileServer, entry: Entry) -> None:
     async def ignore(progress: Progress) -> None:
         """Nobody looks."""
 
-    task = asyncio.create_task(downloads.fetch(entry, ignore))
+    task = asyncio.create_task(download.fetch(entry, ignore))
     assert await asyncio.to_thread(web.stalled.wait, LIMIT_S)
     await _until_on_disk(entry)
     task.cancel()
@@ -257,7 +256,7 @@ def test_a_killed_child_is_told_and_the_next_one_goes_on(web: FileServer, entry:
     async def killed() -> None:
         web.gate.clear()
         web.gate_after = HALF
-        task = asyncio.create_task(downloads.fetch(entry, ignore, spawn))
+        task = asyncio.create_task(download.fetch(entry, ignore, spawn))
         await _until_on_disk(entry)
         processes[0].kill()
         with pytest.raises(WorkerCrashed, match="signal 9"):
@@ -292,7 +291,7 @@ def test_a_killed_server_takes_the_child_along_and_the_next_goes_on(web: FileSer
 
 
 def test_a_server_that_stalls_is_asked_again(web: FileServer, entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "STALL_S", 0.5)
+    monkeypatch.setattr(download, "STALL_S", 0.5)
     web.gate.clear()
     web.gate_after = HALF
 
@@ -300,7 +299,7 @@ def test_a_server_that_stalls_is_asked_again(web: FileServer, entry: Entry, monk
         if progress.phase == "retry":
             web.gate.set()
 
-    asyncio.run(asyncio.wait_for(downloads.fetch(entry, note), LIMIT_S))
+    asyncio.run(asyncio.wait_for(download.fetch(entry, note), LIMIT_S))
     assert_whole(entry)
     assert web.asked[1].range == f"bytes={HALF}-"
 
@@ -546,9 +545,9 @@ def test_only_web_addresses_are_followed(web: FileServer, entry: Entry, address:
 
 
 def test_every_field_of_the_order_is_understood(entry: Entry, web: FileServer) -> None:
-    said: dict[str, Any] = json.loads(downloads.order(entry, {}))
+    said: dict[str, Any] = json.loads(download.order(entry, {}))
     files = [{"url": web.url, "name": "tiny.gguf", "to": str(entry.target)}]
-    assert said == {"files": files, "stall_s": downloads.STALL_S}
+    assert said == {"files": files, "stall_s": download.STALL_S}
 
 
 def test_all_parts_of_a_model_come(web: FileServer, entry: Entry) -> None:

@@ -17,12 +17,11 @@ from typing import Any
 
 import pytest
 
-from backend.child import handle as children
+from backend.child import handle
 from backend.common.config.settings import ROOT, load_settings
 from backend.common.errors import DiskFull, ModelBroken, ModelNotDownloaded, TouchstoneError, Validation
 from backend.common.types import Model, Progress
-from backend.models import Catalogue
-from backend.models import download as downloads
+from backend.models import Catalogue, download
 from backend.models.registration import Addition, add, forget_if_nothing_came, remove, settle
 from tests import tiny_genai
 from tests.hub_server import COMMIT, HubServer, Repository
@@ -65,7 +64,7 @@ async def ignore(progress: Progress) -> None:
 
 
 def fetched(addition: Addition, note: Any = ignore) -> dict[str, Any]:
-    return asyncio.run(asyncio.wait_for(downloads.fetch(addition.entry, note), LIMIT_S))
+    return asyncio.run(asyncio.wait_for(download.fetch(addition.entry, note), LIMIT_S))
 
 
 @pytest.fixture
@@ -159,12 +158,12 @@ def test_a_killed_download_goes_on_where_it_was(hub: HubServer, get: Get, catalo
     pids: list[int] = []
 
     def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-        process = children.spawn(python, arguments)
+        process = handle.spawn(python, arguments)
         pids.append(process.pid)
         return process
 
     async def half() -> None:
-        task = asyncio.create_task(downloads.fetch(addition.entry, ignore, spawn))
+        task = asyncio.create_task(download.fetch(addition.entry, ignore, spawn))
         await asyncio.to_thread(wait_for, lambda: any(f.stat().st_size == HALF for f in Path(parts).rglob("*[0-9a-f]")))
         os.kill(pids[0], signal.SIGKILL)
         with pytest.raises(TouchstoneError):
@@ -228,7 +227,7 @@ def test_the_token_goes_to_the_hub_and_nowhere_else(hub: HubServer, get: Get, mo
     hub.repositories["maker/model"].token = "hf_secret"
     monkeypatch.setenv("HF_TOKEN", " hf_secret\n")
     commands: list[bytes] = []
-    spawn = children.spawn
+    spawn = handle.spawn
 
     def watched(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         process = spawn(python, arguments)
@@ -237,7 +236,7 @@ def test_the_token_goes_to_the_hub_and_nowhere_else(hub: HubServer, get: Get, mo
                 commands.append(file.read_bytes())
         return process
 
-    monkeypatch.setattr(downloads.fetch, "__defaults__", (watched,))
+    monkeypatch.setattr(download.fetch, "__defaults__", (watched,))
     assert get("hf:maker/model").state == "ready"
     sent = {(asked.origin, asked.headers.get("Authorization")) for asked in hub.asked}
     assert sent == {("hub", "Bearer hf_secret"), ("cdn", None)}

@@ -19,7 +19,7 @@ from backend.common.errors import (
     UnsupportedParameter,
 )
 from backend.engines import LoadRequest, RunRequest, RunResult
-from backend.engines._llama import server_process as _llama_server
+from backend.engines._llama import server_process
 from backend.engines.llama_cpp import ENGINE, LlamaSession, load
 from backend.tasks.options import parse_options
 from tests.faulty_stacks.environments import PACKAGES
@@ -36,7 +36,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Open]:
     """Loads the model in the stand-in, with what goes wrong there."""
     sessions: list[LlamaSession] = []
     monkeypatch.syspath_prepend(str(PACKAGES))
-    monkeypatch.setattr(_llama_server, "check", dict)
+    monkeypatch.setattr(server_process, "check", dict)
 
     def load_it(**plan: Any) -> LlamaSession:
         monkeypatch.setenv("PLAN", json.dumps(plan))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.common.system import cgroups
-from backend.common.system import resources as machine
+from backend.common.system import cgroups, resources
 
 
 @pytest.fixture
@@ -16,8 +15,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with 8 processors and nothing else; the test lays its cgroups."""
     monkeypatch.setattr(cgroups, "ROOT", tmp_path / "cgroup")
     monkeypatch.setattr(cgroups, "PROC", tmp_path / "proc")
-    monkeypatch.setattr(machine, "_affinity", lambda: set(range(8)))
-    monkeypatch.setattr(machine, "_physical_cores", lambda allowed: None)
+    monkeypatch.setattr(resources, "_affinity", lambda: set(range(8)))
+    monkeypatch.setattr(resources, "_physical_cores", lambda allowed: None)
     write(tmp_path / "proc/meminfo", "MemTotal: 8000 kB\nMemAvailable: 6000 kB")
     return tmp_path
 
@@ -38,37 +37,37 @@ def lay(root: Path, version: int, inside: str, files: dict[str, str]) -> None:
 @pytest.mark.parametrize(("quota", "threads"), [("max 100000", 8), ("250000 100000", 3), ("10000 100000", 1), ("", 8)])
 def test_the_quota_of_version_2_limits_threads(root: Path, inside: str, quota: str, threads: int) -> None:
     lay(root, 2, inside, {"cpu.max": quota})
-    assert machine.usable_threads() == threads
+    assert resources.usable_threads() == threads
 
 
 @pytest.mark.parametrize("inside", ["box/a", ""], ids=["nested", "seen from a container"])
 @pytest.mark.parametrize(("quota", "threads"), [("-1", 8), ("150000", 2)])
 def test_the_quota_of_version_1_limits_threads(root: Path, inside: str, quota: str, threads: int) -> None:
     lay(root, 1, inside, {"cpu.cfs_quota_us": quota, "cpu.cfs_period_us": "100000"})
-    assert machine.usable_threads() == threads
+    assert resources.usable_threads() == threads
 
 
 def test_physical_cores_limit_threads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_physical_cores", lambda allowed: 4)
-    assert machine.usable_threads() == 4
+    monkeypatch.setattr(resources, "_physical_cores", lambda allowed: 4)
+    assert resources.usable_threads() == 4
 
 
 @pytest.mark.parametrize("inside", ["box/a", ""], ids=["nested", "seen from a container"])
 def test_the_memory_limit_counts_and_idle_file_cache_does_not(root: Path, inside: str) -> None:
     stat = "anon 1\ninactive_file 100000\ntotal_inactive_file 100000"
     lay(root, 2, inside, {"memory.max": "1000000", "memory.current": "400000", "memory.stat": stat})
-    assert (machine.memory_bytes(), machine.memory_free_bytes()) == (1_000_000, 700_000)
+    assert (resources.memory_bytes(), resources.memory_free_bytes()) == (1_000_000, 700_000)
     files = {"memory.limit_in_bytes": "900000", "memory.usage_in_bytes": "400000", "memory.stat": stat}
     lay(root, 1, inside, files)
-    assert (machine.memory_bytes(), machine.memory_free_bytes()) == (900_000, 600_000)
+    assert (resources.memory_bytes(), resources.memory_free_bytes()) == (900_000, 600_000)
 
 
 @pytest.mark.parametrize("text", ["max", "9223372036854771712", "", "nonsense"])
 def test_no_limit_is_no_limit(root: Path, text: str) -> None:
     lay(root, 1, "box/a", {"memory.limit_in_bytes": text})
-    assert machine.memory_bytes() == 8_192_000
+    assert resources.memory_bytes() == 8_192_000
     lay(root, 2, "box/a", {"memory.max": text})
-    assert (machine.memory_bytes(), machine.memory_free_bytes()) == (8_192_000, 6_144_000)
+    assert (resources.memory_bytes(), resources.memory_free_bytes()) == (8_192_000, 6_144_000)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system has no affinity masks")
@@ -76,6 +75,6 @@ def test_a_core_mask_counts() -> None:
     mask = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(mask)})
-        assert machine.usable_threads() == 1
+        assert resources.usable_threads() == 1
     finally:
         os.sched_setaffinity(0, mask)

@@ -14,7 +14,7 @@ import pytest
 from backend.common.errors import Validation
 from backend.common.system import power
 from backend.common.types import Device, Speed
-from backend.manager.benchmarks import table as matrix
+from backend.manager.benchmarks import table
 from backend.manager.benchmarks.agreement import agreement, sound_error
 from backend.manager.benchmarks.history import KEPT, Measurement, Measurements
 from backend.manager.benchmarks.regressions import regressions
@@ -155,17 +155,17 @@ def test_two_results_side_by_side_tell_what_differs_beyond_the_noise() -> None:
     def result(value: float, **more: Any) -> dict[str, Any]:
         return {"at": "2026", "rows": [{**row, "value": value, "low": value - 1, "high": value + 1, **more}]}
 
-    said = matrix.compared(matrix.checked(result(100), "a"), matrix.checked(result(50), "b"))
+    said = table.compared(table.checked(result(100), "a"), table.checked(result(50), "b"))
     assert "| stone | cpu, llama.cpp | decode, tokens/s | 100 (99–101) | 50 (49–51) | -50% |" in said
-    assert "within the noise" in matrix.compared(matrix.checked(result(100), "a"), matrix.checked(result(103), "b"))
+    assert "within the noise" in table.compared(table.checked(result(100), "a"), table.checked(result(103), "b"))
     busy = {**result(50), "measured": [{"busy": True}]}
-    assert "during the second: " in matrix.compared(matrix.checked(result(100), "a"), matrix.checked(busy, "b"))
+    assert "during the second: " in table.compared(table.checked(result(100), "a"), table.checked(busy, "b"))
     with pytest.raises(Validation, match="no figure in common"):
-        matrix.compared(matrix.checked(result(1), "a"), matrix.checked(result(1, model="pebble"), "b"))
+        table.compared(table.checked(result(1), "a"), table.checked(result(1, model="pebble"), "b"))
     broken: list[Any] = [None, [], {"rows": [{}]}, {"rows": 7}]
     for nonsense in broken:
         with pytest.raises(Validation, match="is no result"):
-            matrix.checked(nonsense, "file")
+            table.checked(nonsense, "file")
 
 
 @pytest.mark.parametrize(

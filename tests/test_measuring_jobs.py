@@ -18,8 +18,7 @@ from backend.common.config.settings import load_settings
 from backend.common.system import power
 from backend.jobs.live_job import LiveJob
 from backend.jobs.request import parse_request
-from backend.manager.benchmarks import Asked, checked, report
-from backend.manager.benchmarks import idle_trigger as idle
+from backend.manager.benchmarks import Asked, checked, idle_trigger, report
 from backend.manager.core import Core
 from backend.manager.health import health
 from tests.faulty import faulty
@@ -57,7 +56,7 @@ def play(tmp_path: Path, act: Act, faults: list[str], **flags: Any) -> None:
 def resting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The test's own machine may be busy, or a laptop."""
     monkeypatch.setattr(power, "on_battery", lambda: False)
-    for module in (idle, report):
+    for module in (idle_trigger, report):
         monkeypatch.setattr(module, "BUSY", 1e9)
     yield
 
@@ -186,20 +185,22 @@ async def begun(core: Core) -> LiveJob:
 @pytest.mark.usefixtures("resting")
 def test_an_idle_machine_measures_what_was_used_once(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
-        assert await idle.due(core, core.measuring, []) is None, "no model was used"
+        assert await idle_trigger.due(core, core.measuring, []) is None, "no model was used"
         await used(core)
         job = await begun(core)
         await job.ended.wait()
         assert job.request["models"] == ["tiny"] and job.request["source"] == "idle"
         assert [one.device for one in core.measuring.book.all()] == ["cpu", "vulkan:0"]
-        assert await idle.due(core, core.measuring, []) is None, "all is known"
+        assert await idle_trigger.due(core, core.measuring, []) is None, "all is known"
         core.probes.devices["vulkan:0"] = replace(CARD, name="Another card")
-        assert await idle.due(core, core.measuring, []) == "tiny"
-        assert await idle.due(core, core.measuring, ["tiny"]) is None
+        assert await idle_trigger.due(core, core.measuring, []) == "tiny"
+        assert await idle_trigger.due(core, core.measuring, ["tiny"]) is None
         del core.probes.devices["vulkan:0"]
-        assert await idle.due(core, core.measuring, []) is None, "there is no choice"
+        assert await idle_trigger.due(core, core.measuring, []) is None, "there is no choice"
         core.probes.devices["cpu"] = replace(core.probes.devices["cpu"], name="Another processor")
-        assert await idle.due(core, core.measuring, []) is None, "of that one nothing is known, and there is no choice"
+        assert await idle_trigger.due(core, core.measuring, []) is None, (
+            "of that one nothing is known, and there is no choice"
+        )
 
     play(tmp_path, act, [], measuring__idle_s=0.05)
 
@@ -218,18 +219,18 @@ def test_the_first_job_that_comes_ends_it(tmp_path: Path) -> None:
 
 def test_it_rests_on_battery_and_while_other_programs_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(power, "on_battery", lambda: False)
-    monkeypatch.setattr(idle, "BUSY", 1e9)
-    assert asyncio.run(idle.calm())
-    monkeypatch.setattr(idle, "BUSY", -1.0)
-    assert not asyncio.run(idle.calm())
-    monkeypatch.setattr(idle, "BUSY", 1e9)
+    monkeypatch.setattr(idle_trigger, "BUSY", 1e9)
+    assert asyncio.run(idle_trigger.calm())
+    monkeypatch.setattr(idle_trigger, "BUSY", -1.0)
+    assert not asyncio.run(idle_trigger.calm())
+    monkeypatch.setattr(idle_trigger, "BUSY", 1e9)
     monkeypatch.setattr(power, "on_battery", lambda: True)
-    assert not asyncio.run(idle.calm())
+    assert not asyncio.run(idle_trigger.calm())
 
 
 def test_the_setting_switches_it_off(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
-        await asyncio.wait_for(idle.watch(core, core.measuring), 5)
+        await asyncio.wait_for(idle_trigger.watch(core, core.measuring), 5)
 
     play(tmp_path, act, [], measuring__when_idle=False)
 
@@ -239,12 +240,12 @@ def test_another_version_of_the_service_measures_again(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
         await used(core)
         await measured(core)
-        assert await idle.due(core, core.measuring, []) is None
+        assert await idle_trigger.due(core, core.measuring, []) is None
         known = core.measuring.book.all()
         core.measuring.book.add([replace(one, busy=True) for one in known])
-        assert await idle.due(core, core.measuring, []) is None, "what a calm machine measured stands"
+        assert await idle_trigger.due(core, core.measuring, []) is None, "what a calm machine measured stands"
         core.measuring.book.add([replace(one, touchstone="0.0.1") for one in known])
-        assert await idle.due(core, core.measuring, []) == "tiny"
+        assert await idle_trigger.due(core, core.measuring, []) == "tiny"
         assert all(device.speed for device in core.known_devices() if device.kind != "emulated"), "it counts meanwhile"
 
     play(tmp_path, act, [], measuring__when_idle=False)

@@ -16,7 +16,7 @@ from backend.common.errors import ContextLengthExceeded, ModelBroken, ModelIncom
 from backend.engines import LoadRequest, RunRequest, RunResult, load_engine
 from backend.engines._onnx.genai_config import open_folder
 from backend.engines._onnx.genai_model import PROMPT_CHUNK_TOKENS, GenaiRows
-from backend.engines._text import batch_decoder as _decoder
+from backend.engines._text import batch_decoder
 from backend.engines._text.batch_decoder import Text
 from backend.engines._text.sampler import Sampler
 from backend.engines._text.session import TextSession
@@ -202,7 +202,7 @@ def test_a_cancel_is_heard_at_once(session: TextSession) -> None:
 def test_a_cancel_is_heard_before_the_next_step_though_no_token_is_told(
     session: TextSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_decoder, "wait_s", lambda texts: 1e6)
+    monkeypatch.setattr(batch_decoder, "wait_s", lambda texts: 1e6)
     asked = 0
 
     def enough(event: str, _: dict[str, Any]) -> bool:

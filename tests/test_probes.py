@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from backend.child import handle as children
+from backend.child import handle
 from backend.common.types import Device
 from backend.devices import WrongResult, mechanism, prove
 from backend.scheduling.device_queue import Lane
@@ -131,7 +131,7 @@ def test_many_who_ask_at_once_are_served_by_two_rounds() -> None:
 
 def test_the_real_cpu_is_proved_by_the_real_child() -> None:
     async def once() -> Device:
-        probes = Probes({"base": sys.executable}, 60, children.spawn, Lane)
+        probes = Probes({"base": sys.executable}, 60, handle.spawn, Lane)
         await probes.round()
         assert probes.hardware["cpu:0"].devices == ["cpu"]
         return probes.devices["cpu"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from backend.child import handle as children
+from backend.child import handle
 from backend.child.handle import Spawn
 from backend.common.types import Device, Hardware
 from backend.devices import Found, confine, hiding
@@ -44,7 +44,7 @@ def probes(pythons: dict[str, Path], **more: Any) -> Probes:
     """Probes of these interpreters alone."""
     names = {name: str(python) for name, python in pythons.items()}
     more.setdefault("inventory", nothing)
-    return Probes(names, 60, children.spawn, Lane, **more)
+    return Probes(names, 60, handle.spawn, Lane, **more)
 
 
 def rounds(subject: Probes, *between: Callable[[], object]) -> list[dict[str, Device]]:
@@ -221,7 +221,7 @@ def test_a_runtime_removed_while_it_is_looked_at_ends_no_round_and_comes_to_no_w
             told_of.append(device.id)
 
     told_of: list[str] = []
-    subject = Probes(pythons, 60, children.spawn, Lane, told, inventory=nothing)
+    subject = Probes(pythons, 60, handle.spawn, Lane, told, inventory=nothing)
 
     async def play() -> None:
         await subject.round()

@@ -17,7 +17,7 @@ from backend.common.config.settings import load_settings
 from backend.common.types import Device
 from backend.jobs.live_job import LiveJob
 from backend.jobs.request import parse_request
-from backend.manager import model_jobs as maintenance
+from backend.manager import model_jobs
 from backend.manager.core import Core
 from backend.manager.health import health
 from backend.scheduling.worker_pool import Held, Pool
@@ -252,7 +252,7 @@ def test_a_cancel_is_heard_while_a_job_waits_for_the_work_of_another(tmp_path: P
             async for event in first.follow():
                 if event.event == ("loading" if loading else "token"):
                     break
-            second = await (core.submit(request, "test") if loading else maintenance.unload(core, "tiny", "test"))
+            second = await (core.submit(request, "test") if loading else model_jobs.unload(core, "tiny", "test"))
             assert isinstance(second, LiveJob)
             for _ in range(20):  # it comes as far as it can
                 await asyncio.sleep(0)

@@ -8,10 +8,10 @@ from typing import Any
 import jsonschema
 
 from backend.common.types import EVENTS
-from backend.server.openapi import shapes as schema
+from backend.server.openapi import shapes
 from tests.service import Server, stream_events
 
-SHAPES: dict[str, Any] = json.loads(schema.FILE.read_text(encoding="utf-8"))
+SHAPES: dict[str, Any] = json.loads(shapes.FILE.read_text(encoding="utf-8"))
 
 
 def fits(value: Any, name: str) -> None:
@@ -19,7 +19,7 @@ def fits(value: Any, name: str) -> None:
 
 
 def test_the_golden_file_is_what_the_code_says() -> None:
-    assert schema.FILE.read_text(encoding="utf-8") == schema.text(), "run: python -m backend.server.openapi.shapes"
+    assert shapes.FILE.read_text(encoding="utf-8") == shapes.text(), "run: python -m backend.server.openapi.shapes"
 
 
 def test_every_event_has_a_shape() -> None:

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from backend.common import data_dir as datafolder
+from backend.common import data_dir
 from backend.common.config.settings import load_settings
 from backend.common.system.suspend import SLEEP_S, JumpWatch, SleepWatch
 from backend.common.timestamps import moment
-from backend.jobs import ids as jobids
+from backend.jobs import ids
 from backend.jobs.live_job import new_row
 from backend.jobs.registry import JobBook
 from backend.jobs.store.sqlite import Store
-from backend.manager import background as housekeeping
+from backend.manager import background
 from backend.manager.core import Core
 from tests.faulty import faulty
 from tests.test_running import _config
@@ -39,7 +39,7 @@ def test_the_real_clocks_go_alike() -> None:
 
 
 def test_after_a_sleep_the_devices_are_proved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datafolder, "BEAT_S", 0.01)
+    monkeypatch.setattr(data_dir, "BEAT_S", 0.01)
     monkeypatch.setattr("backend.manager.background.BEAT_S", 0.01)
     slept = [0.0]
 
@@ -92,7 +92,7 @@ def test_a_clock_set_forward_makes_no_job_old(tmp_path: Path, set_days: int, lef
             await store.add({**new_row("text", "m", {}, "c"), "status": "done", "ended_at": ended})
         settings = load_settings({"storage.data_dir": str(tmp_path)}, {})
         manager: Any = SimpleNamespace(settings=settings, book=SimpleNamespace(trouble=None))
-        sweeping = asyncio.create_task(housekeeping.sweep(manager, store, jumps))
+        sweeping = asyncio.create_task(background.sweep(manager, store, jumps))
         await store.swept.wait()
         sweeping.cancel()
         assert len(await store.jobs()) == left
@@ -108,7 +108,7 @@ def test_the_real_clocks_have_not_jumped() -> None:
 def test_after_a_start_with_a_clock_set_back_new_ids_still_sort_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobids, "_last_stamp", 0)
+    monkeypatch.setattr(ids, "_last_stamp", 0)
 
     async def life() -> str:
         book = JobBook(Store(tmp_path / "jobs.sqlite3"))
@@ -119,6 +119,6 @@ def test_after_a_start_with_a_clock_set_back_new_ids_still_sort_last(
 
     monkeypatch.setattr("backend.jobs.ids.time.time_ns", lambda: 2_000_000_000 * 10**9)
     first = asyncio.run(life())
-    monkeypatch.setattr(jobids, "_last_stamp", 0)
+    monkeypatch.setattr(ids, "_last_stamp", 0)
     monkeypatch.setattr("backend.jobs.ids.time.time_ns", lambda: 1_900_000_000 * 10**9)
     assert asyncio.run(life()) > first

@@ -18,7 +18,7 @@ import pytest
 
 from backend.engines import LoadRequest, RunRequest, RunResult, load_engine
 from backend.engines._text.batch_decoder import Decoder, Drawn, Step, Text
-from backend.engines._torch import cuda_graphs as _torch_graphs
+from backend.engines._torch import cuda_graphs
 from backend.engines._torch.cuda_graphs import COMPILED, RECORDED, SINGLY
 from backend.tasks.options import parse_options
 from tests.faulty_stacks.cases.case import CARD
@@ -48,9 +48,9 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(site))
         patch.setattr(importlib.import_module("torch").cuda, "CUDAGraph", object, raising=False)
-        patch.setattr(_torch_graphs, "record", lambda torch, work, pool: (pool, Again(work)))
+        patch.setattr(cuda_graphs, "record", lambda torch, work, pool: (pool, Again(work)))
         landed = (SimpleNamespace(synchronize=lambda: None), None)
-        patch.setattr(_torch_graphs.GraphRows, "_landed", lambda rows, told: (landed[0], told + 0))
+        patch.setattr(cuda_graphs.GraphRows, "_landed", lambda rows, told: (landed[0], told + 0))
         for name in ("CACHE_DIR", "COMPILE_THREADS"):
             patch.setenv(f"TORCHINDUCTOR_{name}", "")
         patch.setattr(sys, "setswitchinterval", lambda seconds: None)
@@ -119,7 +119,7 @@ def test_what_no_recording_can_hold_runs_kernel_by_kernel(
     def refused(*_: Any) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nmore words")
 
-    monkeypatch.setattr(_torch_graphs, "record", refused)
+    monkeypatch.setattr(cuda_graphs, "record", refused)
     text, result = said(loaded(RECORDED), "b" * 30)
     assert text == expected
     why = "RuntimeError: operation not permitted when stream is capturing"

@@ -18,24 +18,24 @@ def main(arguments: list[str]) -> int:
     program, rest = arguments[0], arguments[1:]
     process.give_up_rights(also_new=program not in ("probe", "survey"))
     if program == "fetch":
-        from backend.child.programs import download as fetch
+        from backend.child.programs import download
 
         process.die_with_parent()
-        return fetch.main(rest)
+        return download.main(rest)
     if program == "install":
         from backend.child.programs import install
 
         process.die_with_parent()
         return install.main(rest)
     if program == "render":  # its pipes and its own limit end it; a death signal would follow one thread of the worker
-        from backend.tasks.text.templates import environment as jinja
+        from backend.tasks.text.templates import environment
 
-        return jinja.main()
+        return environment.main()
     if program == "weights":
-        from backend.child.convert import library_steps as weights
+        from backend.child.convert import library_steps
 
         process.die_with_parent()
-        return weights.main(rest)
+        return library_steps.main(rest)
     from backend.child.wire_protocol import claim_stdio
 
     channel = claim_stdio()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from backend import __version__
-from backend.cli import commands as verbs
+from backend.cli import commands
 from backend.common.errors import Configuration, TouchstoneError
 
 SYNONYMS = {"--list-devices": "devices"}
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a console of another encoding must not stop us
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
-    names = sorted(entry.name for entry in pkgutil.iter_modules(verbs.__path__) if not entry.name.startswith("_"))
+    names = sorted(entry.name for entry in pkgutil.iter_modules(commands.__path__) if not entry.name.startswith("_"))
     parser = argparse.ArgumentParser(
         prog="python -m backend", description="Touchstone: generation on devices that really work."
     )

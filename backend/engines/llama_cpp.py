@@ -19,14 +19,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from backend.common import error_patterns as faults
+from backend.common import error_patterns
 from backend.common.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.common.formats.gguf import Header, parts, read_header
 from backend.common.formats.gguf.vocabulary import Vocabulary, read_vocabulary
 from backend.common.types import Placement, PlacementPart
 from backend.devices import split_id
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
-from backend.engines._llama import server_process as _llama_server
+from backend.engines._llama import server_process
 from backend.engines._llama.embeddings import embed
 from backend.engines._llama.grammar import grammar_of
 from backend.engines._llama.prompt import prompt_of
@@ -37,8 +37,8 @@ from backend.engines._text.logit_bias import check_biases
 ENGINE = Engine(
     name="llama.cpp",
     library="xllamacpp",
-    runtimes=("base", *_llama_server.RUNTIMES),
-    backends=("cpu", *_llama_server.BACKENDS),
+    runtimes=("base", *server_process.RUNTIMES),
+    backends=("cpu", *server_process.BACKENDS),
     tasks=("text", "lyrics", "embeddings"),
     suffixes=(".gguf",),
     batches=True,
@@ -80,9 +80,9 @@ def check() -> dict[str, str]:
     try:
         import xllamacpp
     except ModuleNotFoundError as missing:
-        if missing.name != "xllamacpp" or not _llama_server.is_there():
+        if missing.name != "xllamacpp" or not server_process.is_there():
             raise
-        return _llama_server.check()
+        return server_process.check()
     if not any("CPU" in str(device.get("name", "")) for device in xllamacpp.get_device_info()):
         raise OSError("xllamacpp lists no CPU device")
     return {"xllamacpp": str(xllamacpp.__version__)}
@@ -97,7 +97,7 @@ def load(request: LoadRequest) -> LlamaSession:
     chat = Chat(vocabulary.chat_template, names, vocabulary.control_marks())
     # The whole context is shared out among the slots in equal parts.
     context = min(request.context_tokens, header.context_length or request.context_tokens) * request.slots
-    start = _on_card if split_id(request.device)[0] in _llama_server.BACKENDS else _in_process
+    start = _on_card if split_id(request.device)[0] in server_process.BACKENDS else _in_process
     with chat.kept_if_loaded():
         server, log = start(request, header, context)
     return LlamaSession(server, request, _placement(log, request.device), chat, vocabulary)
@@ -111,7 +111,7 @@ def _on_card(request: LoadRequest, header: Header, context_tokens: int) -> tuple
         *("--batch-size", str(batch), "--ubatch-size", str(batch), "--threads", str(request.threads)),
         *(
             "--device",
-            _llama_server.CARD,
+            server_process.CARD,
             "--n-gpu-layers",
             "999",
             "--fit",
@@ -125,7 +125,7 @@ def _on_card(request: LoadRequest, header: Header, context_tokens: int) -> tuple
         *(("--embedding",) if header.makes_embeddings else ()),
     ]
     try:
-        server = _llama_server.LlamaServer(Path(request.scratch), arguments)
+        server = server_process.LlamaServer(Path(request.scratch), arguments)
     except RuntimeError as error:
         raise _load_error(Path(request.model_path), str(error), context_tokens) from error
     return server, server.log
@@ -238,7 +238,7 @@ def _placement(log: str, device: str) -> Placement:
 def _load_error(path: Path, log: str, context_tokens: int) -> TouchstoneError:
     lines = [match.group(1) or match.group(0) for match in _TELLING.finditer(log)]
     told = lines[0] if lines else "llama.cpp gave no reason"
-    if faults.code_of(log) == "out_of_memory":
+    if error_patterns.code_of(log) == "out_of_memory":
         return OutOfMemory(
             f"{path.name} with a context of {context_tokens} tokens does not fit into memory: {told}.",
             "Lower text.context_tokens in config.yaml, close other programs, or choose a smaller model.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from backend.common import error_patterns as faults
+from backend.common import error_patterns
 from backend.common.errors import ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.devices import backends_of, onnx_place
 from backend.engines import Engine, LoadRequest
@@ -95,7 +95,7 @@ class _Tokens:
 
 def _load_error(folder: GenaiFolder, error: Exception) -> TouchstoneError:
     told = f"{error}".strip()[:600]
-    if faults.code_of(told) == "out_of_memory":
+    if error_patterns.code_of(told) == "out_of_memory":
         return OutOfMemory(
             f"{folder.path.name} does not fit into memory: {told}",
             "Lower text.context_tokens in config.yaml, close other programs, or choose a smaller model.",

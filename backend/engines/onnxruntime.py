@@ -7,7 +7,7 @@ from pathlib import Path
 from backend.common.formats.onnx.graph import read_graph
 from backend.devices import backends, backends_of, onnx_place
 from backend.engines import Engine, LoadRequest, Session
-from backend.engines._audio import stem_session as _stems
+from backend.engines._audio import stem_session
 from backend.engines._audio.tune_session import (
     COPIED_RUNS,
     LIBRARY_BYTES,
@@ -30,15 +30,15 @@ ENGINE = Engine(
     tasks=("music", "stems", "onnx"),
     suffixes=(SUFFIX,),
     files=(WEIGHTS, COPIED_RUNS, GRAPH),
-    other_files={"stems": ((_stems.GRAPH, _stems.WEIGHTS), *_stems.DEMUCS)},
+    other_files={"stems": ((stem_session.GRAPH, stem_session.WEIGHTS), *stem_session.DEMUCS)},
     makes_files=True,
 )
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
     """The graph twice, for the library's own copy of the weights, the embeddings, and the libraries."""
-    if _stems.is_one(model_path):
-        return _stems.estimate_bytes(model_path, LIBRARY_BYTES)
+    if stem_session.is_one(model_path):
+        return stem_session.estimate_bytes(model_path, LIBRARY_BYTES)
     if _is_graph(model_path):
         return BARE_BYTES + 2 * read_graph(Path(model_path)).weight_bytes
     return 2 * file_bytes(model_path, GRAPH) + 2 * file_bytes(model_path, WEIGHTS) + LIBRARY_BYTES
@@ -58,8 +58,8 @@ def load(request: LoadRequest) -> Session:
     """
     if _is_graph(request.model_path):
         return load_graph(request)
-    if _stems.is_one(request.model_path):
-        return _stems.load_onnx(request)
+    if stem_session.is_one(request.model_path):
+        return stem_session.load_onnx(request)
     weights, guard = read_model(request.model_path)
     place = onnx_place(request.device, request.found, request.provider_options, request.cache)
     chosen = choose(place, weights, Path(request.model_path), request.threads)

@@ -11,7 +11,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from backend.common import error_patterns as faults
+from backend.common import error_patterns
 from backend.common.errors import DeviceNotReady, ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.common.types import Placement, PlacementPart
 from backend.devices import Found, backends, split_id
@@ -132,7 +132,7 @@ def _placement(compiled: Any, device: str, kind: str) -> Placement:
 
 def _load_error(folder: OpenvinoFolder, error: Exception) -> TouchstoneError:
     told = f"{error}".strip()[-600:]
-    if faults.code_of(told) == "out_of_memory":
+    if error_patterns.code_of(told) == "out_of_memory":
         return OutOfMemory(
             f"{folder.path.name} does not fit into memory: {told}",
             "Lower text.context_tokens or text.slots in config.yaml, or choose a smaller model.",

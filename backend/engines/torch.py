@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest, Session
-from backend.engines._audio import stem_session as _stems
+from backend.engines._audio import stem_session
 from backend.engines._audio.tune_session import (
     COPIED_RUNS,
     LIBRARY_BYTES,
@@ -28,15 +28,15 @@ ENGINE = Engine(
     tasks=("music", "stems"),
     suffixes=(),
     files=(WEIGHTS, COPIED_RUNS),
-    other_files={"stems": ((_stems.WEIGHTS,),)},
+    other_files={"stems": ((stem_session.WEIGHTS,),)},
     makes_files=True,
 )
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
     """The float16 weights as float32, twice for the embeddings and the way there, and the libraries."""
-    if _stems.is_one(model_path):
-        return _stems.estimate_bytes(model_path, LIBRARY_BYTES + TORCH_BYTES)
+    if stem_session.is_one(model_path):
+        return stem_session.estimate_bytes(model_path, LIBRARY_BYTES + TORCH_BYTES)
     return 4 * file_bytes(model_path, WEIGHTS) + LIBRARY_BYTES + TORCH_BYTES
 
 
@@ -52,8 +52,8 @@ def load(request: LoadRequest) -> Session:
     from backend.tasks.music.agreement import check_agreement
     from backend.tasks.music.decoder_torch import TorchDecoder
 
-    if _stems.is_one(request.model_path):
-        return _stems.load_torch(request)
+    if stem_session.is_one(request.model_path):
+        return stem_session.load_torch(request)
     weights, guard = read_model(request.model_path)
     place = torch_place(request.device, request.found)
     place.torch.set_num_threads(request.threads)

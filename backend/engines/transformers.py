@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.common import error_patterns as faults
+from backend.common import error_patterns
 from backend.common.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.common.system.resources import memory_free_bytes
 from backend.devices import torch_place
@@ -132,7 +132,7 @@ def _model(source: Source, place: TorchPlace) -> Any:
 
 def _load_error(source: Source, error: Exception) -> TouchstoneError:
     told = f"{type(error).__name__}: {error}".strip()[:600]
-    if faults.code_of(told) == "out_of_memory":
+    if error_patterns.code_of(told) == "out_of_memory":
         return OutOfMemory(
             f"{source.name} does not fit into memory: {told}",
             "Lower text.context_tokens or text.slots in config.yaml, close other programs, or choose a smaller model.",

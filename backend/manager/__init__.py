@@ -25,7 +25,7 @@ from backend.common import errors
 from backend.common.types import Device, Job
 from backend.jobs.live_job import LiveJob
 from backend.jobs.request import GenerateRequest, parse_request
-from backend.manager import model_jobs as maintenance
+from backend.manager import model_jobs
 from backend.manager.core import Core
 
 Result = TypeVar("Result")
@@ -58,7 +58,7 @@ class ModelManager(Core):
         Raises the TouchstoneError that the load ended with.
         """
         model = self.catalogue.resolve(str(id_or_path), anywhere=True).id
-        job = self._call(lambda: _finished(self, maintenance.load(self, model, device, None, CALLER)))
+        job = self._call(lambda: _finished(self, model_jobs.load(self, model, device, None, CALLER)))
         self._chosen = (model, device)
         return job
 
@@ -94,7 +94,7 @@ class ModelManager(Core):
         if self._chosen is None:
             return None
         model, self._chosen = self._chosen[0], None
-        return self._call(lambda: _finished(self, maintenance.unload(self, model, CALLER)))
+        return self._call(lambda: _finished(self, model_jobs.unload(self, model, CALLER)))
 
     def close(self) -> None:
         """Ends all children and gives the data folder back."""

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from backend.common import compile_cache as caches
+from backend.common import compile_cache
 from backend.common.data_dir import BEAT_S
 from backend.common.errors import TouchstoneError
 from backend.common.system.suspend import JumpWatch, SleepWatch
 from backend.common.timestamps import moment
 from backend.jobs.live_job import LiveJob
 from backend.jobs.store.sqlite import Store
-from backend.manager import model_jobs as maintenance
+from backend.manager import model_jobs
 
 if TYPE_CHECKING:
     from backend.manager.core import Core
@@ -66,7 +66,7 @@ async def sweep_files(manager: Core) -> None:
         now_s = time.time() - max(0.0, jumps.jumped_s())
         if gone := await asyncio.to_thread(manager.inbox.sweep, needed, now_s):
             log.info("old files of callers forgotten", extra={"files": gone})
-        await asyncio.to_thread(caches.sweep, manager.settings.data_dir, now_s - CACHE_KEEP_S)
+        await asyncio.to_thread(compile_cache.sweep, manager.settings.data_dir, now_s - CACHE_KEEP_S)
         await asyncio.sleep(SWEEP_S)
 
 
@@ -81,7 +81,7 @@ async def preload(manager: Core) -> None:
     await manager.probes.settled()
     for model in manager.settings.preload:
         try:
-            job = await maintenance.load(manager, model, "auto", None, "preload")
+            job = await model_jobs.load(manager, model, "auto", None, "preload")
         except TouchstoneError as error:
             log.error("preload failed", extra={"model": model, "code": error.code, "detail": error.detail})
         else:

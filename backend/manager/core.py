@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from backend.child import handle as children
+from backend.child import handle
 from backend.common import errors
 from backend.common.config.settings import Settings, load_settings
 from backend.common.data_dir import DataFolder
@@ -30,11 +30,9 @@ from backend.jobs.registry import JobBook
 from backend.jobs.request import GenerateRequest, parse_request, served_tasks
 from backend.jobs.store.sqlite import Store
 from backend.jobs.uploads import Inbox
-from backend.manager import background as housekeeping
-from backend.manager import model_jobs as maintenance
+from backend.manager import background, model_jobs
 from backend.manager.benchmarks import TASK as BENCH
-from backend.manager.benchmarks import Measuring
-from backend.manager.benchmarks import idle_trigger as idle
+from backend.manager.benchmarks import Measuring, idle_trigger
 from backend.manager.memory_fit import models
 from backend.manager.metrics import Metrics
 from backend.manager.runtime_service import TASKS, Upkeep
@@ -57,7 +55,7 @@ class Core:
     """Owns everything. `start` and `stop` belong to one event loop; all other methods run on it."""
 
     def __init__(
-        self, settings: Settings | None = None, spawn: children.Spawn = children.spawn, sleep: SleepWatch | None = None
+        self, settings: Settings | None = None, spawn: handle.Spawn = handle.spawn, sleep: SleepWatch | None = None
     ) -> None:
         self.settings = settings or load_settings()
         self.catalogue = Catalogue(self.settings, lambda task: options_schema(task, self.settings.text.max_tokens))
@@ -103,11 +101,11 @@ class Core:
             self.folder.give_back()
             raise
         self.in_background(self.probes.round())
-        self.in_background(housekeeping.beat(self, self._sleep))
-        self.in_background(housekeeping.sweep(self, self._store))
-        self.in_background(housekeeping.sweep_files(self))
-        self.in_background(housekeeping.preload(self))
-        self.in_background(idle.watch(self, self.measuring))
+        self.in_background(background.beat(self, self._sleep))
+        self.in_background(background.sweep(self, self._store))
+        self.in_background(background.sweep_files(self))
+        self.in_background(background.preload(self))
+        self.in_background(idle_trigger.watch(self, self.measuring))
 
     async def look(self) -> None:
         """Probes all devices and does nothing else: no data folder is taken, no job goes on. Instead of `start`."""
@@ -248,7 +246,7 @@ class Core:
             return
         try:
             entry = self.catalogue.resolve(job.model or "")
-            if work := maintenance.resumed(self, job, entry):
+            if work := model_jobs.resumed(self, job, entry):
                 self.book.conduct(job, work)
                 return
             run = conductor(self, job, entry)

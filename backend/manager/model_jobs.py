@@ -10,11 +10,8 @@ from backend.common.types import Attempt, Memory, Progress, Receipt
 from backend.jobs.admission import check_engine
 from backend.jobs.executor import Run, cancelled, unless
 from backend.jobs.live_job import LiveJob, new_row
-from backend.manager import memory_fit as fitting
-from backend.models import Entry
-from backend.models import conversion as conversions
-from backend.models import download as downloads
-from backend.models import registration as changes
+from backend.manager import memory_fit
+from backend.models import Entry, conversion, download, registration
 from backend.models.file_checks import FETCHABLE
 from backend.models.sources import parse
 
@@ -28,7 +25,7 @@ async def add(manager: Core, source: str, id_: str | None, task: str | None, cal
     Raises Validation, UnknownModel, ModelBroken, DiskFull.
     """
     async with manager.accepting:
-        addition = changes.add(manager.catalogue, source, id_, task)
+        addition = registration.add(manager.catalogue, source, id_, task)
         entry = addition.entry
         if job := _active(manager, "download", entry):
             return job
@@ -44,7 +41,7 @@ def remove(manager: Core, model: str) -> None:
             raise JobActive(f"The job {job.id} ({job.task}) still needs {model}.", "Wait for it or cancel it first.")
     if manager.pool.holding(model):
         raise JobActive(f"{model} is loaded.", f"Unload it first: POST /api/models/{model}/unload")
-    changes.remove(manager.catalogue, model)
+    registration.remove(manager.catalogue, model)
 
 
 async def load(manager: Core, model: str, device: str, engine: str | None, caller: str) -> LiveJob:
@@ -66,7 +63,7 @@ async def convert(manager: Core, model: str, to: str, caller: str) -> LiveJob:
     """
     async with manager.accepting:
         entry = manager.catalogue.resolve(model)
-        conversions.check(entry, to, manager.settings)
+        conversion.check(entry, to, manager.settings)
         manager.catalogue.source_of(entry)
         if job := _active(manager, "convert", entry):
             if job.request["to"] == to:
@@ -91,7 +88,7 @@ def resumed(manager: Core, job: LiveJob, entry: Entry) -> Coroutine[Any, Any, No
     if job.task == "convert":
         return _convert(manager, job, entry)
     if job.task == "download":
-        return _download(manager, job, changes.Addition(entry, new=False))
+        return _download(manager, job, registration.Addition(entry, new=False))
     return _unload(manager, job, entry) if job.task == "unload" else None
 
 
@@ -104,7 +101,7 @@ async def _accepted(manager: Core, task: str, entry: Entry, request: dict[str, A
     return await manager.book.add(new_row(task, entry.id, {"model": entry.id, **request}, caller))
 
 
-async def _download(manager: Core, job: LiveJob, addition: changes.Addition) -> None:
+async def _download(manager: Core, job: LiveJob, addition: registration.Addition) -> None:
     entry = addition.entry
     await job.advance("running", {"model": entry.id})
     if entry.source is None or entry.source.kind not in FETCHABLE:
@@ -117,16 +114,16 @@ async def _download(manager: Core, job: LiveJob, addition: changes.Addition) -> 
 
     manager.catalogue.downloading.add(entry.id)
     try:
-        came = await unless(job.cancelling, downloads.fetch(entry, tell), cancelled)
-        changes.settle(manager.catalogue, entry, came)
+        came = await unless(job.cancelling, download.fetch(entry, tell), cancelled)
+        registration.settle(manager.catalogue, entry, came)
     except TouchstoneError:
-        changes.forget_if_nothing_came(manager.catalogue, addition)
+        registration.forget_if_nothing_came(manager.catalogue, addition)
         raise
     finally:
         manager.catalogue.downloading.discard(entry.id)
     there = manager.catalogue.resolve(entry.id)
     shown = manager.catalogue.model(there)
-    words = [came.get("said"), shown.reason, shown.remedy, "" if shown.reason else fitting.said(manager, there)]
+    words = [came.get("said"), shown.reason, shown.remedy, "" if shown.reason else memory_fit.said(manager, there)]
     if said := " ".join(filter(None, words)):
         await job.emit("token", {"text": said, "count": 0})
 
@@ -139,9 +136,9 @@ async def _convert(manager: Core, job: LiveJob, entry: Entry) -> None:
         job.progress = progress
         await job.emit("progress", vars(progress))
 
-    work = conversions.convert(entry, to, manager.settings, tell, manager.upkeep.turn, manager.spawn)
+    work = conversion.convert(entry, to, manager.settings, tell, manager.upkeep.turn, manager.spawn)
     made = await unless(job.cancelling, work, cancelled)
-    await job.emit("token", {"text": conversions.said(to, made), "count": 0})
+    await job.emit("token", {"text": conversion.said(to, made), "count": 0})
 
 
 async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:

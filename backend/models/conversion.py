@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from backend.child import handle as children
-from backend.child.convert import FORMS, OWN_RUNTIME, Form, source_bytes
-from backend.child.convert import quantization as quantizing
+from backend.child import handle
+from backend.child.convert import FORMS, OWN_RUNTIME, Form, quantization, source_bytes
 from backend.child.convert.quantization import KINDS
 from backend.child.convert.step_runner import call
 from backend.child.handle import Child
@@ -53,7 +52,7 @@ async def convert(
     settings: Settings,
     on_progress: OnProgress,
     turn: asyncio.Lock,
-    spawn: children.Spawn = children.spawn,
+    spawn: handle.Spawn = handle.spawn,
 ) -> dict[str, Any]:
     """Converts a model and returns `{path, bytes, comparison}`; leaving it ends the child.
 
@@ -79,7 +78,7 @@ async def convert(
     return await _run(order, on_progress, spawn)
 
 
-async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: children.Spawn) -> dict[str, Any]:
+async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: handle.Spawn) -> dict[str, Any]:
     child = Child(spawn(sys.executable, ["convert"]), asyncio.get_running_loop())
     child.send(order)
     try:
@@ -96,7 +95,7 @@ async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: children.S
         await child.ended()
 
 
-async def _python(settings: Settings, on_progress: OnProgress, spawn: children.Spawn) -> str:
+async def _python(settings: Settings, on_progress: OnProgress, spawn: handle.Spawn) -> str:
     """The interpreter of the environment, which is made if it is not there. Raises RuntimeFailed, DiskFull."""
     if found := _installed(settings, OWN_RUNTIME):
         return found
@@ -120,8 +119,8 @@ async def quantize(
     """
     if kind not in KINDS:
         raise Validation(f"to: {kind[:50]!r} is nothing that graphs are made into.", f"There is {', '.join(KINDS)}.")
-    python = await _python(settings, on_progress, children.spawn)
-    command = [python, "-I", str(Path(quantizing.__file__)), str(source), str(target), kind, *samples]
+    python = await _python(settings, on_progress, handle.spawn)
+    command = [python, "-I", str(Path(quantization.__file__)), str(source), str(target), kind, *samples]
     failing = f"the graph {source.name} could not be made into {kind}"
     printed = await asyncio.to_thread(call, command, failing)
     found: dict[str, Any] = json.loads(printed.splitlines()[-1])

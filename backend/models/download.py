@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.child import handle as children
+from backend.child import handle
 from backend.child.download.workspace import NAME, part_for, sweep
 from backend.child.one_shot import Line, OnProgress, run_errand
 from backend.common.errors import Configuration, DiskFull, Validation
@@ -34,7 +34,7 @@ class _Running:
 _running: dict[tuple[asyncio.AbstractEventLoop, Path], _Running] = {}
 
 
-async def fetch(entry: Entry, on_progress: OnProgress, spawn: children.Spawn = children.spawn) -> Line:
+async def fetch(entry: Entry, on_progress: OnProgress, spawn: handle.Spawn = handle.spawn) -> Line:
     """Downloads a model and returns what came: `{path, bytes}`, of Hugging Face `{commit, brought, said}` as well.
 
     A second caller joins the first; when the last one leaves, it ends.
@@ -137,7 +137,7 @@ def _needed_bytes(entry: Entry) -> int:
     return max(0, (entry.size_bytes or 0) - kept)
 
 
-async def _download(entry: Entry, words: list[str], followers: list[OnProgress], spawn: children.Spawn) -> Line:
+async def _download(entry: Entry, words: list[str], followers: list[OnProgress], spawn: handle.Spawn) -> Line:
     elsewhere = entry.source is not None and entry.source.kind == "hf"  # in a cache whose room the child looks at
     if not elsewhere and (entry.size_bytes is None or file_bytes(entry.target) != entry.size_bytes):
         check_space(entry)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from backend.child.handle import Child
-from backend.common import error_patterns as faults
+from backend.common import error_patterns
 from backend.common.errors import DeviceLost, OutOfMemory, TouchstoneError, WorkerCrashed
 from backend.common.system.oom_kills import Watch
 from backend.common.system.resources import memory_free_bytes
@@ -12,7 +12,7 @@ from backend.common.system.resources import memory_free_bytes
 def death_of(child: Child, name: str, kills: Watch | None, peak_bytes: int | None) -> TouchstoneError:
     """The error for the jobs of a child that ended by itself or was killed from outside."""
     ending = f"The worker process for {name} died: {child.ending()}."
-    told = faults.code_of(child.last_line() or "")
+    told = error_patterns.code_of(child.last_line() or "")
     cause = kills.cause() if kills and child.killed_from_outside else None
     if cause or told == "out_of_memory":
         free = memory_free_bytes()

@@ -19,7 +19,7 @@ from backend.child.handle import Child, Spawn
 from backend.child.wire_protocol import WIRE_VERSION, Header
 from backend.common.data_dir import scratch_home
 from backend.common.errors import DeviceLost, OutOfMemory, TouchstoneError, WorkerCrashed, WorkerHung, from_code
-from backend.common.system import oom_kills as oomkills
+from backend.common.system import oom_kills
 from backend.common.types import Placement, PlacementPart
 from backend.engines import LoadRequest, RunRequest
 from backend.scheduling.exit_reason import death_of
@@ -92,7 +92,7 @@ class Worker:
         self._pump: asyncio.Task[None] | None = None
         self._runs: dict[str, _Run] = {}
         self._heard_at = 0.0
-        self._kills: oomkills.Watch | None = None
+        self._kills: oom_kills.Watch | None = None
         self._end: TouchstoneError | None = None
         self._scratch: str | None = None
         self.resident_bytes: int | None = None
@@ -188,7 +188,7 @@ class Worker:
 
     async def _start(self, engine: str, request: LoadRequest, on_memory: OnMemory) -> Header:
         self._child = Child(self._spawn(self._python, ["run"]), asyncio.get_running_loop())
-        self._kills = oomkills.watch(self._child.pid)
+        self._kills = oom_kills.watch(self._child.pid)
         hello = await self._first("hello", unheard)
         if hello.get("wire") != WIRE_VERSION:
             raise WorkerCrashed(
@@ -267,7 +267,7 @@ class Worker:
         self.resident_bytes = resident_bytes
         self.peak_bytes = max(filter(None, (self.peak_bytes, resident_bytes)), default=None)
         if self._child and not self._child.has_ended:
-            self._kills = oomkills.watch(self._child.pid)
+            self._kills = oom_kills.watch(self._child.pid)
 
     async def _watch_cancel(self, job_id: str, cancelling: asyncio.Event) -> None:
         await cancelling.wait()

@@ -10,6 +10,7 @@ from backend.server import (
     artifacts,
     bench,
     devices,
+    error_handlers,
     events,
     files,
     generate,
@@ -19,23 +20,17 @@ from backend.server import (
     models,
     page,
     runtimes,
+    security_middleware,
     session,
     sse,
 )
-from backend.server import (
-    error_handlers as problems,
-)
-from backend.server import (
-    security_middleware as guard,
-)
 from backend.server.auth_token import Token
-from backend.server.openapi import description
-from backend.server.openapi import docs_page as docs
-from backend.server.v1 import routes as v1
+from backend.server.openapi import description, docs_page
+from backend.server.v1 import routes
 
 ROUTERS = (
-    *(health, devices, bench, models, runtimes, files, generate, jobs, artifacts, events, session, docs, metrics),
-    *v1.MODULES,
+    *(health, devices, bench, models, runtimes, files, generate, jobs, artifacts, events, session, docs_page, metrics),
+    *routes.MODULES,
 )
 
 
@@ -56,6 +51,8 @@ def create_app(manager: ModelManager, token: Token | None = None) -> FastAPI:
         app.include_router(module.router)
     description.install(app)
     page.install(app)
-    problems.install(app)
-    app.add_middleware(guard.Guard, settings=manager.settings.server, token=token, static=frozenset(page.addresses()))
+    error_handlers.install(app)
+    app.add_middleware(
+        security_middleware.Guard, settings=manager.settings.server, token=token, static=frozenset(page.addresses())
+    )
     return app

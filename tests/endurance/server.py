@@ -59,12 +59,12 @@ def main(flags: list[str]) -> int:
     clocks = Clocks()
     clocks.install()
     from backend.common.config.settings import load_settings
-    from backend.server import log_format as logs
+    from backend.server import log_format
     from backend.server.process import serve
 
     config, data_dir = flags
     settings = load_settings({"config": config, "storage.data_dir": data_dir, "server.port": 0})
-    logs.configure(settings)
+    log_format.configure(settings)
 
     async def play() -> None:
         loop = asyncio.get_running_loop()

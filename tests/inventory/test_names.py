@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.common.hardware import make_chip_names as make_names
+from backend.common.hardware import make_chip_names
 from backend.common.hardware.chip_names import product_name, vendor_name
 from backend.common.hardware.chips import amd_target, kind_of
 from backend.common.hardware.ids import luid_id, matching, pci_id, pci_id_of, uuid_id
@@ -102,7 +102,7 @@ def test_the_extract_is_made_from_the_lists(tmp_path: Path) -> None:
     pci, amd = tmp_path / "pci.ids", tmp_path / "amdgpu.ids"
     pci.write_text(PCI_IDS, encoding="utf-8")
     amd.write_text(AMD_IDS, encoding="utf-8")
-    assert make_names.main([str(pci), str(amd)], tmp_path / "names.txt") == 0
+    assert make_chip_names.main([str(pci), str(amd)], tmp_path / "names.txt") == 0
     made = (tmp_path / "names.txt").read_text(encoding="utf-8").splitlines()
     assert "2026.10.24" in made[0]
     assert made[2:] == [

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from backend.cli.commands.test import Result, told_last
-from backend.cli.launcher import output_excerpt as excerpt
+from backend.cli.launcher import output_excerpt
 from backend.cli.launcher.output_excerpt import first_failure
 from backend.cli.launcher.stages import stages
 from backend.cli.launcher.tools import Tool
@@ -104,14 +104,14 @@ def test_the_first_failure_is_told_last() -> None:
 def test_what_a_command_writes_is_passed_on_and_kept(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; print('one'); sys.stderr.write('two\\n'); sys.exit(3)"]
     with (tmp_path / "out").open("wb") as file:
-        code, lines = excerpt.run(command, tmp_path, dict(os.environ), file.fileno(), 60)
+        code, lines = output_excerpt.run(command, tmp_path, dict(os.environ), file.fileno(), 60)
     assert code == 3 and sorted(lines) == ["one", "two"]
     assert sorted((tmp_path / "out").read_text().splitlines()) == ["one", "two"]
 
 
 def test_a_command_that_does_not_end_is_ended(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file, pytest.raises(subprocess.TimeoutExpired):
-        excerpt.run([sys.executable, "-c", "input()" if os.name == "nt" else "import signal; signal.pause()"],
+        output_excerpt.run([sys.executable, "-c", "input()" if os.name == "nt" else "import signal; signal.pause()"],
                     tmp_path, dict(os.environ), file.fileno(), 0.2)  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.child import handle as children
+from backend.child import handle
 from backend.common.errors import DiskFull, RuntimeFailed, TouchstoneError, Validation
 from backend.common.types import Progress
 from backend.runtimes import recipes
@@ -39,7 +39,7 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def maker(tmp_path: Path, tools: Path) -> Maker:
-    return Maker(Shelf(tmp_path / "runtimes"), tools, children.spawn)
+    return Maker(Shelf(tmp_path / "runtimes"), tools, handle.spawn)
 
 
 async def ignore(_: Progress) -> None:
@@ -161,7 +161,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_fills_up_in_the_middle(
     index: Index, recipe: Recipe, small_disk: Path, tools: Path, wheels: Path
 ) -> None:
-    maker = Maker(Shelf(small_disk / "runtimes"), tools, children.spawn, free_bytes=lambda _: 10**12)
+    maker = Maker(Shelf(small_disk / "runtimes"), tools, handle.spawn, free_bytes=lambda _: 10**12)
     big = make_wheel(wheels, "8.0", ballast=os.urandom(6_000_000))
     try:
         error = refusal(maker, recipe)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from backend.devices import cpu  # noqa: E402
-from backend.devices._mechanisms import torch_cuda as _torch_cuda  # noqa: E402
+from backend.devices._mechanisms import torch_cuda  # noqa: E402
 from backend.engines import LoadRequest, transformers  # noqa: E402
 from backend.engines._text.batch_decoder import Text  # noqa: E402
 from backend.engines._torch.cuda_graphs import COMPILED, RECORDED, GraphRows  # noqa: E402
@@ -65,7 +65,7 @@ def main(words: list[str]) -> int:
     args = parser.parse_args(words)
     failed = 0
     cpu._number = lambda torch: "float32"
-    cuda: Any = _torch_cuda
+    cuda: Any = torch_cuda
     cuda.short_number = lambda module: "float32"
     for kind in args.kinds or KINDS:
         with tempfile.TemporaryDirectory() as folder:

@@ -12,8 +12,7 @@ from backend.common.config.settings import load_settings
 from backend.common.errors import ModelBroken, ModelNotDownloaded
 from backend.common.formats.onnx.writer import Node, Value, Weight, write
 from backend.engines import LoadRequest, RunRequest, load_engine
-from backend.models import Catalogue
-from backend.models import download as downloads
+from backend.models import Catalogue, download
 from backend.models.file_checks import check
 from backend.tasks.stems.choices import DEMUCS_STEMS
 from tests.stems.sounds import RATE, noise, read
@@ -86,8 +85,8 @@ def test_the_catalogue_fetches_each_file_into_the_model_s_folder(tmp_path: Path)
     catalogue = Catalogue(settings)
     entry = catalogue.resolve("htdemucs_ft")
     assert entry.task == "stems" and catalogue.model(entry).state == "downloadable"
-    assert downloads.arguments(entry) == ["fetch", "https"]
-    order = downloads.order(entry, {}).decode()
+    assert download.arguments(entry) == ["fetch", "https"]
+    order = download.order(entry, {}).decode()
     for stem in DEMUCS_STEMS:
         assert f"htdemucs-ft-onnx/resolve/main/htdemucs_ft_{stem}.onnx" in order
         assert str(settings.models_dir / "htdemucs_ft" / f"htdemucs_ft_{stem}.onnx") in order

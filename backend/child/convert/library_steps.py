@@ -27,9 +27,9 @@ def main(arguments: list[str]) -> int:
     elif step == "graph":
         _graph(Path(rest[0]), Path(rest[1]))
     elif step == "answers":
-        from backend.child.convert import comparison as comparing
+        from backend.child.convert import comparison
 
-        Path(rest[2]).write_text(json.dumps(comparing.texts(rest[0], rest[1]), ensure_ascii=False), encoding="utf-8")
+        Path(rest[2]).write_text(json.dumps(comparison.texts(rest[0], rest[1]), ensure_ascii=False), encoding="utf-8")
     elif step == "texts":
         _texts(Path(rest[0]), Path(rest[1]), Path(rest[2]))
     else:

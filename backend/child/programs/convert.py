@@ -24,14 +24,12 @@ from backend.child.convert import (
     MANIFEST,
     OWN_RUNTIME,
     Form,
+    openvino_config,
     place_of,
     source_bytes,
 )
 from backend.child.convert import (
     comparison as comparing,
-)
-from backend.child.convert import (
-    openvino_config as openvino_folder,
 )
 from backend.child.convert.step_runner import call
 from backend.child.download.workspace import lock_for, sync_folder
@@ -149,7 +147,7 @@ class _Conversion:
         self._step("build")
         shutil.rmtree(output, ignore_errors=True)
         self._weights("graph", str(self._source), str(output))
-        openvino_folder.describe(output, read_header(self._source), vocabulary)
+        openvino_config.describe(output, read_header(self._source), vocabulary)
 
     def _answers(self, output: Path) -> list[dict[str, Any]]:
         """What the form says, by its engine: in this environment, or in the one that has it."""

@@ -16,11 +16,10 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from backend.child import artifact_writer as outbox
-from backend.child import process
+from backend.child import artifact_writer, process
 from backend.child.token_batcher import Tokens
 from backend.child.wire_protocol import WIRE_VERSION, Channel, Header, WireError
-from backend.common import error_patterns as faults
+from backend.common import error_patterns
 from backend.common.errors import TouchstoneError
 from backend.devices import confine, found_from, split_id
 from backend.engines import LoadRequest, RunRequest, Session, load_engine
@@ -85,7 +84,7 @@ class _Program:
             remedy = "Close other programs or choose a smaller model."
             self._fail(job, "out_of_memory", f"The worker ran out of memory: {error}", remedy, {})
         except OSError as error:
-            if disk_full := outbox.full(error):
+            if disk_full := artifact_writer.full(error):
                 self._fail(job, disk_full.code, disk_full.detail, disk_full.remedy, {})
             else:
                 self._fail_unforeseen(job, error)
@@ -120,7 +119,7 @@ class _Program:
         first_token_s: float | None = None
 
         request = RunRequest(**order["request"])
-        box = outbox.Outbox(request.folder)
+        box = artifact_writer.Outbox(request.folder)
         tokens = self._tokens.line(job)
 
         def emit(event: str, data: dict[str, Any]) -> bool:
@@ -173,7 +172,7 @@ class _Program:
 
     def _fail_unforeseen(self, job: str | None, error: BaseException) -> None:
         text = f"{type(error).__name__}: {error}"
-        code = faults.code_of(text) or ("model_load_failed" if job is None else "worker_crashed")
+        code = error_patterns.code_of(text) or ("model_load_failed" if job is None else "worker_crashed")
         self._fail(job, code, text, "Try again; if it repeats, run `doctor` and report its output.", {})
 
     def _fail(self, job: str | None, code: str, detail: str, remedy: str, extra: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from http.client import HTTPConnection
 from pathlib import Path
 
-from backend.cli.bench.harness import stub_load as fed
+from backend.cli.bench.harness import stub_load
 from backend.cli.bench.harness.isolated_server import Service
 from backend.cli.bench.text import Bare, Client, Timed, bare, decode_rate
 from backend.common.config.settings import Settings
@@ -36,7 +36,7 @@ def measure(settings: Settings, runs: int, pairs: int) -> list[Row]:
     return [
         *beside_engine(settings, runs, pairs),
         *(with_a_core_left(settings, threads - 1) if threads > 1 else []),
-        *fed.measure(catalogue.path_of(catalogue.default_for("text"))),
+        *stub_load.measure(catalogue.path_of(catalogue.default_for("text"))),
     ]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.child.handle import environment
-from backend.cli.bench.harness import bare_torch as direct_torch
+from backend.cli.bench.harness import bare_torch
 from backend.common.config.settings import Settings
 from backend.common.errors import DeviceNotReady, RuntimeFailed, Validation
 from backend.devices import backends, split_id
@@ -39,8 +39,8 @@ def measure(
     device = devices[0]
     if split_id(device)[0] not in backends():
         raise Validation(f"{device} is no device that is known.", "See the verb `devices` for their ids.")
-    if other := sorted(set(shapes) - direct_torch.SHAPES.keys()):
-        raise Validation(f"{other[0]} is no shape that is known.", f"Choose of {', '.join(direct_torch.SHAPES)}.")
+    if other := sorted(set(shapes) - bare_torch.SHAPES.keys()):
+        raise Validation(f"{other[0]} is no shape that is known.", f"Choose of {', '.join(bare_torch.SHAPES)}.")
     python = _interpreter(settings, device)
     rows = []
     for shape in shapes or ["smollm2-135m"]:
@@ -71,7 +71,7 @@ def _row(told: dict[str, Any], yardstick: float, device: str, shape: str) -> Row
 
 def _told(python: str, words: list[str]) -> list[dict[str, Any]]:
     """The figures of the program. Raises RuntimeFailed where it ends before it has told them."""
-    command = [python, "-I", direct_torch.__file__, *words]
+    command = [python, "-I", bare_torch.__file__, *words]
     done = subprocess.run(command, env=environment(os.environ), capture_output=True, text=True, check=False)
     if done.returncode:
         told = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]

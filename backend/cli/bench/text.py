@@ -24,16 +24,10 @@ from typing import Any
 
 from backend.child.handle import environment
 from backend.cli.bench.harness import (
-    bare_genai as direct_genai,
-)
-from backend.cli.bench.harness import (
-    bare_llama_cpp as direct,
-)
-from backend.cli.bench.harness import (
-    bare_openvino as direct_openvino,
-)
-from backend.cli.bench.harness import (
-    bare_transformers as direct_transformers,
+    bare_genai,
+    bare_llama_cpp,
+    bare_openvino,
+    bare_transformers,
 )
 from backend.cli.bench.harness.isolated_server import Service
 from backend.common.config.settings import Settings
@@ -202,10 +196,10 @@ def bare(engine: str, entry: Entry, settings: Settings, slots: int, python: str 
     """The bare library of an engine, with the model loaded. Raises RuntimeFailed for one that has no such program."""
     threads, context = settings.text.threads or usable_threads(), settings.text.context_tokens
     words = {
-        "llama.cpp": [direct.__file__, threads, context, PROMPT_CHUNK_TOKENS, slots],
-        "onnx-genai": [direct_genai.__file__, threads],
-        "openvino-genai": [direct_openvino.__file__, threads],
-        "transformers": [direct_transformers.__file__, threads],
+        "llama.cpp": [bare_llama_cpp.__file__, threads, context, PROMPT_CHUNK_TOKENS, slots],
+        "onnx-genai": [bare_genai.__file__, threads],
+        "openvino-genai": [bare_openvino.__file__, threads],
+        "transformers": [bare_transformers.__file__, threads],
     }.get(engine)
     if words is None:
         raise RuntimeFailed(f"There is no bare program for the engine {engine}.", "Measure a model of other engines.")

@@ -17,9 +17,7 @@ from backend.cli.progress_bar import Bar
 from backend.common.config.settings import Settings, load_settings
 from backend.common.errors import ModelBroken, ModelNotDownloaded
 from backend.common.types import Progress
-from backend.models import Catalogue, Entry
-from backend.models import conversion as conversions
-from backend.models import registration as changes
+from backend.models import Catalogue, Entry, conversion, registration
 from backend.models.entries import BUILT_IN
 from backend.models.sources import parse
 
@@ -103,7 +101,7 @@ def _add(settings: Settings, args: argparse.Namespace) -> int:
     catalogue = Catalogue(settings)
     source = parse(args.source)
     if source is None and args.source not in catalogue.entries():
-        entry = changes.add(catalogue, args.source, args.id, args.task, anywhere=True).entry
+        entry = registration.add(catalogue, args.source, args.id, args.task, anywhere=True).entry
         print(f"{entry.id} is ready: {entry.target}")
         return 0
     print(f"Fetching {source or args.source} ...", flush=True)
@@ -116,8 +114,8 @@ def _add(settings: Settings, args: argparse.Namespace) -> int:
 def _convert(settings: Settings, args: argparse.Namespace) -> int:
     catalogue = Catalogue(settings)
     entry = catalogue.resolve(args.id)
-    conversions.check(entry, args.to, settings)
-    print(conversions.cost(settings, args.to, catalogue.source_of(entry)), flush=True)
+    conversion.check(entry, args.to, settings)
+    print(conversion.cost(settings, args.to, catalogue.source_of(entry)), flush=True)
     with contextlib.closing(Bar(sys.stderr)) as bar:
         print(asyncio.run(_convert_here_or_there(settings, entry.id, args.to, bar)), flush=True)
     return 0
@@ -165,42 +163,42 @@ def _fetch(settings: Settings, catalogue: Catalogue, entry: Entry) -> None:
 
 async def _fetch_here_or_there(settings: Settings, catalogue: Catalogue, entry: Entry, bar: Bar) -> None:
     from backend.cli.client import remote
-    from backend.models import download as downloads
+    from backend.models import download
 
     async with remote(settings) as server:
         if server:
             await _fetch_through(server, {"source": entry.id}, bar)
             return
-    changes.settle(catalogue, entry, await downloads.fetch(entry, _shown_on(bar)))
+    registration.settle(catalogue, entry, await download.fetch(entry, _shown_on(bar)))
 
 
 async def _add_here_or_there(settings: Settings, catalogue: Catalogue, args: argparse.Namespace, bar: Bar) -> str:
     from backend.cli.client import remote
-    from backend.models import download as downloads
+    from backend.models import download
 
     async with remote(settings) as server:
         if server:
             asked = {"source": args.source, "id": args.id, "task": args.task}
             job = await _fetch_through(server, {key: value for key, value in asked.items() if value}, bar)
             return _ready(job["model"], job["output"].get("text"))
-    addition = changes.add(catalogue, args.source, args.id, args.task)
+    addition = registration.add(catalogue, args.source, args.id, args.task)
     try:
-        came = await downloads.fetch(addition.entry, _shown_on(bar))
-        changes.settle(catalogue, addition.entry, came)
+        came = await download.fetch(addition.entry, _shown_on(bar))
+        registration.settle(catalogue, addition.entry, came)
     finally:
-        changes.forget_if_nothing_came(catalogue, addition)
+        registration.forget_if_nothing_came(catalogue, addition)
     return _ready(addition.entry.id, came.get("said"))
 
 
 async def _convert_here_or_there(settings: Settings, model: str, to: str, bar: Bar) -> str:
     from backend.cli.client import CALLER, Remote, owner
-    from backend.manager import model_jobs as maintenance
+    from backend.manager import model_jobs
 
     async with owner(settings) as found:
         if isinstance(found, Remote):
             done = await followed(found, (await found.convert_model(model, to))["id"], bar, AGAIN)
         else:
-            job = await maintenance.convert(found, model, to, CALLER)
+            job = await model_jobs.convert(found, model, to, CALLER)
             done = await followed(Here(found), job.id, bar, AGAIN)
     return str(done["output"]["text"])
 
@@ -212,7 +210,7 @@ async def _remove_here_or_there(settings: Settings, model: str) -> None:
         if server:
             await server.remove_model(model)
             return
-    changes.remove(Catalogue(settings), model)
+    registration.remove(Catalogue(settings), model)
 
 
 def _shown_on(bar: Bar) -> Callable[[Progress], Awaitable[None]]:

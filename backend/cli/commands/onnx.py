@@ -21,8 +21,7 @@ from backend.cli.job_follower import generated
 from backend.common.config.settings import Settings, load_settings
 from backend.common.errors import UnknownModel, Validation, from_code
 from backend.common.types import Fallback, Progress
-from backend.models import Catalogue, Entry
-from backend.models import registration as changes
+from backend.models import Catalogue, Entry, registration
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +85,7 @@ def _entry(settings: Settings, model: str) -> Entry:
     known = [entry for entry in catalogue.entries().values() if entry.target == path.resolve()]
     if known:
         return known[0]
-    entry = changes.add(catalogue, str(path.resolve()), None, "onnx", anywhere=True).entry
+    entry = registration.add(catalogue, str(path.resolve()), None, "onnx", anywhere=True).entry
     print(f"added as {entry.id} (`models remove {entry.id}` forgets it)", file=sys.stderr)
     return entry
 
@@ -101,12 +100,12 @@ def _tell_file(catalogue: Catalogue, entry: Entry, as_json: bool) -> int:
 
 def _quantize(settings: Settings, entry: Entry, args: argparse.Namespace) -> int:
     from backend.cli.progress_bar import Bar
-    from backend.models import conversion as conversions
+    from backend.models import conversion
 
     for _, file in map(_pair, args.samples):
         if Path(file).suffix != ".npy" or not Path(file).is_file():
             raise Validation(f"{file[:100]!r} is no .npy file that is there.", "Write NAME=FILE.npy for each input.")
-    if first := conversions.first_cost(settings):
+    if first := conversion.first_cost(settings):
         print(first, file=sys.stderr, flush=True)
     source = Catalogue(settings).path_of(entry)
     with contextlib.closing(Bar(sys.stderr)) as bar:
@@ -114,7 +113,7 @@ def _quantize(settings: Settings, entry: Entry, args: argparse.Namespace) -> int
         async def show(progress: Progress) -> None:
             bar.show(progress)
 
-        work = conversions.quantize(source, args.out.absolute(), args.to, args.samples, settings, show)
+        work = conversion.quantize(source, args.out.absolute(), args.to, args.samples, settings, show)
         found = asyncio.run(work)
     if args.json:
         print(json.dumps(found, indent=2))

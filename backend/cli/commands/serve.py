@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     gc.disable()  # what imports make stays: searching it again and again for rubbish only delays the start
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for some reads the metadata of every package
     from backend.common.config.settings import load_settings
-    from backend.server import log_format as logs
+    from backend.server import log_format
     from backend.server.process import serve
 
     gc.freeze()
@@ -47,6 +47,6 @@ def run(args: argparse.Namespace) -> int:
         "log.file": args.log_file,
     }
     settings = load_settings(flags)
-    logs.configure(settings)
+    log_format.configure(settings)
     asyncio.run(serve(settings, lambda line: print(line, flush=True), args.container))
     return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from backend.cli import daemon as background
+from backend.cli import daemon
 from backend.common.config.settings import load_settings
 
 
@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
             "storage.data_dir": args.data_dir,
         }
     )
-    before = background.running(settings)
-    found = before or background.start(settings, flags)
+    before = daemon.running(settings)
+    found = before or daemon.start(settings, flags)
     if args.json:
         print(json.dumps({name: found[name] for name in ("url", "pid", "version")}))
     else:

@@ -7,7 +7,7 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from backend.cli import daemon as background
+from backend.cli import daemon
 from backend.common.config.settings import load_settings
 
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints its health."""
-    found = background.running(load_settings({"config": args.config, "storage.data_dir": args.data_dir}))
+    found = daemon.running(load_settings({"config": args.config, "storage.data_dir": args.data_dir}))
     if args.json:
         print(json.dumps(found))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from backend.cli import daemon as background
+from backend.cli import daemon
 from backend.common.config.settings import load_settings
 
 
@@ -15,6 +15,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0 also if none runs."""
-    stopped = background.stop(load_settings({"config": args.config, "storage.data_dir": args.data_dir}))
+    stopped = daemon.stop(load_settings({"config": args.config, "storage.data_dir": args.data_dir}))
     print("Stopped." if stopped else "No server runs on this data folder.")
     return 0

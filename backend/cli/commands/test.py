@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from backend.cli.launcher import output_excerpt as excerpt
+from backend.cli.launcher import output_excerpt
 from backend.cli.launcher.output_excerpt import first_failure
 from backend.cli.launcher.stages import Stage, stages
 from backend.cli.launcher.tools import Tool
@@ -133,7 +133,7 @@ def _run(command: Sequence[str], tools: Sequence[Tool], out: int) -> tuple[int, 
     shown = " ".join([Path(words[0]).name, *words[1:]])
     _tell(out, f"$ {shown if len(shown) <= 120 else shown[:117] + '...'}")
     try:
-        return excerpt.run(words, ROOT, environment, out, LIMIT_S)
+        return output_excerpt.run(words, ROOT, environment, out, LIMIT_S)
     except subprocess.TimeoutExpired:
         ended = f"It was ended after {LIMIT_S:.0f} s."
         _tell(out, ended)

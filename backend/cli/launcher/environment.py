@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.cli.launcher import subprocesses as children
+from backend.cli.launcher import subprocesses
 from backend.cli.launcher.checkout_dir import refuse_unusable
 from backend.cli.launcher.console import SetupFailed, say
 from backend.cli.launcher.lock import held
@@ -106,7 +106,7 @@ class Environment:
         self.folder.mkdir(exist_ok=True)
         self._write_stamp(MAKING)  # first of all, so that an interrupted run is recognised by the next
         command = [sys.executable, "-I", "-m", "venv", str(self.folder)]
-        if children.run(command):
+        if subprocesses.run(command):
             raise SetupFailed(
                 "No virtual environment could be made; the lines above say why.",
                 "Install python3-venv on Debian or Ubuntu, elsewhere a complete Python 3.11 or newer, and start again.",

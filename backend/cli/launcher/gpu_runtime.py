@@ -14,7 +14,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import Request
 
-from backend.cli.launcher import subprocesses as children
+from backend.cli.launcher import subprocesses
 from backend.cli.launcher.console import say
 from backend.cli.launcher.server import DIRECT
 
@@ -37,7 +37,7 @@ def offer(root: Path, url: str, wanted: str | None, verb: Callable[..., list[str
         name = wanted if wanted not in (None, "auto") else _best(url, ask=wanted is None, memory=memory)
         if name:
             say(f"Installing the runtime {name}; the server serves meanwhile.")
-            if children.run(verb("runtimes", "install", name, *flags)):
+            if subprocesses.run(verb("runtimes", "install", name, *flags)):
                 say(f"The runtime {name} is not installed, as said above; the CPU serves.")
 
     threading.Thread(target=work, daemon=True).start()

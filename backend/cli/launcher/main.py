@@ -9,8 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from backend.cli.launcher import checkout_dir as place
-from backend.cli.launcher import wsl
+from backend.cli.launcher import checkout_dir, wsl
 from backend.cli.launcher.checkout_dir import full, too_deep, unwritable
 from backend.cli.launcher.console import SetupFailed, explain, say
 from backend.cli.launcher.environment import Environment
@@ -97,8 +96,8 @@ def _tell_of_surroundings(root: Path, fresh: bool) -> None:
     around = wsl.look()
     for line in wsl.notices(around):
         say(line)
-    if fresh and around.version and place.on_windows_disk(root):
-        for line in place.slowness(root, Path.home()):
+    if fresh and around.version and checkout_dir.on_windows_disk(root):
+        for line in checkout_dir.slowness(root, Path.home()):
             say(line)
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from backend.cli.launcher import subprocesses as children
+from backend.cli.launcher import subprocesses
 from backend.cli.launcher.console import SetupFailed, interactive, say
 from backend.cli.launcher.pip_errors import diagnose
 
@@ -41,7 +41,7 @@ def install(python: Path, requirements: Sequence[Path]) -> None:
             say("The package index does not answer; trying again ...")
         lines.append(line)
 
-    code = children.run(command, environment, hear)
+    code = subprocesses.run(command, environment, hear)
     if code in KILLED:
         raise InstallFailed(
             "The installation was killed, mostly because the machine had no memory left.",

@@ -11,7 +11,7 @@ from urllib.error import URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import ProxyHandler, build_opener
 
-from backend.cli.launcher import subprocesses as children
+from backend.cli.launcher import subprocesses
 
 STOP_LIMIT_S = 8.0  # the server promises 5
 LISTENING = re.compile(r"Touchstone \S+ listening on (\S+)")
@@ -55,7 +55,7 @@ class Server:
         """Waits for its end; returns the exit code, 0 if it was never started."""
         if self._process is None:
             return 0
-        children.wait(self._process)
+        subprocesses.wait(self._process)
         return self.exit_code() or 0
 
     def stop(self) -> None:

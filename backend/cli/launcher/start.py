@@ -7,9 +7,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from backend.cli.launcher import browser, options, wsl
-from backend.cli.launcher import gpu_runtime as gpu
-from backend.cli.launcher import subprocesses as children
+from backend.cli.launcher import browser, gpu_runtime, options, subprocesses, wsl
 from backend.cli.launcher.console import SetupFailed, say
 from backend.cli.launcher.server import Server
 
@@ -34,7 +32,7 @@ def start(python: Path, arguments: Sequence[str], ready_limit_s: float = READY_L
         server.start()
         if _wait_until_healthy(server, ready_limit_s):
             _welcome(server, own.browser)
-            gpu.offer(ROOT, server.url or "", own.gpu, partial(backend, python), _shared_flags(own.rest))
+            gpu_runtime.offer(ROOT, server.url or "", own.gpu, partial(backend, python), _shared_flags(own.rest))
         elif not server.stopping:
             say(f"The server ended before it was ready, with exit code {server.wait()}; what it said stands above.")
         return server.wait()
@@ -46,7 +44,7 @@ def start(python: Path, arguments: Sequence[str], ready_limit_s: float = READY_L
 def _fetch_default_model(python: Path, rest: Sequence[str]) -> int:
     """Exit code 2 (wrong usage or configuration) ends the start; without a model the server still serves others."""
     command = backend(python, "models", "fetch-default", *_shared_flags(rest))
-    code = children.run(command)
+    code = subprocesses.run(command)
     if code == 2:
         return code
     if code:

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from backend.cli.launcher import history
-from backend.cli.launcher import subprocesses as children
+from backend.cli.launcher import history, subprocesses
 from backend.cli.launcher.archive import Archive
 from backend.cli.launcher.console import SetupFailed, say
 from backend.cli.launcher.environment import Environment
@@ -145,12 +144,12 @@ class _Update:
         if not self._environment.python.exists() or not _json(self._verb(), "status", "--json"):
             return False
         say("Stopping the running server ...")
-        if children.run([*self._verb(), "stop"]):
+        if subprocesses.run([*self._verb(), "stop"]):
             raise SetupFailed("The running server did not end.", "Stop it yourself, and start this again.")
         return True
 
     def _restart(self, running: bool) -> None:
-        if running and children.run([*self._verb(), "start"]):
+        if running and subprocesses.run([*self._verb(), "start"]):
             say("The server did not start again, as said above; `start` tries it once more.")
 
     def _data(self) -> Path | None:

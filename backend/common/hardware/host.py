@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.common.system import resources as machine
+from backend.common.system import resources
 
 COMMAND_LIMIT_S = 10.0
 _TEXT_LIMIT = 8 << 20  # /proc/cpuinfo of a machine with a thousand threads
@@ -88,8 +88,8 @@ class Host:
     run: Run = run_command
     may_use: Callable[[Path], bool] = lambda path: os.access(path, os.R_OK | os.W_OK)
     group_of: Callable[[Path], str | None] = _group_of
-    memory_bytes: Callable[[], int | None] = machine.memory_bytes
-    usable_threads: Callable[[], int] = machine.usable_threads
+    memory_bytes: Callable[[], int | None] = resources.memory_bytes
+    usable_threads: Callable[[], int] = resources.usable_threads
 
     def path(self, *parts: str) -> Path:
         """A path below the root."""

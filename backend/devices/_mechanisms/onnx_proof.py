@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from backend.common import error_patterns as faults
+from backend.common import error_patterns
 from backend.common.types import Proof
 from backend.devices import Absent, WrongResult
 from backend.devices._mechanisms.onnx import clean_trouble
@@ -76,7 +76,7 @@ def prove_place(place: OnnxPlace, versions: dict[str, str]) -> Proof:
         except WrongResult:
             raise
         except Exception as error:
-            if faults.code_of(str(error)):
+            if error_patterns.code_of(str(error)):
                 raise
             checks.skip(cases[0].name, cases[0].dtype, clean_trouble(error))
     gflops = _rate(place, share if share == COARSE else 0.0, checks, nodes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING, Any
 
-from backend.common import error_patterns as faults
+from backend.common import error_patterns
 from backend.common.errors import DeviceLost, ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class SongMemory:
 def want_of_memory(error: BaseException) -> str | None:
     """The library's words, if they say that memory did not suffice."""
     told = f"{type(error).__name__}: {error}".strip()[:300]
-    return told if isinstance(error, MemoryError) or faults.code_of(told) == "out_of_memory" else None
+    return told if isinstance(error, MemoryError) or error_patterns.code_of(told) == "out_of_memory" else None
 
 
 def load_error(title: str, words: str, error: Exception) -> TouchstoneError:
@@ -80,7 +80,7 @@ def load_error(title: str, words: str, error: Exception) -> TouchstoneError:
             f"{title} does not fit into memory ({words}): {told}",
             "Close what else uses that memory, unload other models, or choose a device with more.",
         )
-    if faults.code_of(told) == "device_lost":
+    if error_patterns.code_of(told) == "device_lost":
         return DeviceLost(f"The device was lost: {told}", "Run the job again; if it repeats, refresh the device.")
     if isinstance(error, ImportError):
         return ModelLoadFailed(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from backend.common import error_patterns as faults
+from backend.common import error_patterns
 from backend.common.errors import (
     DeviceLost,
     ModelBroken,
@@ -92,7 +92,7 @@ def _incompatible(text: str, name: str) -> ModelIncompatible | None:
 
 
 def _of_the_machine(error: Exception, text: str, plain: str, name: str) -> TouchstoneError | None:
-    code = faults.code_of(text)
+    code = error_patterns.code_of(text)
     if code == "out_of_memory" or isinstance(error, MemoryError):
         size = f" ({int(found[1]) / 1e9:.1f} GB at once)" if (found := _SIZE.search(text)) else ""
         return OutOfMemory(

@@ -45,12 +45,12 @@ class GraphSession:
             return self._do(request, emit)
 
     def _do(self, request: RunRequest, emit: Emit) -> RunResult:
-        from backend.engines._onnx import inspect as _graph_looks
+        from backend.engines._onnx import inspect
 
         action = request.options["action"]
         if action == "run":
             return self._compute(request, emit)
-        look = {"check": _graph_looks.check, "bench": _graph_looks.bench, "inspect": _graph_looks.inspect}[action]
+        look = {"check": inspect.check, "bench": inspect.bench, "inspect": inspect.inspect}[action]
         said = look(self, request, emit)
         emit("token", {"text": json.dumps(said, indent=1, ensure_ascii=False), "count": 0})
         return RunResult({}, "stop", chosen={"action": action})

@@ -6,7 +6,7 @@ import queue
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from backend.common import error_patterns as faults
+from backend.common import error_patterns
 from backend.common.errors import ContextLengthExceeded, OutOfMemory
 from backend.common.types import Placement
 from backend.engines import Emit, RunRequest, RunResult
@@ -161,6 +161,6 @@ def _named(token: int, text: str, logprob: float | None) -> dict[str, Any]:
 
 
 def _run_error(error: Exception) -> Exception:
-    if faults.code_of(f"{error}") == "out_of_memory":
+    if error_patterns.code_of(f"{error}") == "out_of_memory":
         return OutOfMemory(f"The device ran out of memory: {error}"[:600], "Lower text.context_tokens or text.slots.")
     return error

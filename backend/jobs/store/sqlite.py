@@ -20,7 +20,7 @@ from backend.child.artifact_writer import full
 from backend.common.errors import Configuration, DiskFull, Internal, Interrupted, TouchstoneError
 from backend.common.types import ACTIVE, Event
 from backend.jobs.artifacts import Artifacts
-from backend.jobs.store import corruption as damage
+from backend.jobs.store import corruption
 from backend.jobs.store.disk_reserve import Reserve
 from backend.jobs.store.schema import MIGRATIONS, Change, Row, Statement, changed, decoded, insert, packed
 
@@ -199,9 +199,9 @@ class Store:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
-            if damage.is_damage(error):
+            if corruption.is_damage(error):
                 with contextlib.suppress(OSError):
-                    damage.remember(self.path)
+                    corruption.remember(self.path)
             raise _translated(error, self.path) from error
         except OSError as error:
             raise self._untouchable(error) from error
@@ -244,10 +244,10 @@ class Store:
         try:
             self._open_file()
         except sqlite3.Error as error:
-            if not damage.is_damage(error):
+            if not corruption.is_damage(error):
                 raise
             self._close_file()
-            self.set_aside = damage.set_aside(self.path, self.artifacts.root)
+            self.set_aside = corruption.set_aside(self.path, self.artifacts.root)
             log.error("the job history was damaged and is set aside", extra={"folder": self.set_aside, "why": error})
             self._open_file()
 
@@ -271,7 +271,7 @@ class Store:
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             self._db.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
         self._file = self._identity(self.path)
-        damage.check(self.path, self._db)
+        corruption.check(self.path, self._db)
         with contextlib.suppress(OSError):  # said when a job is to be added
             self._reserve.keep()
         self.artifacts.sweep(self._ids("TRUE"))  # what a killed server has left
@@ -282,7 +282,7 @@ def _translated(error: sqlite3.Error, path: Path) -> TouchstoneError:
         return DiskFull(
             f"The job history {path} cannot grow: {error}.", f"Free space on the disk that holds {path.parent}."
         )
-    if damage.is_damage(error):
+    if corruption.is_damage(error):
         remedy = "Restart the server: it sets the damaged history aside and begins a new one."
     elif "locked" in str(error):
         remedy = "Close the other program that has the file open."

@@ -20,9 +20,7 @@ from backend.common.types import Device, Progress, Speed
 from backend.jobs.admission import check_engine
 from backend.jobs.executor import cancelled, unless
 from backend.jobs.live_job import LiveJob, new_row
-from backend.manager.benchmarks import report
-from backend.manager.benchmarks import runner as work
-from backend.manager.benchmarks import table as matrix
+from backend.manager.benchmarks import report, runner, table
 from backend.manager.benchmarks.candidates import TASKS, candidates, nothing
 from backend.manager.benchmarks.history import Measurement, Measurements
 from backend.manager.benchmarks.regressions import regressions
@@ -104,15 +102,15 @@ class Measuring:
             found, skipped = candidates(manager, entries, request["devices"], request["engines"])
             if not found:
                 raise nothing(skipped)
-            with work.room(manager.settings) as folder:
-                run = work.Rounds(manager, request["runs"], request["streams"], Path(folder), job.cancelling, tell)
+            with runner.room(manager.settings) as folder:
+                run = runner.Rounds(manager, request["runs"], request["streams"], Path(folder), job.cancelling, tell)
                 measured = await unless(job.cancelling, run.take(found, skipped), cancelled)
                 if job.cancelling.is_set():
                     raise cancelled()
                 kept = report.kept(manager, measured, request["runs"], request["source"])
                 self.book.add(kept)
                 job.result = await asyncio.to_thread(report.result, manager, measured, kept)
-            await job.emit("token", {"text": matrix.markdown(job.result), "count": 0})
+            await job.emit("token", {"text": table.markdown(job.result), "count": 0})
         for id_ in {one.device for one in kept}:
             manager.feed.publish("device", asdict(manager.device(id_)))
 

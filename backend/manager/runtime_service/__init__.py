@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from backend.common.errors import JobActive, NotFound, TouchstoneError, Validation
 from backend.jobs.live_job import LiveJob, new_row
 from backend.manager.runtime_service import jobs as work
-from backend.manager.runtime_service import recommendation as choosing
+from backend.manager.runtime_service import recommendation
 from backend.manager.runtime_service.description import BASE, About, others, own_pythons, view
 from backend.runtimes.installer import Maker, buildable
 from backend.runtimes.recipes import Recipe, recipes
@@ -64,7 +64,7 @@ class Upkeep:
     def overview(self) -> dict[str, Any]:
         """`runtimes`, all of them; `best`, the one to install first for the hardware here, or null; `best_reason`."""
         listed = self.runtimes()
-        name, reason = choosing.best(recipes().values(), listed, self._manager.hardware())
+        name, reason = recommendation.best(recipes().values(), listed, self._manager.hardware())
         return {"runtimes": [asdict(one) for one in listed], "best": name, "best_reason": reason}
 
     async def ask(self, task: str, name: str, caller: str) -> LiveJob:

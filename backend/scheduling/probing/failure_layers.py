@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from backend.common import error_patterns as faults
-from backend.common.system import shared_libraries as libraries
+from backend.common import error_patterns
+from backend.common.system import shared_libraries
 
 Layer = Literal["hardware", "driver", "runtime package", "library load", "computation", "permission"]
 
@@ -86,9 +86,9 @@ _KNOWN: tuple[tuple[str, Layer, str], ...] = (
 
 def cause_of(text: str, otherwise: Layer = "computation", remedy: str = _DRIVER) -> Cause:
     """The layer and the remedy for what was said; `otherwise` and `remedy` where the text is not known."""
-    if library := libraries.missing_library(text):
+    if library := shared_libraries.missing_library(text):
         return _of_library(library)
-    if needed := libraries.missing_glibc(text):
+    if needed := shared_libraries.missing_glibc(text):
         return Cause(
             "library load",
             f"The system's C library is older than {needed}, which the package needs: use an older version of the "
@@ -98,7 +98,7 @@ def cause_of(text: str, otherwise: Layer = "computation", remedy: str = _DRIVER)
     for pattern, layer, advice in _KNOWN:
         if re.search(pattern, text, re.IGNORECASE):
             return Cause(layer, advice, absent=True)
-    code = "out_of_memory" if "MemoryError" in text else faults.code_of(text)
+    code = "out_of_memory" if "MemoryError" in text else error_patterns.code_of(text)
     if code == "out_of_memory":
         return Cause(
             "computation", f"Close what else uses the device's memory or lower other programs' share of it, {_REFRESH}."
@@ -109,9 +109,9 @@ def cause_of(text: str, otherwise: Layer = "computation", remedy: str = _DRIVER)
 
 
 def _of_library(library: str) -> Cause:
-    if command := libraries.command_for(library):
+    if command := shared_libraries.command_for(library):
         return Cause("library load", f"Install {library} with the system's packages: {command}; {_REFRESH}.", True)
-    if bringer := libraries.bringer_of(library):
+    if bringer := shared_libraries.bringer_of(library):
         return Cause("driver", f"{library} comes with {bringer}: install or repair that, {_REFRESH}.", True)
     return Cause(
         "library load",

@@ -19,8 +19,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from backend.cli.bench.harness import stream_readers as readers
-from backend.cli.bench.harness import stub_worker as standin
+from backend.cli.bench.harness import stream_readers, stub_worker
 from backend.cli.bench.harness.isolated_server import work
 from backend.common.system.resources import process_cpu_s
 from backend.manager.benchmarks.rows import Row, resident_bytes, row
@@ -42,7 +41,7 @@ def streams(model: Path, count: int, tokens_a_second: int) -> list[Row]:
     """Health while all streams carry tokens, and what a token costs the server."""
     pace = tokens_a_second / count
     with tempfile.TemporaryDirectory() as folder, _server(Path(folder), model, pace) as (address, pid):
-        words = [sys.executable, readers.__file__, address, str(count), str(SECONDS)]
+        words = [sys.executable, stream_readers.__file__, address, str(count), str(SECONDS)]
         with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as reading:
             assert reading.stdout
             reading.stdout.readline()  # all streams have begun
@@ -116,15 +115,15 @@ def _server(folder: Path, model: Path, pace: float) -> Iterator[tuple[str, int]]
 
 def main(config: str, pace: str) -> None:
     """The server, whose workers are stand-ins; its probes are real ones."""
-    from backend.child import handle as children
+    from backend.child import handle
     from backend.common.config.settings import load_settings
     from backend.server.process import serve
 
     def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         if arguments[0] != "run":
-            return children.spawn(python, arguments)
+            return handle.spawn(python, arguments)
         pipe = subprocess.PIPE
-        words = [python, "-I", standin.__file__, pace]
+        words = [python, "-I", stub_worker.__file__, pace]
         return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
 
     def say(line: str) -> None:
