@@ -9,7 +9,7 @@ from backend.cli.doctor.findings import functions
 from backend.cli.launcher.pip_errors import CAUSES, WHEN_BEHIND_A_PROXY
 from backend.common.errors import BY_CODE
 from backend.common.hardware.chips import AMD_FAMILIES
-from backend.devices import Backend, backends, hiding
+from backend.devices import Backend, backends, visibility_variables
 from backend.engines import engines
 from backend.runtimes.recipes import recipes, size
 from tests.service import ROOT
@@ -65,7 +65,11 @@ def runtimes() -> str:
 
 def variables() -> str:
     """Variables that hide or reorder cards."""
-    rows = [(f"`{one.name}`", _code(hiding(one.name))) for one in backends().values() if hiding(one.name)]
+    rows = [
+        (f"`{one.name}`", _code(visibility_variables(one.name)))
+        for one in backends().values()
+        if visibility_variables(one.name)
+    ]
     return _table(("device", "hidden or reordered by"), rows)
 
 

@@ -19,7 +19,7 @@ import pytest
 from backend.common.config.settings import load_settings
 from backend.common.config.settings.schema import Files
 from backend.common.errors import DiskFull, PayloadTooLarge, Validation
-from backend.jobs.uploads import Inbox
+from backend.jobs.uploads import UploadStore
 from backend.manager import ModelManager
 from backend.manager.background import named_files
 from tests.refusals import refused
@@ -155,8 +155,8 @@ async def sent(*pieces: bytes) -> AsyncIterator[bytes]:
         yield piece
 
 
-def inbox(tmp_path: Path, **rules: int) -> Inbox:
-    return Inbox(tmp_path / "files", Files(**{"keep_free_bytes": 1, **rules}))
+def inbox(tmp_path: Path, **rules: int) -> UploadStore:
+    return UploadStore(tmp_path / "files", Files(**{"keep_free_bytes": 1, **rules}))
 
 
 def test_an_unknown_or_hostile_id_is_refused(tmp_path: Path) -> None:

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from backend.child.artifact_writer import MAKING, Outbox, full
-from backend.jobs.artifacts import Artifacts
+from backend.child.artifact_writer import MAKING, ArtifactWriter, full
+from backend.jobs.artifacts import ArtifactStore
 from backend.jobs.live_job import new_row
-from backend.jobs.store.sqlite import Store
+from backend.jobs.store.sqlite import JobStore
 
 
 def made(folder: Path, name: str, size: int = 10) -> None:
     """Puts a file there as a worker does."""
-    box = Outbox(str(folder))
+    box = ArtifactWriter(str(folder))
     (Path(box.open()) / name).write_bytes(b"x" * size)
     assert box.hand_over(name) == size
 
 
 def test_a_file_is_not_in_its_place_before_it_is_handed_over(tmp_path: Path) -> None:
-    box = Outbox(str(tmp_path / "job"))
+    box = ArtifactWriter(str(tmp_path / "job"))
     making = Path(box.open())
     (making / "tune.wav").write_bytes(b"RIFF")
     assert [file.name for file in (tmp_path / "job").iterdir()] == [MAKING]
@@ -31,21 +31,21 @@ def test_a_file_is_not_in_its_place_before_it_is_handed_over(tmp_path: Path) -> 
 
 
 def test_a_job_without_files_gets_no_folder(tmp_path: Path) -> None:
-    assert Outbox("").open() == ""
+    assert ArtifactWriter("").open() == ""
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_not_handed_over_goes_at_the_end_and_at_the_next_start(tmp_path: Path) -> None:
-    artifacts = Artifacts(tmp_path)
+    artifacts = ArtifactStore(tmp_path)
     made(artifacts.folder("one"), "whole.wav")
     for job in ("one", "two", "unknown"):
-        (Path(Outbox(str(artifacts.folder(job))).open()) / "half.wav").write_bytes(b"x")
+        (Path(ArtifactWriter(str(artifacts.folder(job))).open()) / "half.wav").write_bytes(b"x")
     artifacts.sweep({"one", "two"})
     assert [file.name for file in tmp_path.rglob("*")] == ["one", "whole.wav"]
 
 
 def test_another_attempt_begins_with_an_empty_folder(tmp_path: Path) -> None:
-    artifacts = Artifacts(tmp_path)
+    artifacts = ArtifactStore(tmp_path)
     made(artifacts.folder("job"), "tune.wav")
     artifacts.begin("job")
     assert not artifacts.folder("job").exists()
@@ -60,7 +60,7 @@ def test_deleting_a_job_takes_its_files_along_and_a_start_those_of_unknown_jobs(
     row = {**new_row("music", "m", {}, "c"), "status": "done"}
 
     async def play() -> None:
-        store = Store(tmp_path / "jobs.sqlite3")
+        store = JobStore(tmp_path / "jobs.sqlite3")
         made(store.artifacts.folder(row["id"]), "tune.wav")
         made(store.artifacts.folder("gone"), "tune.wav")
         await store.open()  # before the job is known: both are strangers
@@ -78,7 +78,7 @@ def test_the_retention_counts_files_and_forgets_no_more_than_needed(tmp_path: Pa
     rows = [{**new_row("music", "m", {}, "c"), "status": "done", "ended_at": "2026"} for _ in range(6)]
 
     async def play() -> None:
-        store = Store(tmp_path / "jobs.sqlite3")
+        store = JobStore(tmp_path / "jobs.sqlite3")
         await store.open()
         for row in rows:
             await store.add(row)

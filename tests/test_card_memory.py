@@ -15,7 +15,7 @@ from backend.common.types import Device
 from backend.devices._mechanisms.torch_placement import TorchPlace
 from backend.engines import LoadRequest, RunResult
 from backend.scheduling.worker import Worker, WorkerKey
-from backend.scheduling.worker_pool import Pool
+from backend.scheduling.worker_pool import WorkerPool
 from tests.faulty import faulty
 
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
@@ -35,7 +35,7 @@ def test_a_worker_is_told_what_was_free_on_its_card(
         return await load(self, engine, request, *more)
 
     async def once() -> None:
-        pool = Pool(
+        pool = WorkerPool(
             load_settings({}, {}),
             {"base": "python"},
             faulty("ok"),

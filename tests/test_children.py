@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.child.handle import OUTSTANDING_FRAMES, Child, environment
+from backend.child.handle import OUTSTANDING_FRAMES, ChildProcess, environment
 
 
 def python(code: str) -> subprocess.Popen[bytes]:
@@ -22,7 +22,7 @@ def python(code: str) -> subprocess.Popen[bytes]:
 
 def ending(code: str) -> str:
     async def play() -> str:
-        child = Child(python(code), asyncio.get_running_loop())
+        child = ChildProcess(python(code), asyncio.get_running_loop())
         await child.ended()
         return child.ending()
 
@@ -62,7 +62,7 @@ for _ in range(50_000):
 """
 
     async def play() -> int:
-        child = Child(python(code), asyncio.get_running_loop())
+        child = ChildProcess(python(code), asyncio.get_running_loop())
         seen = 0
         while await child.receive():
             seen += 1
@@ -85,7 +85,7 @@ for _ in range(300):
 """
 
     async def play() -> list[int]:
-        child = Child(python(code), asyncio.get_running_loop())
+        child = ChildProcess(python(code), asyncio.get_running_loop())
         for number in range(300):
             child.send({"op": "take", "number": number, "text": "x" * (5000 if number % 3 else 10)})
         taken = []
@@ -102,7 +102,7 @@ def test_killing_ends_what_the_child_started_too() -> None:
     )
 
     async def play() -> int:
-        child = Child(python(code), asyncio.get_running_loop())
+        child = ChildProcess(python(code), asyncio.get_running_loop())
         child.kill()
         return await asyncio.wait_for(child.ended(), 10)
 
@@ -146,7 +146,7 @@ def test_what_a_child_started_ends_with_it_and_its_id_is_not_used_once_it_may_be
     killed: list[int] = []
 
     async def play() -> int:
-        child = Child(python(code), asyncio.get_running_loop())
+        child = ChildProcess(python(code), asyncio.get_running_loop())
         await child.ended()
         monkeypatch.setattr(os, "killpg", lambda group, number: killed.append(group))
         child.kill()

@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from backend.common.config.settings import load_settings
 from backend.server.auth_token import Token
-from backend.server.security_middleware import LARGE_AT_ONCE, LARGE_BYTES, Guard
+from backend.server.security_middleware import LARGE_AT_ONCE, LARGE_BYTES, SecurityMiddleware
 from tests.service import Server, start_server
 
 REQUEST_S, LIMIT = 1.0, 20
@@ -117,7 +117,7 @@ def test_of_large_bodies_only_some_are_in_memory_at_once(tmp_path: Path) -> None
         nonlocal answered
         answered += len((await receive())["body"]) > LARGE_BYTES
 
-    async def one(guard: Guard) -> None:
+    async def one(guard: SecurityMiddleware) -> None:
         parts = 0
 
         async def receive() -> Message:
@@ -138,7 +138,7 @@ def test_of_large_bodies_only_some_are_in_memory_at_once(tmp_path: Path) -> None
         raise AssertionError(message)
 
     async def play() -> None:
-        guard = Guard(app, settings.server, Token(settings), frozenset())
+        guard = SecurityMiddleware(app, settings.server, Token(settings), frozenset())
         crowd = [asyncio.create_task(one(guard)) for _ in range(3 * LARGE_AT_ONCE)]
         while inside < LARGE_AT_ONCE:
             await asyncio.sleep(0)

@@ -33,7 +33,7 @@ from backend.common.types import Progress
 from backend.engines._openvino.model_files import open_folder
 from backend.models import Catalogue, registration
 from backend.models import conversion as conversions
-from backend.runtimes.store import Made, Shelf
+from backend.runtimes.store import InstalledRuntime, RuntimeStore
 from tests import tiny_genai
 from tests.faulty_stacks.environments import PACKAGES
 from tests.service import ROOT, Server
@@ -235,7 +235,7 @@ def test_a_form_makes_safetensors_a_model_that_runs(tmp_path: Path) -> None:
 def test_the_cost_is_said_before_it_begins(tmp_path: Path, model_file: Path) -> None:
     settings = settings_of(tmp_path / "d", model_file)
     assert "1.4 GB on disk" in conversions.cost(settings, "onnx-int8", model_file)
-    shelf = Shelf(settings.data_dir / "runtimes")
+    shelf = RuntimeStore(settings.data_dir / "runtimes")
     packages = dict(line.split("==") for line in conversions._recipe().lines())
     for held, words in (
         (packages, False),
@@ -243,7 +243,7 @@ def test_the_cost_is_said_before_it_begins(tmp_path: Path, model_file: Path) -> 
         (packages | {"onnx": "9"}, True),
     ):
         shelf.folder("convert", "one").mkdir(parents=True, exist_ok=True)
-        shelf.finish("convert", Made("one", sys.executable, held, 1, "2026-01-01"))
+        shelf.finish("convert", InstalledRuntime("one", sys.executable, held, 1, "2026-01-01"))
         shelf.switch("convert", "one")
         assert ("1.4 GB on disk" in conversions.cost(settings, "onnx-int8", model_file)) == words
 

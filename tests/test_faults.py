@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from backend.child.handle import Child
+from backend.child.handle import ChildProcess
 from backend.common import error_patterns
 from backend.common.errors import DeviceLost, OutOfMemory, WorkerCrashed
 from backend.common.system import oom_kills
-from backend.scheduling.exit_reason import death_of
+from backend.scheduling.exit_reason import classify_exit
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from backend.scheduling.exit_reason import death_of
     ],
 )
 def test_want_of_memory_is_known_by_its_words(text: str) -> None:
-    assert error_patterns.code_of(text) == "out_of_memory"
+    assert error_patterns.classify_error_text(text) == "out_of_memory"
 
 
 @pytest.mark.parametrize(
@@ -54,23 +54,23 @@ def test_want_of_memory_is_known_by_its_words(text: str) -> None:
     ],
 )
 def test_a_lost_device_is_known_by_its_words(text: str) -> None:
-    assert error_patterns.code_of(text) == "device_lost"
+    assert error_patterns.classify_error_text(text) == "device_lost"
 
 
 @pytest.mark.parametrize("text", ["", "loaded 8 layers", "memory: 24 GB", "the device is ready", "KeyError: 'memory'"])
 def test_other_words_tell_nothing(text: str) -> None:
-    assert error_patterns.code_of(text) is None
+    assert error_patterns.classify_error_text(text) is None
 
 
-def dead(code: str, kill: bool = False) -> tuple[Child, oom_kills.Watch]:
+def dead(code: str, kill: bool = False) -> tuple[ChildProcess, oom_kills.OomWatch]:
     """A child that ended, and the watch that was kept over it."""
 
-    async def play() -> tuple[Child, oom_kills.Watch]:
+    async def play() -> tuple[ChildProcess, oom_kills.OomWatch]:
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
-        child = Child(process, asyncio.get_running_loop())
+        child = ChildProcess(process, asyncio.get_running_loop())
         watch = oom_kills.watch(child.pid)
         if kill:
             os.kill(child.pid, 9)
@@ -82,14 +82,14 @@ def dead(code: str, kill: bool = False) -> tuple[Child, oom_kills.Watch]:
 
 def test_a_kill_by_a_person_is_a_crash() -> None:
     child, watch = dead("import time; time.sleep(60)", kill=True)
-    error = death_of(child, "m on cpu", watch, 5_000_000)
+    error = classify_exit(child, "m on cpu", watch, 5_000_000)
     assert isinstance(error, WorkerCrashed) and "SIGKILL" in error.detail
 
 
 def test_words_on_stderr_decide_where_no_kernel_did() -> None:
     for words, kind in (("CUDA out of memory", OutOfMemory), ("VK_ERROR_DEVICE_LOST", DeviceLost)):
         child, watch = dead(f"import sys; sys.stderr.write('error: {words}\\n'); sys.exit(1)")
-        assert isinstance(death_of(child, "m on cuda:0", watch, None), kind)
+        assert isinstance(classify_exit(child, "m on cuda:0", watch, None), kind)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ input()
 held = bytearray(512 * 1024 * 1024)
 """
 
-    async def play() -> tuple[Child, oom_kills.Watch]:
+    async def play() -> tuple[ChildProcess, oom_kills.OomWatch]:
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
@@ -127,11 +127,11 @@ held = bytearray(512 * 1024 * 1024)
         watch = oom_kills.watch(process.pid)
         process.stdin.write(b"\n")
         process.stdin.flush()
-        child = Child(process, asyncio.get_running_loop())
+        child = ChildProcess(process, asyncio.get_running_loop())
         await asyncio.wait_for(child.ended(), 30)
         return child, watch
 
     child, watch = asyncio.run(play())
-    error = death_of(child, "m on cpu", watch, 60_000_000)
+    error = classify_exit(child, "m on cpu", watch, 60_000_000)
     assert isinstance(error, OutOfMemory), error.detail
     assert "memory limit of its cgroup" in error.detail and "it held 60 MB" in error.detail

@@ -19,8 +19,8 @@ from backend.common.types import Hardware
 from backend.manager.core import Core
 from backend.manager.health import device_list
 from backend.manager.runtime_service.description import BASE
-from backend.scheduling.probing import Probes
-from backend.scheduling.probing.inventory import take_inventory
+from backend.scheduling.probing import ProbeService
+from backend.scheduling.probing.inventory import query_hardware
 from tests.faulty_stacks.cases import CASES, SECRET, Case, card
 from tests.faulty_stacks.environments import make
 
@@ -38,12 +38,12 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
 
     async def all_of_them() -> dict[str, Answer]:
         places = asyncio.Semaphore(AT_ONCE)
-        surveyed = await take_inventory(spawn)
+        surveyed = await query_hardware(spawn)
 
         async def known(spawn: Spawn) -> list[Hardware]:
             return surveyed
 
-        patch.setattr("backend.manager.core.Probes", partial(Probes, inventory=known))
+        patch.setattr("backend.manager.core.Probes", partial(ProbeService, inventory=known))
 
         async def one(number: int, cases: list[Case]) -> dict[str, Answer]:
             async with places:

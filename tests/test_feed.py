@@ -6,10 +6,10 @@ import asyncio
 import time
 
 from backend.common.types import Event
-from backend.jobs.event_bus import KEPT, Feed
+from backend.jobs.event_bus import KEPT, EventBus
 
 
-async def taken(feed: Feed, after: int | None, count: int) -> list[Event]:
+async def taken(feed: EventBus, after: int | None, count: int) -> list[Event]:
     found = []
     async for event in feed.follow(after):
         found.append(event)
@@ -20,7 +20,7 @@ async def taken(feed: Feed, after: int | None, count: int) -> list[Event]:
 
 def test_followers_see_what_comes_and_resume_what_they_missed() -> None:
     async def play() -> None:
-        feed = Feed()
+        feed = EventBus()
         feed.publish("queued", {"job_id": "1"})
         live = asyncio.create_task(taken(feed, None, 2))
         await asyncio.sleep(0)
@@ -37,12 +37,12 @@ def test_followers_see_what_comes_and_resume_what_they_missed() -> None:
 
 def test_an_id_from_before_a_restart_is_an_old_one() -> None:
     async def play() -> None:
-        before = Feed()
+        before = EventBus()
         before.publish("done", {})
         old = (await taken(before, 0, 1))[0].id
         while int(time.time() * 1000) <= old:
             await asyncio.sleep(0.001)
-        after = Feed()
+        after = EventBus()
         after.publish("queued", {})
         assert [event.event for event in await taken(after, old, 1)] == ["queued"]
 
@@ -50,7 +50,7 @@ def test_an_id_from_before_a_restart_is_an_old_one() -> None:
 
 
 def test_what_nobody_reads_does_not_grow() -> None:
-    feed = Feed()
+    feed = EventBus()
     for number in range(3 * KEPT):
         feed.publish("progress", {"number": number})
     assert len(feed._events) == KEPT
@@ -58,7 +58,7 @@ def test_what_nobody_reads_does_not_grow() -> None:
 
 def test_the_end_ends_all_followers() -> None:
     async def play() -> None:
-        feed = Feed()
+        feed = EventBus()
         followers = [asyncio.create_task(taken(feed, None, 99)) for _ in range(3)]
         await asyncio.sleep(0)
         feed.close()
@@ -69,13 +69,13 @@ def test_the_end_ends_all_followers() -> None:
 
 def test_after_a_clock_was_set_back_nobody_waits_for_an_id_of_the_future() -> None:
     async def play() -> None:
-        before = Feed(lambda: 2_000_000_000.0)
+        before = EventBus(lambda: 2_000_000_000.0)
         before.publish("done", {})
         old = (await taken(before, 0, 1))[0].id
-        feed = Feed(lambda: 1_900_000_000.0)
+        feed = EventBus(lambda: 1_900_000_000.0)
         feed.publish("queued", {})
         assert [event.event for event in await taken(feed, old, 1)] == ["queued"]
-        fresh = Feed(lambda: 1_900_000_000.0)
+        fresh = EventBus(lambda: 1_900_000_000.0)
         live = asyncio.create_task(taken(fresh, None, 1))
         await asyncio.sleep(0)
         fresh.publish("queued", {})

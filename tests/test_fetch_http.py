@@ -96,7 +96,7 @@ def test_a_file_comes_whole_and_with_its_rate(web: FileServer, entry: Entry) -> 
 
 
 def test_the_rate_and_the_time_left_follow_what_came() -> None:
-    pace = one_shot.Pace()
+    pace = one_shot.RateEstimator()
     assert pace.progress({"phase": "download", "done": 100, "total": 1000}, 5.0).per_s is None
     later = pace.progress({"phase": "download", "done": 400, "total": 1000}, 8.0)
     assert (later.per_s, later.eta_s) == (100.0, 6.0)

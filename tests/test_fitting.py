@@ -12,7 +12,7 @@ import pytest
 from backend.common.config.settings import load_settings
 from backend.common.types import Device
 from backend.engines import load_engine
-from backend.manager.memory_fit import fits, said
+from backend.manager.memory_fit import describe_fit, memory_fit
 from backend.models.entries import entry_for
 from tests.test_checkpoint import safetensors
 
@@ -37,20 +37,20 @@ def needed() -> int:
 @pytest.mark.parametrize(("spare", "fit", "words"), [(0, True, "It fits cpu"), (-1, False, "It does not fit cpu")])
 def test_need_and_room_are_compared(spare: int, fit: bool, words: str) -> None:
     entry = entry_for("tiny", TINY, None, None)
-    found = fits(manager(needed() + spare, CPU), entry)
+    found = memory_fit(manager(needed() + spare, CPU), entry)
     numbers = {"needed_bytes": needed(), "free_bytes": needed() + spare}
     assert found == [{"device": "cpu", "engine": "llama.cpp", **numbers, "fits": fit}]
-    assert said(manager(needed() + spare, CPU), entry).startswith(words)
+    assert describe_fit(manager(needed() + spare, CPU), entry).startswith(words)
 
 
 def test_nothing_is_guessed(tmp_path: Path) -> None:
     entry = entry_for("tiny", TINY, None, None)
-    (unknown,) = fits(manager(None, CPU), entry)
+    (unknown,) = memory_fit(manager(None, CPU), entry)
     assert (unknown["free_bytes"], unknown["fits"]) == (None, None)
-    assert said(manager(None, CPU), entry) == ""
+    assert describe_fit(manager(None, CPU), entry) == ""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
-    (unknown,) = fits(manager(10**12, CPU), entry_for("broken", broken, None, None))
+    (unknown,) = memory_fit(manager(10**12, CPU), entry_for("broken", broken, None, None))
     assert (unknown["needed_bytes"], unknown["fits"]) == (None, None)
 
 
@@ -58,13 +58,13 @@ def test_devices_that_cannot_run_it_are_left_out() -> None:
     entry = entry_for("tiny", TINY, None, None)
     away = replace(CPU, id="cuda:0", state="broken")
     other = replace(CPU, id="webgpu:0", engines=["onnxruntime"])
-    assert fits(manager(10**12, away, other), entry) == []
+    assert memory_fit(manager(10**12, away, other), entry) == []
 
 
 def test_where_nothing_runs_it_what_would_is_said(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(safetensors({"a": ("F32", 4)}))
-    words = said(manager(10**12, CPU), entry_for("stone", tmp_path, None, None))
+    words = describe_fit(manager(10**12, CPU), entry_for("stone", tmp_path, None, None))
     assert "No device here runs it as it is" in words
     assert "runtimes install torch" in words and "models convert stone" in words

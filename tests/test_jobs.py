@@ -14,15 +14,15 @@ from backend.common.errors import DiskFull, Interrupted, WorkerCrashed
 from backend.common.problem import problem_of
 from backend.common.types import Event
 from backend.jobs.live_job import ID_BLOCK, LiveJob, new_row
-from backend.jobs.registry import JobBook
+from backend.jobs.registry import JobRegistry
 from backend.jobs.store.schema import Change
-from backend.jobs.store.sqlite import Store
+from backend.jobs.store.sqlite import JobStore
 
 
-def use(path: Path, play: Callable[[JobBook, Store], Awaitable[None]]) -> None:
+def use(path: Path, play: Callable[[JobRegistry, JobStore], Awaitable[None]]) -> None:
     async def once() -> None:
-        store = Store(path / "jobs.sqlite3")
-        book = JobBook(store)
+        store = JobStore(path / "jobs.sqlite3")
+        book = JobRegistry(store)
         await book.open()
         try:
             await play(book, store)
@@ -41,7 +41,7 @@ async def token(job: LiveJob, text: str) -> None:
 
 
 def test_followers_at_every_point_see_the_rest_once(tmp_path: Path) -> None:
-    async def play(book: JobBook, store: Store) -> None:
+    async def play(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         early = asyncio.create_task(seen(job))
         for number in range(20):
@@ -66,7 +66,7 @@ def test_followers_at_every_point_see_the_rest_once(tmp_path: Path) -> None:
 def test_ids_after_a_crash_are_new(tmp_path: Path) -> None:
     shown: list[int] = []
 
-    async def crash(book: JobBook, store: Store) -> None:
+    async def crash(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         await job.advance("running", {})
         for _ in range(ID_BLOCK + 500):
@@ -74,7 +74,7 @@ def test_ids_after_a_crash_are_new(tmp_path: Path) -> None:
         shown.extend(event.id for event in job.events)
         book.live.clear()  # what was not written is lost, as with kill -9
 
-    async def restart(book: JobBook, store: Store) -> None:
+    async def restart(book: JobRegistry, store: JobStore) -> None:
         row = (await store.jobs())[0]
         assert row["status"] == "interrupted" and row["error"]["code"] == "interrupted"
         last = (await store.events(row["id"]))[-1]
@@ -85,7 +85,7 @@ def test_ids_after_a_crash_are_new(tmp_path: Path) -> None:
 
 
 def test_partial_text_survives_a_crash(tmp_path: Path) -> None:
-    async def crash(book: JobBook, store: Store) -> None:
+    async def crash(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         await job.advance("running", {})
         await token(job, "lost by the fallback")
@@ -94,7 +94,7 @@ def test_partial_text_survives_a_crash(tmp_path: Path) -> None:
         await job.flush()
         book.live.clear()
 
-    async def restart(book: JobBook, store: Store) -> None:
+    async def restart(book: JobRegistry, store: JobStore) -> None:
         assert (await store.jobs())[0]["output"]["text"] == "kept"
 
     use(tmp_path, crash)
@@ -104,13 +104,13 @@ def test_partial_text_survives_a_crash(tmp_path: Path) -> None:
 def test_queued_jobs_come_back_in_order(tmp_path: Path) -> None:
     rows = [new_row("text", "m", {}, "c") for _ in range(5)]
 
-    async def crash(book: JobBook, store: Store) -> None:
+    async def crash(book: JobRegistry, store: JobStore) -> None:
         for row in rows:
             await book.add(row)
         book.live.clear()
 
     async def restart() -> list[str]:
-        book = JobBook(Store(tmp_path / "jobs.sqlite3"))
+        book = JobRegistry(JobStore(tmp_path / "jobs.sqlite3"))
         queued = await book.open()
         await book.close()
         return [job.id for job in queued]
@@ -120,7 +120,7 @@ def test_queued_jobs_come_back_in_order(tmp_path: Path) -> None:
 
 
 def test_an_ending_is_stored_before_it_is_seen_and_happens_once(tmp_path: Path) -> None:
-    async def play(book: JobBook, store: Store) -> None:
+    async def play(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
 
         async def look() -> None:
@@ -139,7 +139,7 @@ def test_an_ending_is_stored_before_it_is_seen_and_happens_once(tmp_path: Path) 
 
 
 def test_who_comes_back_while_the_ending_is_stored_still_gets_it(tmp_path: Path) -> None:
-    async def play(book: JobBook, store: Store) -> None:
+    async def play(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         ending = asyncio.create_task(job.end("done"))
         await asyncio.sleep(0)
@@ -154,7 +154,7 @@ def test_who_comes_back_while_the_ending_is_stored_still_gets_it(tmp_path: Path)
 
 
 def test_a_full_disk_at_the_end_is_told_and_made_up_for(tmp_path: Path) -> None:
-    async def play(book: JobBook, store: Store) -> None:
+    async def play(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         await job.advance("running", {})
         await token(job, "x" * 500_000)
@@ -180,7 +180,7 @@ def test_a_full_disk_at_the_end_is_told_and_made_up_for(tmp_path: Path) -> None:
 def test_a_job_is_stored_with_its_first_event(tmp_path: Path) -> None:
     """A server killed at once after the acceptance leaves a history that begins as callers saw it begin."""
 
-    async def crash(book: JobBook, store: Store) -> None:
+    async def crash(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         assert await store.events(job.id) == job.events
         assert [(event.event, event.data["position"]) for event in job.events] == [("queued", 1)]
@@ -190,7 +190,7 @@ def test_a_job_is_stored_with_its_first_event(tmp_path: Path) -> None:
 
 
 def test_jobs_added_at_once_have_places_of_their_own(tmp_path: Path) -> None:
-    async def play(book: JobBook, store: Store) -> None:
+    async def play(book: JobRegistry, store: JobStore) -> None:
         jobs = await asyncio.gather(*(book.add(new_row("text", "m", {}, "c")) for _ in range(5)))
         assert [job.events[0].data["position"] for job in jobs] == [1, 2, 3, 4, 5]
 
@@ -198,7 +198,7 @@ def test_jobs_added_at_once_have_places_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_place_in_the_queue_is_written_with_the_next_step_alone(tmp_path: Path) -> None:
-    async def play(book: JobBook, store: Store) -> None:
+    async def play(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         job.moved(2, None)
         job.moved(1, None)
@@ -213,12 +213,12 @@ def test_a_job_that_waits_over_several_restarts_uses_no_id_twice(tmp_path: Path)
     row = new_row("text", "m", {}, "c")
     shown: list[Event] = []
 
-    async def accept(book: JobBook, store: Store) -> None:
+    async def accept(book: JobRegistry, store: JobStore) -> None:
         await book.add(row)
         book.live.clear()
 
     async def wait(write: bool) -> None:
-        book = JobBook(Store(tmp_path / "jobs.sqlite3"))
+        book = JobRegistry(JobStore(tmp_path / "jobs.sqlite3"))
         (job,) = await book.open()
         before = len(job.events)
         await job.emit("progress", {"done": 1})
@@ -234,7 +234,7 @@ def test_a_job_that_waits_over_several_restarts_uses_no_id_twice(tmp_path: Path)
     ids = [event.id for event in shown]
     assert ids == sorted(set(ids)) and len(ids) == 10
 
-    async def look(book: JobBook, store: Store) -> None:
+    async def look(book: JobRegistry, store: JobStore) -> None:
         kept = await store.events(row["id"])
         assert [event.id for event in kept] == [1, *ids[:4], *ids[8:]]
 
@@ -242,7 +242,7 @@ def test_a_job_that_waits_over_several_restarts_uses_no_id_twice(tmp_path: Path)
 
 
 def test_a_write_that_fails_or_is_left_in_the_middle_loses_no_event_and_doubles_none(tmp_path: Path) -> None:
-    async def play(book: JobBook, store: Store) -> None:
+    async def play(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         await job.advance("running", {})
         hold = threading.Event()
@@ -277,14 +277,14 @@ def test_a_write_that_fails_or_is_left_in_the_middle_loses_no_event_and_doubles_
 
 
 def test_an_interruption_that_cannot_be_stored_at_the_start_is_made_up_for(tmp_path: Path) -> None:
-    async def crash(book: JobBook, store: Store) -> None:
+    async def crash(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         await job.advance("running", {})
         book.live.clear()
 
     async def restart() -> str:
-        store = Store(tmp_path / "jobs.sqlite3")
-        book = JobBook(store)
+        store = JobStore(tmp_path / "jobs.sqlite3")
+        book = JobRegistry(store)
         update, refused = store.update_all, [DiskFull("Full.", "Free some.")]
 
         async def refuse_once(*arguments: Any, **more: Any) -> None:
@@ -308,7 +308,7 @@ def test_an_interruption_that_cannot_be_stored_at_the_start_is_made_up_for(tmp_p
 
 
 def test_what_comes_while_the_server_stops_is_kept_for_the_next_start_or_refused_in_words(tmp_path: Path) -> None:
-    async def late(book: JobBook, store: Store) -> LiveJob:
+    async def late(book: JobRegistry, store: JobStore) -> LiveJob:
         closing = asyncio.create_task(book.close())
         job = await book.add(new_row("text", "m", {}, "c"))
 
@@ -325,12 +325,12 @@ def test_what_comes_while_the_server_stops_is_kept_for_the_next_start_or_refused
         return job
 
     async def play() -> None:
-        store = Store(tmp_path / "jobs.sqlite3")
-        book = JobBook(store)
+        store = JobStore(tmp_path / "jobs.sqlite3")
+        book = JobRegistry(store)
         await book.open()
         job = await late(book, store)
         assert job.status == "queued"
-        again = JobBook(Store(tmp_path / "jobs.sqlite3"))
+        again = JobRegistry(JobStore(tmp_path / "jobs.sqlite3"))
         assert [queued.id for queued in await again.open()] == [job.id]
         await again.close()
 
@@ -338,7 +338,7 @@ def test_what_comes_while_the_server_stops_is_kept_for_the_next_start_or_refused
 
 
 def test_an_ended_job_is_kept_until_its_ending_is_stored_even_while_a_write_is_under_way(tmp_path: Path) -> None:
-    async def play(book: JobBook, store: Store) -> None:
+    async def play(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         update, hold, calls = store.update_all, asyncio.Event(), 0
 
@@ -378,7 +378,7 @@ def test_an_ended_job_is_kept_until_its_ending_is_stored_even_while_a_write_is_u
 
 
 def test_a_job_that_is_ending_is_kept_between_the_write_of_its_events_and_that_of_its_ending(tmp_path: Path) -> None:
-    async def play(book: JobBook, store: Store) -> None:
+    async def play(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         await token(job, "x")
         update, hold, calls = store.update_all, asyncio.Event(), 0
@@ -410,7 +410,7 @@ def test_a_job_that_is_ending_is_kept_between_the_write_of_its_events_and_that_o
 
 
 def test_what_several_jobs_have_to_write_is_written_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play(book: JobBook, store: Store) -> None:
+    async def play(book: JobRegistry, store: JobStore) -> None:
         jobs = [await book.add(new_row("text", "m", {}, "c")) for _ in range(3)]
         written: list[list[str]] = []
         done, write = asyncio.Event(), store.update_all

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import random
 
-from backend.scheduling.device_queue import Lane
-from backend.scheduling.first_available import Wanted, first_turn
+from backend.scheduling.device_queue import DeviceQueue
+from backend.scheduling.first_available import QueueRequest, acquire_first
 
 
-async def _queue(lane: Lane, callers: str, order: list[str]) -> list[asyncio.Task[None]]:
+async def _queue(lane: DeviceQueue, callers: str, order: list[str]) -> list[asyncio.Task[None]]:
     async def take(name: str) -> None:
         async with lane.turn(name[0]):
             order.append(name)
@@ -25,7 +25,7 @@ async def _queue(lane: Lane, callers: str, order: list[str]) -> list[asyncio.Tas
 
 def test_turns_go_round_between_callers() -> None:
     async def play() -> list[str]:
-        lane, order = Lane("x"), list[str]()
+        lane, order = DeviceQueue("x"), list[str]()
         async with lane.turn("holder"):
             tasks = await _queue(lane, "aaaabc", order)
             assert len(lane) == 6
@@ -37,7 +37,7 @@ def test_turns_go_round_between_callers() -> None:
 
 def test_one_turn_at_a_time() -> None:
     async def play() -> int:
-        lane, inside, most = Lane("x"), 0, 0
+        lane, inside, most = DeviceQueue("x"), 0, 0
 
         async def take(caller: str) -> None:
             nonlocal inside, most
@@ -56,7 +56,7 @@ def test_one_turn_at_a_time() -> None:
 
 def test_a_cancelled_wait_gives_its_place_up() -> None:
     async def play() -> list[str]:
-        lane, order = Lane("x"), list[str]()
+        lane, order = DeviceQueue("x"), list[str]()
         async with lane.turn("holder"):
             tasks = await _queue(lane, "abc", order)
             tasks[1].cancel()
@@ -71,7 +71,7 @@ def test_a_cancelled_wait_gives_its_place_up() -> None:
 
 def test_a_cancel_at_the_moment_of_the_turn_passes_it_on() -> None:
     async def play() -> list[str]:
-        lane, order = Lane("x"), list[str]()
+        lane, order = DeviceQueue("x"), list[str]()
         async with lane.turn("holder"):
             tasks = await _queue(lane, "ab", order)
         tasks[0].cancel()  # the turn is given, but not yet taken
@@ -86,7 +86,7 @@ def test_a_cancel_at_the_moment_of_the_turn_passes_it_on() -> None:
 
 def test_positions_count_in_the_order_of_turns() -> None:
     async def play() -> dict[str, int]:
-        lane, positions = Lane("x"), dict[str, int]()
+        lane, positions = DeviceQueue("x"), dict[str, int]()
 
         async def take(name: str) -> None:
             def note(position: int, expected_s: float | None) -> None:
@@ -108,7 +108,7 @@ def test_positions_count_in_the_order_of_turns() -> None:
 
 def test_jobs_of_one_model_share_a_turn_up_to_its_slots() -> None:
     async def play() -> int:
-        lane, inside, most = Lane("x"), 0, 0
+        lane, inside, most = DeviceQueue("x"), 0, 0
 
         async def take(number: int) -> None:
             nonlocal inside, most
@@ -126,7 +126,7 @@ def test_jobs_of_one_model_share_a_turn_up_to_its_slots() -> None:
 
 def test_another_model_is_not_overtaken_for_ever() -> None:
     async def play() -> list[str]:
-        lane, order = Lane("x"), list[str]()
+        lane, order = DeviceQueue("x"), list[str]()
 
         async def take(name: str, share: str | None) -> None:
             async with lane.turn(name, share=share, slots=2):
@@ -143,7 +143,7 @@ def test_another_model_is_not_overtaken_for_ever() -> None:
 
 def test_who_waits_is_told_when_it_moves_and_how_long_it_may_take() -> None:
     async def play() -> list[tuple[int, float | None]]:
-        lane, told = Lane("x"), list[tuple[int, float | None]]()
+        lane, told = DeviceQueue("x"), list[tuple[int, float | None]]()
 
         async def take(name: str) -> None:
             async with lane.turn(name):
@@ -165,7 +165,7 @@ def test_who_waits_is_told_when_it_moves_and_how_long_it_may_take() -> None:
 
 def test_the_place_told_on_arrival_is_the_place_in_the_order_of_turns() -> None:
     async def play(callers: str) -> tuple[int, int]:
-        lane, order, told = Lane("x"), list[str](), list[int]()
+        lane, order, told = DeviceQueue("x"), list[str](), list[int]()
 
         async def arrive_last(caller: str) -> None:
             async with lane.turn(caller, lambda position, _: told.append(position)):
@@ -187,11 +187,11 @@ def test_the_place_told_on_arrival_is_the_place_in_the_order_of_turns() -> None:
 
 def test_jobs_that_may_run_on_any_of_some_lanes_fill_them_all() -> None:
     async def play() -> list[int]:
-        lanes, taken, told, release = [Lane("x"), Lane("y")], list[int](), list[int](), asyncio.Event()
+        lanes, taken, told, release = [DeviceQueue("x"), DeviceQueue("y")], list[int](), list[int](), asyncio.Event()
 
         async def take(name: str) -> None:
-            wanted = [Wanted(lane) for lane in lanes]
-            async with first_turn(wanted, name, lambda position, expected_s: told.append(position)) as number:
+            wanted = [QueueRequest(lane) for lane in lanes]
+            async with acquire_first(wanted, name, lambda position, expected_s: told.append(position)) as number:
                 taken.append(number)
                 await release.wait()
 
@@ -209,13 +209,13 @@ def test_jobs_that_may_run_on_any_of_some_lanes_fill_them_all() -> None:
 
 def test_what_comes_at_the_same_moment_is_given_back() -> None:
     async def play() -> None:
-        lanes = [Lane("x"), Lane("y")]
+        lanes = [DeviceQueue("x"), DeviceQueue("y")]
         holding = contextlib.AsyncExitStack()
         for lane in lanes:
             await holding.enter_async_context(lane.turn("holder"))
 
         async def take() -> None:
-            async with first_turn([Wanted(lane) for lane in lanes], "a", lambda *place: None) as number:
+            async with acquire_first([QueueRequest(lane) for lane in lanes], "a", lambda *place: None) as number:
                 assert [lane.busy for lane in lanes].count(True) == 1 and lanes[number].busy
 
         task = asyncio.create_task(take())

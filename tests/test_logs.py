@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.server.log_format import JsonLines, Lines, escaped
+from backend.server.log_format import JsonFormatter, TextFormatter, escaped
 
 PROMPTS = sorted((Path(__file__).parent / "cases" / "prompts").glob("*.txt"))
 STEERING = {chr(code) for code in [*range(32), 127, *range(128, 160), 0x202E, 0x2066, 0x200B, 0xFEFF, 0x2028, 0x2029]}
@@ -22,7 +22,7 @@ def record(text: str) -> logging.LogRecord:
 
 @pytest.mark.parametrize("file", PROMPTS, ids=lambda file: file.stem)
 def test_no_text_can_steer_a_terminal(file: Path) -> None:
-    line = Lines().format(record(file.read_bytes().decode("utf-8", "surrogateescape")))
+    line = TextFormatter().format(record(file.read_bytes().decode("utf-8", "surrogateescape")))
     assert not STEERING & set(line)
     line.encode("utf-8")
 
@@ -30,7 +30,7 @@ def test_no_text_can_steer_a_terminal(file: Path) -> None:
 @pytest.mark.parametrize("file", PROMPTS, ids=lambda file: file.stem)
 def test_json_lines_keep_the_text_code_point_for_code_point(file: Path) -> None:
     text = file.read_bytes().decode("utf-8", "surrogateescape")
-    line = JsonLines().format(record(text))
+    line = JsonFormatter().format(record(text))
     assert "\n" not in line and json.loads(line)["job"] == text
 
 
@@ -45,6 +45,6 @@ def test_a_traceback_stays_and_steers_nothing() -> None:
         raise ValueError("told \x1b[31m")
     except ValueError as error:
         made.exc_info = (ValueError, error, error.__traceback__)
-    lines = Lines().format(made)
+    lines = TextFormatter().format(made)
     assert "ValueError: told" in lines and "\n" in lines and not STEERING - {"\n"} & set(lines)
-    assert "told" in json.loads(JsonLines().format(made))["trace"]
+    assert "told" in json.loads(JsonFormatter().format(made))["trace"]

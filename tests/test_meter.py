@@ -13,9 +13,9 @@ from backend.manager.benchmarks import power_meter
 CARD = Device("rocm:0", "A card", "rocm", "gpu", "ready", hardware_id="pci:0000:01:00.0")
 
 
-def metered(device: Device) -> power_meter.Meter:
-    async def play() -> power_meter.Meter:
-        async with power_meter.Meter(device) as one:
+def metered(device: Device) -> power_meter.PowerMeter:
+    async def play() -> power_meter.PowerMeter:
+        async with power_meter.PowerMeter(device) as one:
             await asyncio.sleep(0.03)  # the round: what it takes, it takes in some time
         return one
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from backend.cli.commands.models import table
-from backend.cli.progress_bar import Bar
+from backend.cli.progress_bar import ProgressBar
 from backend.common.config.settings import ROOT
 from backend.common.types import Progress
 from tests.service import Server
@@ -146,7 +146,7 @@ class Clock:
 
 def test_progress_on_a_terminal_is_one_moving_line() -> None:
     stream, clock = Terminal(), Clock()
-    bar = Bar(stream, clock)
+    bar = ProgressBar(stream, clock)
     for done, eta_s, per_s in ((0, None, None), (50_000_000, 10.0, 5e6), (100_000_000, 0.0, 5e6)):
         bar.show(Progress("download", done, 100_000_000, "bytes", eta_s, per_s))
         clock.now_s += 10
@@ -161,7 +161,7 @@ def test_progress_on_a_terminal_is_one_moving_line() -> None:
 
 def test_progress_elsewhere_is_a_line_now_and_then() -> None:
     stream, clock = io.StringIO(), Clock()
-    bar = Bar(stream, clock)
+    bar = ProgressBar(stream, clock)
     for second in range(13):
         bar.show(Progress("download", second * 1_000_000, None, "bytes"))
         clock.now_s += 1

@@ -15,7 +15,7 @@ import soundfile
 from backend.child.artifact_writer import full
 from backend.common.errors import Validation
 from backend.tasks.audio.files.tags import facts_of
-from backend.tasks.audio.progress import Made
+from backend.tasks.audio.progress import RenderResult
 from backend.tasks.music.choices import BACKINGS, FORMATS, INSTRUMENTS, USUAL_FORMATS
 from backend.tasks.music.composer import compose
 from backend.tasks.music.controls import Chosen, complete, seeds_of
@@ -49,7 +49,9 @@ class Heard:
         return [data for event, data in self.events if kind in (event, data.get("phase"))]
 
 
-def made(folder: Path, seed: int = 1, stop_at: tuple[str, int] | None = None, **options: Any) -> tuple[Made, Heard]:
+def made(
+    folder: Path, seed: int = 1, stop_at: tuple[str, int] | None = None, **options: Any
+) -> tuple[RenderResult, Heard]:
     folder.mkdir(exist_ok=True)
     heard = Heard(folder, stop_at)
     return make(Whim(), None, Order(parse_options("music", options), seed, folder), heard), heard

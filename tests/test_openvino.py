@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from backend.common.device_api import DetectedDevice
 from backend.common.errors import DeviceNotReady, ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory
-from backend.devices import Found
 from backend.engines import LoadRequest, RunRequest, load_engine
 from backend.engines._openvino.model_files import open_folder
 from backend.engines._openvino.paged_model import PagedRows
@@ -25,7 +25,7 @@ from tests.tiny_genai import write_tokenizer
 
 SIZES = {"num_attention_heads": 1, "num_hidden_layers": 1, "hidden_size": 32, "vocab_size": 258, "eos_token_id": 257}
 PROMPTS = ["a", "Tell me of rivers and mills. " * 5, "Why?", "b" * 150]
-CARD = Found("Intel Arc B580", "gpu", "pci:0000:03:00.0", None, None, identity={"luid": "8bd9-000000"})
+CARD = DetectedDevice("Intel Arc B580", "gpu", "pci:0000:03:00.0", None, None, identity={"luid": "8bd9-000000"})
 STAND_INS = ("openvino", "openvino._offline_transformations", "openvino.opset13", "tokenizers", "tokenizers.decoders")
 CARDS = {
     "CPU": {},
@@ -56,7 +56,7 @@ def write_model(folder: Path) -> Path:
     return folder
 
 
-def opened(folder: Path, device: str = "cpu", found: Found | None = None) -> TextSession:
+def opened(folder: Path, device: str = "cpu", found: DetectedDevice | None = None) -> TextSession:
     session = load_engine("openvino-genai").load(LoadRequest(device, str(folder), 300, 1, 3, found=found))
     assert isinstance(session, TextSession)
     return session

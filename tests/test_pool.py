@@ -15,7 +15,7 @@ from backend.common.errors import OutOfMemory, TouchstoneError
 from backend.common.types import Device
 from backend.engines.llama_cpp import estimate_bytes
 from backend.scheduling.worker import WorkerKey
-from backend.scheduling.worker_pool import Held, Pool
+from backend.scheduling.worker_pool import LoadedModel, WorkerPool
 from tests.faulty import faulty
 
 CPU = Device("cpu", "A processor", "cpu", "cpu", "ready", hardware_id="cpu:0")
@@ -33,9 +33,9 @@ class Play:
         def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
             return faulty(left.pop(0) if left else "ok")(python, arguments)
 
-        self.pool = Pool(load_settings(flags, {}), {"base": "python"}, spawn, lambda: self.free_bytes)
+        self.pool = WorkerPool(load_settings(flags, {}), {"base": "python"}, spawn, lambda: self.free_bytes)
 
-    async def load(self, model: str) -> Held:
+    async def load(self, model: str) -> LoadedModel:
         held, _ = await self.pool.use("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", model), TINY)
         self.pool.released(held)
         return held
@@ -210,13 +210,13 @@ def test_a_model_that_is_not_kept_is_still_handed_to_the_next_in_the_queue(tmp_p
 CARD = Device("cuda:0", "A card", "cuda", "gpu", "ready", hardware_id="pci:0000:01:00.0", memory_free_bytes=3 * NEED)
 
 
-def on_card(act: Callable[[Pool, list[int]], Awaitable[None]], told: bool) -> None:
+def on_card(act: Callable[[WorkerPool, list[int]], Awaitable[None]], told: bool) -> None:
     """A card whose driver tells what is free, as `free[0]`, or does not; the machine's memory is short."""
 
     async def once() -> None:
         free = [3 * NEED]
         settings = load_settings({}, {})
-        pool = Pool(
+        pool = WorkerPool(
             settings,
             {"base": "python"},
             faulty("ok"),
@@ -231,14 +231,14 @@ def on_card(act: Callable[[Pool, list[int]], Awaitable[None]], told: bool) -> No
     asyncio.run(once())
 
 
-async def load_on_card(pool: Pool, model: str) -> Held:
+async def load_on_card(pool: WorkerPool, model: str) -> LoadedModel:
     held, _ = await pool.use("pci:0000:01:00.0", CARD, WorkerKey("cuda:0", "base", "llama.cpp", model), TINY)
     pool.released(held)
     return held
 
 
 def test_a_card_is_asked_what_is_free_now_and_its_workers_count_by_what_they_took_there() -> None:
-    async def act(pool: Pool, free: list[int]) -> None:
+    async def act(pool: WorkerPool, free: list[int]) -> None:
         first = await load_on_card(pool, "a")
         assert first.bytes == NEED, "nothing changed on the card while it loaded: as reckoned"
         free[0] = NEED - 1  # another program came
@@ -253,7 +253,7 @@ def test_a_card_is_asked_what_is_free_now_and_its_workers_count_by_what_they_too
 
 
 def test_where_a_card_does_not_tell_what_ours_took_is_kept_account_of() -> None:
-    async def act(pool: Pool, free: list[int]) -> None:
+    async def act(pool: WorkerPool, free: list[int]) -> None:
         for model in "abc":
             await load_on_card(pool, model)
         assert len(pool.all_held()) == 3, "the proof found room for three"
@@ -264,7 +264,7 @@ def test_where_a_card_does_not_tell_what_ours_took_is_kept_account_of() -> None:
 
 
 def test_what_a_worker_took_of_a_card_is_measured() -> None:
-    async def act(pool: Pool, free: list[int]) -> None:
+    async def act(pool: WorkerPool, free: list[int]) -> None:
         asked = iter((3 * NEED, 3 * NEED - 7777))
         pool._card_free_bytes = lambda _: next(asked)
         assert (await load_on_card(pool, "a")).bytes == 7777

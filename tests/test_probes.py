@@ -14,8 +14,8 @@ import pytest
 from backend.child import handle
 from backend.common.types import Device
 from backend.devices import WrongResult, mechanism, prove
-from backend.scheduling.device_queue import Lane
-from backend.scheduling.probing import Probes
+from backend.scheduling.device_queue import DeviceQueue
+from backend.scheduling.probing import ProbeService
 from backend.scheduling.probing.classification import proved
 from backend.scheduling.probing.device_merge import merged
 from backend.scheduling.probing.prober import Outcome
@@ -32,7 +32,7 @@ def probed(fault: str, limit_s: float = 60) -> Device:
     """The device after one round with a child that plays the fault."""
 
     async def once() -> Device:
-        probes = Probes({"base": "python"}, limit_s, faulty(fault), Lane)
+        probes = ProbeService({"base": "python"}, limit_s, faulty(fault), DeviceQueue)
         assert probes.probing
         await probes.round()
         assert not probes.probing
@@ -117,7 +117,7 @@ def test_many_who_ask_at_once_are_served_by_two_rounds() -> None:
         return faulty("ok")(python, arguments)
 
     async def ask() -> None:
-        probes = Probes({"base": "python"}, 5, counting, Lane)
+        probes = ProbeService({"base": "python"}, 5, counting, DeviceQueue)
         first = asyncio.create_task(probes.round())
         await asyncio.sleep(0.01)
         await asyncio.gather(*(probes.round() for _ in range(20)))
@@ -131,7 +131,7 @@ def test_many_who_ask_at_once_are_served_by_two_rounds() -> None:
 
 def test_the_real_cpu_is_proved_by_the_real_child() -> None:
     async def once() -> Device:
-        probes = Probes({"base": sys.executable}, 60, handle.spawn, Lane)
+        probes = ProbeService({"base": sys.executable}, 60, handle.spawn, DeviceQueue)
         await probes.round()
         assert probes.hardware["cpu:0"].devices == ["cpu"]
         return probes.devices["cpu"]

@@ -14,11 +14,12 @@ import pytest
 
 from backend.child import handle
 from backend.child.handle import Spawn
+from backend.common.device_api import DetectedDevice
 from backend.common.types import Device, Hardware
-from backend.devices import Found, confine, hiding
-from backend.scheduling.device_queue import Lane
-from backend.scheduling.probing import Probes
-from backend.scheduling.probing.proof_cache import ProofBook
+from backend.devices import show_only, visibility_variables
+from backend.scheduling.device_queue import DeviceQueue
+from backend.scheduling.probing import ProbeService
+from backend.scheduling.probing.proof_cache import ProofCache
 from tests.faulty_stacks.cases.case import CARD, PCI, TWIN, TWIN_PCI
 from tests.faulty_stacks.environments import make
 from tests.service import Server, furnished, start_server, wait_for
@@ -40,14 +41,14 @@ def having(*items: Hardware) -> Callable[[Spawn], Awaitable[list[Hardware]]]:
     return inventory
 
 
-def probes(pythons: dict[str, Path], **more: Any) -> Probes:
+def probes(pythons: dict[str, Path], **more: Any) -> ProbeService:
     """Probes of these interpreters alone."""
     names = {name: str(python) for name, python in pythons.items()}
     more.setdefault("inventory", nothing)
-    return Probes(names, 60, handle.spawn, Lane, **more)
+    return ProbeService(names, 60, handle.spawn, DeviceQueue, **more)
 
 
-def rounds(subject: Probes, *between: Callable[[], object]) -> list[dict[str, Device]]:
+def rounds(subject: ProbeService, *between: Callable[[], object]) -> list[dict[str, Device]]:
     """The devices after each round, without the processor, of which every torch has one; acts between the rounds."""
     found = []
 
@@ -61,7 +62,7 @@ def rounds(subject: Probes, *between: Callable[[], object]) -> list[dict[str, De
     return found
 
 
-def once(subject: Probes) -> dict[str, Device]:
+def once(subject: ProbeService) -> dict[str, Device]:
     """The devices after one round."""
     return rounds(subject)[0]
 
@@ -105,8 +106,8 @@ def test_a_hidden_card_is_said_to_be_hidden_and_not_touched(two_cards: Path, mon
 def test_a_worker_sees_its_card_alone_and_the_processor_s_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def seen(backend: str, **identity: str) -> dict[str, str]:
         monkeypatch.setattr("os.environ", {"CUDA_VISIBLE_DEVICES": "0,1", "PATH": "/bin"})
-        confine(backend, Found("A card", "gpu", None, None, None, position=1, count=2, identity=identity))
-        return {name: os.environ[name] for name in hiding() if name in os.environ}
+        show_only(backend, DetectedDevice("A card", "gpu", None, None, None, position=1, count=2, identity=identity))
+        return {name: os.environ[name] for name in visibility_variables() if name in os.environ}
 
     assert seen("cuda", uuid="GPU-1") | {"GGML_VK_VISIBLE_DEVICES": ""} == {
         "CUDA_VISIBLE_DEVICES": "GPU-1", "HIP_VISIBLE_DEVICES": "-1", "GGML_VK_VISIBLE_DEVICES": "",
@@ -142,9 +143,9 @@ def test_the_crash_of_one_backend_takes_no_other_along(tmp_path: Path) -> None:
 
 def test_a_proof_of_an_earlier_start_shows_until_the_new_one_is_there(two_cards: Path, tmp_path: Path) -> None:
     file = tmp_path / "proofs.json"
-    before = once(probes({"mine": two_cards}, book=ProofBook(file)))["cuda:0"]
+    before = once(probes({"mine": two_cards}, book=ProofCache(file)))["cuda:0"]
     heard: list[Device] = []
-    after = once(probes({"mine": two_cards}, book=ProofBook(file), on_change=heard.append))["cuda:0"]
+    after = once(probes({"mine": two_cards}, book=ProofCache(file), on_change=heard.append))["cuda:0"]
     words = [device for device in heard if device.id == "cuda:0"]
     assert {device.state for device in words} == {"ready"}, "never `probing`"
     assert words[0].proof == before.proof and words[-1].proof == after.proof != before.proof
@@ -153,10 +154,10 @@ def test_a_proof_of_an_earlier_start_shows_until_the_new_one_is_there(two_cards:
 def test_a_proof_counts_for_its_driver_alone(two_cards: Path, tmp_path: Path) -> None:
     file = tmp_path / "proofs.json"
     card = Hardware(PCI, "A card", "NVIDIA", "gpu", driver="nvidia 550.54")
-    once(probes({"mine": two_cards}, book=ProofBook(file), inventory=having(card)))
+    once(probes({"mine": two_cards}, book=ProofCache(file), inventory=having(card)))
     heard: list[Device] = []
     newer = Hardware(PCI, "A card", "NVIDIA", "gpu", driver="nvidia 560.10")
-    once(probes({"mine": two_cards}, book=ProofBook(file), inventory=having(newer), on_change=heard.append))
+    once(probes({"mine": two_cards}, book=ProofCache(file), inventory=having(newer), on_change=heard.append))
     assert next(device for device in heard if device.id == "cuda:0").state == "probing"
 
 
@@ -164,7 +165,7 @@ def test_a_damaged_book_of_proofs_is_none(two_cards: Path, tmp_path: Path) -> No
     file = tmp_path / "proofs.json"
     for text in ("", "[]", '{"format": 1}', '{"format": 99, "devices": {}}', '{"format": 1, "devices": {"x": 3}}'):
         file.write_text(text)
-        assert ProofBook(file).recall("x") is None
+        assert ProofCache(file).recall("x") is None
 
 
 def test_a_device_with_a_worker_is_not_probed_from_outside(two_cards: Path) -> None:
@@ -221,7 +222,7 @@ def test_a_runtime_removed_while_it_is_looked_at_ends_no_round_and_comes_to_no_w
             told_of.append(device.id)
 
     told_of: list[str] = []
-    subject = Probes(pythons, 60, handle.spawn, Lane, told, inventory=nothing)
+    subject = ProbeService(pythons, 60, handle.spawn, DeviceQueue, told, inventory=nothing)
 
     async def play() -> None:
         await subject.round()

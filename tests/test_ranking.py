@@ -8,10 +8,18 @@ import pytest
 
 from backend.common.types import Device, DeviceKind, Speed
 from backend.scheduling.device_resolution import Resolution, resolve
-from backend.scheduling.ranking import NOISE, Figure, Wish, by_preference, by_speed, engines_by_speed, equal
+from backend.scheduling.ranking import (
+    NOISE,
+    RankingQuery,
+    SpeedFigure,
+    by_preference,
+    by_speed,
+    engines_by_speed,
+    equal,
+)
 
 AT = "2026-01-01T00:00:00.000Z"
-WISH = Wish("stone", ("llama.cpp", "onnx-genai"))
+WISH = RankingQuery("stone", ("llama.cpp", "onnx-genai"))
 
 
 def speed(value: float, engine: str = "llama.cpp", model: str = "stone", spread: float = 0.0, **more: float) -> Speed:
@@ -27,11 +35,11 @@ def device(id_: str, *speeds: Speed, kind: DeviceKind = "gpu", note: str | None 
     )  # fmt: skip
 
 
-def auto(*devices: Device, wish: Wish = WISH) -> Resolution:
+def auto(*devices: Device, wish: RankingQuery = WISH) -> Resolution:
     return resolve("auto", {d.id: d for d in devices}, [], task="text", engine=None, wish=wish)
 
 
-def order(*devices: Device, wish: Wish = WISH) -> list[str]:
+def order(*devices: Device, wish: RankingQuery = WISH) -> list[str]:
     return [found.id for found in by_preference(devices, "text", wish)]
 
 
@@ -68,7 +76,7 @@ def test_within_the_noise_nothing_is_ranked(cuda: float, cpu: float) -> None:
 
 
 def test_equal_is_a_meeting_of_spreads_or_less_than_a_machine_s_pace() -> None:
-    one = Figure("a", "e", 100, 99, 101, "tokens/s", 1)
+    one = SpeedFigure("a", "e", 100, 99, 101, "tokens/s", 1)
     assert equal(one, replace(one, value=100 / (1 - NOISE) - 0.1, low=104, high=106))
     assert not equal(one, replace(one, value=110, low=108, high=112))
     assert equal(one, replace(one, value=110, low=100.5, high=112))
@@ -76,7 +84,9 @@ def test_equal_is_a_meeting_of_spreads_or_less_than_a_machine_s_pace() -> None:
 
 
 def test_no_cycle_of_almost_equals_hides_the_fastest() -> None:
-    row = [Figure(name, "e", value, value, value, "t", 1) for name, value in (("c", 96.0), ("b", 100.0), ("a", 104.0))]
+    row = [
+        SpeedFigure(name, "e", value, value, value, "t", 1) for name, value in (("c", 96.0), ("b", 100.0), ("a", 104.0))
+    ]
     assert [one.device for one in by_speed(row)] == ["b", "a", "c"], "of a's equals b stands first"
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from backend.common.types import Device, Placement, PlacementPart, Receipt
-from backend.jobs.receipt import Ledger
+from backend.jobs.receipt import ReceiptBuilder
 from backend.scheduling.device_resolution import Resolution
-from backend.scheduling.worker import Limits, Loaded, Worker, WorkerKey
+from backend.scheduling.worker import Limits, LoadResult, Worker, WorkerKey
 from tests.faulty import faulty
 
 DEVICE = Device("cuda:0", "A card", "cuda", "gpu", "ready", hardware_id="pci:0000:01:00.0")
@@ -27,8 +27,8 @@ DONE: dict[str, Any] = {
 def written(parts: dict[str, float | None], resolved: str | None = "cuda:0", **more: Any) -> Receipt:
     worker = Worker(WorkerKey("cuda:0", "base", "e", "m"), "python", Limits(1, 1, 1, 1), faulty("ok"))
     placement = Placement(None, [PlacementPart(where, share) for where, share in parts.items()], "its own log")
-    worker.loaded = Loaded(placement, 2, {"lib": "1"})
-    ledger = Ledger("gpu", Resolution(resolved, "Because."), 100.0)
+    worker.loaded = LoadResult(placement, 2, {"lib": "1"})
+    ledger = ReceiptBuilder("gpu", Resolution(resolved, "Because."), 100.0)
     ledger.begin(DEVICE, "base", "e")
     share = ledger.place(worker, DEVICE)
     ledger.count({**DONE, **more})
@@ -73,15 +73,15 @@ def test_the_rate_counts_tokens_after_the_first() -> None:
 
 
 def test_a_job_that_no_worker_got_has_no_receipt() -> None:
-    ledger = Ledger("cuda:0", Resolution("cuda:0", "Because."), 0.0)
+    ledger = ReceiptBuilder("cuda:0", Resolution("cuda:0", "Because."), 0.0)
     ledger.refuse("cuda:0", "device_not_ready")
     assert ledger.receipt(1.0, None, None) is None
 
 
 def test_a_second_attempt_forgets_what_the_first_one_measured() -> None:
-    ledger = Ledger("cuda:0", Resolution("cuda:0", "Because."), 0.0)
+    ledger = ReceiptBuilder("cuda:0", Resolution("cuda:0", "Because."), 0.0)
     worker = Worker(WorkerKey("cuda:0", "base", "e", "m"), "python", Limits(1, 1, 1, 1), faulty("ok"))
-    worker.loaded = Loaded(Placement(None, [PlacementPart("cuda:0", 1.0)], "log"), 2, {})
+    worker.loaded = LoadResult(Placement(None, [PlacementPart("cuda:0", 1.0)], "log"), 2, {})
     ledger.begin(DEVICE, "base", "e")
     ledger.place(worker, DEVICE)
     ledger.finish("out_of_memory")

@@ -20,7 +20,7 @@ from backend.jobs.request import parse_request
 from backend.manager import model_jobs
 from backend.manager.core import Core
 from backend.manager.health import health
-from backend.scheduling.worker_pool import Held, Pool
+from backend.scheduling.worker_pool import LoadedModel, WorkerPool
 from tests.faulty import faulty
 
 CARD = Device(
@@ -268,16 +268,16 @@ def test_a_cancel_is_heard_while_a_job_waits_for_the_work_of_another(tmp_path: P
 def test_a_worker_that_dies_between_its_choice_and_the_job_is_a_crash_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use = Pool.use
+    use = WorkerPool.use
 
-    async def use_and_die(self: Pool, *arguments: Any) -> tuple[Held, float]:
+    async def use_and_die(self: WorkerPool, *arguments: Any) -> tuple[LoadedModel, float]:
         held, seconds = await use(self, *arguments)
         os.killpg(held.worker.pid or 0, 9)
         while held.worker.alive:
             await asyncio.sleep(0.01)
         return held, seconds
 
-    monkeypatch.setattr(Pool, "use", use_and_die)
+    monkeypatch.setattr(WorkerPool, "use", use_and_die)
     job = run(tmp_path, ["ok"])
     assert (job.status, job.error and job.error.code) == ("error", "worker_crashed")
     assert job.error and "SIGKILL" in job.error.detail

@@ -12,12 +12,12 @@ import pytest
 
 from backend.common import data_dir
 from backend.common.config.settings import load_settings
-from backend.common.system.suspend import SLEEP_S, JumpWatch, SleepWatch
-from backend.common.timestamps import moment
+from backend.common.system.suspend import SLEEP_S, ClockJumpDetector, SuspendDetector
+from backend.common.timestamps import timestamp
 from backend.jobs import ids
 from backend.jobs.live_job import new_row
-from backend.jobs.registry import JobBook
-from backend.jobs.store.sqlite import Store
+from backend.jobs.registry import JobRegistry
+from backend.jobs.store.sqlite import JobStore
 from backend.manager import background
 from backend.manager.core import Core
 from tests.faulty import faulty
@@ -30,12 +30,12 @@ from tests.test_running import _config
 )
 def test_only_a_gap_between_the_clocks_is_a_sleep(awake_s: float, total_s: float, slept: bool) -> None:
     awake, total = iter([100.0, 100.0 + awake_s]), iter([900.0, 900.0 + total_s])
-    watch = SleepWatch(lambda: next(awake), lambda: next(total))
+    watch = SuspendDetector(lambda: next(awake), lambda: next(total))
     assert bool(watch.slept_s()) == slept
 
 
 def test_the_real_clocks_go_alike() -> None:
-    assert SleepWatch().slept_s() == 0
+    assert SuspendDetector().slept_s() == 0
 
 
 def test_after_a_sleep_the_devices_are_proved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_after_a_sleep_the_devices_are_proved_again(tmp_path: Path, monkeypatch:
     slept = [0.0]
 
     async def play() -> None:
-        watch = SleepWatch(lambda: 0.0, lambda: slept[0])
+        watch = SuspendDetector(lambda: 0.0, lambda: slept[0])
         core = Core(load_settings({"config": _config(tmp_path)}, {}), faulty("ok"), watch)
         await core.start()
         try:
@@ -63,7 +63,7 @@ def test_after_a_sleep_the_devices_are_proved_again(tmp_path: Path, monkeypatch:
 DAY_S = 86_400.0
 
 
-class Watched(Store):
+class Watched(JobStore):
     """A store that tells when it has swept."""
 
     def __init__(self, path: Path) -> None:
@@ -81,14 +81,14 @@ class Watched(Store):
 def test_a_clock_set_forward_makes_no_job_old(tmp_path: Path, set_days: int, left: int) -> None:
     """One job ended just now, one 390 days ago by a clock that was set forward by 400, or was not."""
     wall, steady = [0.0], [0.0]
-    jumps = JumpWatch(lambda: wall[0], lambda: steady[0])
+    jumps = ClockJumpDetector(lambda: wall[0], lambda: steady[0])
     wall[0], steady[0] = 7 * DAY_S + set_days * DAY_S, 7 * DAY_S
 
     async def play() -> None:
         store = Watched(tmp_path / "jobs.sqlite3")
         await store.open()
         for ago in (0, 390):
-            ended = moment(timedelta(days=ago))
+            ended = timestamp(timedelta(days=ago))
             await store.add({**new_row("text", "m", {}, "c"), "status": "done", "ended_at": ended})
         settings = load_settings({"storage.data_dir": str(tmp_path)}, {})
         manager: Any = SimpleNamespace(settings=settings, book=SimpleNamespace(trouble=None))
@@ -102,7 +102,7 @@ def test_a_clock_set_forward_makes_no_job_old(tmp_path: Path, set_days: int, lef
 
 
 def test_the_real_clocks_have_not_jumped() -> None:
-    assert abs(JumpWatch().jumped_s()) < 1
+    assert abs(ClockJumpDetector().jumped_s()) < 1
 
 
 def test_after_a_start_with_a_clock_set_back_new_ids_still_sort_last(
@@ -111,7 +111,7 @@ def test_after_a_start_with_a_clock_set_back_new_ids_still_sort_last(
     monkeypatch.setattr(ids, "_last_stamp", 0)
 
     async def life() -> str:
-        book = JobBook(Store(tmp_path / "jobs.sqlite3"))
+        book = JobRegistry(JobStore(tmp_path / "jobs.sqlite3"))
         await book.open()
         job = await book.add(new_row("text", "m", {}, "c"))
         await book.close()

@@ -16,9 +16,9 @@ from backend.engines._audio.diffusers_calls import CALLS
 from backend.engines._audio.diffusers_composer import SongComposer
 from backend.engines._audio.memory_placement import Room, choose_room
 from backend.engines._audio.memory_report import load_error
-from backend.tasks.audio.progress import Stopped
+from backend.tasks.audio.progress import Cancelled
 from backend.tasks.options.songs import song_options
-from backend.tasks.songs.job import Wish
+from backend.tasks.songs.job import SongRequest
 from backend.tasks.songs.model_kinds import KINDS
 
 SIGNATURES = Path(__file__).parent / "faulty_stacks/signatures/diffusers.json"
@@ -149,9 +149,9 @@ def place(free: int | None, processor: bool = False, number: str = "bfloat16") -
     return SimpleNamespace(**facts, allocated_bytes=allocated, synchronize=lambda: None)
 
 
-def wish(kind: str = "AceStepPipeline", seconds: float = 10, rate: int = 48_000, **options: Any) -> Wish:
+def wish(kind: str = "AceStepPipeline", seconds: float = 10, rate: int = 48_000, **options: Any) -> SongRequest:
     whole = song_options(KINDS[kind], "a waltz", {"seconds": seconds, "steps": 3, **options})
-    return Wish("a waltz", whole, round(seconds * rate))
+    return SongRequest("a waltz", whole, round(seconds * rate))
 
 
 def composer(pipe: Pipe, where: Any) -> SongComposer:
@@ -203,9 +203,9 @@ def test_a_cancel_is_heard_at_each_layer_and_another_song_follows(heard: int) ->
         nonlocal count
         count += 1
         if count == heard:
-            raise Stopped
+            raise Cancelled
 
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         made.compose(wish(), [5], tell)
     assert count == heard
     made.compose(wish(), [5], lambda *said: None)

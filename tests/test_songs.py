@@ -37,7 +37,7 @@ from backend.runtimes.recipes import recipes
 from backend.scheduling.worker_pool import least_bytes
 from backend.tasks.options.songs import SongOptions, song_options, song_schema
 from backend.tasks.songs.diffusers_folder import open_pipeline
-from backend.tasks.songs.job import Floats, Order, Tell, Wish, make_songs
+from backend.tasks.songs.job import Floats, Order, SongRequest, Tell, make_songs
 from backend.tasks.songs.model_kinds import KINDS, kind_of
 
 ACE: dict[str, Any] = {
@@ -305,13 +305,13 @@ class Composing:
         self.most, self.fits, self.groups = most, fits, list[list[int]]()
         self.sound: Callable[[int, int], Any] = lambda seed, frames: np.sin(np.arange(frames) * seed / 50) / 2
 
-    def together(self, wish: Wish) -> int:
+    def together(self, wish: SongRequest) -> int:
         return self.most
 
     def told(self) -> dict[str, Any]:
         return {"number": "float32"}
 
-    def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
+    def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
         self.groups.append(seeds)
         tell("encode", 0, 1, "songs")
         if len(seeds) > self.fits:

@@ -13,8 +13,8 @@ from backend.common import errors
 from backend.common.config.settings import load_settings
 from backend.common.types import Device, Progress, Speed
 from backend.jobs.live_job import LiveJob
-from backend.jobs.multi_device.division import Share, cut
-from backend.jobs.multi_device.progress import Joint
+from backend.jobs.multi_device.division import ShareSpec, divide
+from backend.jobs.multi_device.progress import CombinedProgress
 from backend.jobs.request import parse_request
 from backend.manager.core import Core
 from tests.faulty import faulty
@@ -219,11 +219,11 @@ def test_a_wait_in_several_lanes_leaves_all_when_it_is_cancelled(tmp_path: Path)
 
 
 def test_shares_follow_the_speeds_where_all_are_known() -> None:
-    assert cut(5, ["a", "b"], [None, 9.0]) == [Share("a", 0, 3), Share("b", 3, 2)]
-    assert cut(8, ["a", "b"], [30.0, 10.0]) == [Share("a", 0, 6), Share("b", 6, 2)]
-    assert cut(2, ["a", "b", "c"], [1.0, 50.0, 50.0]) == [Share("b", 0, 1), Share("c", 1, 1)]
+    assert divide(5, ["a", "b"], [None, 9.0]) == [ShareSpec("a", 0, 3), ShareSpec("b", 3, 2)]
+    assert divide(8, ["a", "b"], [30.0, 10.0]) == [ShareSpec("a", 0, 6), ShareSpec("b", 6, 2)]
+    assert divide(2, ["a", "b", "c"], [1.0, 50.0, 50.0]) == [ShareSpec("b", 0, 1), ShareSpec("c", 1, 1)]
     for number in range(1, 17):
-        shares = cut(number, ["a", "b", "c"], [3.0, 2.0, 1.5])
+        shares = divide(number, ["a", "b", "c"], [3.0, 2.0, 1.5])
         assert [each for share in shares for each in share.numbers] == list(range(1, number + 1))
 
 
@@ -235,7 +235,7 @@ def test_measured_cards_get_shares_by_their_speed(tmp_path: Path) -> None:
 
 
 def test_the_progress_is_that_of_the_slowest_phase() -> None:
-    joint = Joint([2, 2], clock=lambda: 0.0)
+    joint = CombinedProgress([2, 2], clock=lambda: 0.0)
     assert joint.tell(0, Progress("composing", 1, 8, "bars")).total == 16, "the other will take as much"
     joint.tell(1, Progress("composing", 4, 8, "bars"))
     joint.tell(0, Progress("composing", 8, 8, "bars"))
@@ -248,7 +248,7 @@ def test_the_progress_is_that_of_the_slowest_phase() -> None:
 
 
 def test_one_that_still_loads_is_waited_for() -> None:
-    joint = Joint([3, 2], clock=lambda: 0.0)
+    joint = CombinedProgress([3, 2], clock=lambda: 0.0)
     joint.tell(0, Progress("making", 1, 3, "files"))
     said = joint.tell(1, Progress("load", 5, 100, "bytes"))
     assert (said.phase, said.done, said.total) == ("load", 5, 100)

@@ -19,8 +19,8 @@ import pytest
 from backend.common.config.settings import load_settings
 from backend.common.errors import Configuration, DiskFull, Internal, TouchstoneError
 from backend.jobs.live_job import new_row
-from backend.jobs.registry import JobBook
-from backend.jobs.store.sqlite import Store
+from backend.jobs.registry import JobRegistry
+from backend.jobs.store.sqlite import JobStore
 from backend.manager.core import Core
 from tests.chaos.disk import Disk
 from tests.chaos.service import TINY
@@ -138,10 +138,10 @@ def test_a_history_that_another_program_holds_is_told_at_the_start(
 # What goes wrong while the server runs
 
 
-def in_book(folder: Path, play: Callable[[Store, JobBook], Any]) -> None:
+def in_book(folder: Path, play: Callable[[JobStore, JobRegistry], Any]) -> None:
     async def once() -> None:
-        store = Store(folder / "jobs.sqlite3")
-        book = JobBook(store)
+        store = JobStore(folder / "jobs.sqlite3")
+        book = JobRegistry(store)
         await book.open()
         try:
             await play(store, book)
@@ -156,7 +156,7 @@ def test_a_history_that_another_program_holds_for_a_while_is_told_and_then_caugh
 ) -> None:
     monkeypatch.setattr("backend.jobs.store.sqlite.BUSY_S", 0.05)
 
-    async def play(store: Store, book: JobBook) -> None:
+    async def play(store: JobStore, book: JobRegistry) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
         with contextlib.closing(sqlite3.connect(store.path)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -178,7 +178,7 @@ def test_a_history_that_another_program_holds_for_a_while_is_told_and_then_caugh
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_a_history_that_was_taken_away_takes_no_job_that_would_be_lost(tmp_path: Path, how: str) -> None:
-    async def play(store: Store, book: JobBook) -> None:
+    async def play(store: JobStore, book: JobRegistry) -> None:
         await book.add(new_row("text", "m", {}, "c"))
         if how == "replaced":
             shutil.copy(store.path, tmp_path / "other")
@@ -193,7 +193,7 @@ def test_a_history_that_was_taken_away_takes_no_job_that_would_be_lost(tmp_path:
 
 
 def test_room_that_cannot_be_kept_for_another_reason_is_no_full_disk(tmp_path: Path) -> None:
-    async def play(store: Store, book: JobBook) -> None:
+    async def play(store: JobStore, book: JobRegistry) -> None:
         with pytest.raises(Internal, match="cannot be used") as caught:
             await book.add(new_row("text", "m", {}, "c"))
         assert not isinstance(caught.value, DiskFull) and "permissions" in caught.value.remedy

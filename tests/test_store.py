@@ -13,13 +13,13 @@ from backend.common.errors import Configuration, DiskFull, Internal
 from backend.common.types import Event
 from backend.jobs.live_job import new_row
 from backend.jobs.store.disk_reserve import RESERVE_BYTES
-from backend.jobs.store.sqlite import Store
+from backend.jobs.store.sqlite import JobStore
 from tests.chaos.disk import Disk
 
 
-def use(path: Path, play: Callable[[Store], Awaitable[None]]) -> None:
+def use(path: Path, play: Callable[[JobStore], Awaitable[None]]) -> None:
     async def once() -> None:
-        store = Store(path / "jobs.sqlite3")
+        store = JobStore(path / "jobs.sqlite3")
         await store.open()
         try:
             await play(store)
@@ -32,10 +32,10 @@ def use(path: Path, play: Callable[[Store], Awaitable[None]]) -> None:
 def test_a_job_comes_back_as_it_went_in(tmp_path: Path) -> None:
     row = new_row("text", "m", {"prompt": "héllo 👩‍👩‍👧 \u0000 \x1b[31m"}, "caller")
 
-    async def write(store: Store) -> None:
+    async def write(store: JobStore) -> None:
         await store.add(row)
 
-    async def read(store: Store) -> None:
+    async def read(store: JobStore) -> None:
         found = await store.job(row["id"])
         assert found and {name: found[name] for name in row} == row
         assert await store.job("other") is None
@@ -48,7 +48,7 @@ def test_events_expand_to_what_was_packed(tmp_path: Path) -> None:
     row = new_row("text", "m", {}, "caller")
     events = [Event(number, "token", {"text": str(number)}) for number in (1, 2, 5, 1001)]
 
-    async def play(store: Store) -> None:
+    async def play(store: JobStore) -> None:
         await store.add(row)
         await store.update(row["id"], {}, events[:2])
         await store.update(row["id"], {"status": "running"}, events[2:])
@@ -64,7 +64,7 @@ def test_events_expand_to_what_was_packed(tmp_path: Path) -> None:
 def test_pages_are_newest_first_and_do_not_overlap(tmp_path: Path) -> None:
     rows = [new_row("text" if number % 2 else "load", None, {}, "c") for number in range(7)]
 
-    async def play(store: Store) -> None:
+    async def play(store: JobStore) -> None:
         for row in rows:
             await store.add(row)
         first = await store.jobs(limit=3)
@@ -97,7 +97,7 @@ def test_a_damaged_history_is_set_aside_with_its_files_and_a_new_one_begun(tmp_p
     rows = [new_row("text", "m", {"prompt": "x" * 3000}, "c") for _ in range(50)]
     file = tmp_path / "artifacts" / rows[0]["id"] / "tune.wav"
 
-    async def fill(store: Store) -> None:
+    async def fill(store: JobStore) -> None:
         for row in rows:
             await store.add(row)
         file.parent.mkdir(parents=True)
@@ -113,7 +113,7 @@ def test_a_damaged_history_is_set_aside_with_its_files_and_a_new_one_begun(tmp_p
     else:
         (tmp_path / "damaged-history").touch()
 
-    async def look(store: Store) -> None:
+    async def look(store: JobStore) -> None:
         assert store.set_aside and store.set_aside.parent == tmp_path
         assert (store.set_aside / history.name).exists()
         assert (store.set_aside / "artifacts" / file.parent.name / file.name).read_text() == "a tune"
@@ -122,7 +122,7 @@ def test_a_damaged_history_is_set_aside_with_its_files_and_a_new_one_begun(tmp_p
 
     use(tmp_path, look)
 
-    async def again(store: Store) -> None:
+    async def again(store: JobStore) -> None:
         assert store.set_aside is None
         assert [row["id"] for row in await store.jobs()] == [rows[0]["id"]]
 
@@ -130,7 +130,7 @@ def test_a_damaged_history_is_set_aside_with_its_files_and_a_new_one_begun(tmp_p
 
 
 def test_damage_met_in_use_is_told_and_remembered_for_the_next_start(tmp_path: Path) -> None:
-    async def play(store: Store) -> None:
+    async def play(store: JobStore) -> None:
         for _ in range(50):
             await store.add(new_row("text", "m", {"prompt": "x" * 3000}, "c"))
         await store._do(lambda: store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
@@ -144,7 +144,7 @@ def test_damage_met_in_use_is_told_and_remembered_for_the_next_start(tmp_path: P
 
     use(tmp_path, play)
 
-    async def look(store: Store) -> None:
+    async def look(store: JobStore) -> None:
         assert store.set_aside
 
     use(tmp_path, look)
@@ -153,7 +153,7 @@ def test_damage_met_in_use_is_told_and_remembered_for_the_next_start(tmp_path: P
 def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
     row, later = new_row("text", "m", {}, "c"), new_row("text", "m", {"prompt": "x" * 200_000}, "c")
 
-    async def play(store: Store) -> None:
+    async def play(store: JobStore) -> None:
         await store.add(row)
         pages = await store._do(lambda: store._db.execute("PRAGMA page_count").fetchone()[0])
         await store._do(lambda: store._db.execute(f"PRAGMA max_page_count = {pages + 2}").fetchone())
@@ -173,7 +173,7 @@ def test_a_full_disk_takes_the_endings_of_accepted_jobs_and_no_new_job(tmp_path:
     accepted = [new_row("text", "m", {}, "c") for _ in range(20)]
     text = {"output": {"text": "x" * 20_000}}
 
-    async def play(store: Store) -> None:
+    async def play(store: JobStore) -> None:
         for row in accepted:
             await store.add(row)
         disk.fill()
@@ -201,7 +201,7 @@ def test_the_sweep_forgets_by_age_and_by_size_but_never_what_lives(tmp_path: Pat
         row["ended_at"] = f"2026-01-{1 + number // 30:02}T00:00:00.000Z"
     alive = new_row("text", "m", {"prompt": "y" * 50_000}, "c")
 
-    async def play(store: Store) -> None:
+    async def play(store: JobStore) -> None:
         for row in [alive, *rows]:
             await store.add(row)
         before = store.path.stat().st_size

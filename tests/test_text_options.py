@@ -12,7 +12,7 @@ import pytest
 
 from backend.common.errors import UnsupportedParameter
 from backend.engines import engines
-from backend.scheduling.option_support import check_honoured, honouring
+from backend.scheduling.option_support import check_honoured, engines_honouring
 from backend.tasks.options import parse_options
 from backend.tasks.options.response_format import JsonSchema
 from backend.tasks.options.tools import Tool
@@ -140,7 +140,7 @@ def test_an_option_that_no_engine_of_the_model_honours_is_refused_by_name() -> N
         patch.setitem(engines(), "lame", lame)
         with pytest.raises(UnsupportedParameter) as refusal:
             check_honoured("text", options, ["lame"])
-        assert honouring("text", options, ["lame", "llama.cpp"]) == ["llama.cpp"]
+        assert engines_honouring("text", options, ["lame", "llama.cpp"]) == ["llama.cpp"]
     assert (refusal.value.detail.split(":")[0], refusal.value.extra) == ("logprobs", {"fields": ["options.logprobs"]})
     check_honoured("text", options, ["llama.cpp"])
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import queue
 from typing import Any
 
-from backend.child.token_batcher import Tokens
-from backend.common.token_batching import wait_s
+from backend.child.token_batcher import TokenBatcher
+from backend.common.token_batching import flush_interval_s
 
-GAP_S = wait_s(1)
+GAP_S = flush_interval_s(1)
 
 
 class Out:
@@ -17,7 +17,7 @@ class Out:
     def __init__(self) -> None:
         self.now = 0.0
         self.writes: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
-        self.tokens = Tokens(self.writes.put, lambda: self.now)
+        self.tokens = TokenBatcher(self.writes.put, lambda: self.now)
 
     def taken(self) -> list[list[tuple[str, str, int]]]:
         """The writes so far: job, text and count of each frame."""
@@ -69,7 +69,7 @@ def test_the_tokens_of_one_step_go_out_together_with_what_others_have() -> None:
     for line in lines:
         line.add(token("first "))
     assert [len(frames) for frames in out.taken()] == [1, 1, 1]
-    out.now += wait_s(3)
+    out.now += flush_interval_s(3)
     for line in lines:
         line.add(token("second "))
     together = [("a", "second ", 1), ("b", "second ", 1), ("c", "second ", 1)]

@@ -16,7 +16,7 @@ MAKING = ".making"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Outbox:
+class ArtifactWriter:
     """The folder of one job; empty `folder` for a job that makes no files."""
 
     def __init__(self, folder: str) -> None:

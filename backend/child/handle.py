@@ -77,7 +77,7 @@ def environment(inherited: Mapping[str, str], online: bool = False) -> dict[str,
     }
 
 
-class Child:
+class ChildProcess:
     """One running child. A thread each reads its frames, writes to it, and keeps its last lines of stderr."""
 
     def __init__(self, process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop) -> None:

@@ -27,7 +27,7 @@ Line = dict[str, Any]
 _GOOD_BYE_S = 2.0  # for a child on Windows, where none but itself can end what it has started
 
 
-async def run_errand(
+async def run_one_shot(
     spawn: Spawn, words: list[str], said: bytes, on_progress: OnProgress, after: Callable[[], None] = lambda: None
 ) -> Line:
     """Runs a child of this interpreter to its end and returns its last line; leaving early ends it.
@@ -47,7 +47,7 @@ async def run_errand(
         thread.start()
     _tell(process, said)
     last: Line = {}
-    pace = Pace()
+    pace = RateEstimator()
     try:
         while (line := await lines.get()) is not None:
             last = line
@@ -96,7 +96,7 @@ def _outcome(name: str, last: Line, code: int, complaints: deque[str]) -> Line:
 _NAMES = {"fetch": "download", "install": "installation"}
 
 
-class Pace:
+class RateEstimator:
     """Tells the rate, and guesses the time left, from what came so far in the same phase."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 REPORT_S = 0.2
 
 
-class Report:
+class ProgressReport:
     """Sends lines to the parent."""
 
     def __init__(self, out: Any) -> None:
@@ -34,10 +34,10 @@ class Report:
         self.send({"phase": phase, "done": done, "total": total})
 
 
-class Share(Report):
+class Share(ProgressReport):
     """The part that one of several files has in the progress of all."""
 
-    def __init__(self, whole: Report, before: int, total: int | None) -> None:
+    def __init__(self, whole: ProgressReport, before: int, total: int | None) -> None:
         self._whole, self._before, self._total = whole, before, total
 
     def send(self, line: dict[str, Any]) -> None:

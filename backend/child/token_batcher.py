@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from backend.common.token_batching import wait_s
+from backend.common.token_batching import flush_interval_s
 
 STEP_S = 0.004  # within which an engine hands out the tokens that it made of several texts at once
 Send = Callable[[list[dict[str, Any]]], None]
 
 
-class Tokens:
+class TokenBatcher:
     """The tokens of all jobs. A job's first goes at once, and so does each of a slow model that runs alone.
 
     Where several jobs write, what is due waits for the others of the same step, at most STEP_S.
@@ -38,7 +38,7 @@ class Tokens:
         """Takes a token."""
         with self._lock:
             line.waiting.append(data)
-            if line.ready or self.clock() - line.sent_at < wait_s(len(self._writing)):
+            if line.ready or self.clock() - line.sent_at < flush_interval_s(len(self._writing)):
                 return
             if line not in self._writing:
                 self._writing.add(line)
@@ -83,7 +83,7 @@ class Tokens:
 class _Line:
     """What one job has to send."""
 
-    def __init__(self, tokens: Tokens, job: str) -> None:
+    def __init__(self, tokens: TokenBatcher, job: str) -> None:
         self._tokens = tokens
         self._job = job
         self.waiting: list[dict[str, Any]] = []

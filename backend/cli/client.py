@@ -46,12 +46,12 @@ class Client(Protocol):
 @contextlib.asynccontextmanager
 async def connect(settings: Settings) -> AsyncIterator[Client]:
     """A client for the data folder of the settings. Raises Configuration when a server holds it and does not answer."""
-    async with owner(settings) as found:
-        yield found if isinstance(found, Remote) else Local(found)
+    async with open_manager(settings) as found:
+        yield found if isinstance(found, HttpClient) else InProcessClient(found)
 
 
 @contextlib.asynccontextmanager
-async def owner(settings: Settings) -> AsyncIterator[Remote | ModelManager]:
+async def open_manager(settings: Settings) -> AsyncIterator[HttpClient | ModelManager]:
     """The running server of the data folder, or a started manager of our own that ends with the block.
 
     Raises Configuration when a server holds the folder and does not answer.
@@ -84,7 +84,7 @@ async def probed(settings: Settings) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def remote(settings: Settings) -> AsyncIterator[Remote | None]:
+async def remote(settings: Settings) -> AsyncIterator[HttpClient | None]:
     """The running server of the data folder, or None. Raises Interrupted when it goes away meanwhile."""
     server = await asyncio.to_thread(running, settings)
     if server is None:
@@ -96,7 +96,7 @@ async def remote(settings: Settings) -> AsyncIterator[Remote | None]:
         headers["Authorization"] = f"Bearer {token}"
     try:
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=SILENCE_S, trust_env=False) as http:
-            yield Remote(http)
+            yield HttpClient(http)
     except httpx.TransportError as error:
         raise Interrupted(
             f"The server at {url} went away or fell silent ({str(error) or type(error).__name__}).",
@@ -104,7 +104,7 @@ async def remote(settings: Settings) -> AsyncIterator[Remote | None]:
         ) from error
 
 
-class Remote:
+class HttpClient:
     """A manager behind HTTP."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
@@ -210,7 +210,7 @@ class Remote:
         return found
 
 
-class Local:
+class InProcessClient:
     """A manager in this process."""
 
     def __init__(self, manager: ModelManager) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from backend.common.config.settings import ROOT, Settings
-from backend.common.data_dir import DataFolder
+from backend.common.data_dir import DataDir
 from backend.common.errors import Configuration, Internal
 
 START_S = 30.0
@@ -21,7 +21,7 @@ LOOK_S = 0.1
 
 def running(settings: Settings) -> dict[str, Any] | None:
     """The address and health of the server that holds the data folder; None if none answers."""
-    note = DataFolder(settings.data_dir).holder() or {}
+    note = DataDir(settings.data_dir).holder() or {}
     if not note.get("url"):
         return None
     try:
@@ -74,7 +74,7 @@ def stop(settings: Settings) -> bool:
     found = running(settings)
     if found is None:
         return False
-    folder = DataFolder(settings.data_dir)
+    folder = DataDir(settings.data_dir)
     folder.ask_to_stop(found["id"])
     end = time.monotonic() + STOP_S
     while time.monotonic() < end:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Protocol
 
-from backend.cli.progress_bar import Bar
+from backend.cli.progress_bar import ProgressBar
 from backend.common.errors import JobCancelled, TouchstoneError, from_code
 from backend.common.types import TERMINAL, Event, Progress
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 async def generated(
     client: Client,
     body: dict[str, Any],
-    bar: Bar,
+    bar: ProgressBar,
     progress: Callable[[Progress], object] | None = None,
     words: Callable[[str], object] | None = None,
 ) -> tuple[Event, dict[str, Any]]:
@@ -67,7 +67,9 @@ class Here:
             yield event
 
 
-async def followed(source: Source, job_id: str, bar: Bar, again: str = "Start it again.") -> dict[str, Any]:
+async def follow_to_end(
+    source: Source, job_id: str, bar: ProgressBar, again: str = "Start it again."
+) -> dict[str, Any]:
     """The Job after its end. Raises what it ended with, for a cancelled one JobCancelled with `again` as its remedy."""
     last: Event | None = None
     try:

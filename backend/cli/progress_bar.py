@@ -21,7 +21,7 @@ _WORDS = {  # of phases that nothing measures
 }
 
 
-class Bar:
+class ProgressBar:
     """Draws into a stream; `close` leaves the line."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:

@@ -26,7 +26,7 @@ STALE_S = 20.0
 SCRATCH_HOME_LIMIT = 63  # bytes: 40 more for our own names make 103, the longest path of a socket on macOS (Linux: 107)
 
 
-class DataFolder:
+class DataDir:
     """Holds the lock between `take` and `give_back`."""
 
     def __init__(self, path: Path) -> None:

@@ -8,7 +8,7 @@ from backend.common.types import DeviceKind
 
 
 @dataclass(frozen=True)
-class Found:
+class DetectedDevice:
     """One device as a library lists it with nothing hidden, before anything was computed on it.
 
     `identity` is what tells it from others, as far as the library says: `pci` (0000:01:00.0), `uuid`, `luid`. Without

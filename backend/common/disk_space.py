@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def room_for(folder: Path, needed_bytes: int) -> Iterator[None]:
+def require_disk_space(folder: Path, needed_bytes: int) -> Iterator[None]:
     """Raises OSError (no space) where `needed_bytes` are not there, also for what a library says while they are not."""
     if shutil.disk_usage(folder).free < needed_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -29,14 +29,14 @@ _LOST = re.compile(
 )
 
 
-def code_of(text: str) -> str | None:
+def classify_error_text(text: str) -> str | None:
     """`device_lost`, `out_of_memory`, or None where the text tells neither."""
     if _LOST.search(text):
         return "device_lost"
     return "out_of_memory" if _NO_MEMORY.search(text) else None
 
 
-def check_numbers(highest: float) -> None:
+def require_finite(highest: float) -> None:
     """Judges what a model gave by its highest number, which is none if any of them is. Raises WorkerCrashed.
 
     A device does so after a fault: the worker is then replaced, and the device counts it like a death.

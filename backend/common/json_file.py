@@ -10,7 +10,7 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 
-class KeptFile:
+class JsonFile:
     """JSON with one `key`, and the number of its format. Without a path nothing is kept."""
 
     def __init__(self, path: Path | None, key: str, form: int) -> None:

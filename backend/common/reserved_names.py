@@ -9,6 +9,6 @@ _DEVICES = re.compile(
 )
 
 
-def is_device(name: str) -> bool:
+def is_reserved_windows_name(name: str) -> bool:
     """Whether opening a file of this name on Windows would open a device, such as NUL or `com1.onnx`."""
     return _DEVICES.fullmatch(name.rstrip(" .")) is not None

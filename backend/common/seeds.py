@@ -7,11 +7,11 @@ import secrets
 SEEDS = 2**32 - 1  # how many there are, from 0 on
 
 
-def any_seed() -> int:
+def random_seed() -> int:
     """For a job that names none."""
     return secrets.randbelow(SEEDS)
 
 
-def later(seed: int, number: int) -> int:
+def offset_seed(seed: int, number: int) -> int:
     """The seed that comes `number` after another; after the last one comes 0."""
     return (seed + number) % SEEDS

@@ -10,6 +10,6 @@ _ALONE_S, _LONGEST_S = 0.05, 0.2
 _TEXTS = 2  # with more of them the wait grows, since each brings handfuls of its own
 
 
-def wait_s(texts: int) -> float:
+def flush_interval_s(texts: int) -> float:
     """Seconds, while so many texts are written at once."""
     return min(_LONGEST_S, _ALONE_S * max(1.0, texts / _TEXTS))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from backend.common.device_api import Found as Found
+from backend.common.device_api import DetectedDevice as DetectedDevice
 from backend.common.types import DeviceKind, Proof
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ INDEX_LIMIT = 64  # ids NAME:0 … NAME:63 are well formed
 
 
 @dataclass(frozen=True)
-class Offer:
+class InstallOffer:
     """A runtime that would make a backend usable, and the hardware it is for. What it is made of: `runtimes/data`."""
 
     runtime: str
@@ -54,7 +54,7 @@ class Backend:
     indexed: bool = True
     systems: tuple[str, ...] = ("linux", "win32", "darwin")  # sys.platform where one would expect it
     vendors: tuple[str, ...] = ()  # the makers of the hardware it drives, as the inventory writes them; empty: any
-    offers: tuple[Offer, ...] = ()
+    offers: tuple[InstallOffer, ...] = ()
     leads_unmeasured: bool = True  # whether `auto` may choose it before anything was measured
 
 
@@ -62,7 +62,7 @@ class WrongResult(Exception):
     """The device computed, and the numbers were wrong, or it was not the device that computed."""
 
 
-class Absent(Exception):
+class DeviceAbsent(Exception):
     """The library works and has no such device, or the one that was listed is gone; the text says why.
 
     `quiet` where nobody would expect one: another build of the library would be needed, and no hardware asks for it.
@@ -101,49 +101,49 @@ def mechanism(backend: str, library: str) -> Any:
     return importlib.import_module(f"{__name__}.{_module(backend).MECHANISMS[library]}")
 
 
-def facts(backend: str) -> Any:
+def backend_module(backend: str) -> Any:
     """The backend's own file, for what its mechanism needs to know of it."""
     return _module(backend)
 
 
-def keeps_compiled(backend: str) -> bool:
+def has_compile_cache(backend: str) -> bool:
     """Whether what is compiled for it, by its provider or by torch, can be kept in a folder."""
     module = _module(backend)
     return hasattr(module, "cache_options") or bool(getattr(module, "COMPILES", False))
 
 
-def reveal() -> None:
+def show_all_devices() -> None:
     """Lets this process see all devices, in the order of their addresses. Must come before a library is imported."""
-    for name in hiding():
+    for name in visibility_variables():
         os.environ.pop(name, None)
     for module in _modules():
         os.environ.update(getattr(module, "LISTING", {}))
 
 
-def confine(backend: str, found: Found | None) -> None:
+def show_only(backend: str, found: DetectedDevice | None) -> None:
     """Lets this process see that device alone. Must come before its library is imported."""
-    reveal()
+    show_all_devices()
     for module in _modules():
         os.environ.update(getattr(module, "HIDDEN", {}))
-    for name in hiding(backend):
+    for name in visibility_variables(backend):
         os.environ.pop(name, None)
     make = getattr(_module(backend), "environment", None)
     os.environ.update(make(found) if make and found else {})
 
 
-def hiding(backend: str | None = None) -> tuple[str, ...]:
+def visibility_variables(backend: str | None = None) -> tuple[str, ...]:
     """Names of the variables that hide or reorder devices: those of one backend, or of all."""
     modules = _modules() if backend is None else (_module(backend),)
     return tuple(dict.fromkeys(name for module in modules for name in getattr(module, "HIDING", ())))
 
 
-def prove(backend: str, found: Found) -> Proof:
+def prove(backend: str, found: DetectedDevice) -> Proof:
     """Computes on the device and compares with references. Raises WrongResult, Absent, and what the library raises."""
     proof: Proof = mechanism(backend, found.library).prove(backend, found)
     return proof
 
 
-def torch_place(device: str, found: Found | None = None) -> TorchPlace:
+def torch_place(device: str, found: DetectedDevice | None = None) -> TorchPlace:
     """Where an engine that uses torch puts its tensors. `found` is the device as listed (`LoadRequest.found`).
 
     Raises Absent where the device is gone, DeviceNotReady where torch does not reach that backend.
@@ -154,7 +154,7 @@ def torch_place(device: str, found: Found | None = None) -> TorchPlace:
 
 
 def onnx_place(
-    device: str, found: Found | None = None, options: Mapping[str, Any] | None = None, cache: str = ""
+    device: str, found: DetectedDevice | None = None, options: Mapping[str, Any] | None = None, cache: str = ""
 ) -> OnnxPlace:
     """Where an engine that uses ONNX Runtime makes its sessions. `found` is the device as listed.
 
@@ -183,9 +183,9 @@ def device_id(backend: Backend, index: int) -> str:
     return f"{backend.name}:{index}" if backend.indexed or index else backend.name
 
 
-def found_from(fields: Mapping[str, Any]) -> Found:
-    """A Found as it came over the wire."""
-    return Found(**fields)
+def detected_device_from(fields: Mapping[str, Any]) -> DetectedDevice:
+    """A DetectedDevice as it came over the wire."""
+    return DetectedDevice(**fields)
 
 
 def _module(name: str) -> Any:

@@ -6,8 +6,9 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from backend.common.device_api import DetectedDevice
 from backend.common.system.resources import memory_bytes, memory_free_bytes
-from backend.devices import Backend, Found
+from backend.devices import Backend
 
 BACKEND = Backend(
     name="cpu",
@@ -28,21 +29,21 @@ MECHANISMS = {"onnxruntime": "_mechanisms.onnx", "torch": "_mechanisms.torch"}
 PROVIDERS = ("cpu",)
 
 
-def list_devices(torch: Any) -> list[Found]:
+def list_devices(torch: Any) -> list[DetectedDevice]:
     """The one processor, as torch uses it."""
     return [processor("torch")]
 
 
-def take_place(torch: Any, found: Found) -> Any:
+def take_place(torch: Any, found: DetectedDevice) -> Any:
     """A place in the machine's own memory, which torch does not count."""
-    from backend.devices._mechanisms.torch import Ground
+    from backend.devices._mechanisms.torch import TorchAccess
 
-    return Ground(torch, torch.device("cpu"), "cpu", lambda: None, None, memory_free_bytes, _number(torch))
+    return TorchAccess(torch, torch.device("cpu"), "cpu", lambda: None, None, memory_free_bytes, _number(torch))
 
 
-def processor(library: str, provider: str | None = None) -> Found:
+def processor(library: str, provider: str | None = None) -> DetectedDevice:
     """The one processor, with the memory that this process may use."""
-    return Found(_name(), "cpu", "cpu:0", memory_bytes(), memory_free_bytes(), library, provider=provider)
+    return DetectedDevice(_name(), "cpu", "cpu:0", memory_bytes(), memory_free_bytes(), library, provider=provider)
 
 
 def _number(torch: Any) -> str:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from backend.devices import Absent, Backend, Found, Offer
+from backend.common.device_api import DetectedDevice
+from backend.devices import Backend, DeviceAbsent, InstallOffer
 
 BACKEND = Backend(
     name="directml",
@@ -21,38 +22,39 @@ BACKEND = Backend(
     runtimes=("directml",),
     aliases=("dml",),
     systems=("linux", "win32"),
-    offers=(Offer("directml", systems=("win32",)),),
+    offers=(InstallOffer("directml", systems=("win32",)),),
 )
 MECHANISMS = {"torch_directml": "_mechanisms.torch"}
 HIDING = ("DML_VISIBLE_DEVICES",)
 
 
-def environment(found: Found) -> dict[str, str]:
+def environment(found: DetectedDevice) -> dict[str, str]:
     """That card alone, by its place."""
     return {"DML_VISIBLE_DEVICES": str(found.position)}
 
 
-def list_devices(torch: Any) -> list[Found]:
+def list_devices(torch: Any) -> list[DetectedDevice]:
     """Cards that the package lists. Raises Absent."""
     from backend.devices._mechanisms.identity import clean
 
     torch_directml = importlib.import_module("torch_directml")
     count = int(torch_directml.device_count())
     if not count:
-        raise Absent("it lists no DirectX 12 adapter")
+        raise DeviceAbsent("it lists no DirectX 12 adapter")
     names = [clean(torch_directml.device_name(position)) for position in range(count)]
     return [
-        Found(name, "gpu", None, None, None, "torch_directml", position, count) for position, name in enumerate(names)
+        DetectedDevice(name, "gpu", None, None, None, "torch_directml", position, count)
+        for position, name in enumerate(names)
     ]
 
 
-def take_place(torch: Any, found: Found) -> Any:
+def take_place(torch: Any, found: DetectedDevice) -> Any:
     """A place on the card. Raises Absent."""
     from backend.devices._mechanisms.identity import chosen
-    from backend.devices._mechanisms.torch import Ground
+    from backend.devices._mechanisms.torch import TorchAccess
 
     torch_directml = importlib.import_module("torch_directml")
     place = chosen(found, list_devices(torch)).position
     device = torch_directml.device(place)
     waiting = torch.tensor([[0.0]]).to(device)  # the package has no call that waits; reading a value back does
-    return Ground(torch, device, "privateuseone", waiting.cpu, None, number="float16", plain=True)
+    return TorchAccess(torch, device, "privateuseone", waiting.cpu, None, number="float16", plain=True)

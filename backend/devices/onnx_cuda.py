@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.devices import Backend, Offer
+from backend.devices import Backend, InstallOffer
 from backend.devices._mechanisms.onnx_nvidia import HIDING as HIDING
 from backend.devices._mechanisms.onnx_nvidia import LISTING as LISTING
 from backend.devices._mechanisms.onnx_nvidia import environment as environment
@@ -17,7 +17,7 @@ BACKEND = Backend(
     aliases=("CUDAExecutionProvider", "onnx_cuda"),
     systems=("linux", "win32"),
     vendors=("NVIDIA",),
-    offers=(Offer("onnx-cuda"),),
+    offers=(InstallOffer("onnx-cuda"),),
 )
 MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
 PROVIDERS = ("cuda",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.devices import Backend, Offer
+from backend.devices import Backend, InstallOffer
 
 BACKEND = Backend(
     name="onnx-directml",
@@ -14,7 +14,7 @@ BACKEND = Backend(
     runtimes=("onnx-directml",),
     aliases=("onnx_dml", "DmlExecutionProvider", "DMLExecutionProvider", "DirectMLExecutionProvider", "onnx_directml"),
     systems=("win32",),
-    offers=(Offer("onnx-directml"),),
+    offers=(InstallOffer("onnx-directml"),),
 )
 MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
 PROVIDERS = ("dml", "directml")

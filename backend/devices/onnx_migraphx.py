@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from backend.devices import Backend, Found, Offer
+from backend.common.device_api import DetectedDevice
+from backend.devices import Backend, InstallOffer
 
 BACKEND = Backend(
     name="onnx-migraphx",
@@ -13,7 +14,7 @@ BACKEND = Backend(
     aliases=("migraphx", "MIGraphXExecutionProvider", "onnx_migraphx"),
     systems=("linux", "win32"),
     vendors=("AMD",),
-    offers=(Offer("onnx-migraphx"),),
+    offers=(InstallOffer("onnx-migraphx"),),
 )
 MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
 PROVIDERS = ("migraphx",)
@@ -27,6 +28,6 @@ COMPILES_SHAPES = True  # within the run, and some versions then fail (ROCm/AMDM
 HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
-def environment(found: Found) -> dict[str, str]:
+def environment(found: DetectedDevice) -> dict[str, str]:
     """That card alone, by its place."""
     return {"HIP_VISIBLE_DEVICES": str(found.position)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from backend.devices import Backend, Offer
+from backend.devices import Backend, InstallOffer
 
 BACKEND = Backend(
     name="onnx-openvino",
@@ -15,7 +15,7 @@ BACKEND = Backend(
     aliases=("openvino", "OpenVINOExecutionProvider", "OpenVinoExecutionProvider", "onnx_openvino"),
     systems=("linux", "win32"),
     vendors=("Intel",),
-    offers=(Offer("openvino", kinds=("gpu", "integrated", "npu")),),
+    offers=(InstallOffer("openvino", kinds=("gpu", "integrated", "npu")),),
 )
 MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
 PROVIDERS = ("openvino",)

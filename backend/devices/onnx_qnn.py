@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backend.devices import Backend, Offer
+from backend.devices import Backend, InstallOffer
 
 BACKEND = Backend(
     name="onnx-qnn",
@@ -14,7 +14,7 @@ BACKEND = Backend(
     indexed=False,
     systems=("win32", "linux"),
     vendors=("Qualcomm",),
-    offers=(Offer("qnn", kinds=("npu",)),),
+    offers=(InstallOffer("qnn", kinds=("npu",)),),
 )
 MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
 PROVIDERS = ("qnn",)

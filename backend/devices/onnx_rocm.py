@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from backend.devices import Backend, Found
+from backend.common.device_api import DetectedDevice
+from backend.devices import Backend
 
 BACKEND = Backend(
     name="onnx-rocm",
@@ -24,6 +25,6 @@ OPTIONS = (
 HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 
-def environment(found: Found) -> dict[str, str]:
+def environment(found: DetectedDevice) -> dict[str, str]:
     """That card alone, by its place."""
     return {"HIP_VISIBLE_DEVICES": str(found.position)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from backend.devices import Backend, Found
+from backend.common.device_api import DetectedDevice
+from backend.devices import Backend
 
 BACKEND = Backend(
     name="onnx-webgpu",
@@ -26,7 +27,7 @@ OPTIONS = (
 LISTS_DEVICES = True  # so a provider that lists none has none
 
 
-def refine(found: Found) -> Found:
+def refine(found: DetectedDevice) -> DetectedDevice:
     """What Vulkan says of the card: its name, and whether it is one. ONNX Runtime calls whatever draws a GPU."""
     from backend.devices._mechanisms.identity import hardware_id
     from backend.devices._mechanisms.vulkan_loader import physical_devices

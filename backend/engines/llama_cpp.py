@@ -238,7 +238,7 @@ def _placement(log: str, device: str) -> Placement:
 def _load_error(path: Path, log: str, context_tokens: int) -> TouchstoneError:
     lines = [match.group(1) or match.group(0) for match in _TELLING.finditer(log)]
     told = lines[0] if lines else "llama.cpp gave no reason"
-    if error_patterns.code_of(log) == "out_of_memory":
+    if error_patterns.classify_error_text(log) == "out_of_memory":
         return OutOfMemory(
             f"{path.name} with a context of {context_tokens} tokens does not fit into memory: {told}.",
             "Lower text.context_tokens in config.yaml, close other programs, or choose a smaller model.",

@@ -95,7 +95,7 @@ class _Tokens:
 
 def _load_error(folder: GenaiFolder, error: Exception) -> TouchstoneError:
     told = f"{error}".strip()[:600]
-    if error_patterns.code_of(told) == "out_of_memory":
+    if error_patterns.classify_error_text(told) == "out_of_memory":
         return OutOfMemory(
             f"{folder.path.name} does not fit into memory: {told}",
             "Lower text.context_tokens in config.yaml, close other programs, or choose a smaller model.",

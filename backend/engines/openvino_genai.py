@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from backend.common import error_patterns
+from backend.common.device_api import DetectedDevice
 from backend.common.errors import DeviceNotReady, ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.common.types import Placement, PlacementPart
-from backend.devices import Found, backends, split_id
+from backend.devices import backends, split_id
 from backend.engines import Engine, LoadRequest
 from backend.engines._openvino.model_files import GRAPH, VOCABULARY, WEIGHTS, OpenvinoFolder, open_folder
 from backend.engines._openvino.paged_model import paged_rows
@@ -111,7 +112,7 @@ def _kind_of(core: Any, request: LoadRequest) -> str:
     return matching[0]
 
 
-def _is_it(core: Any, name: str, found: Found) -> bool:
+def _is_it(core: Any, name: str, found: DetectedDevice) -> bool:
     """Whether one of OpenVINO's cards is the one that was listed, by its LUID or its name."""
     if luid := found.identity.get("luid"):
         told = str(core.get_property(name, "DEVICE_LUID")).lower()
@@ -132,7 +133,7 @@ def _placement(compiled: Any, device: str, kind: str) -> Placement:
 
 def _load_error(folder: OpenvinoFolder, error: Exception) -> TouchstoneError:
     told = f"{error}".strip()[-600:]
-    if error_patterns.code_of(told) == "out_of_memory":
+    if error_patterns.classify_error_text(told) == "out_of_memory":
         return OutOfMemory(
             f"{folder.path.name} does not fit into memory: {told}",
             "Lower text.context_tokens or text.slots in config.yaml, or choose a smaller model.",

@@ -132,7 +132,7 @@ def _model(source: Source, place: TorchPlace) -> Any:
 
 def _load_error(source: Source, error: Exception) -> TouchstoneError:
     told = f"{type(error).__name__}: {error}".strip()[:600]
-    if error_patterns.code_of(told) == "out_of_memory":
+    if error_patterns.classify_error_text(told) == "out_of_memory":
         return OutOfMemory(
             f"{source.name} does not fit into memory: {told}",
             "Lower text.context_tokens or text.slots in config.yaml, close other programs, or choose a smaller model.",

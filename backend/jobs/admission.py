@@ -10,11 +10,11 @@ from backend.common.config.settings import Settings
 from backend.common.types import Device
 from backend.engines import engines
 from backend.jobs.request import GenerateRequest, Spread, served_tasks
-from backend.jobs.uploads import Inbox
+from backend.jobs.uploads import UploadStore
 from backend.models import Catalogue
 from backend.scheduling.device_resolution import Resolution
 from backend.scheduling.option_support import check_honoured
-from backend.scheduling.probing import Probes
+from backend.scheduling.probing import ProbeService
 from backend.scheduling.target_selection import nothing_behind, refusal_of
 from backend.tasks.options import parse_options
 from backend.tasks.options.inputs import INPUTS, check_inputs, check_sounds
@@ -28,14 +28,14 @@ class AdmissionContext(Protocol):
 
     settings: Settings
     catalogue: Catalogue
-    inbox: Inbox
-    probes: Probes
+    inbox: UploadStore
+    probes: ProbeService
 
     def resolve(self, asked: str, task: str, engine: str | None) -> Resolution: ...
     def device(self, id_: str) -> Device: ...
 
 
-def admitted(manager: AdmissionContext, asked: GenerateRequest) -> dict[str, Any]:
+def admit(manager: AdmissionContext, asked: GenerateRequest) -> dict[str, Any]:
     """The request with its defaults filled in.
 
     Raises Validation, UnsupportedParameter, UnknownModel, UnknownDevice, ModelNotDownloaded, ModelBroken, and under the

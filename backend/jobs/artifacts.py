@@ -10,7 +10,7 @@ from pathlib import Path
 from backend.child.artifact_writer import MAKING
 
 
-class Artifacts:
+class ArtifactStore:
     """The folders of all jobs. Its methods touch the disk: call them from a thread."""
 
     def __init__(self, root: Path) -> None:

@@ -17,7 +17,7 @@ from backend.common.types import Event
 KEPT = 2000
 
 
-class Feed:
+class EventBus:
     """Keeps the last events and wakes those who follow."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

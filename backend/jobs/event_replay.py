@@ -5,7 +5,7 @@ from __future__ import annotations
 from backend.common.types import Artifact, Event
 
 
-def text_of(events: list[Event]) -> list[str]:
+def replay_text(events: list[Event]) -> list[str]:
     """The pieces of text since the last fallback."""
     text: list[str] = []
     for event in events:
@@ -16,7 +16,7 @@ def text_of(events: list[Event]) -> list[str]:
     return text
 
 
-def artifacts_of(events: list[Event]) -> list[Artifact]:
+def replay_artifacts(events: list[Event]) -> list[Artifact]:
     """The files made since the last fallback."""
     made: list[Artifact] = []
     for event in events:

@@ -14,18 +14,18 @@ from backend.common import errors
 from backend.common.errors import TouchstoneError
 from backend.common.types import Device
 from backend.engines import RunRequest, engines
-from backend.jobs.artifacts import Artifacts
-from backend.jobs.receipt import PLACEMENT_FLOOR, Ledger
-from backend.jobs.uploads import Inbox
-from backend.jobs.worker_events import Frames, Told, request_of, room_for_files
+from backend.jobs.artifacts import ArtifactStore
+from backend.jobs.receipt import PLACEMENT_FLOOR, ReceiptBuilder
+from backend.jobs.uploads import UploadStore
+from backend.jobs.worker_events import JobSink, WorkerEventHandler, build_run_request, require_room_for_files
 from backend.models import Entry
 from backend.scheduling.device_resolution import Resolution
-from backend.scheduling.first_available import first_turn
+from backend.scheduling.first_available import acquire_first
 from backend.scheduling.ranking import by_preference
-from backend.scheduling.target_selection import Surroundings as SchedulingContext
-from backend.scheduling.target_selection import Way, Ways, nothing_behind, refusal_of
+from backend.scheduling.target_selection import SchedulingContext as SchedulingContext
+from backend.scheduling.target_selection import Target, TargetSelector, nothing_behind, refusal_of
 from backend.scheduling.worker import Worker
-from backend.scheduling.worker_pool import Held
+from backend.scheduling.worker_pool import LoadedModel
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -44,29 +44,29 @@ DIES = (errors.WorkerCrashed, errors.WorkerHung)
 DEATHS_OF_A_JOB = 2  # devices on which its workers may die; then it is the job that kills them
 
 
-class Surroundings(SchedulingContext, Protocol):
+class ExecutorContext(SchedulingContext, Protocol):
     """What a run needs beside a turn: where its files go, and those that its caller sent."""
 
-    artifacts: Artifacts
-    inbox: Inbox
+    artifacts: ArtifactStore
+    inbox: UploadStore
 
 
-class Run:
+class JobExecutor:
     """One job on its way through attempts. A job without options loads the model and generates nothing.
 
     Of several devices that its caller named it takes the one that is free first, and another if that one fails.
     """
 
-    def __init__(self, around: Surroundings, job: Told, entry: Entry) -> None:
+    def __init__(self, around: ExecutorContext, job: JobSink, entry: Entry) -> None:
         """Raises UnknownDevice or Validation where the job's device names nothing (any more)."""
         self._around = around
         self._job = job
         self._entry = entry
-        self._request = request_of(job, entry)
-        self._ways = Ways(around, entry, job.task, job.request, self._request)
+        self._request = build_run_request(job, entry)
+        self._ways = TargetSelector(around, entry, job.task, job.request, self._request)
         self._words: list[str] = job.request.get("devices") or [job.request["device"]]
-        self._ledger = Ledger(", ".join(self._words), self._resolved()[0], job.accepted_at)
-        self._room: Room = lambda: room_for_files(around.artifacts, job.id)
+        self._ledger = ReceiptBuilder(", ".join(self._words), self._resolved()[0], job.accepted_at)
+        self._room: Room = lambda: require_room_for_files(around.artifacts, job.id)
         self._name = job.id  # under which a worker runs it
         self._out: list[str] = []  # the devices that could not be used
         self._deaths = 0
@@ -140,12 +140,12 @@ class Run:
                     self._around.worker_died(device.id, self._entry.id, error)
                 raise
 
-    def _possible(self, targets: Sequence[str | None]) -> list[Way]:
+    def _possible(self, targets: Sequence[str | None]) -> list[Target]:
         """The ways to these devices, those that have the model loaded first. Raises the last refusal if there is none.
 
         What is refused stands in the receipt as an attempt, and is out.
         """
-        ways: list[Way] = []
+        ways: list[Target] = []
         refusal: TouchstoneError | None = None
         for target in targets:
             name = target or self._ledger.asked.strip().lower()  # /metrics counts it under that name
@@ -163,10 +163,10 @@ class Run:
         return sorted(ways, key=lambda way: not self._around.pool.loaded(way.key))
 
     @contextlib.asynccontextmanager
-    async def _turn(self, ways: Sequence[Way]) -> AsyncIterator[Way]:
+    async def _turn(self, ways: Sequence[Target]) -> AsyncIterator[Target]:
         """Holds the lane of the way that is free first; a cancel gives the place up."""
         wanted = [self._ways.wanted(way) for way in ways]
-        turn = first_turn(wanted, self._job.caller, self._job.moved)
+        turn = acquire_first(wanted, self._job.caller, self._job.moved)
         entering = turn.__aenter__()
         free = any(one.lane.free(one.share, one.slots) for one in wanted)  # then there is no wait to be cut short
         number = await (entering if free else self._unless_cancelled(entering))
@@ -186,7 +186,7 @@ class Run:
             self._ledger.resolution = Resolution(device.id, reason)
 
     @contextlib.asynccontextmanager
-    async def _loaded(self, way: Way) -> AsyncIterator[Worker]:
+    async def _loaded(self, way: Target) -> AsyncIterator[Worker]:
         """Has the model loaded, and keeps it from being unloaded meanwhile."""
         held = self._around.pool.taken(way.key) or await self._load(way)
         try:
@@ -194,14 +194,14 @@ class Run:
         finally:
             self._around.pool.released(held)
 
-    async def _load(self, way: Way) -> Held:
+    async def _load(self, way: Target) -> LoadedModel:
         pool, key, lane = self._around.pool, way.key, way.lane.hardware_id
         loading = self._around.loading(lane)  # of jobs that share the turn, one loads
         await self._unless_cancelled(loading.acquire())
         try:
             if not pool.loaded(key):
                 await self._job.advance("loading", {"model": key.model, "device": key.device, "engine": key.engine})
-            told = Frames(self._job, self._ledger).loading
+            told = WorkerEventHandler(self._job, self._ledger).loading
             path = self._entry.path_for(key.engine)
             held, load_s = await self._unless_cancelled(pool.use(lane, way.device, key, path, told))
         finally:
@@ -244,7 +244,10 @@ class Run:
             raise cancelled()
 
     async def _follow(self, worker: Worker, request: RunRequest, stored: asyncio.Future[None]) -> None:
-        frames, taking = worker.run(self._name, request, self._job.cancelling), Frames(self._job, self._ledger)
+        frames, taking = (
+            worker.run(self._name, request, self._job.cancelling),
+            WorkerEventHandler(self._job, self._ledger),
+        )
         async with contextlib.aclosing(frames):
             async for frame in frames:
                 await stored  # before anything is shown that a crash would take back
@@ -278,10 +281,10 @@ class Run:
         await self._job.emit("fallback", {"from": source, "to": target, "code": error.code, "reason": error.detail})
 
     async def _unless_cancelled(self, work: Awaitable[Result]) -> Result:
-        return await unless(self._job.cancelling, work, cancelled)
+        return await cancel_on(self._job.cancelling, work, cancelled)
 
 
-async def unless(event: asyncio.Event, work: Awaitable[Result], error: Callable[[], Exception]) -> Result:
+async def cancel_on(event: asyncio.Event, work: Awaitable[Result], error: Callable[[], Exception]) -> Result:
     """Awaits `work`; if `event` is set first, cancels it, waits for its end and raises `error()`."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(event.wait())

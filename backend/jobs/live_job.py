@@ -18,10 +18,10 @@ from backend.common.errors import TouchstoneError
 from backend.common.problem import problem_of
 from backend.common.timestamps import utc_now
 from backend.common.types import ACTIVE, TERMINAL, Artifact, Event, Job, JobStatus, Output, Problem, Progress, Receipt
-from backend.jobs.event_replay import artifacts_of, text_of
-from backend.jobs.ids import new_id
+from backend.jobs.event_replay import replay_artifacts, replay_text
+from backend.jobs.ids import new_job_id
 from backend.jobs.store.schema import Change, Row
-from backend.jobs.store.sqlite import Store
+from backend.jobs.store.sqlite import JobStore
 from backend.tasks.lyrics.structure import described
 
 ID_BLOCK = 1000
@@ -31,7 +31,7 @@ class LiveJob:
     """A job that this server process has accepted and not yet ended. Used from the manager's event loop only."""
 
     def __init__(
-        self, store: Store, row: Row, past: list[Event] | None = None, tell: Callable[[Event], None] = lambda _: None
+        self, store: JobStore, row: Row, past: list[Event] | None = None, tell: Callable[[Event], None] = lambda _: None
     ) -> None:
         """`past` are the stored events of a job that an earlier server accepted; ids then begin after its reserve.
 
@@ -49,9 +49,9 @@ class LiveJob:
         self._written = self._due = len(self.events)
         self._writing = asyncio.Lock()
         self._owed: Row = {}  # changes of the job that the history has not taken yet
-        self._text = text_of(self.events)
+        self._text = replay_text(self.events)
         self._followers: set[asyncio.Event] = set()
-        self.artifacts = artifacts_of(self.events)
+        self.artifacts = replay_artifacts(self.events)
         self.finish_reason: str | None = None
         self.result: dict[str, Any] | None = None
         self.lyrics: dict[str, Any] | None = None
@@ -255,7 +255,7 @@ class LiveJob:
 def new_row(task: str, model: str | None, request: dict[str, Any], caller: str) -> Row:
     """The stored form of a job that was just accepted."""
     return {
-        "id": new_id(),
+        "id": new_job_id(),
         "task": task,
         "model": model,
         "status": "queued",

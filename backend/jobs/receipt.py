@@ -15,7 +15,7 @@ PLACEMENT_FLOOR = 0.5  # less than this share on the device is not called that d
 
 
 @dataclass
-class Ledger:
+class ReceiptBuilder:
     """Collects what becomes the receipt. Durations are of the monotonic clock."""
 
     asked: str

@@ -15,13 +15,13 @@ from backend.common import errors
 from backend.common.config.settings.schema import Task
 from backend.common.errors import TouchstoneError
 from backend.common.problem import problem_of
-from backend.common.timestamps import moment
+from backend.common.timestamps import timestamp
 from backend.common.types import ACTIVE, MAINTENANCE, TERMINAL, Event, JobStatus
-from backend.jobs.event_bus import Feed
-from backend.jobs.ids import go_on_after
+from backend.jobs.event_bus import EventBus
+from backend.jobs.ids import seed_from
 from backend.jobs.live_job import ID_BLOCK, LiveJob, stored_view, without_text
 from backend.jobs.store.schema import Row
-from backend.jobs.store.sqlite import Store
+from backend.jobs.store.sqlite import JobStore
 
 log = logging.getLogger(__name__)
 PAGE, PAGE_LIMIT = 50, 200  # jobs in one answer
@@ -31,16 +31,16 @@ KEY_LIFE = timedelta(days=1)
 Work = Coroutine[Any, Any, None]
 
 
-class JobBook:
+class JobRegistry:
     """Keeps every accepted job until it ends, and finds the ended ones."""
 
     def __init__(
-        self, store: Store, feed: Feed | None = None, on_end: Callable[[dict[str, Any]], None] = lambda _: None
+        self, store: JobStore, feed: EventBus | None = None, on_end: Callable[[dict[str, Any]], None] = lambda _: None
     ) -> None:
         """`on_end` is called with each Job that has ended."""
         self._store = store
         self._on_end = on_end
-        self.feed = feed or Feed()
+        self.feed = feed or EventBus()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._flusher: asyncio.Task[None] | None = None
         self._adding = 0
@@ -58,7 +58,7 @@ class JobBook:
     async def open(self) -> list[LiveJob]:
         """Opens the history; running jobs of a dead server become `interrupted`. Returns the queued ones, in order."""
         await self._store.open()
-        go_on_after(await self._store.newest_id())
+        seed_from(await self._store.newest_id())
         queued = []
         rows = await self._store.jobs(statuses=ACTIVE, limit=1_000_000)
         await self._store.reserve(ID_BLOCK)
@@ -144,7 +144,7 @@ class JobBook:
 
     async def with_key(self, key: str, request_hash: str) -> str | None:
         """The job made with this Idempotency-Key within a day. Raises Validation if its request was another."""
-        row = await self._store.by_key(key, moment(KEY_LIFE))
+        row = await self._store.by_key(key, timestamp(KEY_LIFE))
         if row is None:
             return None
         if row["request_hash"] != request_hash:

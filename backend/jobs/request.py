@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from backend.common.config.strict_model import Name, Strict, explained
+from backend.common.config.strict_model import Name, StrictModel, to_validation_error
 from backend.common.types import Fallback
 from backend.engines import engines
 
@@ -25,14 +25,14 @@ Spread = Literal["parallel", "sequential", "first_free"]
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
 
-class Call(Strict):
+class Call(StrictModel):
     """A function that the model asked to be called, with the arguments by name."""
 
     name: str
     arguments: dict[str, Any]
 
 
-class ToolCall(Strict):
+class ToolCall(StrictModel):
     """A call in a turn of the assistant; a turn of the tool answers it by its id."""
 
     id: Name | None = None
@@ -40,7 +40,7 @@ class ToolCall(Strict):
     function: Call
 
 
-class Message(Strict):
+class Message(StrictModel):
     """One turn of a conversation. Turns of the assistant may call tools, and those of a tool tell what came of it."""
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -65,7 +65,7 @@ class Message(Strict):
         return {key: value for key, value in plain(self).items() if value is not None or key == "content"}
 
 
-class GenerateRequest(Strict):
+class GenerateRequest(StrictModel):
     """The body of `POST /api/generate`."""
 
     task: Name | None = Field(None, description="Default: the model's task, or text")
@@ -118,7 +118,7 @@ def parse_request(body: Mapping[str, Any]) -> GenerateRequest:
     try:
         return GenerateRequest.model_validate(dict(body))
     except ValidationError as error:
-        raise explained(error.errors(), GenerateRequest.model_fields) from error
+        raise to_validation_error(error.errors(), GenerateRequest.model_fields) from error
 
 
 def served_tasks() -> list[str]:

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from backend.common.config.settings.schema import Files
 from backend.common.errors import DiskFull, PayloadTooLarge, Validation
-from backend.common.timestamps import moment
+from backend.common.timestamps import timestamp
 
 NAME_LIMIT = 255
 PIECE_BYTES = 1 << 20
@@ -36,7 +36,7 @@ _UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # th
 
 
 @dataclass(frozen=True)
-class SentFile:
+class Upload:
     """A file that a caller sent. It goes at `expires_at`, or later if a job needs it or one named it meanwhile."""
 
     id: str
@@ -47,7 +47,7 @@ class SentFile:
     expires_at: str
 
 
-class Inbox:
+class UploadStore:
     """The folder of all sent files."""
 
     def __init__(self, root: Path, rules: Files) -> None:
@@ -57,7 +57,7 @@ class Inbox:
 
     async def take(
         self, name: str, content: AsyncIterator[bytes], media_type: str = "", declared_bytes: int | None = None
-    ) -> SentFile:
+    ) -> Upload:
         """Writes a file as it comes, and keeps it once it is whole.
 
         Raises Validation for a name that is none and for an empty file, PayloadTooLarge, DiskFull.
@@ -73,13 +73,13 @@ class Inbox:
             self._coming.discard(id_)
             await asyncio.to_thread(shutil.rmtree, self.root / (_COMING + id_), True)
 
-    async def adopt(self, path: Path) -> SentFile:
+    async def adopt(self, path: Path) -> Upload:
         """Takes a copy of a file of this machine. Raises OSError where it cannot be read, and what `take` raises."""
         size = path.stat().st_size
         with path.open("rb") as file:
             return await self.take(path.name, pieces(file), declared_bytes=size)
 
-    def file(self, id_: str) -> SentFile:
+    def file(self, id_: str) -> Upload:
         """What is known of a file. Raises Validation when there is none, or it is gone."""
         facts_file = self._place(id_) / _FACTS if _ID.fullmatch(id_) else None
         try:
@@ -87,14 +87,14 @@ class Inbox:
                 raise FileNotFoundError
             facts: dict[str, Any] = json.loads(facts_file.read_text(encoding="utf-8"))
             age_s = time.time() - facts_file.stat().st_mtime
-            return SentFile(**facts, expires_at=moment(timedelta(seconds=age_s - self._keep_s)))
+            return Upload(**facts, expires_at=timestamp(timedelta(seconds=age_s - self._keep_s)))
         except (OSError, ValueError, TypeError):
             raise Validation(
                 f"There is no file {id_[:100]!r}; it may have expired.",
                 "Send it with PUT /api/files/NAME and use the id of the answer.",
             ) from None
 
-    def renew(self, id_: str) -> SentFile:
+    def renew(self, id_: str) -> Upload:
         """The same; its time begins anew, since a job names it."""
         self.file(id_)
         with contextlib.suppress(OSError):
@@ -127,7 +127,7 @@ class Inbox:
     def _keep_s(self) -> float:
         return self._rules.keep_hours * 3600
 
-    def _for_worker(self, file: SentFile) -> dict[str, str]:
+    def _for_worker(self, file: Upload) -> dict[str, str]:
         path = self._place(file.id) / _CONTENT
         return {"path": str(path.resolve()), "name": file.name, "media_type": file.media_type}
 
@@ -136,7 +136,7 @@ class Inbox:
 
     async def _written(
         self, id_: str, name: str, content: AsyncIterator[bytes], media_type: str, declared_bytes: int
-    ) -> SentFile:
+    ) -> Upload:
         folder = self.root / (_COMING + id_)
         await asyncio.to_thread(folder.mkdir, 0o700, parents=True)
         self._check_room(declared_bytes)

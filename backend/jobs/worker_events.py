@@ -10,11 +10,11 @@ from dataclasses import asdict
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from backend.common.seeds import any_seed
+from backend.common.seeds import random_seed
 from backend.common.types import Artifact, JobStatus, Progress, Receipt
 from backend.engines import RunRequest
-from backend.jobs.artifacts import Artifacts
-from backend.jobs.receipt import Ledger
+from backend.jobs.artifacts import ArtifactStore
+from backend.jobs.receipt import ReceiptBuilder
 from backend.models import Entry
 from backend.models.details import licence
 from backend.tasks.music.prompt_parser import Understood
@@ -24,7 +24,7 @@ from backend.tasks.options.lyrics import parted
 TOKEN = ("text", "count", "logprobs")
 
 
-class Told(Protocol):
+class JobSink(Protocol):
     """What a run tells: a live job, or the share of one that is done on several devices."""
 
     progress: Progress | None
@@ -47,10 +47,10 @@ class Told(Protocol):
     async def flush(self) -> None: ...
 
 
-class Frames:
+class WorkerEventHandler:
     """Takes the frames of one attempt, in order."""
 
-    def __init__(self, job: Told, ledger: Ledger) -> None:
+    def __init__(self, job: JobSink, ledger: ReceiptBuilder) -> None:
         self._job = job
         self._ledger = ledger
         self._phase = ""
@@ -91,7 +91,7 @@ class Frames:
 
 
 @contextlib.asynccontextmanager
-async def room_for_files(artifacts: Artifacts, job_id: str) -> AsyncIterator[str]:
+async def require_room_for_files(artifacts: ArtifactStore, job_id: str) -> AsyncIterator[str]:
     """A job's folder, empty at first; in the end only what the worker handed over stays in it."""
     await asyncio.to_thread(artifacts.begin, job_id)
     try:
@@ -100,7 +100,7 @@ async def room_for_files(artifacts: Artifacts, job_id: str) -> AsyncIterator[str
         await asyncio.to_thread(artifacts.finish, job_id)
 
 
-def request_of(job: Told, entry: Entry) -> RunRequest | None:
+def build_run_request(job: JobSink, entry: Entry) -> RunRequest | None:
     """What the worker is to run; None for a job that only loads."""
     options = job.request.get("options")
     if options is None:
@@ -117,7 +117,7 @@ def request_of(job: Told, entry: Entry) -> RunRequest | None:
         inputs=job.request.get("inputs") or {},
         options=whole,
         song=song,
-        seed=any_seed() if chosen is None else chosen,
+        seed=random_seed() if chosen is None else chosen,
         reuse_cache=chosen is None,  # with a seed the caller wants the same text again
         preface=Understood(job.request.get("understood", {}), job.request.get("ignored", [])).sentence(),
         model=entry.id,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from backend.common import compile_cache
 from backend.common.data_dir import BEAT_S
 from backend.common.errors import TouchstoneError
-from backend.common.system.suspend import JumpWatch, SleepWatch
-from backend.common.timestamps import moment
+from backend.common.system.suspend import ClockJumpDetector, SuspendDetector
+from backend.common.timestamps import timestamp
 from backend.jobs.live_job import LiveJob
-from backend.jobs.store.sqlite import Store
+from backend.jobs.store.sqlite import JobStore
 from backend.manager import model_jobs
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ SWEEP_S = 60.0
 CACHE_KEEP_S = 90 * 86400.0  # since a model was loaded with it last
 
 
-async def beat(manager: Core, sleep: SleepWatch) -> None:
+async def beat(manager: Core, sleep: SuspendDetector) -> None:
     """Says in the data folder that this server lives. After the machine has slept, the devices are proved again."""
     while True:
         manager.folder.beat()
@@ -38,16 +38,16 @@ async def beat(manager: Core, sleep: SleepWatch) -> None:
         await asyncio.sleep(BEAT_S)
 
 
-async def sweep(manager: Core, store: Store, jumps: JumpWatch | None = None) -> None:
+async def sweep(manager: Core, store: JobStore, jumps: ClockJumpDetector | None = None) -> None:
     """Forgets what is older or more than the settings keep. A clock that was set forward makes nothing older."""
-    storage, jumps = manager.settings.storage, jumps or JumpWatch()
+    storage, jumps = manager.settings.storage, jumps or ClockJumpDetector()
     failed: TouchstoneError | None = None
     while True:
         with contextlib.suppress(OSError):
             manager.disk_free_bytes = shutil.disk_usage(storage.data_dir).free
         try:
             kept = timedelta(days=storage.keep_days, seconds=max(0.0, jumps.jumped_s()))
-            gone = await store.sweep(moment(kept), storage.keep_bytes)
+            gone = await store.sweep(timestamp(kept), storage.keep_bytes)
         except TouchstoneError as error:
             manager.book.trouble = failed = error
         else:
@@ -60,7 +60,7 @@ async def sweep(manager: Core, store: Store, jumps: JumpWatch | None = None) -> 
 
 async def sweep_files(manager: Core) -> None:
     """Forgets files that callers sent, once their time is over and no job needs them, and old caches."""
-    jumps = JumpWatch()
+    jumps = ClockJumpDetector()
     while True:
         needed = named_files(manager.book.live.values())
         now_s = time.time() - max(0.0, jumps.jumped_s())

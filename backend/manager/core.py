@@ -18,34 +18,34 @@ from typing import Any
 from backend.child import handle
 from backend.common import errors
 from backend.common.config.settings import Settings, load_settings
-from backend.common.data_dir import DataFolder
-from backend.common.system.suspend import SleepWatch
+from backend.common.data_dir import DataDir
+from backend.common.system.suspend import SuspendDetector
 from backend.common.types import Device, Event, Hardware, Model
 from backend.devices import backends
-from backend.jobs.admission import admitted
-from backend.jobs.event_bus import Feed
+from backend.jobs.admission import admit
+from backend.jobs.event_bus import EventBus
 from backend.jobs.live_job import LiveJob, new_row
-from backend.jobs.multi_device import conductor
-from backend.jobs.registry import JobBook
+from backend.jobs.multi_device import executor_for
+from backend.jobs.registry import JobRegistry
 from backend.jobs.request import GenerateRequest, parse_request, served_tasks
-from backend.jobs.store.sqlite import Store
-from backend.jobs.uploads import Inbox
+from backend.jobs.store.sqlite import JobStore
+from backend.jobs.uploads import UploadStore
 from backend.manager import background, model_jobs
 from backend.manager.benchmarks import TASK as BENCH
-from backend.manager.benchmarks import Measuring, idle_trigger
-from backend.manager.memory_fit import models
+from backend.manager.benchmarks import BenchmarkService, idle_trigger
+from backend.manager.memory_fit import list_models
 from backend.manager.metrics import Metrics
-from backend.manager.runtime_service import TASKS, Upkeep
+from backend.manager.runtime_service import TASKS, RuntimeService
 from backend.manager.runtime_service.description import BASE, own_pythons
 from backend.models import Catalogue
-from backend.scheduling.device_queue import Lane
+from backend.scheduling.device_queue import DeviceQueue
 from backend.scheduling.device_resolution import Resolution, in_order, resolve, unreachable
-from backend.scheduling.probing import Probes
-from backend.scheduling.probing.proof_cache import ProofBook
+from backend.scheduling.probing import ProbeService
+from backend.scheduling.probing.proof_cache import ProofCache
 from backend.scheduling.provider_options import check_provider_options
 from backend.scheduling.quarantine import Quarantine
-from backend.scheduling.ranking import ANY, Wish
-from backend.scheduling.worker_pool import Pool
+from backend.scheduling.ranking import ANY, RankingQuery
+from backend.scheduling.worker_pool import WorkerPool
 from backend.tasks.options import options_schema
 
 log = logging.getLogger(__name__)
@@ -55,25 +55,25 @@ class Core:
     """Owns everything. `start` and `stop` belong to one event loop; all other methods run on it."""
 
     def __init__(
-        self, settings: Settings | None = None, spawn: handle.Spawn = handle.spawn, sleep: SleepWatch | None = None
+        self, settings: Settings | None = None, spawn: handle.Spawn = handle.spawn, sleep: SuspendDetector | None = None
     ) -> None:
         self.settings = settings or load_settings()
         self.catalogue = Catalogue(self.settings, lambda task: options_schema(task, self.settings.text.max_tokens))
-        self.folder = DataFolder(self.settings.data_dir)
-        self.feed = Feed()
+        self.folder = DataDir(self.settings.data_dir)
+        self.feed = EventBus()
         self.metrics = Metrics(self)
-        self._store = Store(self.settings.data_dir / "jobs.sqlite3")
+        self._store = JobStore(self.settings.data_dir / "jobs.sqlite3")
         self.artifacts = self._store.artifacts
-        self.inbox = Inbox(self.settings.data_dir / "files", self.settings.files)
-        self.book = JobBook(self._store, self.feed, self.metrics.ended)
-        self._sleep = sleep or SleepWatch()
+        self.inbox = UploadStore(self.settings.data_dir / "files", self.settings.files)
+        self.book = JobRegistry(self._store, self.feed, self.metrics.ended)
+        self._sleep = sleep or SuspendDetector()
         self._check_device()
         check_provider_options(self.settings)
         self.spawn = spawn
-        self.upkeep = Upkeep(self)
-        self.measuring = Measuring(self)
+        self.upkeep = RuntimeService(self)
+        self.measuring = BenchmarkService(self)
         self.pythons = {BASE: sys.executable, **self.upkeep.pythons(), **own_pythons(self)}
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, DeviceQueue] = {}
         self._loading: dict[str, asyncio.Lock] = {}
         self.quarantine = Quarantine()
         self._background: set[asyncio.Task[None]] = set()
@@ -91,8 +91,8 @@ class Core:
         try:
             await asyncio.to_thread(self.upkeep.sweep)
             self.measuring.book.open()
-            self.probes = self._prober(ProofBook(self.settings.data_dir / "proofs.json"))
-            self.pool = Pool(
+            self.probes = self._prober(ProofCache(self.settings.data_dir / "proofs.json"))
+            self.pool = WorkerPool(
                 self.settings, self.pythons, self.spawn, found=self.probes.found, driver=self.probes.driver
             )
             for job in await self.book.open():
@@ -110,8 +110,10 @@ class Core:
     async def look(self) -> None:
         """Probes all devices and does nothing else: no data folder is taken, no job goes on. Instead of `start`."""
         self.measuring.book.open()
-        self.probes = self._prober(ProofBook())
-        self.pool = Pool(self.settings, self.pythons, self.spawn, found=self.probes.found, driver=self.probes.driver)
+        self.probes = self._prober(ProofCache())
+        self.pool = WorkerPool(
+            self.settings, self.pythons, self.spawn, found=self.probes.found, driver=self.probes.driver
+        )
         await self.probes.round()
 
     async def stop(self) -> None:
@@ -144,9 +146,9 @@ class Core:
         """The hardware behind the devices found so far."""
         return list(self.probes.hardware.values())
 
-    def lane(self, hardware_id: str) -> Lane:
+    def lane(self, hardware_id: str) -> DeviceQueue:
         """The lane of a hardware id."""
-        return self._lanes.setdefault(hardware_id, Lane(hardware_id))
+        return self._lanes.setdefault(hardware_id, DeviceQueue(hardware_id))
 
     def lanes(self) -> list[str]:
         """The hardware ids of all lanes."""
@@ -178,7 +180,9 @@ class Core:
         jobs = sum(job.active and job.model == model for job in self.book.live.values())
         return self.slots > 1 and jobs > 1
 
-    def resolve(self, asked: str, task: str = "text", engine: str | None = None, wish: Wish = ANY) -> Resolution:
+    def resolve(
+        self, asked: str, task: str = "text", engine: str | None = None, wish: RankingQuery = ANY
+    ) -> Resolution:
         """The device for a word, by what was measured with the wish's model. Raises UnknownDevice, Validation."""
         word = self.settings.device if asked.strip().lower() == "auto" else asked
         known = {device.id: device for device in self.known_devices()}
@@ -192,7 +196,7 @@ class Core:
 
     def models(self) -> list[Model]:
         """The models on offer, the state of their files, and which devices they fit (`details.fits`)."""
-        return models(self)
+        return list_models(self)
 
     # Jobs
 
@@ -225,7 +229,7 @@ class Core:
         return await self.book.follow(job_id, after)
 
     async def _accept(self, asked: GenerateRequest, caller: str, key: Mapping[str, Any]) -> LiveJob:
-        request = admitted(self, asked)
+        request = admit(self, asked)
         queued = self.book.count("queued")
         if queued >= self.settings.queue.limit:
             raise errors.QueueFull(
@@ -249,7 +253,7 @@ class Core:
             if work := model_jobs.resumed(self, job, entry):
                 self.book.conduct(job, work)
                 return
-            run = conductor(self, job, entry)
+            run = executor_for(self, job, entry)
         except errors.TouchstoneError as error:  # a stored job whose model or device the configuration no longer has
             self.book.conduct(job, _fail(error))
             return
@@ -265,10 +269,10 @@ class Core:
                 "Use auto, an id such as cpu or cuda:0, or an alias such as gpu.",
             ) from error
 
-    def _prober(self, proofs: ProofBook) -> Probes:
+    def _prober(self, proofs: ProofCache) -> ProbeService:
         limit_s, occupied = self.settings.supervision.probe_s, lambda device: self.pool.occupies(device)
         about = (self.lane, self._tell_device, self._enabled, occupied, proofs)
-        return Probes(self.pythons, limit_s, self.spawn, *about)
+        return ProbeService(self.pythons, limit_s, self.spawn, *about)
 
     def _enabled(self, id_: str) -> bool:
         rules = self.settings.devices.get(id_)

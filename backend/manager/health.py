@@ -9,12 +9,12 @@ from backend import __version__
 from backend.common.system.resources import memory_free_bytes, process_cpu_s
 from backend.common.types import DeviceState
 from backend.scheduling.device_resolution import Resolution
-from backend.scheduling.ranking import Wish, by_preference
+from backend.scheduling.ranking import RankingQuery, by_preference
 
 if TYPE_CHECKING:
     from backend.manager.core import Core
     from backend.models import Entry
-    from backend.scheduling.worker_pool import Held
+    from backend.scheduling.worker_pool import LoadedModel
 
 
 def health(manager: Core) -> dict[str, Any]:
@@ -81,10 +81,10 @@ def device_list(manager: Core) -> dict[str, Any]:
 
 def choice_for(manager: Core, entry: Entry) -> Resolution:
     """What `auto` would take for a model now."""
-    return manager.resolve("auto", entry.task, None, Wish(entry.id, entry.engines, manager.several(entry.id)))
+    return manager.resolve("auto", entry.task, None, RankingQuery(entry.id, entry.engines, manager.several(entry.id)))
 
 
-def _loaded(held: Held) -> dict[str, Any]:
+def _loaded(held: LoadedModel) -> dict[str, Any]:
     """A model that a worker holds now; `jobs` are those that it computes, `cpu_s` the processor time it has used."""
     key, pid = held.worker.key, held.worker.pid
     return {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from backend.manager.core import Core
 
 
-def fits(manager: Core, entry: Entry) -> list[dict[str, Any]]:
+def memory_fit(manager: Core, entry: Entry) -> list[dict[str, Any]]:
     """For each ready device with an engine of the model: `{device, engine, needed_bytes, free_bytes, fits}`.
 
     `free_bytes` is what could be had now, with idle models unloaded; `fits` is null where either number is not known.
@@ -41,18 +41,20 @@ def fits(manager: Core, entry: Entry) -> list[dict[str, Any]]:
     return found
 
 
-def models(manager: Core) -> list[Model]:
+def list_models(manager: Core) -> list[Model]:
     """All models as the catalogue shows them, those that are ready with `details.fits`."""
     shown = [(entry, manager.catalogue.model(entry)) for entry in manager.catalogue.entries().values()]
     return [
-        replace(model, details=model.details | {"fits": fits(manager, entry)}) if model.state == "ready" else model
+        replace(model, details=model.details | {"fits": memory_fit(manager, entry)})
+        if model.state == "ready"
+        else model
         for entry, model in shown
     ]
 
 
-def said(manager: Core, entry: Entry) -> str:
+def describe_fit(manager: Core, entry: Entry) -> str:
     """The same as a sentence, or what would let the model run here; empty where nothing is known."""
-    found, words = fits(manager, entry), []
+    found, words = memory_fit(manager, entry), []
     ready = [device for device in manager.known_devices() if device.state == "ready"]
     if ready and entry.engines and not found:
         convert = f" Or convert it: `models convert {entry.id}`." if is_checkpoint(entry.target) else ""

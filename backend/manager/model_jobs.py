@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from backend.common.errors import JobActive, TouchstoneError
 from backend.common.types import Attempt, Memory, Progress, Receipt
 from backend.jobs.admission import check_engine
-from backend.jobs.executor import Run, cancelled, unless
+from backend.jobs.executor import JobExecutor, cancel_on, cancelled
 from backend.jobs.live_job import LiveJob, new_row
 from backend.manager import memory_fit
 from backend.models import Entry, conversion, download, registration
@@ -51,7 +51,7 @@ async def load(manager: Core, model: str, device: str, engine: str | None, calle
     check_engine(engine)
     manager.resolve(device, entry.task, engine)
     job = await _accepted(manager, "load", entry, {"device": device, "engine": engine, "fallback": "never"}, caller)
-    run = Run(manager, job, entry)
+    run = JobExecutor(manager, job, entry)
     manager.book.conduct(job, run.drive(), run.note_receipt)
     return job
 
@@ -114,7 +114,7 @@ async def _download(manager: Core, job: LiveJob, addition: registration.Addition
 
     manager.catalogue.downloading.add(entry.id)
     try:
-        came = await unless(job.cancelling, download.fetch(entry, tell), cancelled)
+        came = await cancel_on(job.cancelling, download.fetch(entry, tell), cancelled)
         registration.settle(manager.catalogue, entry, came)
     except TouchstoneError:
         registration.forget_if_nothing_came(manager.catalogue, addition)
@@ -123,7 +123,12 @@ async def _download(manager: Core, job: LiveJob, addition: registration.Addition
         manager.catalogue.downloading.discard(entry.id)
     there = manager.catalogue.resolve(entry.id)
     shown = manager.catalogue.model(there)
-    words = [came.get("said"), shown.reason, shown.remedy, "" if shown.reason else memory_fit.said(manager, there)]
+    words = [
+        came.get("said"),
+        shown.reason,
+        shown.remedy,
+        "" if shown.reason else memory_fit.describe_fit(manager, there),
+    ]
     if said := " ".join(filter(None, words)):
         await job.emit("token", {"text": said, "count": 0})
 
@@ -137,7 +142,7 @@ async def _convert(manager: Core, job: LiveJob, entry: Entry) -> None:
         await job.emit("progress", vars(progress))
 
     work = conversion.convert(entry, to, manager.settings, tell, manager.upkeep.turn, manager.spawn)
-    made = await unless(job.cancelling, work, cancelled)
+    made = await cancel_on(job.cancelling, work, cancelled)
     await job.emit("token", {"text": conversion.said(to, made), "count": 0})
 
 
@@ -145,7 +150,7 @@ async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:
     await job.advance("running", {"model": entry.id})
     for lane in await _lanes_with(manager, job, entry):
         turn = manager.lane(lane).turn(job.caller)
-        await unless(job.cancelling, turn.__aenter__(), cancelled)
+        await cancel_on(job.cancelling, turn.__aenter__(), cancelled)
         try:
             for held in [held for held in manager.pool.holding(entry.id) if held.lane == lane]:
                 worker, key = held.worker, held.worker.key
@@ -172,5 +177,5 @@ async def _lanes_with(manager: Core, job: LiveJob, entry: Entry) -> list[str]:
     if not any(other.active and other.task not in ("download", "unload", "convert") for other in others):
         return list(dict.fromkeys(held.lane for held in manager.pool.holding(entry.id)))
     if manager.probes.probing:  # as those jobs may do, so that they come first
-        await unless(job.cancelling, manager.probes.settled(), cancelled)
+        await cancel_on(job.cancelling, manager.probes.settled(), cancelled)
     return manager.lanes()

@@ -31,7 +31,7 @@ from backend.models.entries import SERVED_BY, Entry, entry_for, own, shipped, sl
 from backend.models.file_checks import absent, check, file_bytes, is_there
 from backend.models.folders import Folders
 from backend.models.sources import Source
-from backend.models.user_models import Added
+from backend.models.user_models import UserModels
 from backend.tasks.options.songs import song_schema
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Catalogue:
         self._own = own(settings)
         self._shipped = shipped(settings.models_dir)
         self._known = {**self._shipped, **self._own}
-        self.added = Added(settings.models_dir)
+        self.added = UserModels(settings.models_dir)
         self._checked: dict[Path, tuple[_Stamp, ModelBroken | ModelIncompatible | ModelNotDownloaded | None]] = {}
         self.downloading: set[str] = set()
         self._unreadable: set[str] = set()  # of which the log has been told

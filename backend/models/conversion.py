@@ -13,15 +13,15 @@ from backend.child import handle
 from backend.child.convert import FORMS, OWN_RUNTIME, Form, quantization, source_bytes
 from backend.child.convert.quantization import KINDS
 from backend.child.convert.step_runner import call
-from backend.child.handle import Child
+from backend.child.handle import ChildProcess
 from backend.common.config.settings import Settings
 from backend.common.errors import Validation, WorkerCrashed, from_code
 from backend.common.formats.safetensors import is_checkpoint
 from backend.common.types import Progress
 from backend.models import Entry
-from backend.runtimes.installer import Maker, buildable
+from backend.runtimes.installer import RuntimeInstaller, buildable
 from backend.runtimes.recipes import Recipe, costs, how_to, read_recipes, recipes
-from backend.runtimes.store import RUNTIMES, Made, Shelf
+from backend.runtimes.store import RUNTIMES, InstalledRuntime, RuntimeStore
 
 DATA = Path(__file__).parents[1] / "child" / "convert" / "data"
 OnProgress = Callable[[Progress], Awaitable[None]]
@@ -79,7 +79,7 @@ async def convert(
 
 
 async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: handle.Spawn) -> dict[str, Any]:
-    child = Child(spawn(sys.executable, ["convert"]), asyncio.get_running_loop())
+    child = ChildProcess(spawn(sys.executable, ["convert"]), asyncio.get_running_loop())
     child.send(order)
     try:
         while frame := await child.receive():
@@ -101,7 +101,7 @@ async def _python(settings: Settings, on_progress: OnProgress, spawn: handle.Spa
         return found
     rules, shelf, recipe = settings.runtimes.get(OWN_RUNTIME), _shelf(settings), _recipe()
     await asyncio.to_thread(shelf.sweep, OWN_RUNTIME)
-    maker = Maker(shelf, settings.data_dir / "tools", spawn)
+    maker = RuntimeInstaller(shelf, settings.data_dir / "tools", spawn)
     lock, about = await maker.lock(recipe, on_progress, None, rules.index if rules else None)
     made = shelf.made(OWN_RUNTIME, lock.digest) or await maker.make(recipe, lock, about, on_progress)
     shelf.finish(OWN_RUNTIME, made)
@@ -150,8 +150,8 @@ def _recipe() -> Recipe:
     return read_recipes(DATA)[OWN_RUNTIME]
 
 
-def _shelf(settings: Settings) -> Shelf:
-    return Shelf(settings.data_dir / RUNTIMES)
+def _shelf(settings: Settings) -> RuntimeStore:
+    return RuntimeStore(settings.data_dir / RUNTIMES)
 
 
 def _installed(settings: Settings, runtime: str) -> str | None:
@@ -164,7 +164,7 @@ def _installed(settings: Settings, runtime: str) -> str | None:
     return made.python if made else None
 
 
-def _current(shelf: Shelf, recipe: Recipe) -> Made | None:
+def _current(shelf: RuntimeStore, recipe: Recipe) -> InstalledRuntime | None:
     """The environment, if it is there and holds what this version asks for."""
     made = shelf.current(OWN_RUNTIME)
     if made is None:

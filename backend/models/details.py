@@ -11,7 +11,7 @@ from typing import Any
 
 from backend.child.convert import MANIFEST
 from backend.common.errors import ModelBroken, TouchstoneError
-from backend.common.files import check_regular
+from backend.common.files import require_regular_file
 from backend.common.formats.gguf import read_header
 from backend.common.formats.onnx.graph import read_graph
 from backend.common.formats.onnx.validation import read_onnx
@@ -46,7 +46,7 @@ def licence(path: Path) -> str | None:
 
 
 def _card(file: Path) -> str:
-    check_regular(file)
+    require_regular_file(file)
     with file.open(encoding="utf-8", errors="replace") as card:
         return card.read(_CARD)
 

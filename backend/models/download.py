@@ -13,7 +13,7 @@ from typing import Any
 
 from backend.child import handle
 from backend.child.download.workspace import NAME, part_for, sweep
-from backend.child.one_shot import Line, OnProgress, run_errand
+from backend.child.one_shot import Line, OnProgress, run_one_shot
 from backend.common.errors import Configuration, DiskFull, Validation
 from backend.common.formats.gguf.kinds import part_names
 from backend.common.types import Progress
@@ -147,4 +147,4 @@ async def _download(entry: Entry, words: list[str], followers: list[OnProgress],
             await follower(progress)
 
     workspace = entry.target.parent / NAME
-    return await run_errand(spawn, words, order(entry, os.environ), tell, lambda: sweep(workspace))
+    return await run_one_shot(spawn, words, order(entry, os.environ), tell, lambda: sweep(workspace))

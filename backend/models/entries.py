@@ -16,7 +16,7 @@ from backend.common.config.settings import Settings
 from backend.common.config.settings.schema import OwnModel
 from backend.common.errors import Configuration, ModelBroken, unicode
 from backend.common.formats.gguf import read_header
-from backend.common.reserved_names import is_device
+from backend.common.reserved_names import is_reserved_windows_name
 from backend.engines import Engine, engines, serves
 from backend.models.sources import Source
 from backend.tasks.songs.adapter import ENGINE as ADAPTER
@@ -182,7 +182,7 @@ def _all_there(folder: Path, files: tuple[str, ...]) -> bool:
 def slug(path: Path) -> str:
     """An id made from a file's name."""
     made = re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-.") or "model"
-    return f"model-{made}" if is_device(made) else made  # its files will be named by it
+    return f"model-{made}" if is_reserved_windows_name(made) else made  # its files will be named by it
 
 
 def suffixes() -> set[str]:

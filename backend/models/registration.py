@@ -13,7 +13,7 @@ from backend.child.download.workspace import NAME, lock_for, part_for
 from backend.common.config.settings.schema import Task
 from backend.common.errors import Configuration, JobActive, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
 from backend.common.formats.gguf.kinds import part_names
-from backend.common.reserved_names import is_device
+from backend.common.reserved_names import is_reserved_windows_name
 from backend.engines import engines
 from backend.models import hub_cache
 from backend.models.converted_forms import drop_forms
@@ -43,7 +43,7 @@ def add(
 
     `anywhere` allows paths outside the model folders. Raises Validation, UnknownModel, ModelBroken, DiskFull.
     """
-    if id_ is not None and (is_device(id_) or not _ID.fullmatch(id_)):
+    if id_ is not None and (is_reserved_windows_name(id_) or not _ID.fullmatch(id_)):
         raise Validation(f"{id_[:100]!r} cannot be the id of a model.", _ID_FORM)
     if task is not None and task not in get_args(Task):
         raise Validation(f"There is no task {task[:50]!r}.", f"Tasks: {', '.join(get_args(Task))}.")

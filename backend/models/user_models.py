@@ -21,7 +21,7 @@ from backend.models.sources import Source, as_data
 _LOCK_S = 5.0
 
 
-class Added:
+class UserModels:
     """The register. Each change is made under a lock and replaces the file as a whole."""
 
     def __init__(self, models_dir: Path) -> None:

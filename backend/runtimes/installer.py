@@ -15,24 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from backend.child.handle import Spawn
-from backend.child.one_shot import run_errand
+from backend.child.one_shot import run_one_shot
 from backend.common.errors import DiskFull, RuntimeFailed, Validation
 from backend.common.timestamps import utc_now
 from backend.common.types import Progress
 from backend.runtimes.lock_files import Lock, read_lock
 from backend.runtimes.recipes import Build, Recipe, size
-from backend.runtimes.store import Made, Shelf
+from backend.runtimes.store import InstalledRuntime, RuntimeStore
 
 UV = "uv==0.13.9"
 MARGIN_BYTES = 200_000_000  # that the rest of the service keeps
 OnProgress = Callable[[Progress], Awaitable[None]]
 
 
-class Maker:
+class RuntimeInstaller:
     """Makes versions of runtimes. `tools` is the folder for uv and for Pythons that it fetches."""
 
     def __init__(
-        self, shelf: Shelf, tools: Path, spawn: Spawn, free_bytes: Callable[[Path], int] | None = None
+        self, shelf: RuntimeStore, tools: Path, spawn: Spawn, free_bytes: Callable[[Path], int] | None = None
     ) -> None:
         self._shelf = shelf
         self._tools = tools.absolute()
@@ -57,13 +57,15 @@ class Maker:
         order = self._order(recipe, build, work, index)
         order |= {"python": _own_python(recipe), "request": recipe.python[1], "upgrade": True}
         order |= {"requirements": recipe.lines(architecture)}
-        said = await run_errand(self._spawn, ["install", "lock"], _line(order), on_progress)
+        said = await run_one_shot(self._spawn, ["install", "lock"], _line(order), on_progress)
         lock = read_lock(said["lock"], said["python"])
         kept = self._shelf.lock_file(recipe.name, lock.digest).parent
         await asyncio.to_thread(_replace_folder, work, kept)
         return lock, {"python": said["python"], "extra": said["extra"], "index": order["index"]}
 
-    async def make(self, recipe: Recipe, lock: Lock, about: dict[str, Any], on_progress: OnProgress) -> Made:
+    async def make(
+        self, recipe: Recipe, lock: Lock, about: dict[str, Any], on_progress: OnProgress
+    ) -> InstalledRuntime:
         """Makes the version of a lock, which is not current yet and has no manifest. What is half made is left there.
 
         Raises RuntimeFailed, DiskFull, Validation, WorkerCrashed.
@@ -72,8 +74,8 @@ class Maker:
         folder = await asyncio.to_thread(self._shelf.clear, recipe.name, lock.digest)
         order = self._order(recipe, build, folder, about["index"])
         order |= {**about, "lock": str(self._shelf.lock_file(recipe.name, lock.digest))}
-        said = await run_errand(self._spawn, ["install", "make"], _line(order), on_progress)
-        return Made(lock.digest, said["python"], lock.packages, said["bytes"], utc_now(), about["extra"])
+        said = await run_one_shot(self._spawn, ["install", "make"], _line(order), on_progress)
+        return InstalledRuntime(lock.digest, said["python"], lock.packages, said["bytes"], utc_now(), about["extra"])
 
     def check_space(self, recipe: Recipe, build: Build) -> None:
         """Raises DiskFull where it would not fit beside what is here."""

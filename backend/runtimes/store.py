@@ -26,7 +26,7 @@ CACHE = ".cache"  # uv's, on the same disk, so that its files and those of the e
 
 
 @dataclass(frozen=True)
-class Made:
+class InstalledRuntime:
     """A version that is whole and proved. `speeds` are GFLOP/s by device, as they were proved at first."""
 
     version: str
@@ -38,7 +38,7 @@ class Made:
     speeds: dict[str, float | None] = field(default_factory=dict)
 
 
-class Shelf:
+class RuntimeStore:
     """The folder `<data>/runtimes`, which belongs to the server that holds the data folder."""
 
     def __init__(self, root: Path) -> None:
@@ -57,7 +57,7 @@ class Shelf:
         """The lock that a version is made from."""
         return self.root / name / f"{version}.lock" / "pylock.toml"
 
-    def current(self, name: str) -> Made | None:
+    def current(self, name: str) -> InstalledRuntime | None:
         """The version in use."""
         return self.made(name, self._pointer(name).get("current"))
 
@@ -66,16 +66,16 @@ class Shelf:
         made = {name: self.current(name) for name in names}
         return {name: one.python for name, one in made.items() if one}
 
-    def previous(self, name: str) -> Made | None:
+    def previous(self, name: str) -> InstalledRuntime | None:
         """The version before it, if it is still here."""
         return self.made(name, self._pointer(name).get("previous"))
 
-    def made(self, name: str, version: str | None) -> Made | None:
+    def made(self, name: str, version: str | None) -> InstalledRuntime | None:
         """A version that is whole."""
         if not version:
             return None
         with contextlib.suppress(OSError, ValueError, TypeError):
-            made = Made(**_read(self.folder(name, version) / MANIFEST))
+            made = InstalledRuntime(**_read(self.folder(name, version) / MANIFEST))
             return made if Path(made.python).is_file() else None
         return None
 
@@ -90,7 +90,7 @@ class Shelf:
         folder.parent.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def finish(self, name: str, made: Made) -> None:
+    def finish(self, name: str, made: InstalledRuntime) -> None:
         """Says that a version is whole and proved."""
         _write(self.folder(name, made.version) / MANIFEST, asdict(made))
 

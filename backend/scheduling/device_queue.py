@@ -18,7 +18,7 @@ _SMOOTHING = 0.3
 
 
 @dataclass(eq=False)
-class _Ticket:
+class _Waiter:
     """One that waits, or holds a turn. `share` is what it can share the turn with; None shares with nothing."""
 
     caller: str
@@ -29,13 +29,13 @@ class _Ticket:
     told: int = 0  # the position it was last told
 
 
-class Lane:
+class DeviceQueue:
     """Hands out turns; `len` is how many wait."""
 
     def __init__(self, hardware_id: str) -> None:
         self.hardware_id = hardware_id
-        self._waiting: dict[str, deque[_Ticket]] = {}  # by caller, in the order in which callers come next
-        self._holders: list[_Ticket] = []
+        self._waiting: dict[str, deque[_Waiter]] = {}  # by caller, in the order in which callers come next
+        self._holders: list[_Waiter] = []
         self._mean_turn_s: float | None = None
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class Lane:
     ) -> AsyncIterator[None]:
         """Waits for a turn and holds it. Cancelling the wait gives the place up."""
         clock = asyncio.get_running_loop().time
-        ticket = _Ticket(caller, share, slots, on_position, asyncio.get_running_loop().create_future())
+        ticket = _Waiter(caller, share, slots, on_position, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(caller, deque()).append(ticket)
         self._admit()
         if ticket not in self._holders:
@@ -102,7 +102,7 @@ class Lane:
         beside = share is not None and len(self._holders) < slots
         return beside and all(holder.share == share for holder in self._holders)
 
-    def _withdraw(self, ticket: _Ticket) -> None:
+    def _withdraw(self, ticket: _Waiter) -> None:
         if ticket in self._holders:
             self._holders.remove(ticket)
         elif (queue := self._waiting.get(ticket.caller)) and ticket in queue:
@@ -114,7 +114,7 @@ class Lane:
             if waiting.told != position:
                 self._tell(waiting, position)
 
-    def _tell(self, ticket: _Ticket, position: int) -> None:
+    def _tell(self, ticket: _Waiter, position: int) -> None:
         ticket.told = position
         at_once = ticket.slots if ticket.share is not None else 1
         expected_s = None if self._mean_turn_s is None else self._mean_turn_s * -(-position // at_once)
@@ -133,7 +133,7 @@ class Lane:
             place += round_ + 1 if other == caller else min(len(queue), round_ + ahead)
         return place
 
-    def _order(self) -> list[_Ticket]:
+    def _order(self) -> list[_Waiter]:
         """Those who wait, in the order in which turns will be given: callers in rounds."""
         queues = [list(queue) for queue in self._waiting.values()]
         rounds = range(max(map(len, queues), default=0))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from backend.common.errors import UnknownDevice, Validation
 from backend.common.types import Device, Hardware
 from backend.devices import INDEX_LIMIT, Backend, backends, device_id, split_id
-from backend.scheduling.ranking import ANY, Wish, by_preference, why_auto, why_engine
+from backend.scheduling.ranking import ANY, RankingQuery, by_preference, explain_choice, explain_engine
 
 _INDEXED = re.compile(r"(.+):(0|[1-9]\d{0,3})")
 GENERAL = ("auto", "gpu", "npu")
@@ -31,7 +31,7 @@ def resolve(
     *,
     task: str,
     engine: str | None,
-    wish: Wish = ANY,
+    wish: RankingQuery = ANY,
 ) -> Resolution:
     """Finds the device for `asked` among `devices` (all known, by id), by what was measured with the wish's model.
 
@@ -45,7 +45,7 @@ def resolve(
     device = devices.get(found.resolved or "")
     if word == "auto" or device is None or found.engine:
         return found
-    return replace(found, reason=found.reason + why_engine(device, wish))
+    return replace(found, reason=found.reason + explain_engine(device, wish))
 
 
 def _named(
@@ -103,12 +103,12 @@ def unreachable(device: str, backend: Backend) -> Device:
     )
 
 
-def _general(word: str, devices: Mapping[str, Device], task: str, wish: Wish) -> Resolution:
+def _general(word: str, devices: Mapping[str, Device], task: str, wish: RankingQuery) -> Resolution:
     ordered = by_preference(devices.values(), task, wish)
     if word == "auto":
         if not ordered:
             return Resolution("cpu", "No device is ready, so the CPU is asked.")
-        return Resolution(ordered[0].id, why_auto(ordered, wish))
+        return Resolution(ordered[0].id, explain_choice(ordered, wish))
     kinds = {"gpu": ("gpu", "integrated"), "npu": ("npu",)}[word]
     fitting = sorted((d for d in ordered if d.kind in kinds), key=lambda d: kinds.index(d.kind))
     if not fitting:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from backend.child.handle import Child
+from backend.child.handle import ChildProcess
 from backend.common import error_patterns
 from backend.common.errors import DeviceLost, OutOfMemory, TouchstoneError, WorkerCrashed
-from backend.common.system.oom_kills import Watch
+from backend.common.system.oom_kills import OomWatch
 from backend.common.system.resources import memory_free_bytes
 
 
-def death_of(child: Child, name: str, kills: Watch | None, peak_bytes: int | None) -> TouchstoneError:
+def classify_exit(child: ChildProcess, name: str, kills: OomWatch | None, peak_bytes: int | None) -> TouchstoneError:
     """The error for the jobs of a child that ended by itself or was killed from outside."""
     ending = f"The worker process for {name} died: {child.ending()}."
-    told = error_patterns.code_of(child.last_line() or "")
+    told = error_patterns.classify_error_text(child.last_line() or "")
     cause = kills.cause() if kills and child.killed_from_outside else None
     if cause or told == "out_of_memory":
         free = memory_free_bytes()

@@ -7,22 +7,22 @@ import contextlib
 from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from backend.scheduling.device_queue import Lane, OnPosition
+from backend.scheduling.device_queue import DeviceQueue, OnPosition
 
 Turn = contextlib.AbstractAsyncContextManager[None]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class QueueRequest:
     """A turn that would do: in which lane, and what it can be shared with."""
 
-    lane: Lane
+    lane: DeviceQueue
     share: Hashable | None = None
     slots: int = 1
 
 
 @contextlib.asynccontextmanager
-async def first_turn(wanted: Sequence[Wanted], caller: str, on_position: OnPosition) -> AsyncIterator[int]:
+async def acquire_first(wanted: Sequence[QueueRequest], caller: str, on_position: OnPosition) -> AsyncIterator[int]:
     """Holds the turn that comes first, whose number it gives; of those that are free now the first one."""
     for number, one in enumerate(wanted):
         if one.lane.free(one.share, one.slots):

@@ -11,7 +11,7 @@ from backend.tasks.options import OPTIONS
 from backend.tasks.options.lyrics import SONG
 
 
-def honouring(task: str, options: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+def engines_honouring(task: str, options: Mapping[str, Any], names: Iterable[str]) -> list[str]:
     """Those of the engines `names` that honour all options that differ from their defaults."""
     return [name for name in names if not _ignored(task, options, name)]
 
@@ -19,7 +19,7 @@ def honouring(task: str, options: Mapping[str, Any], names: Iterable[str]) -> li
 def check_honoured(task: str, options: Mapping[str, Any], names: Iterable[str]) -> None:
     """Raises UnsupportedParameter if none of the engines `names` honours all that the options ask for."""
     names = list(names)
-    if names and not honouring(task, options, names):
+    if names and not engines_honouring(task, options, names):
         ignored = _ignored(task, options, names[0])
         raise UnsupportedParameter(
             f"{', '.join(ignored)}: the engine {names[0]} does not offer that.",

@@ -16,7 +16,7 @@ NOISE = 0.05  # a machine's pace changes by that much from one minute to another
 
 
 @dataclass(frozen=True)
-class Wish:
+class RankingQuery:
     """What is to be run: the model, the engines that may run it in their documented order, and under which load."""
 
     model: str | None = None
@@ -24,11 +24,11 @@ class Wish:
     several: bool = False  # several jobs of the model at once
 
 
-ANY = Wish()  # nothing in particular, of which nothing was measured
+ANY = RankingQuery()  # nothing in particular, of which nothing was measured
 
 
 @dataclass(frozen=True)
-class Figure:
+class SpeedFigure:
     """How fast a device is with an engine, under the load that was asked about."""
 
     device: str
@@ -47,7 +47,7 @@ class Figure:
         return f"{self.value:.{digits}f} {self.unit}{alone}"
 
 
-def by_preference(devices: Iterable[Device], task: str, wish: Wish = ANY) -> list[Device]:
+def by_preference(devices: Iterable[Device], task: str, wish: RankingQuery = ANY) -> list[Device]:
     """Ready devices with an engine for the task, best first; emulated ones are never chosen by themselves.
 
     The documented order, except that what computes more slowly than the processor comes after it, and so does what may
@@ -62,9 +62,9 @@ def by_preference(devices: Iterable[Device], task: str, wish: Wish = ANY) -> lis
     return [of[next(ranked).device] if d.id in measured else d for d in ordered]
 
 
-def by_speed(figures: Sequence[Figure]) -> list[Figure]:
+def by_speed(figures: Sequence[SpeedFigure]) -> list[SpeedFigure]:
     """The fastest first; of those that are equal within the noise, the one that stood first."""
-    left, ranked = list(figures), list[Figure]()
+    left, ranked = list(figures), list[SpeedFigure]()
     while left:
         fastest = max(left, key=lambda figure: figure.value)
         ranked.append(next(figure for figure in left if figure is fastest or equal(figure, fastest)))
@@ -72,31 +72,31 @@ def by_speed(figures: Sequence[Figure]) -> list[Figure]:
     return ranked
 
 
-def equal(one: Figure, other: Figure) -> bool:
+def equal(one: SpeedFigure, other: SpeedFigure) -> bool:
     """Whether two figures cannot be told apart: their spreads meet, or they differ by less than a machine's pace."""
     slow, fast = sorted((one, other), key=lambda figure: figure.value)
     return slow.unit == fast.unit and (slow.high >= fast.low or slow.value >= (1 - NOISE) * fast.value)
 
 
-def figures(device: Device, wish: Wish) -> list[Figure]:
+def figures(device: Device, wish: RankingQuery) -> list[SpeedFigure]:
     """What was measured on a device with the model, one of each engine, in the engines' documented order."""
     known = {speed.engine: speed for speed in device.speed if speed.model == wish.model}
     return [_figure(device.id, known[name], wish.several) for name in wish.engines if name in known]
 
 
-def fastest(device: Device, wish: Wish) -> Figure | None:
+def fastest(device: Device, wish: RankingQuery) -> SpeedFigure | None:
     """The figure of the engine that is fastest on a device; None where nothing was measured."""
     return next(iter(by_speed(figures(device, wish))), None)
 
 
-def engines_by_speed(device: Device, wish: Wish) -> list[str]:
+def engines_by_speed(device: Device, wish: RankingQuery) -> list[str]:
     """The engines of the wish as they are to be tried: measured ones by their speed, in the places that they have."""
     known = figures(device, wish)
     ranked, measured = iter(by_speed(known)), {figure.engine for figure in known}
     return [next(ranked).engine if name in measured else name for name in wish.engines]
 
 
-def why_auto(ordered: Sequence[Device], wish: Wish) -> str:
+def explain_choice(ordered: Sequence[Device], wish: RankingQuery) -> str:
     """In a sentence with its figures why the first of these devices is taken."""
     first, others = ordered[0], ordered[1:]
     won = fastest(first, wish)
@@ -130,7 +130,7 @@ def why_auto(ordered: Sequence[Device], wish: Wish) -> str:
     )
 
 
-def why_engine(device: Device, wish: Wish) -> str:
+def explain_engine(device: Device, wish: RankingQuery) -> str:
     """Why an engine is taken on a device that was asked for, if it is for its speed; else empty."""
     known = figures(device, wish)
     won = next(iter(by_speed(known)), None)
@@ -142,14 +142,14 @@ def why_engine(device: Device, wish: Wish) -> str:
     )
 
 
-def _figure(device: str, speed: Speed, several: bool) -> Figure:
+def _figure(device: str, speed: Speed, several: bool) -> SpeedFigure:
     low, high = speed.low or speed.value, speed.high or speed.value
     if several and speed.together is not None and speed.streams:
         scale = speed.together / speed.value  # the same spread as alone
-        return Figure(device, speed.engine, speed.together, low * scale, high * scale, speed.unit, speed.streams)
-    return Figure(device, speed.engine, speed.value, low, high, speed.unit, 1)
+        return SpeedFigure(device, speed.engine, speed.together, low * scale, high * scale, speed.unit, speed.streams)
+    return SpeedFigure(device, speed.engine, speed.value, low, high, speed.unit, 1)
 
 
-def _behind(device: Device, wish: Wish) -> bool:
+def _behind(device: Device, wish: RankingQuery) -> bool:
     """Whether it comes after the processor where that was not measured."""
     return device.note is not None or not (backends()[device.backend].leads_unmeasured or fastest(device, wish))

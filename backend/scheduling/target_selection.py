@@ -12,22 +12,22 @@ from backend.common.types import Device
 from backend.engines import RunRequest, engines
 from backend.models import Entry
 from backend.runtimes.recipes import bringing
-from backend.scheduling.device_queue import Lane
+from backend.scheduling.device_queue import DeviceQueue
 from backend.scheduling.device_resolution import Resolution
-from backend.scheduling.first_available import Wanted
-from backend.scheduling.option_support import check_honoured, honouring
-from backend.scheduling.probing import Probes
+from backend.scheduling.first_available import QueueRequest
+from backend.scheduling.option_support import check_honoured, engines_honouring
+from backend.scheduling.probing import ProbeService
 from backend.scheduling.quarantine import DEATHS, Quarantine
-from backend.scheduling.ranking import Wish, engines_by_speed
+from backend.scheduling.ranking import RankingQuery, engines_by_speed
 from backend.scheduling.worker import WorkerKey
-from backend.scheduling.worker_pool import Pool
+from backend.scheduling.worker_pool import WorkerPool
 
 
-class Surroundings(Protocol):
+class SchedulingContext(Protocol):
     """What a run needs of the manager."""
 
-    pool: Pool
-    probes: Probes
+    pool: WorkerPool
+    probes: ProbeService
     quarantine: Quarantine
 
     @property
@@ -36,25 +36,25 @@ class Surroundings(Protocol):
     def loading(self, lane: str) -> asyncio.Lock: ...
     def device(self, id_: str) -> Device: ...
     def known_devices(self) -> list[Device]: ...
-    def lane(self, hardware_id: str) -> Lane: ...
-    def resolve(self, asked: str, task: str, engine: str | None, wish: Wish) -> Resolution: ...
+    def lane(self, hardware_id: str) -> DeviceQueue: ...
+    def resolve(self, asked: str, task: str, engine: str | None, wish: RankingQuery) -> Resolution: ...
     def several(self, model: str) -> bool: ...
 
 
 @dataclass(frozen=True)
-class Way:
+class Target:
     """A device with the worker that would run the job there."""
 
     device: Device
     key: WorkerKey
-    lane: Lane
+    lane: DeviceQueue
 
 
-class Ways:
+class TargetSelector:
     """The ways of one job: its model, task and options decide which engines may run it."""
 
     def __init__(
-        self, around: Surroundings, entry: Entry, task: str, asked: dict[str, Any], request: RunRequest | None
+        self, around: SchedulingContext, entry: Entry, task: str, asked: dict[str, Any], request: RunRequest | None
     ) -> None:
         """`asked` is the job's request; `request` is what its worker runs, None where it only loads."""
         self._around = around
@@ -64,11 +64,11 @@ class Ways:
         self._options = asked.get("options")
         self._request = request
 
-    def wish(self) -> Wish:
+    def wish(self) -> RankingQuery:
         """What the measurements are asked for: this model by the engines that this job may take."""
         names = [self._engine] if self._engine else self._entry.engines
-        fitting = honouring(self._task, self._options, names) if self._options else names
-        return Wish(self._entry.id, tuple(fitting), self._around.several(self._entry.id))
+        fitting = engines_honouring(self._task, self._options, names) if self._options else names
+        return RankingQuery(self._entry.id, tuple(fitting), self._around.several(self._entry.id))
 
     def usable(self, target: str) -> Device:
         """The device, if it is fit for the model now. Raises DeviceNotReady, Quarantined."""
@@ -77,7 +77,7 @@ class Ways:
             raise refusal
         return device
 
-    def to(self, target: str, engine: str | None) -> Way:
+    def to(self, target: str, engine: str | None) -> Target:
         """The way that the job would take there. Raises what `usable` does, ModelIncompatible, UnsupportedParameter."""
         device = self.usable(target)
         name = self._engine_for(device, engine)
@@ -85,12 +85,12 @@ class Ways:
         served = [runtime for runtime, offered in device.served_by.items() if name in offered]
         runtime = next(runtime for runtime in served if only in (None, runtime))
         lane = self._around.lane(device.hardware_id or device.id)
-        return Way(device, WorkerKey(device.id, runtime, name, self._entry.id), lane)
+        return Target(device, WorkerKey(device.id, runtime, name, self._entry.id), lane)
 
-    def wanted(self, way: Way) -> Wanted:
+    def wanted(self, way: Target) -> QueueRequest:
         """The turn that it waits for, shared with other jobs of the same model where the engine can."""
         share = way.key if engines()[way.key.engine].batches else None
-        return Wanted(way.lane, share, self._around.slots)
+        return QueueRequest(way.lane, share, self._around.slots)
 
     def _engine_for(self, device: Device, engine: str | None) -> str:
         wanted = [engine] if engine else self._entry.engines
@@ -99,7 +99,7 @@ class Ways:
         usable = [name for name in self._entry.engines if name in offered and name in wanted]
         if self._request:
             check_honoured(self._task, self._request.options, usable)
-            usable = honouring(self._task, self._request.options, usable)
+            usable = engines_honouring(self._task, self._request.options, usable)
         if usable:
             wish = replace(self.wish(), engines=tuple(usable))
             return self._around.pool.joined(device.id, self._entry.id, usable) or engines_by_speed(device, wish)[0]

@@ -15,20 +15,20 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from backend.child.handle import Child, Spawn
+from backend.child.handle import ChildProcess, Spawn
 from backend.child.wire_protocol import WIRE_VERSION, Header
 from backend.common.data_dir import scratch_home
 from backend.common.errors import DeviceLost, OutOfMemory, TouchstoneError, WorkerCrashed, WorkerHung, from_code
 from backend.common.system import oom_kills
 from backend.common.types import Placement, PlacementPart
 from backend.engines import LoadRequest, RunRequest
-from backend.scheduling.exit_reason import death_of
+from backend.scheduling.exit_reason import classify_exit
 
 OnMemory = Callable[[int], Awaitable[None]]
 OVERSLEPT_S = 0.5  # a timer that comes later than this tells of the server, not of the child
 
 
-async def unheard(*_: object) -> None:
+async def ignore_frame(*_: object) -> None:
     """What nobody asked to be told."""
 
 
@@ -53,7 +53,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadResult:
     """What the child said after loading. `model_file` is the one of a model's files that was chosen, where one was."""
 
     placement: Placement
@@ -88,16 +88,16 @@ class Worker:
         self._limits = limits
         self._spawn = spawn
         self._scratch_prefix = scratch_prefix
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._pump: asyncio.Task[None] | None = None
         self._runs: dict[str, _Run] = {}
         self._heard_at = 0.0
-        self._kills: oom_kills.Watch | None = None
+        self._kills: oom_kills.OomWatch | None = None
         self._end: TouchstoneError | None = None
         self._scratch: str | None = None
         self.resident_bytes: int | None = None
         self.peak_bytes: int | None = None
-        self.loaded: Loaded | None = None
+        self.loaded: LoadResult | None = None
 
     @property
     def pid(self) -> int | None:
@@ -109,7 +109,7 @@ class Worker:
         """Whether a model is loaded and nothing has cast doubt on the child."""
         return self.loaded is not None
 
-    async def load(self, engine: str, request: LoadRequest, on_memory: OnMemory = unheard) -> Loaded:
+    async def load(self, engine: str, request: LoadRequest, on_memory: OnMemory = ignore_frame) -> LoadResult:
         """Starts the child and loads the model; `request.scratch` is filled in here.
 
         `on_memory` is called with the child's resident bytes as they grow.
@@ -127,7 +127,7 @@ class Worker:
             raise
         parts = [PlacementPart(**part) for part in frame["placement"]["parts"]]
         placement = Placement(None, parts, frame["placement"]["evidence"])
-        self.loaded = Loaded(placement, frame["threads"], frame["versions"], frame.get("model_file"))
+        self.loaded = LoadResult(placement, frame["threads"], frame["versions"], frame.get("model_file"))
         self._note_memory(frame["resident_bytes"])
         self._pump = asyncio.create_task(self._read_all())
         return self.loaded
@@ -187,9 +187,9 @@ class Worker:
             self._scratch = None
 
     async def _start(self, engine: str, request: LoadRequest, on_memory: OnMemory) -> Header:
-        self._child = Child(self._spawn(self._python, ["run"]), asyncio.get_running_loop())
+        self._child = ChildProcess(self._spawn(self._python, ["run"]), asyncio.get_running_loop())
         self._kills = oom_kills.watch(self._child.pid)
-        hello = await self._first("hello", unheard)
+        hello = await self._first("hello", ignore_frame)
         if hello.get("wire") != WIRE_VERSION:
             raise WorkerCrashed(
                 f"The child speaks wire version {hello.get('wire')}, the server {WIRE_VERSION}.",
@@ -280,7 +280,7 @@ class Worker:
 
     def _death(self) -> TouchstoneError:
         assert self._child
-        return death_of(self._child, self._name, self._kills, self.peak_bytes)
+        return classify_exit(self._child, self._name, self._kills, self.peak_bytes)
 
     def _given_up(self) -> TouchstoneError:
         detail = f"The worker for {self._name} was given up when another of its jobs failed."

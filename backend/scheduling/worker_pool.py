@@ -12,13 +12,14 @@ from backend.child.handle import Spawn
 from backend.common.compile_cache import cache_for
 from backend.common.config.settings import Settings
 from backend.common.data_dir import scratch_prefix
+from backend.common.device_api import DetectedDevice
 from backend.common.errors import DeviceNotReady, OutOfMemory
 from backend.common.hardware.free_memory import card_free_bytes
 from backend.common.system.resources import memory_free_bytes, usable_threads
 from backend.common.types import Device
-from backend.devices import Found, keeps_compiled
+from backend.devices import has_compile_cache
 from backend.engines import LoadRequest, engines, load_engine
-from backend.scheduling.worker import Limits, Worker, WorkerKey, unheard
+from backend.scheduling.worker import Limits, Worker, WorkerKey, ignore_frame
 
 log = logging.getLogger(__name__)
 OnLoad = Callable[[int, int | None], Awaitable[None]]
@@ -27,7 +28,7 @@ HANDOVER_S = 0.2  # within which the next job of the queue takes the model over,
 
 
 @dataclass(eq=False)
-class Held:
+class LoadedModel:
     """A worker in the pool. `card_bytes` is what it took of a card's own memory, measured or else reckoned."""
 
     worker: Worker
@@ -44,7 +45,7 @@ class Held:
         return (self.worker.resident_bytes or 0) if self.card_bytes is None else self.card_bytes
 
 
-class Pool:
+class WorkerPool:
     """Workers by key. Whoever loads or uses one holds a turn of its lane."""
 
     def __init__(
@@ -53,7 +54,7 @@ class Pool:
         pythons: Mapping[str, str],
         spawn: Spawn,
         free_bytes: Callable[[], int | None] = memory_free_bytes,
-        found: Callable[[str, str], Found | None] = lambda device, runtime: None,
+        found: Callable[[str, str], DetectedDevice | None] = lambda device, runtime: None,
         card_free_bytes: Callable[[str], int | None] = card_free_bytes,
         driver: Callable[[str], str | None] = lambda hardware_id: None,
     ) -> None:
@@ -65,12 +66,12 @@ class Pool:
         self._card_free_bytes = card_free_bytes
         self._driver = driver  # of a hardware
         self._found = found  # a device as a runtime lists it
-        self._held: dict[WorkerKey, Held] = {}
+        self._held: dict[WorkerKey, LoadedModel] = {}
         self._measured: dict[WorkerKey, int] = {}  # the most that it was seen to take, which corrects the estimate
         self._closing: set[asyncio.Task[None]] = set()
         self._starting: list[str] = []  # the runtimes of workers that load
 
-    def holding(self, model: str) -> list[Held]:
+    def holding(self, model: str) -> list[LoadedModel]:
         """The workers that hold a model."""
         return [held for key, held in self._held.items() if key.model == model]
 
@@ -80,7 +81,7 @@ class Pool:
         running = [key.engine for key in used if key.device == device and engines()[key.engine].batches]
         return next((name for name in names if name in running), None)
 
-    def all_held(self) -> list[Held]:
+    def all_held(self) -> list[LoadedModel]:
         """All that is loaded."""
         return list(self._held.values())
 
@@ -88,7 +89,7 @@ class Pool:
         """All workers that hold a model."""
         return [held.worker for held in self._held.values()]
 
-    def of_runtime(self, runtime: str) -> list[Held]:
+    def of_runtime(self, runtime: str) -> list[LoadedModel]:
         """The workers that run in a runtime."""
         return [held for key, held in self._held.items() if key.runtime == runtime]
 
@@ -106,8 +107,8 @@ class Pool:
         return held is not None and held.worker.alive
 
     async def use(
-        self, lane: str, device: Device, key: WorkerKey, model_path: Path, on_load: OnLoad = unheard
-    ) -> tuple[Held, float]:
+        self, lane: str, device: Device, key: WorkerKey, model_path: Path, on_load: OnLoad = ignore_frame
+    ) -> tuple[LoadedModel, float]:
         """The worker for `key`, loaded and kept until `released`, and the seconds that loading took.
 
         `on_load` is called while it loads with the bytes it holds and those it will need, where they are known.
@@ -127,7 +128,7 @@ class Pool:
         self._take(held)
         return held, seconds
 
-    def taken(self, key: WorkerKey) -> Held | None:
+    def taken(self, key: WorkerKey) -> LoadedModel | None:
         """The worker for `key`, kept until `released`, if its model is loaded."""
         held = self._held.get(key)
         if held is None or not held.worker.alive:
@@ -136,13 +137,13 @@ class Pool:
         return held
 
     @staticmethod
-    def _take(held: Held) -> None:
+    def _take(held: LoadedModel) -> None:
         held.users += 1
         held.unused.clear()
         if held.timer:
             held.timer.cancel()
 
-    def released(self, held: Held) -> None:
+    def released(self, held: LoadedModel) -> None:
         """Ends a use; from the last one on the clock runs after which the model is unloaded."""
         held.users -= 1
         held.used_at = asyncio.get_running_loop().time()
@@ -153,7 +154,7 @@ class Pool:
             keep_s = max(self._settings.text.keep_alive_s, HANDOVER_S)
             held.timer = asyncio.get_running_loop().call_later(keep_s, self._unload_soon, held)
 
-    async def unload(self, held: Held) -> None:
+    async def unload(self, held: LoadedModel) -> None:
         """Ends a worker; one that is gone already is no trouble."""
         if self._held.get(held.worker.key) is held:
             await self._drop(held)
@@ -163,7 +164,7 @@ class Pool:
         await asyncio.gather(*(self._drop(held) for held in list(self._held.values())))
         await asyncio.gather(*self._closing)
 
-    async def _load(self, lane: str, device: Device, key: WorkerKey, model_path: Path, on_load: OnLoad) -> Held:
+    async def _load(self, lane: str, device: Device, key: WorkerKey, model_path: Path, on_load: OnLoad) -> LoadedModel:
         if key.runtime not in self._pythons:  # removed while the job waited
             raise DeviceNotReady(f"The runtime {key.runtime} is here no more.", "See `runtimes` for what is installed.")
         text, supervision = self._settings.text, self._settings.supervision
@@ -179,7 +180,7 @@ class Pool:
             found=self._found(key.device, key.runtime),
             provider_options=dict(rules.provider_options) if rules else {},
             operator_libraries=[str(library) for library in self._settings.onnx.operator_libraries],
-            cache=cache_for(self._settings.data_dir, *compiled_for) if keeps_compiled(device.backend) else "",
+            cache=cache_for(self._settings.data_dir, *compiled_for) if has_compile_cache(device.backend) else "",
         )
         estimate = load_engine(key.engine).estimate_bytes(request.model_path, request.context_tokens, request.slots)
         needed = max(estimate or 0, self._measured.get(key, 0)) or None
@@ -202,10 +203,10 @@ class Pool:
         finally:
             self._starting.remove(key.runtime)
         if _shared(device):
-            return Held(worker, lane)
+            return LoadedModel(worker, lane)
         after = await self._on_card(lane, device)
         took = before - after if before is not None and after is not None else 0
-        return Held(worker, lane, card_bytes=took if took > 0 else needed or 0)
+        return LoadedModel(worker, lane, card_bytes=took if took > 0 else needed or 0)
 
     async def _on_card(self, lane: str, device: Device) -> int | None:
         """Bytes that are free now in a card's own memory, as far as the system tells."""
@@ -213,14 +214,14 @@ class Pool:
 
     def _victims(
         self, lane: str, device: Device, key: WorkerKey, needed: int | None, least: int | None, on_card: int | None
-    ) -> list[Held]:
+    ) -> list[LoadedModel]:
         """Whom to unload, the one unused longest first, and no more than is needed. `least` has to be had."""
         here = [held for held in self._held.values() if held.lane == lane]
         idle = sorted((held for held in here if not held.users), key=lambda held: held.used_at)
         free = self._room(device, here, on_card)
         if needed is None or free is None:
             return idle  # nothing can be reckoned: one model at a time
-        victims: list[Held] = []
+        victims: list[LoadedModel] = []
         while needed > free and idle:
             victims.append(idle.pop(0))
             free += victims[-1].bytes
@@ -240,7 +241,7 @@ class Pool:
         free = self._room(device, here, None)
         return None if free is None else free + sum(held.bytes for held in here if not held.users)
 
-    def _room(self, device: Device, here: list[Held], on_card: int | None) -> int | None:
+    def _room(self, device: Device, here: list[LoadedModel], on_card: int | None) -> int | None:
         """Bytes that a new worker may take now.
 
         Where nothing tells what is free on a card, it is what was free at its proof, when none of ours was there,
@@ -255,13 +256,13 @@ class Pool:
             return rest if free is None else min(free, rest)
         return free
 
-    async def _drop(self, held: Held) -> None:
+    async def _drop(self, held: LoadedModel) -> None:
         self._held.pop(held.worker.key, None)
         if held.timer:
             held.timer.cancel()
         await held.worker.close()
 
-    def _unload_soon(self, held: Held) -> None:
+    def _unload_soon(self, held: LoadedModel) -> None:
         if held.users:
             return
         task = asyncio.get_running_loop().create_task(self.unload(held))

@@ -53,6 +53,9 @@ def create_app(manager: ModelManager, token: Token | None = None) -> FastAPI:
     page.install(app)
     error_handlers.install(app)
     app.add_middleware(
-        security_middleware.Guard, settings=manager.settings.server, token=token, static=frozenset(page.addresses())
+        security_middleware.SecurityMiddleware,
+        settings=manager.settings.server,
+        token=token,
+        static=frozenset(page.addresses()),
     )
     return app

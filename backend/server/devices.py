@@ -8,20 +8,20 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from backend.common.config.strict_model import Name, Strict
+from backend.common.config.strict_model import Name, StrictModel
 from backend.manager.health import device_list
 from backend.server.dependencies import Manager, problems
 
 router = APIRouter(prefix="/api/devices", tags=["devices"])
 
 
-class Refresh(Strict):
+class Refresh(StrictModel):
     """Which device to probe again; without one, all."""
 
     device: Name | None = None
 
 
-class Release(Strict):
+class Release(StrictModel):
     """Which model's quarantine on the device to lift; without one, those of all models."""
 
     model: Name | None = None
@@ -31,7 +31,7 @@ class Release(Strict):
 async def list_devices(
     manager: Manager, wait_s: Annotated[float, Query(ge=0, le=300, allow_inf_nan=False)] = 0
 ) -> dict[str, Any]:
-    """All devices and hardware. `wait_s` waits that long at most until nothing is being probed."""
+    """All devices and hardware. `flush_interval_s` waits that long at most until nothing is being probed."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
             await manager.probes.settled()

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from backend.common import errors
-from backend.common.config.strict_model import explained
+from backend.common.config.strict_model import to_validation_error
 from backend.common.errors import TouchstoneError
 from backend.common.problem import problem_of
 from backend.common.types import Problem
@@ -87,7 +87,9 @@ def _of_shape(request: Request, error: RequestValidationError) -> TouchstoneErro
     field = getattr(route, "body_field", None)
     annotation = getattr(getattr(field, "field_info", None), "annotation", None)
     kinds = (annotation, *get_args(annotation))  # a body that may be left out is one of two
-    refusal = explained(found, next((kind.model_fields for kind in kinds if hasattr(kind, "model_fields")), {}))
+    refusal = to_validation_error(
+        found, next((kind.model_fields for kind in kinds if hasattr(kind, "model_fields")), {})
+    )
     if is_v1(request.url.path) and any(item["type"] == "extra_forbidden" for item in found):
         return errors.UnsupportedParameter(refusal.detail, refusal.remedy, **refusal.extra)
     return refusal

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
 from backend.common.errors import BadRequest, TouchstoneError
-from backend.jobs.uploads import SentFile
+from backend.jobs.uploads import Upload
 from backend.server.dependencies import Manager, problems
 from backend.server.error_handlers import respond
 from backend.server.security_middleware import late
@@ -23,7 +23,7 @@ SLOWEST_BYTES_PER_S = 1000
 
 @router.put(
     "/{name:path}",
-    response_model=SentFile,
+    response_model=Upload,
     responses=problems(413, 507),
     openapi_extra={"requestBody": _BODY},
 )

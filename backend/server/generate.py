@@ -14,7 +14,7 @@ from backend.jobs.executor import cancelled
 from backend.jobs.request import GenerateRequest
 from backend.manager import ModelManager
 from backend.server.dependencies import Caller, Manager, OpenStreams, RespondAsync, events_or, problems
-from backend.server.disconnect import unless_left
+from backend.server.disconnect import cancel_on_disconnect
 from backend.server.error_handlers import respond, respond_problem
 from backend.server.jobs import accepted
 from backend.server.sse import EventStream, Streams
@@ -53,7 +53,7 @@ async def generate(
     await asyncio.sleep(0)  # the job's first steps come before the answer's head: they end in the worker's hands
     if body.stream:
         return EventStream(streams, job.follow(), _headers(job.id), job.cancelling.set)
-    if not await unless_left(request, job.ended.wait()):
+    if not await cancel_on_disconnect(request, job.ended.wait()):
         job.cancelling.set()
     await job.ended.wait()
     return _answer(job.view())

@@ -19,7 +19,7 @@ from backend.server.security_middleware import ANSWER_HEADERS, late
 log = logging.getLogger(__name__)
 
 
-class Connection(H11Protocol):
+class LimitedHttpProtocol(H11Protocol):
     """One connection. Its clock runs while the head of a request is awaited that has begun, or the first one."""
 
     def __init__(self, settings: Server, **made_by_uvicorn: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
-from backend.common.config.strict_model import Name, Strict
+from backend.common.config.strict_model import Name, StrictModel
 from backend.common.types import Job
 from backend.jobs.registry import PAGE, PAGE_LIMIT
 from backend.server.dependencies import After, Caller, Manager, OpenStreams, events_or, problems
@@ -16,7 +16,7 @@ from backend.server.sse import EventStream
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
 
-class Rerun(Strict):
+class Rerun(StrictModel):
     """The device may differ from the first run's."""
 
     device: Name | None = None

@@ -20,7 +20,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206
 def configure(settings: Settings) -> None:
     """Sets up the root logger."""
     handler = _handler(settings.log)
-    handler.setFormatter(JsonLines() if settings.log.json else Lines())
+    handler.setFormatter(JsonFormatter() if settings.log.json else TextFormatter())
     logging.basicConfig(level=settings.log.level.upper(), handlers=[handler], force=True)
     for name in ("asyncio", "httpx"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -39,7 +39,7 @@ def _handler(log: Log) -> logging.Handler:
         ) from error
 
 
-class Lines(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """`time level module: message key=value`, the time in UTC, control and direction characters as escapes."""
 
     converter = staticmethod(time.gmtime)
@@ -53,7 +53,7 @@ class Lines(logging.Formatter):
         return "\n".join(map(escaped, (line, *trace)))
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:

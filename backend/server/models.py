@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field, StringConstraints
 
-from backend.common.config.strict_model import Name, Strict
+from backend.common.config.strict_model import Name, StrictModel
 from backend.manager import model_jobs
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted
@@ -17,7 +17,7 @@ from backend.server.jobs import accepted
 router = APIRouter(prefix="/api/models", tags=["models"])
 
 
-class Add(Strict):
+class Add(StrictModel):
     """Where the model comes from, and what a new one is to be called."""
 
     source: Annotated[str, StringConstraints(min_length=1, max_length=2000)] = Field(
@@ -29,20 +29,20 @@ class Add(Strict):
     task: Name | None = Field(None, description="For a new model; without it the first task of its engine")
 
 
-class Load(Strict):
+class Load(StrictModel):
     """Where to load; the defaults are those of a generation."""
 
     device: Name | None = None
     engine: Name | None = None
 
 
-class Convert(Strict):
+class Convert(StrictModel):
     """What the model is to be made into."""
 
     to: Name = Field(description="onnx-int8 or onnx-int4 for ONNX Runtime GenAI, openvino for OpenVINO GenAI: a folder")
 
 
-class Unload(Strict):
+class Unload(StrictModel):
     """A model is unloaded from wherever it is loaded."""
 
 

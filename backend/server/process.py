@@ -16,12 +16,12 @@ import uvicorn
 from backend import __version__
 from backend.child.handle import Spawn, spawn
 from backend.common.config.settings import Settings, check_exposure, is_loopback
-from backend.common.data_dir import DataFolder
+from backend.common.data_dir import DataDir
 from backend.common.errors import Configuration
 from backend.manager import ModelManager
 from backend.server.app import create_app
 from backend.server.auth_token import Token, make_token
-from backend.server.http_protocol import Connection
+from backend.server.http_protocol import LimitedHttpProtocol
 
 GRACE_S = 3
 STOP_LOOK_S = 0.5
@@ -60,7 +60,7 @@ async def _serve(
         log_config=None,
         access_log=False,
         lifespan="off",
-        http=functools.partial(Connection, settings.server),  # type: ignore[arg-type]
+        http=functools.partial(LimitedHttpProtocol, settings.server),  # type: ignore[arg-type]
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
         timeout_keep_alive=KEEP_ALIVE_S,
@@ -87,7 +87,7 @@ async def _serve(
     await asyncio.gather(manager.stop(), serving)
 
 
-async def _asked(folder: DataFolder) -> None:
+async def _asked(folder: DataDir) -> None:
     """Ends when `stop` asks for the end: by a file, since signals do not cross Windows' consoles or into WSL."""
     while not folder.stop_asked():
         await asyncio.sleep(STOP_LOOK_S)

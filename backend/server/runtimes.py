@@ -8,14 +8,14 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from backend.common.config.strict_model import Strict
+from backend.common.config.strict_model import StrictModel
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted
 
 router = APIRouter(prefix="/api/runtimes", tags=["runtimes"])
 
 
-class Nothing(Strict):
+class Nothing(StrictModel):
     """The address says it all."""
 
 

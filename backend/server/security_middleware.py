@@ -40,7 +40,7 @@ _WITH_BODY = ("POST", "PUT", "PATCH")
 LARGE_BYTES, LARGE_AT_ONCE = 256 << 10, 16  # bodies beyond that size, which would fill the memory if all came at once
 
 
-class Guard:
+class SecurityMiddleware:
     """ASGI middleware."""
 
     def __init__(self, app: ASGIApp, settings: Server, token: Token, static: frozenset[str]) -> None:

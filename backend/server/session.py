@@ -6,14 +6,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from backend.common import errors
-from backend.common.config.strict_model import Strict
+from backend.common.config.strict_model import StrictModel
 from backend.server.dependencies import problems
 from backend.server.security_middleware import COOKIE, same, session_of
 
 router = APIRouter(prefix="/api", tags=["session"])
 
 
-class Session(Strict):
+class Session(StrictModel):
     """The server's token."""
 
     token: str

@@ -21,7 +21,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from backend.child.artifact_writer import Outbox  # noqa: E402
+from backend.child.artifact_writer import ArtifactWriter  # noqa: E402
 from backend.child.wire_protocol import WIRE_VERSION, Channel, claim_stdio  # noqa: E402
 
 FOREVER_S = 3600.0
@@ -105,7 +105,7 @@ def load(fault: str, channel: Channel, device: str) -> None:
 def make(channel: Channel, job: str, request: dict[str, Any], numbers: range) -> None:
     """Makes these variations, each a file, and tells how far it is."""
     first, count = request["share"] or (0, request["options"]["variations"])
-    box = Outbox(request["folder"])
+    box = ArtifactWriter(request["folder"])
     making = Path(box.open())
     for number in numbers[: count - numbers.start] if numbers.start < count else ():
         name = f"tune-{first + number + 1}.txt"

@@ -15,7 +15,7 @@ from backend.common.hardware.host import Answer, remembered, run_command
 from backend.common.hardware.libcuda import PROGRAM
 from backend.common.hardware.windows_query import command
 from backend.common.system.resources import memory_bytes
-from backend.scheduling.probing.inventory import take_inventory, take_system
+from backend.scheduling.probing.inventory import query_hardware, query_system
 from tests.service import ROOT
 
 CARD = '{"id": "pci:0000:01:00.0", "name": "A card", "vendor": null, "kind": "gpu"}'
@@ -45,14 +45,14 @@ def playing(code: str) -> Spawn:
 
 
 def test_this_machine_s_processor_is_found() -> None:
-    hardware = asyncio.run(take_inventory(spawn))
+    hardware = asyncio.run(query_hardware(spawn))
     assert hardware[0].id == "cpu:0" and hardware[0].kind == "cpu" and hardware[0].name
     assert hardware[0].memory_bytes == memory_bytes()
     assert hardware[0].threads and hardware[0].cores and hardware[0].cores <= hardware[0].threads
 
 
 def test_this_machine_s_system_is_told() -> None:
-    told = asyncio.run(take_system(spawn))
+    told = asyncio.run(query_system(spawn))
     assert told and told.name and told.kernel and told.machine
     assert all(check.verdict in ("ok", "note", "problem") and check.detail for check in told.checks)
 
@@ -71,7 +71,7 @@ def test_this_machine_s_system_is_told() -> None:
     ],
 )
 def test_what_a_child_could_tell_counts(ending: str, names: list[str]) -> None:
-    found = asyncio.run(take_inventory(playing(ending), limit_s=1.5))
+    found = asyncio.run(query_hardware(playing(ending), limit_s=1.5))
     assert [item.name for item in found] == names
 
 
@@ -79,8 +79,8 @@ def test_an_interpreter_that_cannot_be_started_gives_nothing() -> None:
     def start(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         raise FileNotFoundError(2, "No such file", python)
 
-    assert asyncio.run(take_inventory(start)) == []
-    assert asyncio.run(take_system(start)) is None
+    assert asyncio.run(query_hardware(start)) == []
+    assert asyncio.run(query_system(start)) is None
 
 
 def test_commands_end_at_their_limit_and_say_why() -> None:

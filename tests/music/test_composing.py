@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from backend.common.errors import WorkerCrashed
-from backend.tasks.audio.progress import Stopped
+from backend.tasks.audio.progress import Cancelled
 from backend.tasks.music import tokens
 from backend.tasks.music.composer import TOKENS_MAX, compose, compose_rows
 from backend.tasks.music.grid import Row, Slot
@@ -98,7 +98,7 @@ def test_progress_counts_bars_as_heard() -> None:
 
 def test_a_stop_is_heard_at_each_token_and_each_bar() -> None:
     decoder = Whim()
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         compose(decoder, REEL, [1], stop=lambda: decoder.steps == 20)
     assert decoder.steps == 20
     told: list[int] = []
@@ -107,7 +107,7 @@ def test_a_stop_is_heard_at_each_token_and_each_bar() -> None:
         told.append(done)
         return done >= 3
 
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         compose(Whim(), REEL, [1], on_bar)
     assert told == [1, 2, 3]
 

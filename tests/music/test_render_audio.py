@@ -11,7 +11,7 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
-from backend.tasks.audio.progress import Stopped
+from backend.tasks.audio.progress import Cancelled
 from backend.tasks.music import audio
 from backend.tasks.music.backing import arrange
 from backend.tasks.music.choices import INSTRUMENTS
@@ -108,7 +108,7 @@ def test_progress_counts_blocks_and_a_stop_is_heard_at_the_next_one(tmp_path: Pa
         seen.append((done, total))
         return done == 3
 
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         audio.write(SCORES["jig-flute"], [(tmp_path / "tune.wav", "wav")], None, stop_at_three)
     total = -(-audio.length_frames(SCORES["jig-flute"], None) // audio.BLOCK)
     assert seen == [(1, total), (2, total), (3, total)]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import soundfile
 
-from backend.tasks.audio.progress import Stopped
+from backend.tasks.audio.progress import Cancelled
 from backend.tasks.music import soundbank
 from backend.tasks.music.backing import arrange
 from backend.tasks.music.choices import FORMATS, INSTRUMENTS
@@ -48,7 +48,7 @@ def test_the_order_asked_for_is_the_order_told_and_no_more_is_written(tmp_path: 
 
 @pytest.mark.parametrize("formats", [("wav", "abc"), ("abc",)])
 def test_stopped_it_leaves_nothing(formats: tuple[str, ...], tmp_path: Path) -> None:
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         render(SCORE, tmp_path, formats, on_progress=lambda done, total: True)
     assert not list(tmp_path.iterdir())
 

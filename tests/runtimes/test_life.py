@@ -17,7 +17,7 @@ from backend.jobs.live_job import LiveJob
 from backend.manager.health import health
 from backend.runtimes.types import Runtime
 from backend.scheduling.worker import WorkerKey
-from backend.scheduling.worker_pool import Held
+from backend.scheduling.worker_pool import LoadedModel
 from tests.runtimes.stacks import MISSING, NAME, SLOW, WRONG, House, make_wheel
 
 MODEL = Path(__file__).parents[1] / "cases" / "gguf" / "tiny_no_template.gguf"
@@ -207,19 +207,19 @@ async def twice(house: House) -> list[LiveJob]:
     return list(await asyncio.gather(*asked))
 
 
-async def occupied(house: House) -> Held:
+async def occupied(house: House) -> LoadedModel:
     """A worker in the tiny runtime that a job uses."""
     key = WorkerKey("cpu", NAME, "llama.cpp", "some-model")
     held, _ = await house.manager.pool.use("cpu:0", house.manager.device("cpu"), key, MODEL)
     return held
 
 
-async def released(house: House, held: Held) -> None:
+async def released(house: House, held: LoadedModel) -> None:
     """The job is done with it."""
     house.manager.pool.released(held)
 
 
-async def gone(held: Held) -> None:
+async def gone(held: LoadedModel) -> None:
     """Waits for the end of a worker that nobody uses any more."""
     async with asyncio.timeout(20):
         while held.worker.alive:

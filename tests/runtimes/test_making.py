@@ -17,9 +17,9 @@ from backend.child import handle
 from backend.common.errors import DiskFull, RuntimeFailed, TouchstoneError, Validation
 from backend.common.types import Progress
 from backend.runtimes import recipes
-from backend.runtimes.installer import MARGIN_BYTES, Maker
+from backend.runtimes.installer import MARGIN_BYTES, RuntimeInstaller
 from backend.runtimes.recipes import Recipe, read_recipes
-from backend.runtimes.store import Made, Shelf
+from backend.runtimes.store import InstalledRuntime, RuntimeStore
 from tests.faulty import faulty
 from tests.runtimes.stacks import NAME, Index, make_wheel, recipe_folder
 
@@ -38,18 +38,18 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def maker(tmp_path: Path, tools: Path) -> Maker:
-    return Maker(Shelf(tmp_path / "runtimes"), tools, handle.spawn)
+def maker(tmp_path: Path, tools: Path) -> RuntimeInstaller:
+    return RuntimeInstaller(RuntimeStore(tmp_path / "runtimes"), tools, handle.spawn)
 
 
 async def ignore(_: Progress) -> None:
     """Nobody looks."""
 
 
-def make(maker: Maker, recipe: Recipe) -> Made:
+def make(maker: RuntimeInstaller, recipe: Recipe) -> InstalledRuntime:
     """A version, made to its end."""
 
-    async def both() -> Made:
+    async def both() -> InstalledRuntime:
         async with asyncio.timeout(LIMIT_S):
             lock, about = await maker.lock(recipe, ignore)
             return await maker.make(recipe, lock, about, ignore)
@@ -57,7 +57,7 @@ def make(maker: Maker, recipe: Recipe) -> Made:
     return asyncio.run(both())
 
 
-def refusal(maker: Maker, recipe: Recipe) -> TouchstoneError:
+def refusal(maker: RuntimeInstaller, recipe: Recipe) -> TouchstoneError:
     """What it says instead."""
     with pytest.raises(TouchstoneError) as caught:
         make(maker, recipe)
@@ -67,7 +67,7 @@ def refusal(maker: Maker, recipe: Recipe) -> TouchstoneError:
 
 
 def test_the_same_versions_get_the_same_folder_and_others_another(
-    index: Index, maker: Maker, recipe: Recipe, wheels: Path, tmp_path: Path
+    index: Index, maker: RuntimeInstaller, recipe: Recipe, wheels: Path, tmp_path: Path
 ) -> None:
     async def locked() -> tuple[str, int | None]:
         lock, _ = await maker.lock(recipe, ignore)
@@ -84,7 +84,7 @@ def test_the_same_versions_get_the_same_folder_and_others_another(
 
 
 def test_an_index_that_cannot_be_reached(
-    index: Index, maker: Maker, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+    index: Index, maker: RuntimeInstaller, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", DEAD)
     error = refusal(maker, recipe)
@@ -94,7 +94,9 @@ def test_an_index_that_cannot_be_reached(
     assert "HTTPS_PROXY" in error.remedy
 
 
-def test_a_proxy_that_is_not_there(index: Index, maker: Maker, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_is_not_there(
+    index: Index, maker: RuntimeInstaller, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PIP_INDEX_URL")
     monkeypatch.setenv("UV_INDEX_URL", "https://index.invalid/simple")
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
@@ -103,7 +105,7 @@ def test_a_proxy_that_is_not_there(index: Index, maker: Maker, recipe: Recipe, m
 
 
 def test_an_extra_index_that_cannot_be_reached_is_left_out_only_where_the_user_has_an_own_one(
-    index: Index, maker: Maker, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+    index: Index, maker: RuntimeInstaller, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apart = replace(recipe, builds=[replace(recipe.builds[0], index=DEAD)])
     made = make(maker, apart)
@@ -112,12 +114,14 @@ def test_an_extra_index_that_cannot_be_reached_is_left_out_only_where_the_user_h
     assert DEAD in refusal(maker, apart).detail
 
 
-def test_a_package_that_no_index_has(index: Index, maker: Maker, recipe: Recipe, wheels: Path) -> None:
+def test_a_package_that_no_index_has(index: Index, maker: RuntimeInstaller, recipe: Recipe, wheels: Path) -> None:
     error = refusal(maker, replace(recipe, requirements=["tinystack>=77"]))
     assert "tinystack>=77" in error.detail and "pip config list" in error.remedy
 
 
-def test_a_wheel_that_is_listed_and_not_there(index: Index, maker: Maker, recipe: Recipe, tmp_path: Path) -> None:
+def test_a_wheel_that_is_listed_and_not_there(
+    index: Index, maker: RuntimeInstaller, recipe: Recipe, tmp_path: Path
+) -> None:
     index.gone.set()
     try:
         error = refusal(maker, recipe)
@@ -126,7 +130,9 @@ def test_a_wheel_that_is_listed_and_not_there(index: Index, maker: Maker, recipe
     assert "404" in error.detail and "pip config list" in error.remedy
 
 
-def test_a_wheel_that_is_not_what_the_index_announced(index: Index, maker: Maker, recipe: Recipe, wheels: Path) -> None:
+def test_a_wheel_that_is_not_what_the_index_announced(
+    index: Index, maker: RuntimeInstaller, recipe: Recipe, wheels: Path
+) -> None:
     async def spoilt() -> None:
         lock, about = await maker.lock(recipe, ignore)
         make_wheel(wheels, "1.0", ballast=b"another")
@@ -140,8 +146,8 @@ def test_a_wheel_that_is_not_what_the_index_announced(index: Index, maker: Maker
 
 
 def test_too_little_disk_is_told_before_anything_is_fetched(recipe: Recipe, tmp_path: Path, tools: Path) -> None:
-    shelf = Shelf(tmp_path / "runtimes")
-    maker = Maker(shelf, tools, faulty("dies"), free_bytes=lambda _: MARGIN_BYTES + 199_999)
+    shelf = RuntimeStore(tmp_path / "runtimes")
+    maker = RuntimeInstaller(shelf, tools, faulty("dies"), free_bytes=lambda _: MARGIN_BYTES + 199_999)
     error = refusal(maker, recipe)
     assert isinstance(error, DiskFull) and "200 MB" in error.detail and "runtimes remove" in error.remedy
 
@@ -161,7 +167,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_fills_up_in_the_middle(
     index: Index, recipe: Recipe, small_disk: Path, tools: Path, wheels: Path
 ) -> None:
-    maker = Maker(Shelf(small_disk / "runtimes"), tools, handle.spawn, free_bytes=lambda _: 10**12)
+    maker = RuntimeInstaller(RuntimeStore(small_disk / "runtimes"), tools, handle.spawn, free_bytes=lambda _: 10**12)
     big = make_wheel(wheels, "8.0", ballast=os.urandom(6_000_000))
     try:
         error = refusal(maker, recipe)
@@ -170,18 +176,18 @@ def test_a_disk_that_fills_up_in_the_middle(
     assert isinstance(error, DiskFull) and "filled up while fetching the packages" in error.detail
 
 
-def test_a_system_that_it_is_not_made_for(maker: Maker, recipe: Recipe) -> None:
+def test_a_system_that_it_is_not_made_for(maker: RuntimeInstaller, recipe: Recipe) -> None:
     error = refusal(maker, replace(recipe, builds=[]))
     assert isinstance(error, Validation) and "own" in error.remedy
 
 
-def test_a_python_that_is_not_here_and_cannot_be_fetched(index: Index, maker: Maker, recipe: Recipe) -> None:
+def test_a_python_that_is_not_here_and_cannot_be_fetched(index: Index, maker: RuntimeInstaller, recipe: Recipe) -> None:
     error = refusal(maker, replace(recipe, python=["3.99", "3.99"]))
     assert "needs Python 3.99" in error.detail and "uv python install 3.99" in error.remedy
 
 
 def test_an_installation_that_is_left_ends_with_all_that_it_started(
-    index: Index, maker: Maker, recipe: Recipe, tmp_path: Path
+    index: Index, maker: RuntimeInstaller, recipe: Recipe, tmp_path: Path
 ) -> None:
     async def left() -> None:
         lock, about = await maker.lock(recipe, ignore)

@@ -11,10 +11,10 @@ import pytest
 import soundfile
 from tinytag import TinyTag
 
-from backend.common.error_patterns import check_numbers
+from backend.common.error_patterns import require_finite
 from backend.common.errors import Validation, WorkerCrashed
 from backend.tasks.audio.files.tags import Tags
-from backend.tasks.audio.progress import Made
+from backend.tasks.audio.progress import RenderResult
 from backend.tasks.options import parse_options
 from backend.tasks.stems.choices import FORMATS
 from backend.tasks.stems.job import Order, separate
@@ -46,7 +46,9 @@ class Shares:
         return found
 
 
-def run(path: Path, separator: Any, folder: Path, emit: Any = lambda event, data: False, **options: Any) -> Made:
+def run(
+    path: Path, separator: Any, folder: Path, emit: Any = lambda event, data: False, **options: Any
+) -> RenderResult:
     chosen = {"stems": None, "format": "wav", "chunk_seconds": None, **options}
     folder.mkdir(exist_ok=True)
     return separate(separator, Order(path, path.name, chosen, folder), emit)
@@ -191,7 +193,7 @@ def test_silence_stays_silence(tmp_path: Path) -> None:
 def test_numbers_that_are_none_end_the_job(tmp_path: Path) -> None:
     class Broken(Shares):
         def separate(self, chunk: Samples, stop: Stop) -> Samples:
-            check_numbers(float("nan"))
+            require_finite(float("nan"))
             return chunk
 
     with pytest.raises(WorkerCrashed, match="NaN"):

@@ -20,7 +20,7 @@ from backend.engines import LoadRequest, RunRequest, load_engine
 from backend.engines._audio.stem_session import _Sessions, _stopping
 from backend.models import Catalogue
 from backend.models.file_checks import check
-from backend.tasks.audio.progress import Stopped
+from backend.tasks.audio.progress import Cancelled
 from backend.tasks.stems.spleeter import golden
 from backend.tasks.stems.spleeter.checkpoint import Tensor, read_index
 from backend.tasks.stems.spleeter.install import install
@@ -152,7 +152,7 @@ def test_a_run_of_the_library_is_told_to_end() -> None:
         terminate = False
 
     options, seen = Options(), []
-    with pytest.raises(Stopped), _stopping(options, lambda: True):
+    with pytest.raises(Cancelled), _stopping(options, lambda: True):
         seen.append(wait_for(lambda: options.terminate, 10))
     assert seen == [True]
     with _stopping(options, lambda: False):

@@ -23,7 +23,7 @@ from backend.child.download.http_errors import Place, Transient, explain_network
 from backend.child.download.network import Net
 from backend.child.download.partial_file import Facts, Part
 from backend.child.download.workspace import NAME, sweep, sync_folder, turn
-from backend.child.progress_report import Report
+from backend.child.progress_report import ProgressReport
 from backend.common.errors import ModelBroken
 from backend.common.formats.gguf import read_header
 from backend.common.formats.gguf.kinds import SPLIT, check_foreign, check_kind
@@ -48,7 +48,7 @@ class Order:
     stall_s: float = 30.0
 
 
-def fetch_http(order: Order, report: Report, sleep: Callable[[float], None] = time.sleep) -> dict[str, Any]:
+def fetch_http(order: Order, report: ProgressReport, sleep: Callable[[float], None] = time.sleep) -> dict[str, Any]:
     """Fetches the file. Raises Refused."""
     workspace = order.to.parent / NAME
     try:
@@ -93,7 +93,7 @@ def _check_whole(file: Path, name: str) -> None:
 class Transfer:
     """One download, over as many connections as it takes."""
 
-    def __init__(self, order: Order, part: Part, report: Report, sleep: Callable[[float], None]) -> None:
+    def __init__(self, order: Order, part: Part, report: ProgressReport, sleep: Callable[[float], None]) -> None:
         self._order, self._part, self._report, self._sleep = order, part, report, sleep
         host = urllib.parse.urlsplit(order.url).hostname or ""
         self._place = Place(host, order.name)

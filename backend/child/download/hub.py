@@ -23,7 +23,7 @@ from backend.child.download.hub_client import HubFile, HubOrder, Library, Unreac
 from backend.child.download.hub_errors import damaged, not_kept
 from backend.child.download.hub_file_selection import Choice, choose, of_pipeline
 from backend.child.download.workspace import NAME, part_for
-from backend.child.progress_report import Report, Share
+from backend.child.progress_report import ProgressReport, Share
 from backend.common.errors import ModelBroken
 from backend.common.formats.gguf.kinds import part_names
 from backend.common.formats.onnx.validation import outside_files
@@ -35,7 +35,7 @@ _CHUNK_BYTES = 1 << 20
 _CACHED = " This is what the cache holds; Hugging Face was not reached."
 
 
-def fetch_hub(order: HubOrder, report: Report) -> dict[str, Any]:
+def fetch_hub(order: HubOrder, report: ProgressReport) -> dict[str, Any]:
     """Fetches a model into the cache: `{path, bytes, commit, brought, said, licence}`. Raises Refused."""
     try:
         return _Fetch(order, report, Library(order, report)).run()
@@ -44,7 +44,7 @@ def fetch_hub(order: HubOrder, report: Report) -> dict[str, Any]:
 
 
 class _Fetch:
-    def __init__(self, order: HubOrder, report: Report, library: Library) -> None:
+    def __init__(self, order: HubOrder, report: ProgressReport, library: Library) -> None:
         self._order, self._report, self._library = order, report, library
         self._brought: list[str] = []
         self._lacking = ""  # what the cache has not of a model of which it has a part
@@ -112,7 +112,7 @@ class _Fetch:
                 (blobs / file.etag).unlink(missing_ok=True)
             self._brought.append(file.name)
 
-    def _transfer(self, file: HubFile, blob: Path, commit: str, report: Report) -> None:
+    def _transfer(self, file: HubFile, blob: Path, commit: str, report: ProgressReport) -> None:
         sha256 = file.etag if _SHA256.fullmatch(file.etag) else None
         url, token = self._library.address(file.name, commit), self._library.token
         fetch_http(Order(blob, url, sha256, file.size, file.name, token, self._order.stall_s), report)

@@ -15,7 +15,7 @@ from backend.child.download.errors import Refused
 from backend.child.download.http import FIRST_TRIES, WAIT_S
 from backend.child.download.hub_errors import Asked, explain, is_passing, odd_endpoint
 from backend.child.download.network import trusted
-from backend.child.progress_report import Report
+from backend.child.progress_report import ProgressReport
 
 _SAFE = re.compile(r"(?!\.+$)[\w.-]{1,128}", re.ASCII)  # what may be a file's name in the cache
 Result = TypeVar("Result")
@@ -53,7 +53,7 @@ class Unreached(Exception):
 class Library:
     """The library, imported here after its variables are set. Its questions raise Refused, Unreached."""
 
-    def __init__(self, order: HubOrder, report: Report) -> None:
+    def __init__(self, order: HubOrder, report: ProgressReport) -> None:
         os.environ.pop("HF_HUB_OFFLINE", None)  # which every child has, so that no engine asks the network
         os.environ.update(order.variables or {})
         os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_VERBOSITY="error")

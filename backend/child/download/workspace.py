@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from backend.child.progress_report import REPORT_S, Report
+from backend.child.progress_report import REPORT_S, ProgressReport
 from backend.common.file_lock import FileLock
 
 NAME = ".fetch"  # in the folder of the target, so that the last step is a rename within one file system
@@ -36,7 +36,7 @@ def part_for(workspace: Path, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def turn(workspace: Path, name: str, report: Report) -> Iterator[None]:
+def turn(workspace: Path, name: str, report: ProgressReport) -> Iterator[None]:
     """Waits until no other process fetches the same file."""
     lock = lock_for(workspace, name)
     while not lock.acquire():

@@ -15,7 +15,7 @@ from typing import Any
 from backend.child import process
 from backend.child.download.errors import Refused, explain_pip
 from backend.child.install.errors import ENDED
-from backend.child.progress_report import Report
+from backend.child.progress_report import ProgressReport
 
 
 class Uv:
@@ -48,7 +48,7 @@ class Uv:
                 self._running.kill()
 
 
-def find_uv(order: dict[str, Any], report: Report) -> str:
+def find_uv(order: dict[str, Any], report: ProgressReport) -> str:
     """uv beside this interpreter, or in the folder of tools; brought there by pip the first time. Raises Refused."""
     name = "uv.exe" if os.name == "nt" else "uv"
     beside = Path(sysconfig.get_path("scripts")) / name

@@ -20,7 +20,7 @@ from backend.child.download.http import Order, fetch_http
 from backend.child.download.hub import fetch_hub
 from backend.child.download.hub_client import HubOrder
 from backend.child.download.wheel import fetch_wheel
-from backend.child.progress_report import Report, Share
+from backend.child.progress_report import ProgressReport, Share
 from backend.tasks.stems.choices import DTYPES
 
 
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     asked = _parser().parse_args(argv)
     said = {} if asked.kind == "wheel" else json.loads(line_of_stdin())
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    report = Report(out)
+    report = ProgressReport(out)
     try:
         if asked.kind == "wheel":
             result = fetch_wheel(asked, report)
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fetch_files(asked: argparse.Namespace, said: dict[str, Any], report: Report) -> dict[str, Any]:
+def _fetch_files(asked: argparse.Namespace, said: dict[str, Any], report: ProgressReport) -> dict[str, Any]:
     """One after the other, each whole; the result is that of the first, which is the model's."""
     results: list[dict[str, Any]] = []
     for one in said["files"]:

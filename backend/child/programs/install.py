@@ -18,7 +18,7 @@ from backend.child.install.errors import explain, no_python, telling_line, unrea
 from backend.child.install.package_index import Index, configured, environment, pip_settings
 from backend.child.install.uv import Uv, find_uv
 from backend.child.programs.download import line_of_stdin
-from backend.child.progress_report import REPORT_S, Report
+from backend.child.progress_report import REPORT_S, ProgressReport
 
 LOCK = "pylock.toml"  # uv takes no other name
 
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     """Runs the program; the one argument is the step."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     order = json.loads(line_of_stdin())
-    report = Report(out)
+    report = ProgressReport(out)
     try:
         index = configured(pip_settings(), os.environ)
         own = {"UV_CACHE_DIR": order["cache"], "UV_PYTHON_INSTALL_DIR": str(Path(order["tools"]) / "python")}
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _lock(order: dict[str, Any], index: Index, uv: Uv, report: Report) -> dict[str, Any]:
+def _lock(order: dict[str, Any], index: Index, uv: Uv, report: ProgressReport) -> dict[str, Any]:
     """Resolves; with an index beside the user's own first, and without it if only that one cannot be reached."""
     python = _interpreter(order, uv, report)
     folder = Path(order["folder"])
@@ -65,7 +65,7 @@ def _lock(order: dict[str, Any], index: Index, uv: Uv, report: Report) -> dict[s
     return {"lock": lock.read_text(encoding="utf-8"), "python": python, "extra": used}
 
 
-def _interpreter(order: dict[str, Any], uv: Uv, report: Report) -> str:
+def _interpreter(order: dict[str, Any], uv: Uv, report: ProgressReport) -> str:
     """The Python to make it with: ours where it will do, else one that is here, else one that uv fetches."""
     if order["python"]:
         return str(order["python"])
@@ -83,7 +83,7 @@ def _interpreter(order: dict[str, Any], uv: Uv, report: Report) -> str:
     return found[-1]
 
 
-def _make(order: dict[str, Any], index: Index, uv: Uv, report: Report) -> dict[str, Any]:
+def _make(order: dict[str, Any], index: Index, uv: Uv, report: ProgressReport) -> dict[str, Any]:
     """Makes the environment in `folder`, from the lock file beside it."""
     folder = Path(order["folder"])
     total = order["installed_bytes"]
@@ -114,7 +114,7 @@ def interpreter_of(folder: Path) -> Path:
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def _watch(cache: Path, folder: Path, total: int, done: threading.Event, report: Report) -> None:
+def _watch(cache: Path, folder: Path, total: int, done: threading.Event, report: ProgressReport) -> None:
     """uv unpacks while it fetches: what has come is what its cache has grown by, in unpacked bytes."""
     first = _bytes_in(cache)
     while not done.wait(REPORT_S * 3):

@@ -23,15 +23,15 @@ from typing import Any
 from backend.child.wire_protocol import Channel
 from backend.devices import (
     INDEX_LIMIT,
-    Absent,
+    DeviceAbsent,
     WrongResult,
     backends_of,
-    confine,
-    found_from,
+    detected_device_from,
     libraries,
     mechanism,
     prove,
-    reveal,
+    show_all_devices,
+    show_only,
 )
 from backend.engines import engines, load_engine, serves
 
@@ -43,7 +43,7 @@ def main(channel: Channel, arguments: list[str]) -> int:
         _prove(channel, json.loads(rest[0]))
     else:
         if action == "list":
-            reveal()
+            show_all_devices()
         _list(channel, rest[1:])
         channel.send({"op": "end"})
     # What libraries do while the interpreter ends is of no interest any more, and some crash there.
@@ -68,15 +68,15 @@ def _listed(channel: Channel, name: str, library: str) -> None:
     here = mechanism(name, library)
     found = here.enumerate_devices(name, library)
     if not found:
-        raise Absent("it lists no device")
+        raise DeviceAbsent("it lists no device")
     frame = {"op": "listed", "backends": [name], "library": library, "versions": here.versions(library)}
     devices = [asdict(device) for device in found[:INDEX_LIMIT]]
     channel.send({**frame, "devices": devices, "left_out": len(found) - len(devices)})
 
 
 def _prove(channel: Channel, order: dict[str, Any]) -> None:
-    backend, found, runtime = order["backend"], found_from(order["found"]), order["runtime"]
-    confine(backend, found)
+    backend, found, runtime = order["backend"], detected_device_from(order["found"]), order["runtime"]
+    show_only(backend, found)
     here = mechanism(backend, found.library)
     channel.send({"op": "step", "what": f"importing {found.library}", "backends": [backend]})
     if not _told(channel, [backend], lambda: here.load(found.library)):
@@ -112,7 +112,7 @@ def _told(channel: Channel, names: Iterable[str], work: Callable[[], object]) ->
         work()
     except WrongResult as error:
         channel.send({"op": "wrong", **about, "detail": str(error)})
-    except Absent as error:
+    except DeviceAbsent as error:
         channel.send({"op": "absent", **about, "detail": str(error), "quiet": error.quiet})
     except (ImportError, OSError) as error:
         channel.send({"op": "missing", **about, "detail": _words(error)})

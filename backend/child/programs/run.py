@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from backend.child import artifact_writer, process
-from backend.child.token_batcher import Tokens
+from backend.child.token_batcher import TokenBatcher
 from backend.child.wire_protocol import WIRE_VERSION, Channel, Header, WireError
 from backend.common import error_patterns
 from backend.common.errors import TouchstoneError
-from backend.devices import confine, found_from, split_id
+from backend.devices import detected_device_from, show_only, split_id
 from backend.engines import LoadRequest, RunRequest, Session, load_engine
 from backend.tasks.lyrics.generation import write
 
@@ -44,7 +44,7 @@ class _Program:
         self._orders: queue.SimpleQueue[Header] = queue.SimpleQueue()
         self._cancelled: set[str] = set()
         self._session: Session | None = None
-        self._tokens = Tokens(channel.send_all)
+        self._tokens = TokenBatcher(channel.send_all)
 
     def listen(self) -> None:
         """Reads orders. At the end of stdin, or of sense, the process goes at once, whatever native code does."""
@@ -94,8 +94,8 @@ class _Program:
     def _load(self, order: Header) -> None:
         request = LoadRequest(**order["request"])
         if order["request"].get("found"):
-            request = replace(request, found=found_from(order["request"]["found"]))
-            confine(split_id(request.device)[0], request.found)
+            request = replace(request, found=detected_device_from(order["request"]["found"]))
+            show_only(split_id(request.device)[0], request.found)
         self._session = load_engine(order["engine"]).load(request)
         self._channel.send(
             {
@@ -119,7 +119,7 @@ class _Program:
         first_token_s: float | None = None
 
         request = RunRequest(**order["request"])
-        box = artifact_writer.Outbox(request.folder)
+        box = artifact_writer.ArtifactWriter(request.folder)
         tokens = self._tokens.line(job)
 
         def emit(event: str, data: dict[str, Any]) -> bool:
@@ -172,7 +172,7 @@ class _Program:
 
     def _fail_unforeseen(self, job: str | None, error: BaseException) -> None:
         text = f"{type(error).__name__}: {error}"
-        code = error_patterns.code_of(text) or ("model_load_failed" if job is None else "worker_crashed")
+        code = error_patterns.classify_error_text(text) or ("model_load_failed" if job is None else "worker_crashed")
         self._fail(job, code, text, "Try again; if it repeats, run `doctor` and report its output.", {})
 
     def _fail(self, job: str | None, code: str, detail: str, remedy: str, extra: dict[str, Any]) -> None:

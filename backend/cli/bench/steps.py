@@ -21,7 +21,7 @@ from backend.common.errors import DeviceNotReady, RuntimeFailed, Validation
 from backend.devices import backends, split_id
 from backend.engines._torch.cuda_graphs import COMPILED
 from backend.manager.benchmarks.rows import Row
-from backend.runtimes.store import RUNTIMES, Shelf
+from backend.runtimes.store import RUNTIMES, RuntimeStore
 
 STREAMS = 64
 _AGAIN = "compiled before"
@@ -84,7 +84,7 @@ def _interpreter(settings: Settings, device: str) -> str:
     """That of a runtime with torch for the device. Raises DeviceNotReady where there is none."""
     runtimes = [name for name in backends()[split_id(device)[0]].runtimes if name != "base"]
     named = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
-    pythons = {**Shelf(settings.data_dir / RUNTIMES).pythons(runtimes), **named}
+    pythons = {**RuntimeStore(settings.data_dir / RUNTIMES).pythons(runtimes), **named}
     for name in runtimes:
         if name in pythons:
             return pythons[name]

@@ -38,7 +38,7 @@ from backend.engines import engines
 from backend.engines.llama_cpp import PROMPT_CHUNK_TOKENS
 from backend.manager.benchmarks.rows import Row, row
 from backend.models import Catalogue, Entry
-from backend.runtimes.store import RUNTIMES, Shelf
+from backend.runtimes.store import RUNTIMES, RuntimeStore
 
 PROMPT = "Write a very long story about a river, a mill and a miller's daughter."
 TOKENS, STREAMS = 128, 4
@@ -80,7 +80,7 @@ def measure(settings: Settings, runs: int) -> list[Row]:
 
 def interpreters(entry: Entry, settings: Settings) -> dict[str, tuple[str, str]]:
     """The engines of a model that run on this processor now, each with its runtime and interpreter."""
-    shelf, cpu = Shelf(settings.data_dir / RUNTIMES), backends()["cpu"]
+    shelf, cpu = RuntimeStore(settings.data_dir / RUNTIMES), backends()["cpu"]
     named = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
     found = {}
     for name in entry.engines:

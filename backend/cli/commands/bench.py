@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from backend.cli.progress_bar import Bar
+from backend.cli.progress_bar import ProgressBar
 from backend.common.config.settings import Settings, load_settings
 from backend.common.errors import Validation
 from backend.manager.benchmarks import table as matrix
@@ -82,7 +82,7 @@ def _devices(settings: Settings, args: argparse.Namespace) -> int:
     asked = {"devices": args.device, "models": args.model, "engines": args.engine}
     numbers = {"runs": args.runs, "streams": args.streams}
     asked |= {name: number for name, number in numbers.items() if number is not None}
-    with contextlib.closing(Bar(sys.stderr)) as bar:
+    with contextlib.closing(ProgressBar(sys.stderr)) as bar:
         found = asyncio.run(_measured(settings, asked, bar))["output"]["result"]
     print(json.dumps(found, indent=2, ensure_ascii=False) if args.json else matrix.markdown(found))
     if args.plot:
@@ -92,19 +92,19 @@ def _devices(settings: Settings, args: argparse.Namespace) -> int:
     return 0
 
 
-async def _measured(settings: Settings, asked: dict[str, Any], bar: Bar) -> dict[str, Any]:
+async def _measured(settings: Settings, asked: dict[str, Any], bar: ProgressBar) -> dict[str, Any]:
     """The job after its end: by the running server, or by a manager of our own."""
-    from backend.cli.client import Remote, owner
-    from backend.cli.job_follower import Here, followed
+    from backend.cli.client import HttpClient, open_manager
+    from backend.cli.job_follower import Here, follow_to_end
     from backend.manager.benchmarks import checked
 
     checked(asked)
-    async with owner(settings) as found:
-        if isinstance(found, Remote):
-            return await followed(found, (await found.bench(asked))["id"], bar)
+    async with open_manager(settings) as found:
+        if isinstance(found, HttpClient):
+            return await follow_to_end(found, (await found.bench(asked))["id"], bar)
         await found.probes.settled()
         job = await found.measuring.ask(checked(asked), CALLER)
-        return await followed(Here(found), job.id, bar)
+        return await follow_to_end(Here(found), job.id, bar)
 
 
 async def _history(settings: Settings) -> dict[str, Any]:

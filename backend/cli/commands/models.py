@@ -12,8 +12,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from backend.child.convert import FORMS
-from backend.cli.job_follower import Here, followed
-from backend.cli.progress_bar import Bar
+from backend.cli.job_follower import Here, follow_to_end
+from backend.cli.progress_bar import ProgressBar
 from backend.common.config.settings import Settings, load_settings
 from backend.common.errors import ModelBroken, ModelNotDownloaded
 from backend.common.types import Progress
@@ -22,7 +22,7 @@ from backend.models.entries import BUILT_IN
 from backend.models.sources import parse
 
 if TYPE_CHECKING:
-    from backend.cli.client import Remote
+    from backend.cli.client import HttpClient
 
 AGAIN = "Start it again: it goes on."
 
@@ -105,7 +105,7 @@ def _add(settings: Settings, args: argparse.Namespace) -> int:
         print(f"{entry.id} is ready: {entry.target}")
         return 0
     print(f"Fetching {source or args.source} ...", flush=True)
-    with contextlib.closing(Bar(sys.stderr)) as bar:
+    with contextlib.closing(ProgressBar(sys.stderr)) as bar:
         said = asyncio.run(_add_here_or_there(settings, catalogue, args, bar))
     print(said, flush=True)
     return 0
@@ -116,7 +116,7 @@ def _convert(settings: Settings, args: argparse.Namespace) -> int:
     entry = catalogue.resolve(args.id)
     conversion.check(entry, args.to, settings)
     print(conversion.cost(settings, args.to, catalogue.source_of(entry)), flush=True)
-    with contextlib.closing(Bar(sys.stderr)) as bar:
+    with contextlib.closing(ProgressBar(sys.stderr)) as bar:
         print(asyncio.run(_convert_here_or_there(settings, entry.id, args.to, bar)), flush=True)
     return 0
 
@@ -156,12 +156,12 @@ def _fetch(settings: Settings, catalogue: Catalogue, entry: Entry) -> None:
     size = f", {entry.size_bytes / 1e6:.1f} MB" if entry.size_bytes else ""
     terms = f", licence {entry.licence}" if entry.licence else ""
     print(f"Fetching {entry.name}{size}{terms}, from {entry.source} ...", flush=True)
-    with contextlib.closing(Bar(sys.stderr)) as bar:
+    with contextlib.closing(ProgressBar(sys.stderr)) as bar:
         asyncio.run(_fetch_here_or_there(settings, catalogue, entry, bar))
     print(f"{entry.id} is ready: {catalogue.resolve(entry.id).target}", flush=True)
 
 
-async def _fetch_here_or_there(settings: Settings, catalogue: Catalogue, entry: Entry, bar: Bar) -> None:
+async def _fetch_here_or_there(settings: Settings, catalogue: Catalogue, entry: Entry, bar: ProgressBar) -> None:
     from backend.cli.client import remote
     from backend.models import download
 
@@ -172,7 +172,9 @@ async def _fetch_here_or_there(settings: Settings, catalogue: Catalogue, entry: 
     registration.settle(catalogue, entry, await download.fetch(entry, _shown_on(bar)))
 
 
-async def _add_here_or_there(settings: Settings, catalogue: Catalogue, args: argparse.Namespace, bar: Bar) -> str:
+async def _add_here_or_there(
+    settings: Settings, catalogue: Catalogue, args: argparse.Namespace, bar: ProgressBar
+) -> str:
     from backend.cli.client import remote
     from backend.models import download
 
@@ -190,16 +192,16 @@ async def _add_here_or_there(settings: Settings, catalogue: Catalogue, args: arg
     return _ready(addition.entry.id, came.get("said"))
 
 
-async def _convert_here_or_there(settings: Settings, model: str, to: str, bar: Bar) -> str:
-    from backend.cli.client import CALLER, Remote, owner
+async def _convert_here_or_there(settings: Settings, model: str, to: str, bar: ProgressBar) -> str:
+    from backend.cli.client import CALLER, HttpClient, open_manager
     from backend.manager import model_jobs
 
-    async with owner(settings) as found:
-        if isinstance(found, Remote):
-            done = await followed(found, (await found.convert_model(model, to))["id"], bar, AGAIN)
+    async with open_manager(settings) as found:
+        if isinstance(found, HttpClient):
+            done = await follow_to_end(found, (await found.convert_model(model, to))["id"], bar, AGAIN)
         else:
             job = await model_jobs.convert(found, model, to, CALLER)
-            done = await followed(Here(found), job.id, bar, AGAIN)
+            done = await follow_to_end(Here(found), job.id, bar, AGAIN)
     return str(done["output"]["text"])
 
 
@@ -213,16 +215,16 @@ async def _remove_here_or_there(settings: Settings, model: str) -> None:
     registration.remove(Catalogue(settings), model)
 
 
-def _shown_on(bar: Bar) -> Callable[[Progress], Awaitable[None]]:
+def _shown_on(bar: ProgressBar) -> Callable[[Progress], Awaitable[None]]:
     async def show(progress: Progress) -> None:
         bar.show(progress)
 
     return show
 
 
-async def _fetch_through(server: Remote, asked: dict[str, Any], bar: Bar) -> dict[str, Any]:
+async def _fetch_through(server: HttpClient, asked: dict[str, Any], bar: ProgressBar) -> dict[str, Any]:
     """Lets the server download and follows its job; leaving early cancels it. Returns the job."""
-    return await followed(server, (await server.add_model(asked))["id"], bar, AGAIN)
+    return await follow_to_end(server, (await server.add_model(asked))["id"], bar, AGAIN)
 
 
 def _ready(model: str, said: str | None) -> str:

@@ -96,10 +96,10 @@ def _check_folder(folder: Path) -> None:
 
 async def _make(body: dict[str, Any], folder: Path, config: str | None, as_json: bool) -> int:
     from backend.cli.client import connect
-    from backend.cli.progress_bar import Bar
+    from backend.cli.progress_bar import ProgressBar
 
     async with connect(load_settings({"config": config})) as client:
-        with contextlib.closing(Bar(sys.stderr)) as bar:
+        with contextlib.closing(ProgressBar(sys.stderr)) as bar:
             last, job = await generated(client, body, bar, words=None if as_json else _show)
         for artifact in job["output"]["artifacts"]:
             await save(client, job["id"], artifact["name"], folder)

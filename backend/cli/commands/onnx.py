@@ -99,7 +99,7 @@ def _tell_file(catalogue: Catalogue, entry: Entry, as_json: bool) -> int:
 
 
 def _quantize(settings: Settings, entry: Entry, args: argparse.Namespace) -> int:
-    from backend.cli.progress_bar import Bar
+    from backend.cli.progress_bar import ProgressBar
     from backend.models import conversion
 
     for _, file in map(_pair, args.samples):
@@ -108,7 +108,7 @@ def _quantize(settings: Settings, entry: Entry, args: argparse.Namespace) -> int
     if first := conversion.first_cost(settings):
         print(first, file=sys.stderr, flush=True)
     source = Catalogue(settings).path_of(entry)
-    with contextlib.closing(Bar(sys.stderr)) as bar:
+    with contextlib.closing(ProgressBar(sys.stderr)) as bar:
 
         async def show(progress: Progress) -> None:
             bar.show(progress)
@@ -153,7 +153,7 @@ def facts(found: dict[str, Any]) -> list[str]:
 
 async def _job(settings: Settings, entry: Entry, args: argparse.Namespace) -> int:
     from backend.cli.client import connect
-    from backend.cli.progress_bar import Bar
+    from backend.cli.progress_bar import ProgressBar
 
     names = ("outputs", "only", "each", "runs", "seed")
     options = {name: getattr(args, name) for name in names if getattr(args, name, None) is not None}
@@ -168,7 +168,7 @@ async def _job(settings: Settings, entry: Entry, args: argparse.Namespace) -> in
             "options": {"action": args.action, **options, **({"dimensions": sizes} if sizes else {})},
             **({"inputs": inputs} if inputs else {}),
         }
-        with contextlib.closing(Bar(sys.stderr)) as bar:
+        with contextlib.closing(ProgressBar(sys.stderr)) as bar:
             last, job = await generated(client, body, bar)
         for artifact in job["output"]["artifacts"]:
             await save(client, job["id"], artifact["name"], args.out)

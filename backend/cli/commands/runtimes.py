@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from backend.cli.job_follower import Here, Source, followed
-from backend.cli.progress_bar import Bar
+from backend.cli.job_follower import Here, Source, follow_to_end
+from backend.cli.progress_bar import ProgressBar
 from backend.common.config.settings import Settings, load_settings
 from backend.runtimes.recipes import costs, recipes
 from backend.server.log_format import escaped
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         found = asyncio.run(_listed(settings))
         print(json.dumps(found, indent=2, ensure_ascii=False) if args.json else table(found))
         return 0
-    with contextlib.closing(Bar(sys.stderr)) as bar:
+    with contextlib.closing(ProgressBar(sys.stderr)) as bar:
         said = asyncio.run(_change(settings, args.action, args.name, bar))
     words = json.dumps(said, indent=2, ensure_ascii=False) if args.json else _words(args.action, args.name, said)
     print(words if args.json else escaped(words))
@@ -120,10 +120,10 @@ class _Here(Here):
 
 @contextlib.asynccontextmanager
 async def _keeper(settings: Settings) -> AsyncIterator[_Keeper]:
-    from backend.cli.client import Remote, owner
+    from backend.cli.client import HttpClient, open_manager
 
-    async with owner(settings) as found:
-        if isinstance(found, Remote):
+    async with open_manager(settings) as found:
+        if isinstance(found, HttpClient):
             yield found
         else:
             await found.probes.settled()
@@ -142,7 +142,7 @@ async def _listed(settings: Settings) -> dict[str, Any]:
     return manager.upkeep.overview()
 
 
-async def _change(settings: Settings, action: str, name: str, bar: Bar) -> dict[str, Any]:
+async def _change(settings: Settings, action: str, name: str, bar: ProgressBar) -> dict[str, Any]:
     async with _keeper(settings) as keeper:
         if action == "remove":
             await keeper.remove_runtime(name)
@@ -150,7 +150,7 @@ async def _change(settings: Settings, action: str, name: str, bar: Bar) -> dict[
         if action == "install" and (cost := _cost(await keeper.runtimes(), name)):
             bar.say(cost)
         said = await keeper.change_runtime(action, name)
-        return said if action == "rollback" else await followed(keeper, said["id"], bar, AGAIN)
+        return said if action == "rollback" else await follow_to_end(keeper, said["id"], bar, AGAIN)
 
 
 def _cost(found: dict[str, Any], name: str) -> str | None:

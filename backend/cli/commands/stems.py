@@ -24,7 +24,7 @@ from backend.tasks.options.stems import Stem, StemsOptions
 
 if TYPE_CHECKING:
     from backend.cli.client import Client
-    from backend.cli.progress_bar import Bar
+    from backend.cli.progress_bar import ProgressBar
 
 MOST_AT_ONCE = 8  # a device takes one after the other anyway, and a server's queue is not endless
 _SAVE_MEMORY = "Separate with --sequential, or in smaller pieces with --chunk-seconds 4, or on another device."
@@ -99,11 +99,11 @@ class _Batch:
     async def run(self, at_once: int, config: str | None) -> int:
         """The exit code."""
         from backend.cli.client import connect
-        from backend.cli.progress_bar import Bar
+        from backend.cli.progress_bar import ProgressBar
 
         waiting = deque(self.places)
         async with connect(load_settings({"config": config})) as client:
-            with contextlib.closing(Bar(sys.stderr)) as bar:
+            with contextlib.closing(ProgressBar(sys.stderr)) as bar:
                 async with asyncio.TaskGroup() as group:
                     for _ in range(at_once):
                         group.create_task(self._work(waiting, client, bar))
@@ -113,7 +113,7 @@ class _Batch:
             raise self.failures[0]
         return 1 if self.failures else 0
 
-    async def _work(self, waiting: deque[Path], client: Client, bar: Bar) -> None:
+    async def _work(self, waiting: deque[Path], client: Client, bar: ProgressBar) -> None:
         """Takes one track after another, until none waits."""
         while waiting:
             track = waiting.popleft()
@@ -128,7 +128,7 @@ class _Batch:
                     print(f"{track}: {error.detail}\n  {error.remedy}", file=sys.stderr)
             self.shares[track] = 1
 
-    async def _separate(self, track: Path, client: Client, bar: Bar) -> None:
+    async def _separate(self, track: Path, client: Client, bar: ProgressBar) -> None:
         try:
             sent = await client.send_file(track)
         except OSError as error:
@@ -146,7 +146,7 @@ class _Batch:
         if not self.as_json:
             print(receipt_line(job["receipt"]), file=sys.stderr)
 
-    def _show(self, track: Path, progress: Progress, bar: Bar) -> None:
+    def _show(self, track: Path, progress: Progress, bar: ProgressBar) -> None:
         """The track's own progress, or with several how many of them are done, counted in parts."""
         if len(self.places) == 1:
             bar.show(progress)

@@ -28,8 +28,8 @@ from backend.common.system.shared_libraries import distribution_words
 from backend.common.types import Device, Hardware, Model
 from backend.models import Catalogue
 from backend.runtimes.recipes import recipes
-from backend.runtimes.store import RUNTIMES, Shelf
-from backend.scheduling.probing.inventory import take_system
+from backend.runtimes.store import RUNTIMES, RuntimeStore
+from backend.scheduling.probing.inventory import query_system
 from backend.server.process import bind, free_port
 
 Fact = TypeVar("Fact")
@@ -53,10 +53,10 @@ async def gather(settings: Settings) -> tuple[Facts, dict[str, Any]]:
     Takes as long as the slowest probe, or as the server's own. Raises nothing: what cannot be had is told as such.
     """
     asked = asyncio.create_task(_devices(settings))
-    made = Shelf(settings.data_dir / RUNTIMES).pythons(recipes())
+    made = RuntimeStore(settings.data_dir / RUNTIMES).pythons(recipes())
     own = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
     system, runtimes, storage = await asyncio.gather(
-        take_system(spawn, settings.supervision.probe_s),
+        query_system(spawn, settings.supervision.probe_s),
         runtime_facts({BASE: sys.executable, **made, **own}, kept=made.keys() - own.keys()),
         asyncio.to_thread(storage_facts, settings.data_dir),
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from backend.child.handle import Child, Spawn, spawn
+from backend.child.handle import ChildProcess, Spawn, spawn
 from backend.child.wire_protocol import Header
 from backend.cli.doctor.facts import Flavour, Interpreter, RuntimeFacts, TorchBuild, Unmet, Written
 
@@ -47,7 +47,7 @@ async def _asked(name: str, python: str, start: Spawn, limit_s: float) -> Runtim
 
 async def _frame(python: str, start: Spawn, limit_s: float) -> Header:
     """The one frame of the child. Raises RuntimeError with how it ended, if there was none."""
-    child = Child(start(python, ["packages"]), asyncio.get_running_loop())
+    child = ChildProcess(start(python, ["packages"]), asyncio.get_running_loop())
     try:
         async with asyncio.timeout(limit_s):
             frame = await child.receive()

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from backend.cli.doctor.facts import StorageFacts
-from backend.common.data_dir import STALE_S, DataFolder
+from backend.common.data_dir import STALE_S, DataDir
 from backend.jobs.store.corruption import check
 
 HISTORY = "jobs.sqlite3"
@@ -72,7 +72,7 @@ def filesystem(path: Path, mounts: str | None = None) -> str | None:
 
 def held(data_dir: Path) -> bool:
     """Whether a process has the folder's lock (Linux tells), or, elsewhere and across WSL, whether a beat is fresh."""
-    note = DataFolder(data_dir).holder() or {}
+    note = DataDir(data_dir).holder() or {}
     beat = note.get("beat")
     fresh = isinstance(beat, (int, float)) and abs(time.time() - beat) < STALE_S
     try:
@@ -99,7 +99,7 @@ def damage(history: Path) -> str | None:
 
 
 def _holder(data_dir: Path) -> dict[str, object] | None:
-    note = DataFolder(data_dir).holder()
+    note = DataDir(data_dir).holder()
     if note is None:
         return None
     kept: dict[str, object] = {name: note.get(name) for name in ("pid", "url", "system")}

@@ -35,7 +35,7 @@ def _is_whole(data: Any) -> bool:
     return True
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     """No unknown keys, no guesses about types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -73,7 +73,7 @@ class Strict(BaseModel):
         return [facts.alias or name for name, facts in cls.model_fields.items()]
 
 
-def explained(errors: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> TouchstoneError:
+def to_validation_error(errors: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> TouchstoneError:
     """One Validation for pydantic's list of errors, with the nearest right key for one that is not known."""
     sentences, remedies = [], []
     for error in errors[:SHOWN]:
@@ -110,7 +110,7 @@ def _known_at(known: Mapping[str, Any], place: Sequence[str | int]) -> Mapping[s
         while pending:
             hint = pending.pop()
             pending += get_args(hint)
-            if isinstance(hint, type) and issubclass(hint, Strict):
+            if isinstance(hint, type) and issubclass(hint, StrictModel):
                 known = hint.model_fields
     return known
 

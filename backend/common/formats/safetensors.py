@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from backend.common.errors import ModelBroken
-from backend.common.files import check_regular, read_text
+from backend.common.files import read_text, require_regular_file
 from backend.common.formats.gguf.kinds import check_foreign, truncated
 
 CONFIG = "config.json"
@@ -142,7 +142,7 @@ def _missing(path: Path, name: str, what: str) -> ModelBroken:
 @lru_cache(maxsize=256)
 def _dtypes(file: Path, size: int, mtime_ns: int) -> dict[str, int]:
     """Bytes of the tensors by type. Raises ModelBroken, OSError."""
-    check_regular(file)
+    require_regular_file(file)
     with file.open("rb") as opened:
         start = opened.read(512)
         check_foreign(file.name, start, size)

@@ -9,7 +9,7 @@ from backend.common.system import cgroups
 
 
 @dataclass(frozen=True)
-class Watch:
+class OomWatch:
     """The counts when the watch began, and the file of the cgroup that the process was in."""
 
     file: Path | None
@@ -25,10 +25,10 @@ class Watch:
         return None
 
 
-def watch(pid: int) -> Watch:
+def watch(pid: int) -> OomWatch:
     """Begins to watch a living process."""
     file = cgroups.file(pid, "memory.events", "memory", "memory.oom_control")
-    return Watch(file, _kills(file) if file else None, _kills(cgroups.PROC / "vmstat"))
+    return OomWatch(file, _kills(file) if file else None, _kills(cgroups.PROC / "vmstat"))
 
 
 def _kills(file: Path) -> int | None:

@@ -72,7 +72,7 @@ def command_for(library: str, distribution: Sequence[str] | None = None) -> str 
     return None
 
 
-def bringer_of(library: str) -> str | None:
+def package_providing(library: str) -> str | None:
     """What brings a library that no package of the distribution has."""
     return next((who for pattern, who in _DRIVERS.items() if re.search(pattern, library)), None)
 

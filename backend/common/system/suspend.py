@@ -15,7 +15,7 @@ def total_clock() -> float:
     return time.time() if boot is None else time.clock_gettime(boot)
 
 
-class SleepWatch:
+class SuspendDetector:
     """Compares a clock that stops during sleep with one that does not."""
 
     def __init__(self, awake: Callable[[], float] = time.monotonic, total: Callable[[], float] = total_clock) -> None:
@@ -38,7 +38,7 @@ def steady_clock() -> float:
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
-class JumpWatch:
+class ClockJumpDetector:
     """Compares the clock on the wall, which may be set, with a steady one."""
 
     def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = steady_clock) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from backend.common.device_api import DetectedDevice
 from backend.common.types import Proof
-from backend.devices import Absent, Found
+from backend.devices import DeviceAbsent
 from backend.devices._mechanisms.identity import chosen, clean, hardware_id, pci_address, size
 from backend.devices._mechanisms.vulkan_loader import PhysicalDevice, physical_devices
 
@@ -118,18 +119,18 @@ def versions(library: str) -> dict[str, str]:
     return {library.replace("_", "-"): version(library)}
 
 
-def enumerate_devices(backend: str, library: str) -> list[Found]:
+def enumerate_devices(backend: str, library: str) -> list[DetectedDevice]:
     """Vulkan's physical devices, software among them. Raises Absent, OSError where no driver works."""
     ggml = load(library)
     known = physical_devices(ggml.loader)
     if not known:
-        raise Absent("Vulkan lists no device")
+        raise DeviceAbsent("Vulkan lists no device")
     if "GGML_VK_VISIBLE_DEVICES" not in os.environ:  # ggml would leave out software, and cards that are behind another
         os.environ["GGML_VK_VISIBLE_DEVICES"] = ",".join(str(number) for number in range(len(known)))
     return [_found(library, known, position) for position in range(len(known))]
 
 
-def prove(backend: str, found: Found) -> Proof:
+def prove(backend: str, found: DetectedDevice) -> Proof:
     """Computes on the device. Raises WrongResult, Absent."""
     from backend.devices._mechanisms.ggml_proof import prove_device
 
@@ -137,7 +138,7 @@ def prove(backend: str, found: Found) -> Proof:
     return prove_device(ggml, handle, found.name, versions(found.library))
 
 
-def free_bytes(backend: str, found: Found) -> int | None:
+def free_bytes(backend: str, found: DetectedDevice) -> int | None:
     """Free memory as the driver tells."""
     ggml, handle = _handle(found)
     free, total = _SIZE(), _SIZE()
@@ -145,10 +146,10 @@ def free_bytes(backend: str, found: Found) -> int | None:
     return size(free.value)
 
 
-def _handle(found: Found) -> tuple[Ggml, int]:
+def _handle(found: DetectedDevice) -> tuple[Ggml, int]:
     """The device among those that ggml offers in this process, which sees it alone."""
     ggml = load(found.library)
-    listed: list[Found] = []
+    listed: list[DetectedDevice] = []
     handles: Sequence[int] = ggml.devices()
     for position, handle in enumerate(handles):
         props = ggml.props(handle)
@@ -156,20 +157,20 @@ def _handle(found: Found) -> tuple[Ggml, int]:
         identity = {"pci": address} if address else {}
         name = clean((props.description or b"").decode("utf-8", "replace"))
         listed.append(
-            Found(
+            DetectedDevice(
                 name, found.kind, None, size(props.memory_total), None, found.library, position, len(handles), identity
             )
         )
     if not listed:
-        raise Absent(f"{found.name} was listed a moment ago, and llama.cpp's Vulkan offers no device now")
+        raise DeviceAbsent(f"{found.name} was listed a moment ago, and llama.cpp's Vulkan offers no device now")
     return ggml, handles[chosen(found, listed).position]
 
 
-def _found(library: str, known: Sequence[PhysicalDevice], position: int) -> Found:
+def _found(library: str, known: Sequence[PhysicalDevice], position: int) -> DetectedDevice:
     device = known[position]
     identity = {key: value for key, value in (("pci", device.pci), ("uuid", device.uuid)) if value}
     emulated = device.kind == "emulated"
-    return Found(
+    return DetectedDevice(
         name=device.name,
         kind=device.kind,
         hardware_id="cpu:0" if emulated else hardware_id(identity),

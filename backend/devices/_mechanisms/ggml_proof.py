@@ -10,7 +10,7 @@ from typing import Any
 
 from backend.common.types import Proof
 from backend.devices._mechanisms.ggml import F16, F32, I32, Ggml, InitParams
-from backend.devices._mechanisms.proof_record import Checks
+from backend.devices._mechanisms.proof_record import ProofRecorder
 from backend.devices._mechanisms.reference_math import (
     COARSE,
     RIGHT_OUTLIER,
@@ -34,7 +34,7 @@ _CONTEXT_BYTES = 4 * 1024 * 1024
 
 def prove_device(ggml: Ggml, handle: int, name: str, versions: dict[str, str]) -> Proof:
     """Raises WrongResult where numbers or places are wrong, OSError where the device cannot be opened."""
-    checks = Checks()
+    checks = ProofRecorder()
     backend = ggml.base.ggml_backend_dev_init(handle, None)
     if not backend:
         raise OSError(f"llama.cpp's Vulkan could not open {name}")
@@ -52,7 +52,7 @@ def prove_device(ggml: Ggml, handle: int, name: str, versions: dict[str, str]) -
 class _Here:
     """Runs graphs of one operation on the device."""
 
-    def __init__(self, ggml: Ggml, backend: int, checks: Checks) -> None:
+    def __init__(self, ggml: Ggml, backend: int, checks: ProofRecorder) -> None:
         self._base = ggml.base
         self._backend = backend
         self.checks = checks

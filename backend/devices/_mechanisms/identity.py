@@ -7,8 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from backend.common.device_api import DetectedDevice
 from backend.common.hardware.ids import pci_id_of, uuid_id
-from backend.devices import Absent, Found
+from backend.devices import DeviceAbsent
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]+")
 _NAME_LIMIT = 100
@@ -40,7 +41,7 @@ def hardware_id(identity: dict[str, str]) -> str | None:
     return uuid_id(identity["uuid"]) if "uuid" in identity else None
 
 
-def chosen(found: Found, listed: Sequence[Found]) -> Found:
+def chosen(found: DetectedDevice, listed: Sequence[DetectedDevice]) -> DetectedDevice:
     """The device as this process sees it: by its identity, or where there is none by its place. Raises Absent."""
     for key in ("pci", "uuid", "luid"):
         value = found.identity.get(key)
@@ -50,12 +51,14 @@ def chosen(found: Found, listed: Sequence[Found]) -> Found:
             if candidate.identity.get(key) == value:
                 return candidate
         if any(key in candidate.identity for candidate in listed):
-            raise Absent(f"{found.name} ({value}) was listed a moment ago and is gone")
+            raise DeviceAbsent(f"{found.name} ({value}) was listed a moment ago and is gone")
     if len(listed) == found.count and found.position < len(listed):
         return listed[found.position]
     if len(listed) == 1:
         return listed[0]
-    raise Absent(f"{found.name} was listed a moment ago and is gone: {len(listed)} devices instead of {found.count}")
+    raise DeviceAbsent(
+        f"{found.name} was listed a moment ago and is gone: {len(listed)} devices instead of {found.count}"
+    )
 
 
 def clean(name: Any) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from backend.common.device_api import DetectedDevice
 from backend.common.errors import DeviceNotReady
-from backend.devices import Absent, Found, backends, backends_of, libraries, mechanism, split_id
+from backend.devices import DeviceAbsent, backends, backends_of, libraries, mechanism, split_id
 
 
-def served(device: str, found: Found | None, kind: str, called: str) -> tuple[Any, str, Found]:
+def served(device: str, found: DetectedDevice | None, kind: str, called: str) -> tuple[Any, str, DetectedDevice]:
     """The mechanism, the backend's name and the device; `kind` is how the libraries' names begin.
 
     Raises Absent where the library lists no such device, DeviceNotReady where none of the kind reaches the backend.
@@ -21,7 +22,7 @@ def served(device: str, found: Found | None, kind: str, called: str) -> tuple[An
             if found is None:
                 listed = here.enumerate_devices(name, library)
                 if index >= len(listed):
-                    raise Absent(f"{device} was asked for, and {len(listed)} such devices are listed")
+                    raise DeviceAbsent(f"{device} was asked for, and {len(listed)} such devices are listed")
                 found = listed[index]
             return here, name, replace(found, library=library)
     raise DeviceNotReady(

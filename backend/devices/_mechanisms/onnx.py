@@ -15,9 +15,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from backend.common.device_api import DetectedDevice
 from backend.common.hardware.ids import luid_text
 from backend.common.types import DeviceKind, Proof
-from backend.devices import Absent, Found, facts
+from backend.devices import DeviceAbsent, backend_module
 from backend.devices._mechanisms.identity import clean, hardware_id, pci_address, size
 
 _NOT_A_PLUGIN = re.compile(r"CreateEpFactories|undefined symbol|procedure could not be found|error 127", re.IGNORECASE)
@@ -36,9 +37,9 @@ def versions(library: str) -> dict[str, str]:
     return {"onnxruntime": str(onnxruntime.__version__), "numpy": str(numpy.__version__)}
 
 
-def enumerate_devices(backend: str, library: str) -> list[Found]:
+def enumerate_devices(backend: str, library: str) -> list[DetectedDevice]:
     """Devices that the backend's provider offers. Raises Absent with the reason."""
-    onnxruntime, file = load(library), facts(backend)
+    onnxruntime, file = load(library), backend_module(backend)
     if hasattr(file, "processor"):
         return [file.processor(library, "CPUExecutionProvider")]
     troubles = register(onnxruntime, file)
@@ -48,38 +49,38 @@ def enumerate_devices(backend: str, library: str) -> list[Found]:
     old = next((name for name in _available(onnxruntime) if provider_key(name) in file.PROVIDERS), None)
     plain = [trouble for trouble in troubles if not _NOT_A_PLUGIN.search(trouble)]
     if plain:
-        raise Absent(f"the provider's library does not load: {plain[0]}")
+        raise DeviceAbsent(f"the provider's library does not load: {plain[0]}")
     if old and not getattr(file, "LISTS_DEVICES", False):
-        return [Found(f"{file.BACKEND.label}", file.BACKEND.kind, None, None, None, library, provider=old)]
+        return [DetectedDevice(f"{file.BACKEND.label}", file.BACKEND.kind, None, None, None, library, provider=old)]
     if old or _provider_files(onnxruntime, file):
-        raise Absent(getattr(file, "NONE_LISTED", "its provider is there and lists no device"), quiet=not old)
-    raise Absent(f"onnxruntime {onnxruntime.__version__} has no such provider", quiet=True)
+        raise DeviceAbsent(getattr(file, "NONE_LISTED", "its provider is there and lists no device"), quiet=not old)
+    raise DeviceAbsent(f"onnxruntime {onnxruntime.__version__} has no such provider", quiet=True)
 
 
-def prove(backend: str, found: Found) -> Proof:
+def prove(backend: str, found: DetectedDevice) -> Proof:
     """Computes on the device. Raises WrongResult, Absent, and what ONNX Runtime raises."""
     from backend.devices._mechanisms.onnx_proof import prove_place
 
     return prove_place(place(backend, found), versions(found.library))
 
 
-def free_bytes(backend: str, found: Found) -> int | None:
+def free_bytes(backend: str, found: DetectedDevice) -> int | None:
     """ONNX Runtime tells no free memory of a device; the processor's is the machine's."""
     return found.memory_free_bytes
 
 
-def place(backend: str, found: Found, device: str = "") -> Any:
+def place(backend: str, found: DetectedDevice, device: str = "") -> Any:
     """Takes a place on the device. Raises Absent."""
     from backend.devices._mechanisms.identity import chosen
     from backend.devices._mechanisms.onnx_placement import OnnxPlace
 
-    onnxruntime, file = load(found.library), facts(backend)
+    onnxruntime, file = load(found.library), backend_module(backend)
     if hasattr(file, "processor") or (found.provider and not found.identity.get("listed")):
         return OnnxPlace(onnxruntime, device or backend, str(found.provider), None, file)
     register(onnxruntime, file)
     listed = ep_devices(onnxruntime, file.PROVIDERS)
     if not listed:
-        raise Absent(f"{found.name} was listed a moment ago and is gone")
+        raise DeviceAbsent(f"{found.name} was listed a moment ago and is gone")
     here = chosen(found, [_found(found.library, file, position, listed) for position in range(len(listed))])
     ep_device = listed[here.position]
     return OnnxPlace(onnxruntime, device or backend, str(ep_device.ep_name), ep_device, file)
@@ -151,7 +152,7 @@ def _stem_key(stem: str) -> str:
     return provider_key(re.sub(r"^(?:lib)?onnxruntime_(?:providers_|ep_)?", "", stem))
 
 
-def _found(library: str, file: Any, position: int, listed: list[Any]) -> Found:
+def _found(library: str, file: Any, position: int, listed: list[Any]) -> DetectedDevice:
     device = listed[position]
     told = {**dict(device.device.metadata), **dict(device.ep_metadata)}
     kind: DeviceKind = _KINDS.get(str(device.device.type).rpartition(".")[2], "gpu")
@@ -163,7 +164,7 @@ def _found(library: str, file: Any, position: int, listed: list[Any]) -> Found:
     if kind == "gpu" and str(told.get("Discrete", "1")) == "0":
         kind = "integrated"
     name = told.get("Description") or told.get("name") or device.ep_name
-    found = Found(
+    found = DetectedDevice(
         name=clean(name),
         kind=kind,
         hardware_id="cpu:0" if kind == "cpu" else hardware_id(identity),
@@ -176,5 +177,5 @@ def _found(library: str, file: Any, position: int, listed: list[Any]) -> Found:
         provider=str(device.ep_name),
     )
     refine = getattr(file, "refine", None)
-    refined: Found = refine(found) if refine else found
+    refined: DetectedDevice = refine(found) if refine else found
     return refined

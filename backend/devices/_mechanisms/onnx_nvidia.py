@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.devices import Found
+from backend.common.device_api import DetectedDevice
 
 HIDING = ("CUDA_VISIBLE_DEVICES",)
 LISTING = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def environment(found: Found) -> dict[str, str]:
+def environment(found: DetectedDevice) -> dict[str, str]:
     """That card alone, by its place."""
     return {"CUDA_VISIBLE_DEVICES": str(found.position), **LISTING}
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from backend.common.device_api import DetectedDevice
 from backend.common.system.resources import usable_threads
 from backend.common.types import Placement, PlacementPart
-from backend.devices import Found
 from backend.devices._mechanisms.lookup import served
 
 _PROCESSOR = "cpuexecutionprovider"
@@ -186,7 +186,7 @@ class OnnxPlace:
         return "cpu" if provider.lower() == _PROCESSOR else provider
 
 
-def open_place(device: str, found: Found | None, options: Mapping[str, Any], cache: str) -> OnnxPlace:
+def open_place(device: str, found: DetectedDevice | None, options: Mapping[str, Any], cache: str) -> OnnxPlace:
     """The place of a device id. Raises Absent, DeviceNotReady."""
     here, name, listed = served(device, found, "onnxruntime", "ONNX Runtime")
     place: OnnxPlace = here.place(name, listed, device)

@@ -13,11 +13,11 @@ from typing import Any
 
 from backend.common import error_patterns
 from backend.common.types import Proof
-from backend.devices import Absent, WrongResult
+from backend.devices import DeviceAbsent, WrongResult
 from backend.devices._mechanisms.onnx import clean_trouble
 from backend.devices._mechanisms.onnx_placement import OnnxPlace
 from backend.devices._mechanisms.onnx_test_models import Value, one_node
-from backend.devices._mechanisms.proof_record import Checks
+from backend.devices._mechanisms.proof_record import ProofRecorder
 from backend.devices._mechanisms.reference_math import (
     COARSE,
     PRECISE,
@@ -59,14 +59,14 @@ class _Case:
 
 def prove_place(place: OnnxPlace, versions: dict[str, str]) -> Proof:
     """Raises WrongResult where numbers or places are wrong, and whatever ONNX Runtime raises."""
-    checks = Checks()
+    checks = ProofRecorder()
     nodes: dict[str, int] = {}
     share = COARSE if place.rounds_inputs else PRECISE
     try:
         differences = _run(place, [_real_product(share) for _ in range(3)], checks, nodes)
     except Exception as error:
         if _REFUSED in str(error):
-            raise Absent(
+            raise DeviceAbsent(
                 f"{place.provider} is built in and takes no node here: its device or its driver is not there"
             ) from error
         raise
@@ -76,7 +76,7 @@ def prove_place(place: OnnxPlace, versions: dict[str, str]) -> Proof:
         except WrongResult:
             raise
         except Exception as error:
-            if error_patterns.code_of(str(error)):
+            if error_patterns.classify_error_text(str(error)):
                 raise
             checks.skip(cases[0].name, cases[0].dtype, clean_trouble(error))
     gflops = _rate(place, share if share == COARSE else 0.0, checks, nodes)
@@ -89,7 +89,7 @@ def prove_place(place: OnnxPlace, versions: dict[str, str]) -> Proof:
     return checks.proof(operation, differences, versions, evidence, gflops)
 
 
-def _run(place: OnnxPlace, cases: list[_Case], checks: Checks, nodes: dict[str, int]) -> list[Difference]:
+def _run(place: OnnxPlace, cases: list[_Case], checks: ProofRecorder, nodes: dict[str, int]) -> list[Difference]:
     """Runs cases of one shape through one session, then the first again: what is stale or right but once shows."""
     session = _session(place, cases[0].model())
     found = []
@@ -112,7 +112,7 @@ def _count(place: OnnxPlace, session: Any, what: str, nodes: dict[str, int]) -> 
     nodes[source] = nodes.get(source, 0) + sum(ran.values())
 
 
-def _rate(place: OnnxPlace, share: float, checks: Checks, nodes: dict[str, int]) -> float:
+def _rate(place: OnnxPlace, share: float, checks: ProofRecorder, nodes: dict[str, int]) -> float:
     """The best GFLOP/s of square products of growing size."""
     best = 0.0
     for side, above in _SIDES:
@@ -121,7 +121,7 @@ def _rate(place: OnnxPlace, share: float, checks: Checks, nodes: dict[str, int])
     return best
 
 
-def _timed(place: OnnxPlace, side: int, share: float, checks: Checks, nodes: dict[str, int]) -> float:
+def _timed(place: OnnxPlace, side: int, share: float, checks: ProofRecorder, nodes: dict[str, int]) -> float:
     """GFLOP/s of a product of whole numbers, made of tiles, a row of which is checked."""
     import numpy
 

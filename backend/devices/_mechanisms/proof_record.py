@@ -12,7 +12,7 @@ from backend.common.types import Proof
 from backend.devices._mechanisms.reference_math import Difference, Reference, compare
 
 
-class Checks:
+class ProofRecorder:
     """The checks of a proof in their order; its clock starts here."""
 
     def __init__(self) -> None:

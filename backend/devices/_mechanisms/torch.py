@@ -2,7 +2,7 @@
 
 The protocol of a mechanism: `load` imports the library, `enumerate_devices` lists, `prove` computes. A backend's
 own file says what torch's build must be, how its devices are listed, and how a place on one is taken:
-`list_devices(torch) -> list[Found]` and `take_place(torch, found) -> Ground`, both raising Absent.
+`list_devices(torch) -> list[DetectedDevice]` and `take_place(torch, found) -> Ground`, both raising Absent.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from backend.common.device_api import DetectedDevice
 from backend.common.types import Proof
-from backend.devices import Found, facts
+from backend.devices import backend_module
 
 
 @dataclass(frozen=True)
-class Ground:
+class TorchAccess:
     """Where tensors can be put. `allocated_bytes` is None where the library counts nothing.
 
     `number` is the type that models compute in there, the shortest that it does well. `plain`: only plain arithmetic
@@ -55,27 +56,27 @@ def versions(library: str) -> dict[str, str]:
     return found
 
 
-def enumerate_devices(backend: str, library: str) -> list[Found]:
+def enumerate_devices(backend: str, library: str) -> list[DetectedDevice]:
     """Devices as torch lists them. Raises Absent."""
-    found: list[Found] = facts(backend).list_devices(load(library))
+    found: list[DetectedDevice] = backend_module(backend).list_devices(load(library))
     return found
 
 
-def prove(backend: str, found: Found) -> Proof:
+def prove(backend: str, found: DetectedDevice) -> Proof:
     """Computes on the device. Raises WrongResult, Absent, and what torch raises."""
     from backend.devices._mechanisms.torch_proof import prove_ground
 
     return prove_ground(ground(backend, found), versions(found.library))
 
 
-def free_bytes(backend: str, found: Found) -> int | None:
+def free_bytes(backend: str, found: DetectedDevice) -> int | None:
     """Free memory of the device, where torch tells."""
     return ground(backend, found).free_bytes()
 
 
-def ground(backend: str, found: Found) -> Ground:
+def ground(backend: str, found: DetectedDevice) -> TorchAccess:
     """Takes a place on the device. Raises Absent."""
-    taken: Ground = facts(backend).take_place(load(found.library), found)
+    taken: TorchAccess = backend_module(backend).take_place(load(found.library), found)
     return taken
 
 

@@ -8,27 +8,28 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from backend.devices import Absent, Found
+from backend.common.device_api import DetectedDevice
+from backend.devices import DeviceAbsent
 from backend.devices._mechanisms.identity import chosen, clean, hardware_id, pci_address, size, uuid_text
-from backend.devices._mechanisms.torch import Ground, device_named, short_number
+from backend.devices._mechanisms.torch import TorchAccess, device_named, short_number
 
 # Gives the PCI address of a card by its place; the C libraries of both makers have such a function.
 Addresses = Callable[[int], "str | None"]
 
 
-def list_cards(torch: Any, addresses: Addresses) -> list[Found]:
+def list_cards(torch: Any, addresses: Addresses) -> list[DetectedDevice]:
     """All cards of `torch.cuda`. Raises Absent with the library's own reason where there is none."""
     count = int(torch.cuda.device_count()) if torch.cuda.is_available() else 0
     if count < 1:
-        raise Absent(_why_none(torch))
+        raise DeviceAbsent(_why_none(torch))
     return [_found(torch, position, count, addresses) for position in range(count)]
 
 
-def take_card(torch: Any, found: Found, addresses: Addresses) -> Ground:
+def take_card(torch: Any, found: DetectedDevice, addresses: Addresses) -> TorchAccess:
     """A place on the card that was listed. Raises Absent where it is gone."""
     place = chosen(found, list_cards(torch, addresses)).position
     cuda = torch.cuda
-    return Ground(
+    return TorchAccess(
         torch,
         device_named(torch, "cuda", place),
         "cuda",
@@ -74,13 +75,13 @@ def loaded_library(stem: str) -> tuple[str, ...]:
     return ()
 
 
-def _found(torch: Any, position: int, count: int, addresses: Addresses) -> Found:
+def _found(torch: Any, position: int, count: int, addresses: Addresses) -> DetectedDevice:
     facts = torch.cuda.get_device_properties(position) if hasattr(torch.cuda, "get_device_properties") else None
     name = getattr(facts, "name", None) or torch.cuda.get_device_name(position)
     identity = {"pci": _address_of(facts) or addresses(position), "uuid": uuid_text(getattr(facts, "uuid", None))}
     known = {key: value for key, value in identity.items() if value}
     chip = getattr(facts, "gcnArchName", None) if getattr(getattr(torch, "version", None), "hip", None) else None
-    return Found(
+    return DetectedDevice(
         name=clean(name),
         kind="integrated" if getattr(facts, "is_integrated", False) else "gpu",
         hardware_id=hardware_id(known),

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from backend.common.device_api import DetectedDevice
 from backend.common.types import Placement, PlacementPart
-from backend.devices import Found
 from backend.devices._mechanisms.lookup import served
-from backend.devices._mechanisms.torch import Ground
+from backend.devices._mechanisms.torch import TorchAccess
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class TorchPlace:
     """`device` is what `tensor.to(…)` takes, `torch` the imported module."""
 
     id: str
-    ground: Ground
+    ground: TorchAccess
 
     @property
     def torch(self) -> Any:
@@ -71,7 +71,7 @@ class TorchPlace:
         return Placement(here / total, parts, f"{evidence}; the allocator counts {counted} bytes there.")
 
 
-def open_place(device: str, found: Found | None) -> TorchPlace:
+def open_place(device: str, found: DetectedDevice | None) -> TorchPlace:
     """The place of a device id. Raises Absent, DeviceNotReady."""
     here, name, listed = served(device, found, "torch", "torch")
     return TorchPlace(device, here.ground(name, listed))

@@ -9,7 +9,7 @@ from typing import Any
 
 from backend.common.types import Proof
 from backend.devices import WrongResult
-from backend.devices._mechanisms.proof_record import Checks
+from backend.devices._mechanisms.proof_record import ProofRecorder
 from backend.devices._mechanisms.reference_math import (
     COARSE,
     PRECISE,
@@ -27,7 +27,7 @@ from backend.devices._mechanisms.reference_math import (
     softmax,
     whole_matrix,
 )
-from backend.devices._mechanisms.torch import Ground, seconds_of
+from backend.devices._mechanisms.torch import TorchAccess, seconds_of
 
 _TILE = 64
 _SIDES = (
@@ -41,9 +41,9 @@ _UNSUPPORTED = re.compile(r"not implemented|not supported|unsupported|does not s
 _SLACK_BYTES = 64 * 1024 * 1024  # allocators round up, and libraries keep room to work in
 
 
-def prove_ground(ground: Ground, versions: dict[str, str]) -> Proof:
+def prove_ground(ground: TorchAccess, versions: dict[str, str]) -> Proof:
     """Raises WrongResult where numbers or places are wrong, and whatever torch raises."""
-    checks = Checks()
+    checks = ProofRecorder()
     first = _Product(ground)
     before = first.check(checks)
     for _ in range(2):  # other numbers through the same shapes: what is stale or right but once shows
@@ -64,20 +64,20 @@ def prove_ground(ground: Ground, versions: dict[str, str]) -> Proof:
 class _Product:
     """A product of reals with outliers, which can be asked for again."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: TorchAccess) -> None:
         source = fresh()
         left, right = real_matrix(source, 32, 64, 6), real_matrix(source, 64, 24, 6, RIGHT_OUTLIER)
         self._ground = ground
         self._reference = product(left, right, PRECISE)
         self._left, self._right = _put(ground, left, "float32"), _put(ground, right, "float32")
 
-    def check(self, checks: Checks) -> Difference:
+    def check(self, checks: ProofRecorder) -> Difference:
         return _checked(
             checks, "MatMul", "float32", self._ground, _multiply(self._ground, self._left, self._right), self._reference
         )
 
 
-def _half_product(ground: Ground, checks: Checks) -> None:
+def _half_product(ground: TorchAccess, checks: ProofRecorder) -> None:
     source = fresh()
     left, right = whole_matrix(source, 32, 48, 3, outliers=3), whole_matrix(source, 48, 24, 3)
     reference = product(left, right, 0.0)  # sums of magnitudes stay below 2,048, so float16 holds each exactly
@@ -85,7 +85,7 @@ def _half_product(ground: Ground, checks: Checks) -> None:
     _checked(checks, "MatMul", "float16", ground, got, reference)
 
 
-def _operations(ground: Ground, checks: Checks) -> None:
+def _operations(ground: TorchAccess, checks: ProofRecorder) -> None:
     """A torch that lacks one of these functions altogether is not wrong: the proof says which were not computed."""
     torch, source = ground.torch, fresh()
     image = [whole_matrix(source, 10, 10, 4, outliers=1) for _ in range(3)]
@@ -118,7 +118,7 @@ def _operations(ground: Ground, checks: Checks) -> None:
             _checked(checks, name, "float32", ground, compute(function), reference)
 
 
-def _weigh(ground: Ground, checks: Checks) -> tuple[str, float]:
+def _weigh(ground: TorchAccess, checks: ProofRecorder) -> tuple[str, float]:
     """Where data lies by the allocator's count, and how fast products are, in GFLOP/s; of each a row is checked."""
     best, evidence = 0.0, ""
     for side, above in _SIDES:
@@ -128,7 +128,7 @@ def _weigh(ground: Ground, checks: Checks) -> tuple[str, float]:
     return f"results lay on {ground.type}; {evidence}", best
 
 
-def _weighed(ground: Ground, side: int, checks: Checks) -> tuple[str, float]:
+def _weighed(ground: TorchAccess, side: int, checks: ProofRecorder) -> tuple[str, float]:
     source, times = fresh(), side // _TILE
     left, right = whole_matrix(source, _TILE, _TILE, 3, outliers=2), whole_matrix(source, _TILE, _TILE, 3)
     before = _allocated(ground)
@@ -147,17 +147,17 @@ def _weighed(ground: Ground, side: int, checks: Checks) -> tuple[str, float]:
     return says, _gflops(ground, a, b, side)
 
 
-def _tiled(ground: Ground, matrix: Matrix, times: int) -> Any:
+def _tiled(ground: TorchAccess, matrix: Matrix, times: int) -> Any:
     tile = _put(ground, matrix, "float32")
     return tile if times == 1 else tile.repeat(times, times)
 
 
-def _allocated(ground: Ground) -> int | None:
+def _allocated(ground: TorchAccess) -> int | None:
     ground.synchronize()
     return ground.allocated_bytes() if ground.allocated_bytes else None
 
 
-def _grown(ground: Ground, before: int | None, expected: int) -> int | None:
+def _grown(ground: TorchAccess, before: int | None, expected: int) -> int | None:
     after = _allocated(ground)
     if before is None or after is None:
         return None
@@ -169,7 +169,7 @@ def _grown(ground: Ground, before: int | None, expected: int) -> int | None:
     return after - before
 
 
-def _gflops(ground: Ground, a: Any, b: Any, side: int) -> float:
+def _gflops(ground: TorchAccess, a: Any, b: Any, side: int) -> float:
     """The best of some rounds, each long enough that starting and waiting count for little."""
     runs, best, spent_s = 1, 0.0, 0.0
     while spent_s < _TIMED_S:
@@ -179,20 +179,22 @@ def _gflops(ground: Ground, a: Any, b: Any, side: int) -> float:
     return best
 
 
-def _repeat(ground: Ground, a: Any, b: Any, runs: int) -> None:
+def _repeat(ground: TorchAccess, a: Any, b: Any, runs: int) -> None:
     for _ in range(runs):
         _multiply(ground, a, b)
 
 
-def _multiply(ground: Ground, a: Any, b: Any) -> Any:
+def _multiply(ground: TorchAccess, a: Any, b: Any) -> Any:
     return ground.torch.matmul(a, b) if hasattr(ground.torch, "matmul") else a @ b
 
 
-def _put(ground: Ground, values: Any, dtype: str) -> Any:
+def _put(ground: TorchAccess, values: Any, dtype: str) -> Any:
     return ground.torch.tensor(values, dtype=getattr(ground.torch, dtype)).to(ground.device)
 
 
-def _checked(checks: Checks, name: str, dtype: str, ground: Ground, got: Any, reference: Reference) -> Difference:
+def _checked(
+    checks: ProofRecorder, name: str, dtype: str, ground: TorchAccess, got: Any, reference: Reference
+) -> Difference:
     lies = _type_of(got)
     if lies != ground.type:
         raise WrongResult(f"{name} {dtype} was asked of {ground.type}, but its result lies on {lies}: it ran elsewhere")

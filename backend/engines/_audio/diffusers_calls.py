@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backend.tasks.songs.job import Wish
+    from backend.tasks.songs.job import SongRequest
 
 # Told after each step of denoising, with its number from 0.
 OnStep = Callable[[int], None]
@@ -41,7 +41,7 @@ class Call:
         """What to ask for, so that at least so many samples come."""
         return frames / self.rate
 
-    def arguments(self, wish: Wish, seeds: list[int], generators: list[Any], on_step: OnStep) -> dict[str, Any]:
+    def arguments(self, wish: SongRequest, seeds: list[int], generators: list[Any], on_step: OnStep) -> dict[str, Any]:
         """All of the pipeline's arguments."""
         options, count = wish.options, len(seeds)
 
@@ -96,7 +96,7 @@ class StableAudio(Call):
         longest = self.pipe.transformer.config.sample_size * self.pipe.vae.hop_length / self.rate
         return float(min((frames + 0.5) / self.rate, longest))
 
-    def arguments(self, wish: Wish, seeds: list[int], generators: list[Any], on_step: OnStep) -> dict[str, Any]:
+    def arguments(self, wish: SongRequest, seeds: list[int], generators: list[Any], on_step: OnStep) -> dict[str, Any]:
         """With the older way of telling steps."""
         found = super().arguments(wish, seeds, generators, on_step)
         del found["callback_on_step_end"]

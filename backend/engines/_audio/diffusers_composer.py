@@ -11,7 +11,7 @@ from backend.engines._onnx.memory_limit import within_free_memory
 
 if TYPE_CHECKING:
     from backend.devices._mechanisms.torch_placement import TorchPlace
-    from backend.tasks.songs.job import Floats, Tell, Wish
+    from backend.tasks.songs.job import Floats, SongRequest, Tell
 
 ENCODE, DENOISE, DECODE = "encode", "denoise", "decode"
 _TOGETHER = 4  # songs at once on a card, where they fit
@@ -38,14 +38,14 @@ class SongComposer:
         """Of the sound."""
         return self._call.channels
 
-    def together(self, wish: Wish) -> int:
+    def together(self, wish: SongRequest) -> int:
         """As many as fit by what the last song took; a processor gains nothing from several at once."""
         free = None if self._place.is_processor else self._place.ground.free_bytes()
         if free is None or not self._memory.bytes_a_second:
             return self._most
         return max(1, min(self._most, int(free / (self._memory.bytes_a_second * wish.frames / self.rate))))
 
-    def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
+    def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
         """[song, channel, frame]. Raises OutOfMemory with advice, Stopped."""
         torch, seconds = self._place.torch, wish.frames / self.rate
         self._memory.begin()

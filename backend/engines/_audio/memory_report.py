@@ -69,7 +69,9 @@ class SongMemory:
 def want_of_memory(error: BaseException) -> str | None:
     """The library's words, if they say that memory did not suffice."""
     told = f"{type(error).__name__}: {error}".strip()[:300]
-    return told if isinstance(error, MemoryError) or error_patterns.code_of(told) == "out_of_memory" else None
+    return (
+        told if isinstance(error, MemoryError) or error_patterns.classify_error_text(told) == "out_of_memory" else None
+    )
 
 
 def load_error(title: str, words: str, error: Exception) -> TouchstoneError:
@@ -80,7 +82,7 @@ def load_error(title: str, words: str, error: Exception) -> TouchstoneError:
             f"{title} does not fit into memory ({words}): {told}",
             "Close what else uses that memory, unload other models, or choose a device with more.",
         )
-    if error_patterns.code_of(told) == "device_lost":
+    if error_patterns.classify_error_text(told) == "device_lost":
         return DeviceLost(f"The device was lost: {told}", "Run the job again; if it repeats, refresh the device.")
     if isinstance(error, ImportError):
         return ModelLoadFailed(

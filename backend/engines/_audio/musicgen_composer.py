@@ -15,7 +15,7 @@ from backend.engines._onnx.memory_limit import within_free_memory
 
 if TYPE_CHECKING:
     from backend.devices._mechanisms.torch_placement import TorchPlace
-    from backend.tasks.songs.job import Floats, Tell, Wish
+    from backend.tasks.songs.job import Floats, SongRequest, Tell
 
 ENCODE, GENERATE, DECODE = "encode", "generate", "decode"
 _MOST = 16
@@ -37,7 +37,7 @@ class MusicgenComposer:
         self._most = _MOST
         self._memory = SongMemory(place, room)
 
-    def together(self, wish: Wish) -> int:
+    def together(self, wish: SongRequest) -> int:
         """As many as fit into the memory that is free, by what the last took or else by reckoning."""
         free = self._free_bytes()
         if free is None:
@@ -45,7 +45,7 @@ class MusicgenComposer:
         needed = self._bytes_a_second(wish) * wish.frames / self.rate
         return max(1, min(self._most, int(_KEPT_SHARE * free / needed)))
 
-    def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
+    def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
         """[song, channel, frame]. Raises OutOfMemory with advice, Stopped, Validation for a melody that is none."""
         torch, seconds = self._place.torch, wish.frames / self.rate
         self._memory.begin()
@@ -68,7 +68,7 @@ class MusicgenComposer:
         """For the receipt."""
         return self._memory.told()
 
-    def _generated(self, wish: Wish, seeds: list[int], tell: Tell) -> Any:
+    def _generated(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Any:
         """The library's own loop: the delay between codebooks, guidance, cache and EnCodec are its."""
         import transformers
 
@@ -96,7 +96,7 @@ class MusicgenComposer:
             stopping_criteria=each_step(torch, transformers, on_step),
         )
 
-    def _given(self, wish: Wish, count: int) -> dict[str, Any]:
+    def _given(self, wish: SongRequest, count: int) -> dict[str, Any]:
         torch = self._place.torch
         words = self._text.encode(wish.prompt).ids
         ids = torch.tensor([words] * count, dtype=torch.int64).to(self._place.device)
@@ -110,7 +110,7 @@ class MusicgenComposer:
     def _free_bytes(self) -> int | None:
         return memory_free_bytes() if self._place.is_processor else self._place.ground.free_bytes()
 
-    def _bytes_a_second(self, wish: Wish) -> float:
+    def _bytes_a_second(self, wish: SongRequest) -> float:
         """What a song takes beside the weights for a second, as the last one took, or else by reckoning."""
         if self._memory.bytes_a_second:
             return self._memory.bytes_a_second

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backend.common.error_patterns import check_numbers
+from backend.common.error_patterns import require_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ class Choice:
 
         torch = self._torch
         values = scores.detach().to("cpu", torch.float32).numpy()
-        check_numbers(float(numpy.abs(values).max()))
+        require_finite(float(numpy.abs(values).max()))
         chosen = values.argmax(-1) if self._temperature == 0 else self._drawn(values)
         kept = torch.full(tuple(scores.shape), -torch.inf)
         kept[torch.arange(len(values)), torch.from_numpy(chosen)] = 0.0

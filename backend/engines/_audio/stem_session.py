@@ -169,7 +169,7 @@ def load_torch(request: LoadRequest) -> StemsSession:
 @contextmanager
 def _stopping(options: Any, stop: Any) -> Iterator[None]:
     """Ends a run of ONNX Runtime between two nodes when `stop` says so, and raises Stopped then."""
-    from backend.tasks.audio.progress import Stopped
+    from backend.tasks.audio.progress import Cancelled
 
     done, stopped = threading.Event(), threading.Event()
 
@@ -186,13 +186,13 @@ def _stopping(options: Any, stop: Any) -> Iterator[None]:
         yield
     except Exception:
         if stopped.is_set():
-            raise Stopped from None
+            raise Cancelled from None
         raise
     finally:
         done.set()
         watcher.join()
     if stopped.is_set():
-        raise Stopped
+        raise Cancelled
 
 
 def _going_on() -> bool:

@@ -92,7 +92,7 @@ def _incompatible(text: str, name: str) -> ModelIncompatible | None:
 
 
 def _of_the_machine(error: Exception, text: str, plain: str, name: str) -> TouchstoneError | None:
-    code = error_patterns.code_of(text)
+    code = error_patterns.classify_error_text(text)
     if code == "out_of_memory" or isinstance(error, MemoryError):
         size = f" ({int(found[1]) / 1e9:.1f} GB at once)" if (found := _SIZE.search(text)) else ""
         return OutOfMemory(

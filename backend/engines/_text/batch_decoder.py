@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from backend.common.error_patterns import check_numbers
-from backend.common.token_batching import wait_s
+from backend.common.error_patterns import require_finite
+from backend.common.token_batching import flush_interval_s
 
 _LATER_S = 0.01  # than a worker sends what waits, so that no handful waits twice
 
@@ -215,7 +215,7 @@ class Decoder:
         self._take(text, drawn)
 
     def _take(self, text: Text, drawn: Drawn) -> None:
-        check_numbers(drawn.highest)
+        require_finite(drawn.highest)
         text.made, text.last = text.made + 1, drawn.token
         finish = "stop" if drawn.token in text.ends else "length" if text.made >= text.limit else None
         text.untold.append(Step(drawn, finish))
@@ -229,7 +229,7 @@ class Decoder:
         now = time.monotonic()
         # Beside a device that works by itself small handfuls cost little; large ones of many texts hold up the loop.
         texts = 1 if self._start else len(self._rows)
-        if now - self._told_at >= wait_s(texts) + _LATER_S:
+        if now - self._told_at >= flush_interval_s(texts) + _LATER_S:
             self._told_at = now
             for text in self._rows:
                 text.tell()

@@ -161,6 +161,6 @@ def _named(token: int, text: str, logprob: float | None) -> dict[str, Any]:
 
 
 def _run_error(error: Exception) -> Exception:
-    if error_patterns.code_of(f"{error}") == "out_of_memory":
+    if error_patterns.classify_error_text(f"{error}") == "out_of_memory":
         return OutOfMemory(f"The device ran out of memory: {error}"[:600], "Lower text.context_tokens or text.slots.")
     return error

@@ -12,39 +12,41 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.common.errors import TouchstoneError
-from backend.common.seeds import any_seed
+from backend.common.seeds import random_seed
 from backend.common.timestamps import utc_now
 from backend.common.types import Attempt
-from backend.jobs.executor import Run, Surroundings, cancelled, unless
+from backend.jobs.executor import ExecutorContext, JobExecutor, cancel_on, cancelled
 from backend.jobs.live_job import LiveJob
-from backend.jobs.multi_device.division import Share, cut
-from backend.jobs.multi_device.progress import Joint
-from backend.jobs.multi_device.receipt import whole
-from backend.jobs.multi_device.share import Part, PartRun
-from backend.jobs.worker_events import request_of, room_for_files
+from backend.jobs.multi_device.division import ShareSpec, divide
+from backend.jobs.multi_device.progress import CombinedProgress
+from backend.jobs.multi_device.receipt import combined_receipt
+from backend.jobs.multi_device.share import ShareExecutor, ShareJob
+from backend.jobs.worker_events import build_run_request, require_room_for_files
 from backend.models import Entry
-from backend.scheduling.target_selection import Way, Ways, nothing_behind
+from backend.scheduling.target_selection import Target, TargetSelector, nothing_behind
 
 
-def conductor(around: Surroundings, job: LiveJob, entry: Entry) -> Run | Spread:
+def executor_for(around: ExecutorContext, job: LiveJob, entry: Entry) -> JobExecutor | MultiDeviceJob:
     """What runs a generation job. Raises UnknownDevice or Validation where its devices name nothing (any more)."""
     shared = job.request.get("spread") in ("parallel", "sequential") and job.request["options"]["variations"] > 1
-    return Spread(around, job, entry) if shared else Run(around, job, entry)
+    return MultiDeviceJob(around, job, entry) if shared else JobExecutor(around, job, entry)
 
 
-class Spread:
+class MultiDeviceJob:
     """One job whose variations are made by several workers."""
 
-    def __init__(self, around: Surroundings, job: LiveJob, entry: Entry) -> None:
+    def __init__(self, around: ExecutorContext, job: LiveJob, entry: Entry) -> None:
         """Raises UnknownDevice or Validation where a device of the job names nothing (any more)."""
         self._around = around
         self._job = job
         self._entry = entry
-        self._ways = Ways(around, entry, job.task, job.request, request_of(job, entry))
-        self._alone: Run = Run(around, job, entry)  # if no device can have a share: it refuses, or falls back
+        self._ways = TargetSelector(around, entry, job.task, job.request, build_run_request(job, entry))
+        self._alone: JobExecutor = JobExecutor(
+            around, job, entry
+        )  # if no device can have a share: it refuses, or falls back
         self._refused: list[Attempt] = []
         self._left_out = ""  # which devices got no share, and why
-        self._runs: list[tuple[Part, PartRun]] = []
+        self._runs: list[tuple[ShareJob, ShareExecutor]] = []
         self._reason = ""
         self._began: float | None = None
 
@@ -52,7 +54,7 @@ class Spread:
         """Runs all shares to their end. Raises the TouchstoneError that ended the job, JobCancelled for a cancel."""
         probes = self._around.probes
         if probes.probing:
-            await unless(self._job.cancelling, probes.settled(), cancelled)
+            await cancel_on(self._job.cancelling, probes.settled(), cancelled)
         ways, refusals = self._possible()
         if not ways:
             await self._alone.drive()
@@ -62,7 +64,7 @@ class Spread:
             self._left_out += f"{device} could not be used ({error.code}): {error.detail} "
             said = {"from": device, "to": ways[0].device.id, "code": error.code, "reason": error.detail}
             await self._job.emit("fallback", said)
-        async with room_for_files(self._around.artifacts, self._job.id) as folder:
+        async with require_room_for_files(self._around.artifacts, self._job.id) as folder:
             self._share_out(ways, folder)
             self._began = time.perf_counter()
             if self._job.request["spread"] == "sequential":
@@ -83,13 +85,13 @@ class Spread:
         run_s = time.perf_counter() - self._began if self._began else None
         if done:
             words = ", ".join(self._job.request["devices"])
-            receipt = whole(words, self._reason, run_s, self._refused, done)
+            receipt = combined_receipt(words, self._reason, run_s, self._refused, done)
             reason = f"{self._left_out}{receipt.reason or ''}".strip() or None
             self._job.receipt = replace(receipt, reason=reason)
 
-    def _possible(self) -> tuple[list[Way], list[tuple[str, TouchstoneError]]]:
+    def _possible(self) -> tuple[list[Target], list[tuple[str, TouchstoneError]]]:
         """The ways to the devices that can have a share, and why the others cannot."""
-        ways: dict[str, Way] = {}
+        ways: dict[str, Target] = {}
         refusals: list[tuple[str, TouchstoneError]] = []
         for word in self._job.request["devices"]:
             asked: str | None = self._job.request["engine"]
@@ -103,20 +105,20 @@ class Spread:
                 refusals.append((found.resolved or word, error))
         return list(ways.values()), refusals
 
-    def _share_out(self, ways: list[Way], folder: str) -> None:
+    def _share_out(self, ways: list[Target], folder: str) -> None:
         job, ids = self._job, [way.device.id for way in ways]
         speeds = [_speed(way, self._entry.id) for way in ways]
-        shares = cut(job.request["options"]["variations"], ids, speeds)
-        joint = Joint([share.count for share in shares])
+        shares = divide(job.request["options"]["variations"], ids, speeds)
+        joint = CombinedProgress([share.count for share in shares])
         chosen: int | None = job.request["options"]["seed"]
-        seed = any_seed() if chosen is None else chosen
+        seed = random_seed() if chosen is None else chosen
         for number, share in enumerate(shares):
             others = [id_ for id_ in ids if id_ != share.device]
-            part = Part(job, Path(folder), number, share, others, seed, joint)
-            self._runs.append((part, PartRun(self._around, part, self._entry)))
+            part = ShareJob(job, Path(folder), number, share, others, seed, joint)
+            self._runs.append((part, ShareExecutor(self._around, part, self._entry)))
         self._reason = _shared_out(shares, job.request["spread"], all(speeds))
 
-    async def _together(self, runs: Sequence[tuple[Part, PartRun]]) -> None:
+    async def _together(self, runs: Sequence[tuple[ShareJob, ShareExecutor]]) -> None:
         """Runs some shares at once. The first that fails stops the others, and so does a cancel."""
         job = self._job
         watching = asyncio.ensure_future(job.cancelling.wait())
@@ -140,7 +142,7 @@ class Spread:
             raise error
 
 
-async def _to_its_end(part: Part, run: PartRun) -> None:
+async def _to_its_end(part: ShareJob, run: ShareExecutor) -> None:
     await run.drive()
     part.ended()
 
@@ -150,13 +152,13 @@ def _failures(tasks: Iterable[asyncio.Task[None]]) -> list[BaseException]:
     return [error for task in tasks if task.done() and not task.cancelled() and (error := task.exception())]
 
 
-def _speed(way: Way, model: str) -> float | None:
+def _speed(way: Target, model: str) -> float | None:
     """How fast the way was measured to be with the model."""
     known = (one for one in way.device.speed if (one.model, one.engine) == (model, way.key.engine))
     return next((one.value for one in known), None)
 
 
-def _shared_out(shares: Sequence[Share], spread: str, by_speed: bool) -> str:
+def _shared_out(shares: Sequence[ShareSpec], spread: str, by_speed: bool) -> str:
     """In a sentence, who has which variations, and why."""
     how = "at the same time" if spread == "parallel" else "one share after another"
     why = "by their measured speeds" if by_speed else "in equal shares, since not all of them were measured with it"

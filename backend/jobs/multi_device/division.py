@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Share:
+class ShareSpec:
     """Some variations that follow each other, counted from 0, and the device that has them first."""
 
     device: str
@@ -26,7 +26,7 @@ class Share:
         return f"{self.first + 1}{last} on {self.device}"
 
 
-def cut(variations: int, devices: Sequence[str], speeds: Sequence[float | None]) -> list[Share]:
+def divide(variations: int, devices: Sequence[str], speeds: Sequence[float | None]) -> list[ShareSpec]:
     """Shares in the order of the devices: by their measured speeds if all are known, else equal ones.
 
     Largest remainders first (Hamilton's method), so that the shares add up; a device may be left without one.
@@ -38,4 +38,4 @@ def cut(variations: int, devices: Sequence[str], speeds: Sequence[float | None])
     for number in by_rest[: variations - sum(counts)]:
         counts[number] += 1
     firsts = [sum(counts[:number]) for number in range(len(counts))]
-    return [Share(*one) for one in zip(devices, firsts, counts, strict=True) if one[2]]
+    return [ShareSpec(*one) for one in zip(devices, firsts, counts, strict=True) if one[2]]

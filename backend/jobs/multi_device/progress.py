@@ -10,7 +10,7 @@ from backend.common.types import Progress
 LOADING = "load"  # its bytes say nothing of what other workers will load
 
 
-class Joint:
+class CombinedProgress:
     """Adds up what the shares tell of their phases: the phase shown is the one that the slowest of them is in."""
 
     def __init__(self, counts: Sequence[int], clock: Callable[[], float] = time.perf_counter) -> None:

@@ -7,13 +7,13 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from backend.common.types import Attempt, Memory, Placement, PlacementPart, Rate, Receipt, Times
-from backend.jobs.multi_device.division import Share
+from backend.jobs.multi_device.division import ShareSpec
 
 Value = TypeVar("Value", int, float)
 
 
-def whole(
-    asked: str, reason: str, run_s: float | None, refused: Sequence[Attempt], done: Sequence[tuple[Share, Receipt]]
+def combined_receipt(
+    asked: str, reason: str, run_s: float | None, refused: Sequence[Attempt], done: Sequence[tuple[ShareSpec, Receipt]]
 ) -> Receipt:
     """Adds up the receipts of the shares that were given to a worker, at least one.
 
@@ -54,7 +54,7 @@ def whole(
     )
 
 
-def _placed(done: Sequence[tuple[Share, Receipt]]) -> Placement | None:
+def _placed(done: Sequence[tuple[ShareSpec, Receipt]]) -> Placement | None:
     """The least share that lies on its device, the parts by how many variations were made there, all evidence."""
     placed = [(share.count, one.placement) for share, one in done if one.placement]
     if not placed:

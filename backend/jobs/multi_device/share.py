@@ -10,21 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from backend.common.types import Artifact, JobStatus, Progress, Receipt
-from backend.jobs.executor import Run, Surroundings
+from backend.jobs.executor import ExecutorContext, JobExecutor
 from backend.jobs.live_job import LiveJob
-from backend.jobs.multi_device.division import Share
-from backend.jobs.multi_device.progress import Joint
+from backend.jobs.multi_device.division import ShareSpec
+from backend.jobs.multi_device.progress import CombinedProgress
 from backend.models import Entry
 from backend.scheduling.device_resolution import Resolution
 
 STATES = ("queued", "loading", "running")
 
 
-class Part:
+class ShareJob:
     """Stands for the job. Its text is told by the first share alone, its states by whoever comes to them first."""
 
     def __init__(
-        self, job: LiveJob, folder: Path, number: int, share: Share, others: Sequence[str], seed: int, joint: Joint
+        self,
+        job: LiveJob,
+        folder: Path,
+        number: int,
+        share: ShareSpec,
+        others: Sequence[str],
+        seed: int,
+        joint: CombinedProgress,
     ) -> None:
         """The files of all shares lie in `folder`. `others` may take this one over; `seed` is the job's."""
         self._job = job
@@ -94,10 +101,10 @@ class Part:
             (self.folder / name).unlink(missing_ok=True)
 
 
-class PartRun(Run):
+class ShareExecutor(JobExecutor):
     """The run of a share: on its own device, and on the others only after that one failed."""
 
-    def __init__(self, around: Surroundings, part: Part, entry: Entry) -> None:
+    def __init__(self, around: ExecutorContext, part: ShareJob, entry: Entry) -> None:
         super().__init__(around, part, entry)
         share = part.share
         assert self._request, "a job that is shared out generates"

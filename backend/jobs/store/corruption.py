@@ -11,7 +11,7 @@ _CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _MARK = "damaged-history"
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+def is_corruption(error: sqlite3.Error) -> bool:
     """Whether the file is no database, or not whole."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _CODES  # the rest are SQLite's finer codes
 
@@ -31,7 +31,7 @@ def check(history: Path, db: sqlite3.Connection) -> None:
             raise _found(verdict)
 
 
-def set_aside(history: Path, artifacts: Path) -> Path:
+def quarantine_database(history: Path, artifacts: Path) -> Path:
     """Moves the history and the files of its jobs to a folder of their own beside it; returns that folder."""
     folder = history.with_name(f"damaged-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}")
     folder.mkdir()

@@ -12,7 +12,7 @@ from pathlib import Path
 RESERVE_BYTES = 4 << 20
 
 
-class Reserve:
+class DiskReserve:
     """A file of random bytes, which no file system can store in less room."""
 
     def __init__(self, path: Path, size_bytes: int = RESERVE_BYTES) -> None:

@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 from backend.child.artifact_writer import full
 from backend.common.errors import Configuration, DiskFull, Internal, Interrupted, TouchstoneError
 from backend.common.types import ACTIVE, Event
-from backend.jobs.artifacts import Artifacts
+from backend.jobs.artifacts import ArtifactStore
 from backend.jobs.store import corruption
-from backend.jobs.store.disk_reserve import Reserve
+from backend.jobs.store.disk_reserve import DiskReserve
 from backend.jobs.store.schema import MIGRATIONS, Change, Row, Statement, changed, decoded, insert, packed
 
 Result = TypeVar("Result")
@@ -32,13 +32,13 @@ SWEEP_AT_ONCE = 100
 BUSY_S = 2.0  # how long another program's lock on the file is waited out
 
 
-class Store:
+class JobStore:
     """The history file. Every method may raise DiskFull, Internal or, once it is closed, Interrupted."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._reserve = Reserve(path.with_name("reserve"))
-        self.artifacts = Artifacts(path.parent / "artifacts")
+        self._reserve = DiskReserve(path.with_name("reserve"))
+        self.artifacts = ArtifactStore(path.parent / "artifacts")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._db: Any = None  # the sqlite3.Connection, once it is open
         self._file: tuple[int, int] | None = None  # what tells the open file from another of its name
@@ -199,7 +199,7 @@ class Store:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
         except sqlite3.Error as error:
-            if corruption.is_damage(error):
+            if corruption.is_corruption(error):
                 with contextlib.suppress(OSError):
                     corruption.remember(self.path)
             raise _translated(error, self.path) from error
@@ -244,10 +244,10 @@ class Store:
         try:
             self._open_file()
         except sqlite3.Error as error:
-            if not corruption.is_damage(error):
+            if not corruption.is_corruption(error):
                 raise
             self._close_file()
-            self.set_aside = corruption.set_aside(self.path, self.artifacts.root)
+            self.set_aside = corruption.quarantine_database(self.path, self.artifacts.root)
             log.error("the job history was damaged and is set aside", extra={"folder": self.set_aside, "why": error})
             self._open_file()
 
@@ -282,7 +282,7 @@ def _translated(error: sqlite3.Error, path: Path) -> TouchstoneError:
         return DiskFull(
             f"The job history {path} cannot grow: {error}.", f"Free space on the disk that holds {path.parent}."
         )
-    if corruption.is_damage(error):
+    if corruption.is_corruption(error):
         remedy = "Restart the server: it sets the damaged history aside and begins a new one."
     elif "locked" in str(error):
         remedy = "Close the other program that has the file open."

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from backend.common.config.strict_model import Name, Strict, explained
+from backend.common.config.strict_model import Name, StrictModel, to_validation_error
 from backend.common.errors import DeviceNotReady, TouchstoneError, Validation
 from backend.common.types import Device, Progress, Speed
 from backend.jobs.admission import check_engine
-from backend.jobs.executor import cancelled, unless
+from backend.jobs.executor import cancel_on, cancelled
 from backend.jobs.live_job import LiveJob, new_row
 from backend.manager.benchmarks import report, runner, table
 from backend.manager.benchmarks.candidates import TASKS, candidates, nothing
@@ -35,7 +35,7 @@ RUNS, RUNS_LIMIT, STREAMS, STREAMS_LIMIT = 5, 50, 4, 64
 Names = Annotated[list[Name], Field(max_length=64)]
 
 
-class Asked(Strict):
+class Asked(StrictModel):
     """What is to be measured; what is left out is all that is ready, with the default models."""
 
     devices: Names = Field(default_factory=list, description="Ids or aliases; an emulated one is measured if named")
@@ -50,10 +50,10 @@ def checked(body: Mapping[str, Any]) -> Asked:
     try:
         return Asked.model_validate(dict(body))
     except ValidationError as error:
-        raise explained(error.errors(), Asked.model_fields) from error
+        raise to_validation_error(error.errors(), Asked.model_fields) from error
 
 
-class Measuring:
+class BenchmarkService:
     """Keeps the measurements. One job at a time measures."""
 
     def __init__(self, manager: Core) -> None:
@@ -95,7 +95,7 @@ class Measuring:
             await job.emit("progress", vars(progress))
 
         async with _waiting(job, self._turn):
-            await unless(job.cancelling, manager.probes.settled(), cancelled)
+            await cancel_on(job.cancelling, manager.probes.settled(), cancelled)
             await job.advance("running", {})
             request = job.request
             entries = self._entries(request["models"])
@@ -104,7 +104,7 @@ class Measuring:
                 raise nothing(skipped)
             with runner.room(manager.settings) as folder:
                 run = runner.Rounds(manager, request["runs"], request["streams"], Path(folder), job.cancelling, tell)
-                measured = await unless(job.cancelling, run.take(found, skipped), cancelled)
+                measured = await cancel_on(job.cancelling, run.take(found, skipped), cancelled)
                 if job.cancelling.is_set():
                     raise cancelled()
                 kept = report.kept(manager, measured, request["runs"], request["source"])
@@ -173,7 +173,7 @@ class Measuring:
 @contextlib.asynccontextmanager
 async def _waiting(job: LiveJob, turn: asyncio.Lock) -> AsyncIterator[None]:
     """Waits for the one place; a cancel gives the wait up."""
-    await unless(job.cancelling, turn.acquire(), cancelled)
+    await cancel_on(job.cancelling, turn.acquire(), cancelled)
     try:
         yield
     finally:

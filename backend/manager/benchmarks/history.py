@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from backend.common.json_file import KeptFile
+from backend.common.json_file import JsonFile
 from backend.common.types import Device, Speed
 
 _FORMAT = 1
@@ -59,7 +59,7 @@ class Measurements:
     """Keeps the last ones of each device, engine and model, oldest first; without a path, for this process alone."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._file = KeptFile(path, "measurements", _FORMAT)
+        self._file = JsonFile(path, "measurements", _FORMAT)
         self._all: list[Measurement] = []
         self.revision = 0  # changes with each change
 

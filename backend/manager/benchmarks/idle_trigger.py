@@ -19,7 +19,7 @@ from backend.common.system import power
 from backend.common.system.resources import usable_threads
 from backend.common.types import TERMINAL
 from backend.jobs.live_job import LiveJob
-from backend.manager.benchmarks import Asked, Measuring
+from backend.manager.benchmarks import Asked, BenchmarkService
 from backend.manager.benchmarks.candidates import TASKS, Candidate, candidates
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ BUSY = 0.5  # programs that want a processor, for each that there is
 CALLER = "idle"
 
 
-async def watch(manager: Core, measuring: Measuring) -> None:
+async def watch(manager: Core, measuring: BenchmarkService) -> None:
     """Looks now and then, and measures one model at a time."""
     rules = manager.settings.measuring
     if not rules.when_idle:
@@ -66,7 +66,7 @@ async def calm() -> bool:
     return not hasattr(os, "getloadavg") or os.getloadavg()[0] / usable_threads() <= BUSY
 
 
-async def due(manager: Core, measuring: Measuring, given_up: list[str]) -> str | None:
+async def due(manager: Core, measuring: BenchmarkService, given_up: list[str]) -> str | None:
     """A used model of which a measurement is of before an update, or with ways to choose from that are not measured."""
     page = await manager.book.views([], None, 50, None)
     used = [job["model"] for job in page["jobs"] if job["task"] in TASKS and job["status"] in TERMINAL]
@@ -87,7 +87,7 @@ def _subject(way: Candidate) -> tuple[str, str, str, str]:
     return way.device.id, way.device.name, way.engine, way.entry.id
 
 
-def _fresh(measuring: Measuring, way: Candidate) -> bool:
+def _fresh(measuring: BenchmarkService, way: Candidate) -> bool:
     """Whether it was measured as it is now, by this version, on a calm machine."""
     found = next((one for one in measuring.valid(way.device) if one.subject == _subject(way)), None)
     return found is not None and not found.busy and found.touchstone == __version__

@@ -15,7 +15,7 @@ from backend.common.types import Device
 SAMPLE_S = 0.5  # between two looks at a card that has no counter; a shorter round is not told
 
 
-class Meter:
+class PowerMeter:
     """Reads counters before and after; a card without one is looked at now and then. None where nothing tells."""
 
     def __init__(self, device: Device) -> None:
@@ -25,7 +25,7 @@ class Meter:
         self.processors_w: float | None = None
         self.card_w: float | None = None
 
-    async def __aenter__(self) -> Meter:
+    async def __aenter__(self) -> PowerMeter:
         self._card_j = await asyncio.to_thread(card_j, self._card) if self._card else None
         if self._card and self._card_j is None:
             self._sampling = asyncio.create_task(self._sample(self._card))

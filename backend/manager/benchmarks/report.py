@@ -13,9 +13,9 @@ from backend.common.types import Speed
 from backend.manager.benchmarks.agreement import agreement, sound_error
 from backend.manager.benchmarks.history import Measurement
 from backend.manager.benchmarks.rows import Row, report, row
-from backend.manager.benchmarks.runner import Measured, Way
+from backend.manager.benchmarks.runner import Measured, MeasuredTarget
 from backend.models.file_checks import file_bytes
-from backend.scheduling.ranking import Figure, by_speed, equal
+from backend.scheduling.ranking import SpeedFigure, by_speed, equal
 
 if TYPE_CHECKING:
     from backend.manager.core import Core
@@ -56,7 +56,7 @@ def result(manager: Core, measured: Measured, found: Sequence[Measurement]) -> d
     return {**said, "words": words, "skipped": skipped, "measured": [asdict(one) for one in found]}
 
 
-def _measurement(way: Way, facts: dict[str, Any]) -> Measurement:
+def _measurement(way: MeasuredTarget, facts: dict[str, Any]) -> Measurement:
     one, rates = way.candidate, _values(way, "rate")
     alone = row("", rates, UNITS[one.entry.task])
     together = _median(_values(way, "together"))
@@ -86,7 +86,7 @@ def _was_busy(measured: Measured) -> bool:
     return measured.load is not None and measured.load > BUSY
 
 
-def _rows(way: Way, ways: Sequence[Way]) -> list[Row]:
+def _rows(way: MeasuredTarget, ways: Sequence[MeasuredTarget]) -> list[Row]:
     one = way.candidate
     on: dict[str, Any] = {"device": one.device.id, "engine": one.engine, "model": one.entry.id}
     unit, name = UNITS[one.entry.task], "decode" if one.entry.task == "text" else "making"
@@ -109,7 +109,7 @@ def _rows(way: Way, ways: Sequence[Way]) -> list[Row]:
     return rows
 
 
-def _against_cpu(way: Way, ways: Sequence[Way], field: str) -> float | None:
+def _against_cpu(way: MeasuredTarget, ways: Sequence[MeasuredTarget], field: str) -> float | None:
     """How many times better than the processor's best engine; above 1 is better, also for times."""
     medians = [m for w in ways if w.candidate.device.id == CPU and (m := _median(_values(w, field))) is not None]
     own = _median(_values(way, field))
@@ -118,7 +118,7 @@ def _against_cpu(way: Way, ways: Sequence[Way], field: str) -> float | None:
     return min(medians) / own if field.endswith("_s") and not field.endswith("per_s") else own / max(medians)
 
 
-def _words(ways: Sequence[Way]) -> list[str]:
+def _words(ways: Sequence[MeasuredTarget]) -> list[str]:
     """The order, what cannot be told apart, and what is slower than the processor."""
     model = ways[0].candidate.entry.id
     ranked = by_speed([_figure(way) for way in ways])
@@ -139,16 +139,16 @@ def _words(ways: Sequence[Way]) -> list[str]:
     return words
 
 
-def _name(one: Figure) -> str:
+def _name(one: SpeedFigure) -> str:
     return f"{one.device} with {one.engine}"
 
 
-def _figure(way: Way) -> Figure:
+def _figure(way: MeasuredTarget) -> SpeedFigure:
     one, rates = way.candidate, row("", _values(way, "rate"), UNITS[way.candidate.entry.task])
-    return Figure(one.device.id, one.engine, rates.value, rates.low, rates.high, rates.unit, 1)
+    return SpeedFigure(one.device.id, one.engine, rates.value, rates.low, rates.high, rates.unit, 1)
 
 
-def _values(way: Way, field: str) -> list[float]:
+def _values(way: MeasuredTarget, field: str) -> list[float]:
     return [value for one in way.rounds if (value := getattr(one, field)) is not None]
 
 

@@ -19,14 +19,14 @@ from backend.common.data_dir import scratch_home, scratch_prefix
 from backend.common.errors import PlacementTooLow, TouchstoneError, WorkerCrashed, WorkerHung
 from backend.common.system.resources import usable_threads
 from backend.common.types import Progress
-from backend.jobs.receipt import PLACEMENT_FLOOR, Ledger
+from backend.jobs.receipt import PLACEMENT_FLOOR, ReceiptBuilder
 from backend.manager.benchmarks.candidates import Candidate, Skipped, nothing
-from backend.manager.benchmarks.power_meter import Meter, free_bytes
+from backend.manager.benchmarks.power_meter import PowerMeter, free_bytes
 from backend.manager.benchmarks.trial import Figures, Sample, Trial
 from backend.scheduling.device_resolution import Resolution
 from backend.scheduling.target_selection import refusal_of
 from backend.scheduling.worker import Worker
-from backend.scheduling.worker_pool import Held, Pool
+from backend.scheduling.worker_pool import LoadedModel, WorkerPool
 
 if TYPE_CHECKING:
     from backend.manager.core import Core
@@ -38,7 +38,7 @@ Tell = Callable[[Progress], Awaitable[None]]
 
 
 @dataclass
-class Way:
+class MeasuredTarget:
     """A candidate and what was measured of it so far."""
 
     candidate: Candidate
@@ -60,7 +60,7 @@ class Way:
 class Measured:
     """All that came of a measurement. `load` is how many programs wanted a processor before it began, if known."""
 
-    ways: list[Way]
+    ways: list[MeasuredTarget]
     skipped: list[Skipped]
     disturbed: int = 0  # rounds during which other jobs ran
     load: float | None = None
@@ -78,7 +78,7 @@ class Rounds:
         self._folder = folder
         self._cancelling = cancelling
         self._tell = tell
-        self._pool = Pool(
+        self._pool = WorkerPool(
             _settings(manager.settings, streams), manager.pythons, manager.spawn, found=manager.probes.found
         )
         self._disturbed = 0
@@ -86,7 +86,7 @@ class Rounds:
 
     async def take(self, found: Sequence[Candidate], skipped: Sequence[Skipped]) -> Measured:
         """Measures them. One that fails is left out with its reason. Raises DeviceNotReady if all fail."""
-        ways, out, load = [Way(one) for one in found], list(skipped), _load()
+        ways, out, load = [MeasuredTarget(one) for one in found], list(skipped), _load()
         try:
             for number in range(self._runs + 1):  # the first round warms up
                 turn = number % len(ways) if ways else 0
@@ -105,7 +105,7 @@ class Rounds:
             raise nothing(out)
         return Measured(ways, out, self._disturbed, load)
 
-    async def _round(self, way: Way, total: int) -> None:
+    async def _round(self, way: MeasuredTarget, total: int) -> None:
         manager, one = self._manager, way.candidate
         lane = manager.lane(one.device.hardware_id or one.device.id)
         await self._tell(Progress(one.words, self._done, total, "runs"))
@@ -127,7 +127,7 @@ class Rounds:
                 await self._pool.close()
         self._done += 1
 
-    async def _on_worker(self, way: Way, held: Held, load_s: float) -> None:
+    async def _on_worker(self, way: MeasuredTarget, held: LoadedModel, load_s: float) -> None:
         one, worker = way.candidate, held.worker
         warmed = way.trial is not None
         if not warmed or load_s > 0:
@@ -143,10 +143,10 @@ class Rounds:
         way.memory_bytes = max(filter(None, (way.memory_bytes, worker.peak_bytes)), default=None)
         self._manager.quarantine.lived(one.device.id, one.entry.id)
 
-    async def _timed(self, way: Way) -> None:
+    async def _timed(self, way: MeasuredTarget) -> None:
         assert way.trial
         before = self._others()
-        async with Meter(way.candidate.device) as meter:
+        async with PowerMeter(way.candidate.device) as meter:
             way.rounds.append(await way.trial.round())
         self._disturbed += before or self._others()
         way.watts += [meter.processors_w] if meter.processors_w is not None else []
@@ -154,7 +154,7 @@ class Rounds:
         if way.card_free is not None and (free := await free_bytes(way.candidate.device)) is not None:
             way.card_bytes = max(way.card_bytes or 0, way.card_free - free)
 
-    def _note(self, way: Way, worker: Worker, load_s: float, sample: Sample) -> None:
+    def _note(self, way: MeasuredTarget, worker: Worker, load_s: float, sample: Sample) -> None:
         assert worker.loaded and way.trial
         if way.load_s is None:
             way.load_s, way.sample = load_s, sample
@@ -183,7 +183,7 @@ def _settings(settings: Settings, streams: int) -> Settings:
 
 
 def _check_placement(worker: Worker, one: Candidate) -> None:
-    share = Ledger(one.device.id, Resolution(one.device.id, "It is measured."), 0.0).place(worker, one.device)
+    share = ReceiptBuilder(one.device.id, Resolution(one.device.id, "It is measured."), 0.0).place(worker, one.device)
     if share is not None and share < PLACEMENT_FLOOR:
         raise PlacementTooLow(f"Only {share:.0%} of {one.words} lies there.", "Choose another device.")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from backend.child.wire_protocol import Header
 from backend.engines import RunRequest, engines
-from backend.scheduling.option_support import honouring
+from backend.scheduling.option_support import engines_honouring
 from backend.scheduling.worker import Worker
 from backend.tasks.options import parse_options
 
@@ -77,7 +77,7 @@ class Trial:
 
     async def _first_text(self) -> Sample:
         tokens: list[str] = []
-        listed = honouring("text", {"logprobs": 0}, [self._worker.key.engine])
+        listed = engines_honouring("text", {"logprobs": 0}, [self._worker.key.engine])
 
         def take(frame: Header) -> None:
             tokens.extend(one["token"] for one in frame.get("logprobs", ()))

@@ -16,9 +16,9 @@ from backend.jobs.live_job import LiveJob, new_row
 from backend.manager.runtime_service import jobs as work
 from backend.manager.runtime_service import recommendation
 from backend.manager.runtime_service.description import BASE, About, others, own_pythons, view
-from backend.runtimes.installer import Maker, buildable
+from backend.runtimes.installer import RuntimeInstaller, buildable
 from backend.runtimes.recipes import Recipe, recipes
-from backend.runtimes.store import RUNTIMES, Shelf
+from backend.runtimes.store import RUNTIMES, RuntimeStore
 from backend.runtimes.types import Runtime
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 TASKS = ("install", "update", "verify")
 
 
-class Upkeep:
+class RuntimeService:
     """Keeps the runtimes. One job at a time works on any of them, since they share disk and line."""
 
     def __init__(self, manager: Core) -> None:
         self._manager = manager
-        self.shelf = Shelf(manager.settings.data_dir / RUNTIMES)
-        self.maker = Maker(self.shelf, manager.settings.data_dir / "tools", manager.spawn)
+        self.shelf = RuntimeStore(manager.settings.data_dir / RUNTIMES)
+        self.maker = RuntimeInstaller(self.shelf, manager.settings.data_dir / "tools", manager.spawn)
         self.turn = asyncio.Lock()
         self._asking = asyncio.Lock()  # between looking for a job and accepting one, another may be accepted
         self._about: dict[str, About] = {}

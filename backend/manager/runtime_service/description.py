@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from backend.common.errors import TouchstoneError
 from backend.manager.runtime_service.verification import meant_for
 from backend.runtimes.recipes import LINE_BYTES_PER_S, Recipe, costs, this_platform
-from backend.runtimes.store import Made, Shelf
+from backend.runtimes.store import InstalledRuntime, RuntimeStore
 from backend.runtimes.types import Runtime
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class About:
     slower: str = ""
 
 
-def view(manager: Core, shelf: Shelf, recipe: Recipe, about: About) -> Runtime:
+def view(manager: Core, shelf: RuntimeStore, recipe: Recipe, about: About) -> Runtime:
     """One runtime that has a recipe."""
     own = own_pythons(manager).get(recipe.name)
     build = recipe.build()
@@ -91,7 +91,9 @@ def own_pythons(manager: Core) -> dict[str, str]:
     return {name: str(rules.python) for name, rules in manager.settings.runtimes.items() if rules.python}
 
 
-def _here(manager: Core, shelf: Shelf, shown: Runtime, own: str | None, made: Made | None, about: About) -> Runtime:
+def _here(
+    manager: Core, shelf: RuntimeStore, shown: Runtime, own: str | None, made: InstalledRuntime | None, about: About
+) -> Runtime:
     shown = replace(shown, state="installed", devices=_devices(manager, shown.name), python=own)
     if made is not None:
         before = shelf.previous(shown.name)

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 from backend.common.errors import TouchstoneError, Validation
 from backend.common.types import Progress
-from backend.jobs.executor import cancelled, unless
+from backend.jobs.executor import cancel_on, cancelled
 from backend.jobs.live_job import LiveJob
 from backend.manager.runtime_service.description import About, unsupported
 from backend.manager.runtime_service.verification import Proved, check, meant_for, prove, proved_by, slower
 from backend.runtimes.recipes import Recipe, size
-from backend.runtimes.store import Made
-from backend.scheduling.worker_pool import Held
+from backend.runtimes.store import InstalledRuntime
+from backend.scheduling.worker_pool import LoadedModel
 
 if TYPE_CHECKING:
     from backend.manager.core import Core
-    from backend.manager.runtime_service import Upkeep
+    from backend.manager.runtime_service import RuntimeService
 
 
-async def do(manager: Core, upkeep: Upkeep, job: LiveJob, recipe: Recipe) -> None:
+async def do(manager: Core, upkeep: RuntimeService, job: LiveJob, recipe: Recipe) -> None:
     """Runs an `install`, `update` or `verify` to its end. Raises RuntimeFailed, DiskFull, JobCancelled and the like."""
     async with _turn(job, upkeep.turn):
         await job.advance("running", {"runtime": recipe.name})
@@ -31,10 +31,10 @@ async def do(manager: Core, upkeep: Upkeep, job: LiveJob, recipe: Recipe) -> Non
         try:
             current = upkeep.shelf.current(recipe.name)
             if job.task == "verify" or (job.task == "install" and current):
-                said = await unless(job.cancelling, _verify(manager, recipe.name, job), cancelled)
+                said = await cancel_on(job.cancelling, _verify(manager, recipe.name, job), cancelled)
                 upkeep.note(recipe.name, replace(upkeep.about(recipe.name), failure=None, unproved=False))
             else:
-                fresh = await unless(job.cancelling, _prepared(manager, upkeep, job, recipe, current), cancelled)
+                fresh = await cancel_on(job.cancelling, _prepared(manager, upkeep, job, recipe, current), cancelled)
                 said = await asyncio.shield(_count(manager, upkeep, recipe.name, fresh))
             await job.emit("token", {"text": said, "count": 0})
         except TouchstoneError:  # not for the end of the server, which cannot wait: the next start removes the rest
@@ -44,7 +44,7 @@ async def do(manager: Core, upkeep: Upkeep, job: LiveJob, recipe: Recipe) -> Non
             asyncio.get_running_loop().call_soon(upkeep.tell, recipe.name)
 
 
-async def adopt(manager: Core, upkeep: Upkeep, name: str, version: str) -> None:
+async def adopt(manager: Core, upkeep: RuntimeService, name: str, version: str) -> None:
     """Makes a version the current one: workers start in it from now on; those of the other one end when idle."""
     await asyncio.to_thread(upkeep.shelf.switch, name, version)
     made = upkeep.shelf.current(name)
@@ -58,7 +58,7 @@ async def adopt(manager: Core, upkeep: Upkeep, name: str, version: str) -> None:
         manager.in_background(_unload_later(manager, held))
 
 
-async def _unload_later(manager: Core, held: Held) -> None:
+async def _unload_later(manager: Core, held: LoadedModel) -> None:
     """A worker of another version serves the jobs it has, and no longer."""
     await held.unused.wait()
     await manager.pool.unload(held)
@@ -78,11 +78,13 @@ class _Fresh:
     """A version that passed its proofs; no `made` where there is nothing newer."""
 
     said: str
-    made: Made | None = None
+    made: InstalledRuntime | None = None
     slower: str = ""
 
 
-async def _prepared(manager: Core, upkeep: Upkeep, job: LiveJob, recipe: Recipe, current: Made | None) -> _Fresh:
+async def _prepared(
+    manager: Core, upkeep: RuntimeService, job: LiveJob, recipe: Recipe, current: InstalledRuntime | None
+) -> _Fresh:
     """Makes another version and proves it."""
     name = recipe.name
 
@@ -112,7 +114,7 @@ async def _prepared(manager: Core, upkeep: Upkeep, job: LiveJob, recipe: Recipe,
     return _Fresh(said, replace(made, speeds=proved.speeds), words)
 
 
-async def _count(manager: Core, upkeep: Upkeep, name: str, fresh: _Fresh) -> str:
+async def _count(manager: Core, upkeep: RuntimeService, name: str, fresh: _Fresh) -> str:
     """From here on it counts, whatever happens."""
     if fresh.made:
         await asyncio.to_thread(upkeep.shelf.finish, name, fresh.made)
@@ -138,7 +140,7 @@ def _devices(proved: Proved) -> str:
 @contextlib.asynccontextmanager
 async def _turn(job: LiveJob, lock: asyncio.Lock) -> AsyncIterator[None]:
     """Waits for the one place; a cancel gives the wait up."""
-    await unless(job.cancelling, lock.acquire(), cancelled)
+    await cancel_on(job.cancelling, lock.acquire(), cancelled)
     try:
         yield
     finally:

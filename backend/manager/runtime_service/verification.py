@@ -10,7 +10,7 @@ from backend.child.handle import Spawn
 from backend.common.errors import RuntimeFailed
 from backend.common.types import Device, Hardware
 from backend.devices import backends
-from backend.scheduling.probing import Probes
+from backend.scheduling.probing import ProbeService
 from backend.scheduling.probing.device_table import Trouble
 from backend.scheduling.probing.installable import fitting, offer_for
 
@@ -46,12 +46,12 @@ async def prove(manager: Core, name: str, python: str) -> Proved:
         return list(manager.probes.known.surveyed.values())
 
     limit_s = manager.settings.supervision.probe_s
-    probes = Probes({name: python}, limit_s, manager.spawn, manager.lane, inventory=known)
+    probes = ProbeService({name: python}, limit_s, manager.spawn, manager.lane, inventory=known)
     await probes.round()
     return proved_by(probes, name)
 
 
-def proved_by(probes: Probes, name: str) -> Proved:
+def proved_by(probes: ProbeService, name: str) -> Proved:
     """What a runtime's own word on devices is, after a round."""
     said = (probes.known.by(name, id_) for id_ in probes.devices)
     return Proved([device for device in said if device], probes.known.troubles.get(name))

@@ -15,16 +15,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict, replace
 
 from backend.child.handle import Spawn
+from backend.common.device_api import DetectedDevice
 from backend.common.types import Device, Hardware
-from backend.devices import Backend, Found, backends, device_id, hiding, library_of
-from backend.scheduling.device_queue import Lane
+from backend.devices import Backend, backends, device_id, library_of, visibility_variables
+from backend.scheduling.device_queue import DeviceQueue
 from backend.scheduling.probing.classification import BASE, REINSTALL, proved, refused, unproved
-from backend.scheduling.probing.device_table import Known, Trouble
-from backend.scheduling.probing.enumeration import Listed, Listing
+from backend.scheduling.probing.device_table import DeviceTable, Trouble
+from backend.scheduling.probing.enumeration import Enumeration, Enumerator
 from backend.scheduling.probing.installable import beside_card, fitting
-from backend.scheduling.probing.inventory import take_inventory
+from backend.scheduling.probing.inventory import query_hardware
 from backend.scheduling.probing.prober import Prober
-from backend.scheduling.probing.proof_cache import ProofBook
+from backend.scheduling.probing.proof_cache import ProofCache
 
 AT_ONCE = 2
 SURVEY_S = 3.0  # a driver's tool that hangs holds up no proof
@@ -33,7 +34,7 @@ _INTERPRETER = (
 )
 
 
-class Probes:
+class ProbeService:
     """Keeps the known devices. `lane_of` gives the lane of a hardware id, so that no probe meets a running job.
 
     `occupied` tells whether a worker lives on a device, which is then not probed from outside.
@@ -44,18 +45,18 @@ class Probes:
         pythons: Mapping[str, str],
         limit_s: float,
         spawn: Spawn,
-        lane_of: Callable[[str], Lane],
+        lane_of: Callable[[str], DeviceQueue],
         on_change: Callable[[Device], None] = lambda _: None,
         wanted: Callable[[str], bool] = lambda _: True,
         occupied: Callable[[str], bool] = lambda _: False,
-        book: ProofBook | None = None,
-        inventory: Callable[[Spawn], Awaitable[list[Hardware]]] = take_inventory,
+        book: ProofCache | None = None,
+        inventory: Callable[[Spawn], Awaitable[list[Hardware]]] = query_hardware,
     ) -> None:
         self._pythons = pythons
         self._spawn = spawn
         self._lane_of = lane_of
         self._occupied = occupied
-        self._book = book or ProofBook()
+        self._book = book or ProofCache()
         self._inventory = inventory
         self._prober = Prober(spawn, limit_s, AT_ONCE)
         self._prober.patience = 3.0 if sys.platform == "win32" else 1.0  # there the first start scans every file
@@ -64,7 +65,7 @@ class Probes:
         self._next: set[str | None] = set()  # the rounds that wait for one of their own kind to end
         self._idle = asyncio.Event()  # not before the first round
         self.started = False
-        self.known = Known(on_change, wanted)
+        self.known = DeviceTable(on_change, wanted)
         for backend in backends().values():
             if backend.kind == "cpu":
                 self.known.say(BASE, unproved(device_id(backend, 0), backend, BASE))
@@ -89,7 +90,7 @@ class Probes:
         known = self.hardware.get(hardware_id)
         return known.driver if known else None
 
-    def found(self, device: str, runtime: str) -> Found | None:
+    def found(self, device: str, runtime: str) -> DetectedDevice | None:
         """A device as a runtime lists it."""
         return self.known.found.get((device, runtime))
 
@@ -143,7 +144,7 @@ class Probes:
     ) -> None:
         backend = [only.partition(":")[0]] if only else []
         visible = await self._visible(runtime, python, backend)
-        listing = Listing(self._prober, python, runtime)
+        listing = Enumerator(self._prober, python, runtime)
         running = group.create_task(listing.run(backend))
         while (name := await listing.said.get()) is not None:
             answer = listing.answers[name]
@@ -164,11 +165,11 @@ class Probes:
         if runtime in self._pythons:
             self._conclude(runtime, listing, only)
 
-    async def _visible(self, runtime: str, python: str, only: list[str]) -> dict[str, Listed]:
+    async def _visible(self, runtime: str, python: str, only: list[str]) -> dict[str, Enumeration]:
         """What is listed under the variables that hide devices, where the user has set such."""
-        if not any(name in os.environ for name in hiding()):
+        if not any(name in os.environ for name in visibility_variables()):
             return {}
-        listing = Listing(self._prober, python, runtime)
+        listing = Enumerator(self._prober, python, runtime)
         await listing.run(only, visible=True)
         return listing.answers
 
@@ -177,7 +178,7 @@ class Probes:
         id_: str,
         runtime: str,
         python: str,
-        found: Found,
+        found: DetectedDevice,
         versions: dict[str, str],
         survey: asyncio.Task[None],
     ) -> None:
@@ -208,10 +209,10 @@ class Probes:
             if runtime in self._pythons:
                 self.known.say(runtime, judged)
 
-    def _conclude(self, runtime: str, listing: Listing, only: str | None) -> None:
+    def _conclude(self, runtime: str, listing: Enumerator, only: str | None) -> None:
         """Says what did not come of a runtime, of the devices that somebody would expect, and of itself."""
         if listing.plan is None:  # no child ever got as far as to look which libraries there are
-            refusals = {facts.name: Listed(outcome=listing.outcome) for facts in _of_runtime(runtime)}
+            refusals = {facts.name: Enumeration(outcome=listing.outcome) for facts in _of_runtime(runtime)}
         else:
             refusals = {name: one for name, one in listing.answers.items() if not one.devices}
         if only is None:
@@ -225,13 +226,13 @@ class Probes:
                 if only in (None, id_):
                     self.known.say(runtime, self._refused(id_, runtime, refusals[name]))
 
-    def _refused(self, id_: str, runtime: str, listed: Listed) -> Device:
+    def _refused(self, id_: str, runtime: str, listed: Enumeration) -> Device:
         backend = backends()[id_.partition(":")[0]]
         judged = refused(unproved(id_, backend, runtime), listed.outcome, listed.refusal)
         cards = [] if backend.kind == "cpu" else fitting(backend, self.known.surveyed.values())
         return beside_card(judged, cards[0]) if cards else judged
 
-    def _note_trouble(self, runtime: str, refusals: Mapping[str, Listed], listing: Listing) -> None:
+    def _note_trouble(self, runtime: str, refusals: Mapping[str, Enumeration], listing: Enumerator) -> None:
         self.known.troubles.pop(runtime, None)
         failed = next((name for name, one in refusals.items() if one.failed), None)
         beyond = [f"{one.left_out} more {name} devices" for name, one in listing.answers.items() if one.left_out]
@@ -267,9 +268,9 @@ def _of_runtime(runtime: str) -> list[Backend]:
     return [facts for facts in backends().values() if runtime in facts.runtimes]
 
 
-def _hidden(backend: str, listed: list[Found], visible: Listed | None) -> dict[int, str]:
+def _hidden(backend: str, listed: list[DetectedDevice], visible: Enumeration | None) -> dict[int, str]:
     """By position: the variables that hide a device, with their values. Without identity it cannot be told which."""
-    names = [name for name in hiding(backend) if name in os.environ]
+    names = [name for name in visibility_variables(backend) if name in os.environ]
     if not names or visible is None:
         return {}
     words = ", ".join(f"{name}={os.environ[name]}" for name in names)

@@ -8,9 +8,10 @@ from dataclasses import replace
 from functools import cache
 
 from backend.child.wire_protocol import Header
+from backend.common.device_api import DetectedDevice
 from backend.common.redaction import Redactor, redactor
 from backend.common.types import Device, DeviceState, Proof, Stage
-from backend.devices import Backend, Found
+from backend.devices import Backend
 from backend.engines import engines
 from backend.scheduling.probing.failure_layers import Cause, Layer, cause_of
 from backend.scheduling.probing.prober import Outcome
@@ -32,7 +33,7 @@ _CRASHED = (
 )
 
 
-def unproved(id_: str, backend: Backend, runtime: str, found: Found | None = None) -> Device:
+def unproved(id_: str, backend: Backend, runtime: str, found: DetectedDevice | None = None) -> Device:
     """The device while nothing is known of it but that it was listed, if it was."""
     device = Device(
         id=id_,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from backend.common.device_api import DetectedDevice
 from backend.common.hardware.ids import matching, uuid_id
 from backend.common.types import Device, DeviceState, Hardware
-from backend.devices import INDEX_LIMIT, Found
+from backend.devices import INDEX_LIMIT
 
 _WORTH: tuple[DeviceState, ...] = ("ready", "probing", "quarantined", "broken", "unavailable", "installable")
 
@@ -21,11 +22,11 @@ class Numbering:
     def __init__(self) -> None:
         self._indexes: dict[str, dict[str, int]] = {}
 
-    def of(self, backend: str, listed: Sequence[Found]) -> list[tuple[int, Found]]:
+    def of(self, backend: str, listed: Sequence[DetectedDevice]) -> list[tuple[int, DetectedDevice]]:
         """The devices with their indexes. Those beyond the last index that an id can have are left out."""
         known = self._indexes.setdefault(backend, {})
         ranked = sorted(listed, key=lambda found: (found.identity.get("pci", "~"), found.position))
-        given: list[tuple[int, Found]] = []
+        given: list[tuple[int, DetectedDevice]] = []
         for found in ranked:
             keys = [f"{kind}:{value}" for kind, value in found.identity.items() if kind != "listed"]
             keys = keys or [f"place:{found.position}"]
@@ -57,7 +58,7 @@ def merged(devices: Iterable[Device]) -> Device:
     )
 
 
-def on_hardware(found: Found, hardware: Iterable[Hardware]) -> str | None:
+def on_hardware(found: DetectedDevice, hardware: Iterable[Hardware]) -> str | None:
     """The id of the Hardware behind a device, by address, UUID or LUID; the library's own word where none is known."""
     known = list(hardware)
     for kind, value in found.identity.items():

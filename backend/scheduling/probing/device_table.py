@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from backend.common.device_api import DetectedDevice
 from backend.common.types import Device, Hardware
-from backend.devices import Found, backends, device_id
+from backend.devices import backends, device_id
 from backend.scheduling.probing.classification import unproved
 from backend.scheduling.probing.device_merge import Numbering, merged, on_hardware
 from backend.scheduling.probing.installable import as_found, fitting, installable, offer_for
@@ -22,7 +23,7 @@ class Trouble:
     remedy: str
 
 
-class Known:
+class DeviceTable:
     """The table of devices. `on_change` hears of each that is not what it was."""
 
     def __init__(self, on_change: Callable[[Device], None], wanted: Callable[[str], bool]) -> None:
@@ -31,7 +32,7 @@ class Known:
         self._numbering = Numbering()
         self._said: dict[str, dict[str, Device]] = {}  # by device id, then by the runtime that says so
         self.devices: dict[str, Device] = {}
-        self.found: dict[tuple[str, str], Found] = {}  # by device id and runtime
+        self.found: dict[tuple[str, str], DetectedDevice] = {}  # by device id and runtime
         self.surveyed: dict[str, Hardware] = {}
         self.troubles: dict[str, Trouble] = {}  # by runtime
 
@@ -47,7 +48,9 @@ class Known:
             for id_, item in known.items()
         }
 
-    def numbered(self, backend: str, runtime: str, listed: Sequence[Found]) -> list[tuple[str, Found]]:
+    def numbered(
+        self, backend: str, runtime: str, listed: Sequence[DetectedDevice]
+    ) -> list[tuple[str, DetectedDevice]]:
         """The ids of devices that a runtime lists, those that the settings want. What it lists no more is gone."""
         facts = backends()[backend]
         given = [(device_id(facts, index), found) for index, found in self._numbering.of(backend, listed)]
@@ -58,7 +61,7 @@ class Known:
         self.found.update({(id_, runtime): found for id_, found in kept})
         return kept
 
-    def listed(self, id_: str, runtime: str, found: Found) -> Device:
+    def listed(self, id_: str, runtime: str, found: DetectedDevice) -> Device:
         """A device as it is before its proof, on the hardware that it is."""
         device = unproved(id_, backends()[id_.partition(":")[0]], runtime, found)
         hardware = on_hardware(found, self.surveyed.values())

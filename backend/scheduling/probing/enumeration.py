@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from backend.child.wire_protocol import Header
-from backend.devices import Found, found_from
+from backend.common.device_api import DetectedDevice
+from backend.devices import detected_device_from
 from backend.scheduling.probing.prober import Outcome, Prober
 
 
 @dataclass
-class Listed:
+class Enumeration:
     """The answer for one backend: devices, or the outcome and the frame that say why there are none."""
 
-    devices: list[Found] = field(default_factory=list)
+    devices: list[DetectedDevice] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     left_out: int = 0
     refusal: Header | None = None
@@ -32,7 +33,7 @@ class Listed:
         return not self.devices and (self.refusal is None or self.refusal["op"] != "absent")
 
 
-class Listing:
+class Enumerator:
     """Lists the devices of one runtime. `answers` fill as they come; `plan` is None if no child ever got that far.
 
     `said` gets the name of each backend as it is answered, and None at the end.
@@ -43,7 +44,7 @@ class Listing:
         self._python = python
         self._runtime = runtime
         self.plan: list[str] | None = None
-        self.answers: dict[str, Listed] = {}
+        self.answers: dict[str, Enumeration] = {}
         self.said: asyncio.Queue[str | None] = asyncio.Queue()
         self.outcome = Outcome()  # of the first child, for a runtime of which nothing at all is known
 
@@ -100,8 +101,8 @@ class Listing:
         if name in self.answers:
             return
         if frame is not None and frame["op"] == "listed":
-            found = [found_from(fields) for fields in frame["devices"]]
-            self.answers[name] = Listed(found, frame["versions"], frame["left_out"], None, outcome)
+            found = [detected_device_from(fields) for fields in frame["devices"]]
+            self.answers[name] = Enumeration(found, frame["versions"], frame["left_out"], None, outcome)
         else:
-            self.answers[name] = Listed(refusal=frame, outcome=outcome)
+            self.answers[name] = Enumeration(refusal=frame, outcome=outcome)
         self.said.put_nowait(name)

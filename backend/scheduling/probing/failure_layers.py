@@ -98,7 +98,7 @@ def cause_of(text: str, otherwise: Layer = "computation", remedy: str = _DRIVER)
     for pattern, layer, advice in _KNOWN:
         if re.search(pattern, text, re.IGNORECASE):
             return Cause(layer, advice, absent=True)
-    code = "out_of_memory" if "MemoryError" in text else error_patterns.code_of(text)
+    code = "out_of_memory" if "MemoryError" in text else error_patterns.classify_error_text(text)
     if code == "out_of_memory":
         return Cause(
             "computation", f"Close what else uses the device's memory or lower other programs' share of it, {_REFRESH}."
@@ -111,7 +111,7 @@ def cause_of(text: str, otherwise: Layer = "computation", remedy: str = _DRIVER)
 def _of_library(library: str) -> Cause:
     if command := shared_libraries.command_for(library):
         return Cause("library load", f"Install {library} with the system's packages: {command}; {_REFRESH}.", True)
-    if bringer := shared_libraries.bringer_of(library):
+    if bringer := shared_libraries.package_providing(library):
         return Cause("driver", f"{library} comes with {bringer}: install or repair that, {_REFRESH}.", True)
     return Cause(
         "library load",

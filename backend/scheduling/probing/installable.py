@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 
+from backend.common.device_api import DetectedDevice
 from backend.common.types import Device, Hardware
-from backend.devices import Backend, Found, Offer
+from backend.devices import Backend, InstallOffer
 from backend.runtimes.recipes import how_to, recipes
 from backend.scheduling.probing.classification import unproved
 
@@ -26,12 +27,12 @@ def fitting(backend: Backend, hardware: Iterable[Hardware]) -> list[Hardware]:
     ]
 
 
-def offer_for(backend: Backend, item: Hardware) -> Offer | None:
+def offer_for(backend: Backend, item: Hardware) -> InstallOffer | None:
     """The runtime that would make it usable, if one would."""
     return next((offer for offer in backend.offers if item in fitting(backend, [item]) and _fits(offer, item)), None)
 
 
-def installable(id_: str, backend: Backend, item: Hardware, offer: Offer) -> Device:
+def installable(id_: str, backend: Backend, item: Hardware, offer: InstallOffer) -> Device:
     """The device that would be there. What the hardware itself lacks comes first."""
     device = replace(unproved(id_, backend, offer.runtime, as_found(item)), stage="none", hardware_id=item.id)
     remedy = how_to(recipes()[offer.runtime])
@@ -57,17 +58,17 @@ def beside_card(device: Device, item: Hardware) -> Device:
     return replace(device, reason=reason, remedy=item.remedy or device.remedy, layer=_layer_of(item))
 
 
-def as_found(item: Hardware) -> Found:
+def as_found(item: Hardware) -> DetectedDevice:
     """The hardware as a library would list it."""
     identity = {"pci": item.id.removeprefix("pci:")} if item.id.startswith("pci:") else {"hardware": item.id}
-    return Found(item.name, item.kind, item.id, item.memory_bytes, None, identity=identity)
+    return DetectedDevice(item.name, item.kind, item.id, item.memory_bytes, None, identity=identity)
 
 
 def _layer_of(item: Hardware) -> str:
     return "permission" if "permission" in (item.reason or "").lower() else "driver"
 
 
-def _fits(offer: Offer, item: Hardware) -> bool:
+def _fits(offer: InstallOffer, item: Hardware) -> bool:
     chip = item.architecture or ""
     return (
         sys.platform in offer.systems

@@ -8,7 +8,7 @@ import logging
 import sys
 from typing import Any
 
-from backend.child.handle import Child, Spawn
+from backend.child.handle import ChildProcess, Spawn
 from backend.child.wire_protocol import Header
 from backend.common.hardware.checks import Check, System
 from backend.common.types import Hardware
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 LIMIT_S = 60.0  # PowerShell alone may take half of it on a machine that starts
 
 
-async def take_inventory(spawn: Spawn, limit_s: float = LIMIT_S) -> list[Hardware]:
+async def query_hardware(spawn: Spawn, limit_s: float = LIMIT_S) -> list[Hardware]:
     """All hardware that the system reports, sorted by id, the processor first.
 
     What a child could tell within the limit; empty if it could tell nothing, which is logged.
@@ -27,7 +27,7 @@ async def take_inventory(spawn: Spawn, limit_s: float = LIMIT_S) -> list[Hardwar
     return [Hardware(**fields) for fields in lists[-1]] if lists else []
 
 
-async def take_system(spawn: Spawn, limit_s: float = LIMIT_S) -> System | None:
+async def query_system(spawn: Spawn, limit_s: float = LIMIT_S) -> System | None:
     """The facts about the system for the doctor, or None if a child could not tell them within the limit."""
     frames = await _survey(spawn, "system", limit_s)
     told: dict[str, Any] | None = next((frame["system"] for frame in frames if frame["op"] == "system"), None)
@@ -40,7 +40,7 @@ async def _survey(spawn: Spawn, what: str, limit_s: float) -> list[Header]:
     except OSError as error:
         log.error("the hardware cannot be listed", extra={"detail": str(error)})
         return []
-    child = Child(process, asyncio.get_running_loop())
+    child = ChildProcess(process, asyncio.get_running_loop())
     frames: list[Header] = []
     try:
         async with asyncio.timeout(limit_s):

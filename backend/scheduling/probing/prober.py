@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from backend.child.handle import Child, Spawn
+from backend.child.handle import ChildProcess, Spawn
 from backend.child.wire_protocol import Header
 
 SILENT_S = 3.0
@@ -70,7 +70,7 @@ class Prober:
             except OSError as error:
                 outcome.trouble = f"its interpreter {python} cannot be started ({error.strerror or error})"
                 return outcome
-            child = Child(process, asyncio.get_running_loop())
+            child = ChildProcess(process, asyncio.get_running_loop())
             try:
                 await self._listen(child, outcome, held, heard, silent)
             finally:
@@ -82,7 +82,7 @@ class Prober:
 
     async def _listen(
         self,
-        child: Child,
+        child: ChildProcess,
         outcome: Outcome,
         held: contextlib.AsyncExitStack,
         heard: Callable[[Outcome], bool],

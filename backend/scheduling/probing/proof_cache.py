@@ -7,17 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from backend.common.json_file import KeptFile
+from backend.common.json_file import JsonFile
 from backend.common.types import Device, Proof, Speed
 
 _FORMAT = 1
 
 
-class ProofBook:
+class ProofCache:
     """Keeps proved devices in a file; without one, for this process alone."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self._file = KeptFile(path, "devices", _FORMAT)
+        self._file = JsonFile(path, "devices", _FORMAT)
         kept = self._file.read()
         self._entries: dict[str, dict[str, Any]] = kept if isinstance(kept, dict) else {}
 

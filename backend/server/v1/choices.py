@@ -13,7 +13,7 @@ from backend.jobs.executor import cancelled
 from backend.jobs.live_job import LiveJob
 from backend.jobs.request import GenerateRequest
 from backend.manager import ModelManager
-from backend.server.disconnect import unless_left
+from backend.server.disconnect import cancel_on_disconnect
 
 
 class Choices:
@@ -58,7 +58,7 @@ class Choices:
 
     async def _waited(self, request: Request, *waited: Awaitable[None]) -> bool:
         """Waits for the first of them. If the caller left, or a job failed, the jobs that live are cancelled."""
-        stays = await unless_left(request, *waited)
+        stays = await cancel_on_disconnect(request, *waited)
         if not stays or self.failure():
             self.cancel()
         return stays

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from backend.common.config.strict_model import Name, Strict
+from backend.common.config.strict_model import Name, StrictModel
 from backend.common.types import Fallback
 from backend.jobs.request import MESSAGE_LIMIT, TEXT_LIMIT
 from backend.server.v1.unsupported_keys import Body
@@ -56,13 +56,13 @@ class Generation(Where, Sampling):
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
-class NamedFunction(Strict):
+class NamedFunction(StrictModel):
     """The function that must be called."""
 
     name: FunctionName
 
 
-class NamedTool(Strict):
+class NamedTool(StrictModel):
     """The tool that must be called."""
 
     type: Literal["function"]

@@ -9,7 +9,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from backend.common.errors import ModelIncompatible, UnknownModel
-from backend.common.seeds import later
+from backend.common.seeds import offset_seed
 from backend.jobs.request import GenerateRequest, parse_request
 from backend.manager import ModelManager
 from backend.server.error_handlers import respond
@@ -55,7 +55,7 @@ def requests_of(body: Generation, say: list[dict[str, Any]], options: dict[str, 
     requests = []
     for said in say:
         for number in range(body.n):
-            seed = {"seed": later(options["seed"], number)} if "seed" in options else {}
+            seed = {"seed": offset_seed(options["seed"], number)} if "seed" in options else {}
             asked = {**where_of(body), **said, "task": "text", "options": {**options, **seed}, "stream": body.stream}
             requests.append(parse_request(asked))
     return requests

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import model_validator
 
-from backend.common.config.strict_model import Strict
+from backend.common.config.strict_model import StrictModel
 from backend.common.errors import UnsupportedParameter
 
 # Without effect on the result: they are for the books of whoever runs a service for many.
@@ -26,7 +26,7 @@ _ANYWAY: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Body(Strict):
+class Body(StrictModel):
     """A body in OpenAI's shape. Null means left out, as OpenAI's clients write it."""
 
     not_here: ClassVar[dict[str, str]] = {}  # keys that other routes honour, and why this one does not

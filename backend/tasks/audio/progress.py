@@ -12,12 +12,12 @@ from typing import Any, Literal
 Emit = Callable[[str, dict[str, Any]], bool]
 
 
-class Stopped(Exception):
+class Cancelled(Exception):
     """Whoever asked for the sound wants no more of it."""
 
 
 @dataclass(frozen=True)
-class Made:
+class RenderResult:
     """What came of it; `complete` is False where `emit` said stop. `phases` are seconds."""
 
     counts: dict[str, int]
@@ -32,7 +32,7 @@ class Made:
         return "stop" if self.complete else "cancelled"
 
 
-class Telling:
+class ProgressReporter:
     """Tells how far a job is, at most each `gap_s` seconds, and keeps how long its phases took."""
 
     def __init__(self, emit: Emit, gap_s: float) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from backend.common.engine_api import Emit, RunRequest, RunResult, Session
-from backend.common.seeds import later
+from backend.common.seeds import offset_seed
 from backend.tasks.lyrics.line_filter import Keeper
 from backend.tasks.lyrics.prompts import Song, messages
 from backend.tasks.lyrics.sections import REPEATED, TOKENS_PER_LINE, Section, labels
@@ -101,7 +101,7 @@ class _Writing:
             self._request,
             messages=messages(self._song, part, missing, written[-1] if written else None),
             prompt=None,
-            seed=later(self._request.seed, sum(self._asks.values()) - 1),
+            seed=offset_seed(self._request.seed, sum(self._asks.values()) - 1),
             options={**self._request.options, "max_tokens": room, "stop": None},
         )
         ended, heard = False, 0  # ended by us: the lines are there, a stop was met, or the job was cancelled

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from backend.common.errors import ModelLoadFailed
-from backend.tasks.audio.progress import Stopped
+from backend.tasks.audio.progress import Cancelled
 from backend.tasks.music.composer import compose
 from backend.tasks.music.decoder import Decoder, Floats, Ints
 from backend.tasks.music.plan import Plan
@@ -53,7 +53,7 @@ def check_agreement(
     def enough() -> bool:
         return both.steps >= STEPS or (both.steps >= ENOUGH and clock() - began > LONG_S)
 
-    with contextlib.suppress(Stopped):
+    with contextlib.suppress(Cancelled):
         compose(both, _PLAN, _SEEDS, stop=enough)
     if both.apart > tolerance:
         raise ModelLoadFailed(

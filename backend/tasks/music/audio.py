@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from backend.tasks.audio.files.tags import Tags
 from backend.tasks.audio.files.writer import SoundFiles
-from backend.tasks.audio.progress import Stopped
+from backend.tasks.audio.progress import Cancelled
 from backend.tasks.music.limiter import Limiter
 from backend.tasks.music.note_player import RATE, Sampler
 from backend.tasks.music.reverb import Reverb
@@ -47,7 +47,7 @@ def write(score: Score, targets: list[tuple[Path, str]], seconds: float | None, 
             files.write(block[:, :left])
             left -= min(left, BLOCK)
             if on_block(number, blocks):
-                raise Stopped
+                raise Cancelled
     return frames
 
 

@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.common.error_patterns import check_numbers
-from backend.tasks.audio.progress import Stopped
+from backend.common.error_patterns import require_finite
+from backend.tasks.audio.progress import Cancelled
 from backend.tasks.music import tokens
 from backend.tasks.music.decoder import Decoder, Floats
 from backend.tasks.music.grid import NO_SIDES, Heading, Row, Slot
@@ -118,7 +118,7 @@ def compose_rows(
         logits: Floats | None = None
         while True:
             if stop is not None and stop():
-                raise Stopped
+                raise Cancelled
             ids = _next(batch, logits, guard)
             for part, token in zip(batch, ids, strict=True):
                 part.push(token)
@@ -126,12 +126,12 @@ def compose_rows(
             if done > told:
                 told = done
                 if on_bar is not None and on_bar(done, total):
-                    raise Stopped
+                    raise Cancelled
             if all(part.row.slot is Slot.DONE for part in batch):
                 break
             sides = [NO_SIDES if part.row.slot is Slot.DONE else part.row.sides() for part in batch]
             logits = decoder.step(np.array(ids, np.int64), np.array(sides, np.int64))
-            check_numbers(float(logits.max()))
+            require_finite(float(logits.max()))
     return [part.row for part in parts]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from backend.common.errors import Validation
-from backend.common.seeds import later
+from backend.common.seeds import offset_seed
 from backend.tasks.music.choices import default_instrument
 from backend.tasks.music.continuation import Continued, check_fit, continued
 from backend.tasks.music.length import Meter, length_of, may_begin_early, parsed, written
@@ -84,7 +84,7 @@ def _instrument(options: Mapping[str, Any], form: str) -> str:
 
 def seeds_of(seed: int, variations: int) -> list[int]:
     """The seed of each variation: the first has the job's own, so a variation can be made again alone."""
-    return [later(seed, number) for number in range(variations)]
+    return [offset_seed(seed, number) for number in range(variations)]
 
 
 def _planned(

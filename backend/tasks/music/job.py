@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from backend.common.disk_space import room_for
+from backend.common.disk_space import require_disk_space
 from backend.common.errors import Validation
 from backend.tasks.audio.files.kinds import KINDS
 from backend.tasks.audio.files.tags import facts_of
-from backend.tasks.audio.progress import Emit, Made, Stopped, Telling
+from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, RenderResult
 from backend.tasks.music import tokens
 from backend.tasks.music.audio import length_frames
 from backend.tasks.music.backing import arrange
@@ -47,9 +47,9 @@ class Order:
     share: range | None = None
 
 
-def make(decoder: Decoder, guard: CopyGuard | None, order: Order, emit: Emit) -> Made:
+def make(decoder: Decoder, guard: CopyGuard | None, order: Order, emit: Emit) -> RenderResult:
     """Makes the tunes and their files, emitting as engines do; a stop is heard at each token and block of audio."""
-    return _Job(_Counting(decoder), guard, order, emit, Telling(emit, REPORT_S)).run()
+    return _Job(_Counting(decoder), guard, order, emit, ProgressReporter(emit, REPORT_S)).run()
 
 
 class _Counting:
@@ -73,12 +73,12 @@ class _Job:
     guard: CopyGuard | None
     order: Order
     emit: Emit
-    telling: Telling
+    telling: ProgressReporter
     audio_s: float = 0.0
     formats: tuple[str, ...] = ()
     names: Sequence[str] = ()
 
-    def run(self) -> Made:
+    def run(self) -> RenderResult:
         order = self.order
         chosen = complete(order.options, order.seed)
         self.formats = _formats(order.options["formats"])
@@ -89,7 +89,7 @@ class _Job:
         self.names = ["tune"] if len(all_seeds) == 1 else [f"tune-{number + 1}" for number in numbers]
         melodies: list[Melody] = []
         whole = False
-        with contextlib.suppress(Stopped):
+        with contextlib.suppress(Cancelled):
             with self.telling.phase("composing"):
                 melodies = self._compose(chosen, seeds)
             with self.telling.phase("rendering"):
@@ -101,7 +101,7 @@ class _Job:
             "bars": sum(melody.bars for melody in melodies),
             "variations": len(seeds),
         }
-        return Made(counts, whole, round(self.audio_s, 6) or None, self.telling.phases, told(chosen, seeds))
+        return RenderResult(counts, whole, round(self.audio_s, 6) or None, self.telling.phases, told(chosen, seeds))
 
     def _compose(self, chosen: Chosen, seeds: list[int]) -> list[Melody]:
         self.telling.progress("composing", 0, chosen.plan.bars * len(seeds), "bars")
@@ -135,7 +135,7 @@ class _Job:
                 heard_s = min(total_s, before_s + length_s * done / total)
                 return self.telling.progress("rendering", round(heard_s, 2), round(total_s, 2), "seconds")
 
-            with room_for(order.folder, len(heard) * int(length_s * BYTES_A_SECOND)):
+            with require_disk_space(order.folder, len(heard) * int(length_s * BYTES_A_SECOND)):
                 self._write(score, name, heard, chosen.seconds, on_block)
             self.audio_s += length_s
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from backend.tasks.audio.files.kinds import KINDS
-from backend.tasks.audio.progress import Stopped
+from backend.tasks.audio.progress import Cancelled
 from backend.tasks.music import abc_writer, audio, midi, sheet
 from backend.tasks.music.choices import FORMATS
 from backend.tasks.music.score import Score
@@ -49,7 +49,7 @@ def render(
         if heard:
             audio.write(score, heard, seconds, on_progress)
         elif on_progress(1, 1):
-            raise Stopped
+            raise Cancelled
         if "midi" in targets:
             partial["midi"].write_bytes(midi.to_bytes(score))
         if "abc" in targets:

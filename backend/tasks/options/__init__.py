@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from backend.common.config.strict_model import Strict, explained
+from backend.common.config.strict_model import StrictModel, to_validation_error
 from backend.tasks.options.embeddings import EmbeddingsOptions
 from backend.tasks.options.lyrics import LyricsOptions
 from backend.tasks.options.music import MusicOptions
@@ -21,7 +21,7 @@ from backend.tasks.options.stems import StemsOptions
 from backend.tasks.options.text import TextOptions
 from backend.tasks.songs.model_kinds import SONGS
 
-OPTIONS: dict[str, type[Strict]] = {
+OPTIONS: dict[str, type[StrictModel]] = {
     "text": TextOptions,
     "lyrics": LyricsOptions,
     "music": MusicOptions,
@@ -40,11 +40,11 @@ def parse_options(task: str, options: Mapping[str, Any], default_max_tokens: int
         parsed = kind.model_validate({**own, **options})
     except ValidationError as error:
         errors = [{**item, "loc": ("options", *item["loc"])} for item in error.errors()]
-        raise explained(errors, kind.model_fields) from error
+        raise to_validation_error(errors, kind.model_fields) from error
     return parsed.model_dump(by_alias=True)
 
 
-def _has_usual_length(kind: type[Strict]) -> bool:
+def _has_usual_length(kind: type[StrictModel]) -> bool:
     """Whether its texts are as long as the settings say, unless the caller says it."""
     length = kind.model_fields.get("max_tokens")
     return length is not None and length.default is not None

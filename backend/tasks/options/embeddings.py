@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from backend.common.config.strict_model import Strict
+from backend.common.config.strict_model import StrictModel
 
 
-class EmbeddingsOptions(Strict):
+class EmbeddingsOptions(StrictModel):
     """Embeddings take no options."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from backend.common.config.strict_model import Strict
+from backend.common.config.strict_model import StrictModel
 from backend.common.seeds import SEEDS
 from backend.tasks.music.choices import BACKINGS, FASTEST_BPM, INSTRUMENTS, SLOWEST_BPM, USUAL_FORMATS
 from backend.tasks.music.controls import ANY
@@ -23,7 +23,7 @@ def _choice(names: Any, description: str) -> Any:
     return Field(ANY, description=description, json_schema_extra={"enum": [ANY, *names]})
 
 
-class MusicOptions(Strict):
+class MusicOptions(StrictModel):
     """A tune, or up to sixteen variations of one wish."""
 
     form: str = _choice(FORMS, "The kind of tune; the usual tempo and rhythm follow from it")

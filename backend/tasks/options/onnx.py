@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backend.common.config.strict_model import Name, Strict
+from backend.common.config.strict_model import Name, StrictModel
 from backend.common.seeds import SEEDS
 
 RUNS_LIMIT = 10_000
 
 
-class OnnxOptions(Strict):
+class OnnxOptions(StrictModel):
     """One run, or a look at the graph on the device."""
 
     action: Literal["run", "check", "bench", "inspect"] = Field(

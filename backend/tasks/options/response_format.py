@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from backend.common.config.strict_model import Strict
+from backend.common.config.strict_model import StrictModel
 
 PARTS_LIMIT = 20_000  # of a schema: its values, and those within them
 ITEMS_LIMIT = 100_000  # in all of a schema; that many cost the grammar two seconds and 0.3 GB
@@ -36,7 +36,7 @@ def _bounded(schema: dict[str, Any]) -> dict[str, Any]:
 Schema = Annotated[dict[str, Any], AfterValidator(_bounded)]
 
 
-class JsonSchema(Strict):
+class JsonSchema(StrictModel):
     """A schema, and what it is called."""
 
     model_config = ConfigDict(validate_by_name=False, serialize_by_alias=True)
@@ -47,7 +47,7 @@ class JsonSchema(Strict):
     strict: bool | None = Field(None, description="Without effect: the text is always held to the schema")
 
 
-class ResponseFormat(Strict):
+class ResponseFormat(StrictModel):
     """`json_object` is any JSON object, and so is `json_schema` without a schema, which OpenAI's API need not have."""
 
     type: Literal["text", "json_object", "json_schema"]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from backend.common.config.strict_model import Strict, explained
+from backend.common.config.strict_model import StrictModel, to_validation_error
 from backend.common.errors import ModelBroken, UnsupportedParameter, Validation
 from backend.common.seeds import SEEDS
 from backend.tasks.music.plan import MAX_VARIATIONS
@@ -20,7 +20,7 @@ LYRICS_LIMIT, PROMPT_LIMIT = 20_000, 5_000
 LONGEST_S = 1200.0
 
 
-class SongOptions(Strict):
+class SongOptions(StrictModel):
     """A song, or several variations of one wish. None is the model's own usual value."""
 
     lyrics: str | None = Field(
@@ -63,7 +63,7 @@ def song_options(kind: SongKind, prompt: str | None, options: Mapping[str, Any])
         given = SongOptions.model_validate(dict(options)).model_dump()
     except ValidationError as error:
         errors = [{**item, "loc": ("options", *item["loc"])} for item in error.errors()]
-        raise explained(errors, SongOptions.model_fields) from error
+        raise to_validation_error(errors, SongOptions.model_fields) from error
     _check_taken(kind, given)
     _check_words(prompt, given)
     whole = {**given, **{name: kind.defaults[name] for name in kind.defaults if given[name] is None}}
@@ -83,7 +83,7 @@ def check_usual(kind: SongKind) -> None:
     try:
         usual = SongOptions.model_validate(dict(kind.defaults))
     except ValidationError as error:
-        refused = explained(error.errors(), SongOptions.model_fields)
+        refused = to_validation_error(error.errors(), SongOptions.model_fields)
         raise ModelBroken(
             f"What {kind.title} says of itself can be no song's: {refused.detail}",
             "Correct the adapter's defaults, or fetch the whole folder again from its source.",

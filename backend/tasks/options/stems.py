@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backend.common.config.strict_model import Strict
+from backend.common.config.strict_model import StrictModel
 from backend.tasks.stems.choices import CHUNK_LEAST_S, CHUNK_MOST_S
 
 Stem = Literal["vocals", "accompaniment", "drums", "bass", "other"]
 
 
-class StemsOptions(Strict):
+class StemsOptions(StrictModel):
     """A sound file taken apart."""
 
     stems: Annotated[list[Stem], Field(min_length=1)] | None = Field(

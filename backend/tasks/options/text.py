@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from backend.common.config.strict_model import Strict
+from backend.common.config.strict_model import StrictModel
 from backend.common.seeds import SEEDS
 from backend.tasks.options.response_format import ResponseFormat
 from backend.tasks.options.tools import Tool
@@ -40,7 +40,7 @@ def _biases(value: Any) -> Any:
 Bias = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 
 
-class Sampling(Strict):
+class Sampling(StrictModel):
     """What text programs know by the same names from other services."""
 
     max_tokens: int = Field(256, ge=1, le=1_000_000, description="Most tokens to generate")

@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from backend.common.config.strict_model import Strict
+from backend.common.config.strict_model import StrictModel
 from backend.tasks.options.response_format import Schema
 
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
 
-class Function(Strict):
+class Function(StrictModel):
     """A function and its parameters, as a JSON Schema of an object."""
 
     name: FunctionName
@@ -21,7 +21,7 @@ class Function(Strict):
     strict: bool | None = Field(None, description="Without effect")
 
 
-class Tool(Strict):
+class Tool(StrictModel):
     """A tool; there are no others than functions."""
 
     type: Literal["function"]

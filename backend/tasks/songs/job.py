@@ -15,13 +15,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.common.disk_space import room_for
-from backend.common.error_patterns import check_numbers
+from backend.common.disk_space import require_disk_space
+from backend.common.error_patterns import require_finite
 from backend.common.errors import OutOfMemory, Validation
 from backend.tasks.audio.files.kinds import KINDS, unfit
 from backend.tasks.audio.files.tags import Tags, facts_of
 from backend.tasks.audio.files.writer import SoundFiles
-from backend.tasks.audio.progress import Emit, Made, Stopped, Telling
+from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, RenderResult
 from backend.tasks.music.controls import seeds_of
 
 REPORT_S = 0.1
@@ -35,7 +35,7 @@ Tell = Callable[[str, float, float, str], None]
 
 
 @dataclass(frozen=True)
-class Wish:
+class SongRequest:
     """What a song shall be. `frames` is its length in samples of a channel, `options` are complete."""
 
     prompt: str
@@ -50,11 +50,11 @@ class Composer(Protocol):
     rate: int
     channels: int
 
-    def together(self, wish: Wish) -> int:
+    def together(self, wish: SongRequest) -> int:
         """How many songs of this kind may be made at once."""
         ...
 
-    def compose(self, wish: Wish, seeds: list[int], tell: Tell) -> Floats:
+    def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
         """[song, channel, frame], each song with at least `wish.frames`. Raises OutOfMemory with advice, Stopped."""
         ...
 
@@ -77,9 +77,9 @@ class Order:
     sounds: Mapping[str, Any] = field(default_factory=dict)
 
 
-def make_songs(composer: Composer, order: Order, emit: Emit) -> Made:
+def make_songs(composer: Composer, order: Order, emit: Emit) -> RenderResult:
     """Makes the songs and their files, emitting as engines do. Raises Validation, OutOfMemory, WorkerCrashed."""
-    return _Job(composer, order, emit, Telling(emit, REPORT_S)).run()
+    return _Job(composer, order, emit, ProgressReporter(emit, REPORT_S)).run()
 
 
 @dataclass
@@ -87,24 +87,24 @@ class _Job:
     composer: Composer
     order: Order
     emit: Emit
-    telling: Telling
+    telling: ProgressReporter
     audio_s: float = 0.0
     written: int = 0
     silent: int = 0
     peaks: list[float] = field(default_factory=list)
     at_once: int = 0
 
-    def run(self) -> Made:
+    def run(self) -> RenderResult:
         order, composer = self.order, self.composer
         seconds = order.options["seconds"]
-        wish = Wish(order.prompt or "", order.options, round(seconds * composer.rate), order.sounds)
+        wish = SongRequest(order.prompt or "", order.options, round(seconds * composer.rate), order.sounds)
         formats = self._formats()
         total = order.options["variations"]
         seeds = seeds_of(order.seed, total)
         mine = [(number, seeds[number]) for number in order.variations]
         self.emit("token", {"text": f"{_described(order, [seed for _, seed in mine])} ", "count": 0})
         whole = False
-        with contextlib.suppress(Stopped):
+        with contextlib.suppress(Cancelled):
             for done, group in self._groups(wish, mine):
                 sounds = self._composed(wish, [seed for _, seed in group], done, len(mine))
                 for sound, (number, seed) in zip(sounds, group, strict=True):
@@ -116,9 +116,9 @@ class _Job:
         steps = order.options.get("steps")
         counts = {"songs": self.written, "channels": composer.channels, "frames": wish.frames}
         counts |= {"silent": self.silent, **({"steps": steps} if steps else {})}
-        return Made(counts, whole, round(self.audio_s, 6) or None, self.telling.phases, self._told(wish, mine))
+        return RenderResult(counts, whole, round(self.audio_s, 6) or None, self.telling.phases, self._told(wish, mine))
 
-    def _groups(self, wish: Wish, mine: list[tuple[int, int]]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    def _groups(self, wish: SongRequest, mine: list[tuple[int, int]]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         self.at_once = max(1, min(len(mine), self.composer.together(wish)))
         done = 0
         while done < len(mine):
@@ -126,7 +126,7 @@ class _Job:
             yield done, group
             done += len(group)
 
-    def _composed(self, wish: Wish, seeds: list[int], before: int, total: int) -> Iterator[Floats]:
+    def _composed(self, wish: SongRequest, seeds: list[int], before: int, total: int) -> Iterator[Floats]:
         """The songs of a group; where the device cannot hold them at once, one after the other."""
         phases = ExitStack()
         try:
@@ -154,16 +154,16 @@ class _Job:
                 current = phase
             whole = round(before * of + count * done, 2)
             if self.telling.progress(phase, whole, round(total * of, 2), unit):
-                raise Stopped
+                raise Cancelled
 
         return tell
 
-    def _checked(self, sound: Floats, wish: Wish) -> Floats:
+    def _checked(self, sound: Floats, wish: SongRequest) -> Floats:
         """Cut to its length. Raises WorkerCrashed for numbers that are none, and for what is too short."""
         assert sound.shape[-1] >= wish.frames, f"{sound.shape[-1]} of {wish.frames} samples were made"
         cut = sound[:, : wish.frames]
         peak = float(np.max(np.abs(cut))) if cut.size else 0.0
-        check_numbers(peak)
+        require_finite(peak)
         self.peaks.append(round(peak, 4))
         self.silent += peak < SILENT
         return cut
@@ -182,19 +182,19 @@ class _Job:
         tags = Tags((order.prompt or name)[:_TITLE], facts_of(order.model, order.licence, seed))
         with (
             self.telling.phase("write"),
-            room_for(order.folder, frames * len(sound) * BYTES_A_SAMPLE * len(targets)),
+            require_disk_space(order.folder, frames * len(sound) * BYTES_A_SAMPLE * len(targets)),
             SoundFiles(targets, rate, len(sound), tags) as files,
         ):
             for start in range(0, frames, _BLOCK):
                 files.write(sound[:, start : start + _BLOCK])
                 if self.emit("poll", {}):
-                    raise Stopped
+                    raise Cancelled
         for path, kind in targets:
             self.emit("artifact", {"name": path.name, "media_type": KINDS[kind].media_type})
         self.audio_s += seconds
         self.written += 1
 
-    def _told(self, wish: Wish, mine: list[tuple[int, int]]) -> dict[str, Any]:
+    def _told(self, wish: SongRequest, mine: list[tuple[int, int]]) -> dict[str, Any]:
         given = {name: value for name, value in self.order.options.items() if value is not None}
         given = {name: value for name, value in given.items() if name not in ("lyrics", "seed", "variations")}
         facts = {"seeds": [seed for _, seed in mine], "rate": self.composer.rate, "peaks": self.peaks}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from backend.common.error_patterns import check_numbers
+from backend.common.error_patterns import require_finite
 from backend.common.errors import ModelBroken
 from backend.tasks.stems.choices import DEMUCS_STEMS
 from backend.tasks.stems.separator import Samples, Stop
@@ -47,7 +47,7 @@ class DemucsSeparator:
             found = self._compute(0, chunk, stop)
         else:
             found = np.stack([self._compute(which, chunk, stop)[which] for which in range(self._count)])
-        check_numbers(float(np.abs(found).max()))
+        require_finite(float(np.abs(found).max()))
         return found
 
 

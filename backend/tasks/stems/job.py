@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from backend.common.disk_space import room_for
+from backend.common.disk_space import require_disk_space
 from backend.common.errors import Validation
 from backend.tasks.audio.files.tags import Tags, facts_of
-from backend.tasks.audio.progress import Emit, Made, Stopped, Telling
+from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, RenderResult
 from backend.tasks.stems.audio_source import Source, measure
 from backend.tasks.stems.choices import FORMATS, Format
 from backend.tasks.stems.overlap import separated
@@ -37,9 +37,9 @@ class Order:
     licence: str | None = None
 
 
-def separate(separator: Separator, order: Order, emit: Emit) -> Made:
+def separate(separator: Separator, order: Order, emit: Emit) -> RenderResult:
     """Makes the files, emitting as engines do. Raises Validation for what is no sound, WorkerCrashed, OSError."""
-    return _Job(separator, order, emit, Telling(emit, REPORT_S)).run()
+    return _Job(separator, order, emit, ProgressReporter(emit, REPORT_S)).run()
 
 
 @dataclass
@@ -47,23 +47,23 @@ class _Job:
     separator: Separator
     order: Order
     emit: Emit
-    telling: Telling
+    telling: ProgressReporter
     counts: dict[str, int] = field(default_factory=dict)
     chosen: dict[str, Any] = field(default_factory=dict)
     audio_s: float = 0.0
 
-    def run(self) -> Made:
+    def run(self) -> RenderResult:
         form = FORMATS[self.order.options["format"]]
         wanted = self._wanted()
         whole = False
-        with contextlib.suppress(Stopped):
+        with contextlib.suppress(Cancelled):
             with self.telling.phase("reading"):
                 source = measure(self.order.path, self.order.name, self._read)
             _check_form(source, form, self.order.options["format"])
             with self.telling.phase("separating"):
                 self._separate(source, form, wanted)
             whole = True
-        return Made(self.counts, whole, round(self.audio_s, 6) or None, self.telling.phases, self.chosen)
+        return RenderResult(self.counts, whole, round(self.audio_s, 6) or None, self.telling.phases, self.chosen)
 
     def _wanted(self) -> list[str]:
         asked, known = self.order.options["stems"], self.separator.stems
@@ -93,7 +93,7 @@ class _Job:
         needed = source.frames * source.channels * form.bytes_a_sample * len(wanted)
         self._separated(0, source)
         with (
-            room_for(self.order.folder, needed),
+            require_disk_space(self.order.folder, needed),
             StemFiles(
                 [self.order.folder / name for name in names], form, source.rate, source.channels, source.frames, tags
             ) as files,
@@ -146,12 +146,12 @@ class _Job:
 
     def _read(self, done: int, total: int) -> None:
         if self.telling.progress("reading", done, total, "samples"):
-            raise Stopped
+            raise Cancelled
 
     def _separated(self, frames: int, source: Source) -> None:
         done, total = (round(count / source.rate, 2) for count in (frames, source.frames))
         if self.telling.progress("separating", done, total, "seconds"):
-            raise Stopped
+            raise Cancelled
 
 
 def _check_form(source: Source, form: Format, name: str) -> None:

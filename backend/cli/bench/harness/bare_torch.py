@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[4]))
 
-from backend.devices import reveal, torch_place  # noqa: E402
+from backend.devices import show_all_devices, torch_place  # noqa: E402
 from backend.engines import LoadRequest, RunRequest, load_engine  # noqa: E402
 from backend.engines._torch.cuda_graphs import COMPILED, RECORDED, SINGLY  # noqa: E402
 
@@ -51,7 +51,7 @@ _OPTIONS |= {"logprobs": None, "tools": None}
 
 def main(device: str, shape: str, streams: int, runs: int, cache: str, ways: list[str]) -> None:
     """Measures on one device with one shape."""
-    reveal()
+    show_all_devices()
     import torch
 
     torch.manual_seed(1)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from backend.cli.doctor.facts import Facts
 from backend.cli.doctor.finding import Finding, Step
-from backend.common.system.shared_libraries import bringer_of, command_for, missing_glibc, missing_library
+from backend.common.system.shared_libraries import command_for, missing_glibc, missing_library, package_providing
 
 
 def missing_libraries(facts: Facts) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def old_glibc(facts: Facts) -> Iterator[Finding]:
 def _bring(facts: Facts, library: str) -> Step:
     if command := command_for(library, facts.platform.distribution):
         return Step("Install it, then refresh the devices.", command)
-    if who := bringer_of(library):
+    if who := package_providing(library):
         return Step(f"Install {who}, which brings it.", where="windows" if facts.platform.wsl else "here")
     return Step(f"Install the package of your system that has {library}, then refresh the devices.")
 

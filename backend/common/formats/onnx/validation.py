@@ -16,7 +16,7 @@ from typing import Any
 from backend.common.errors import ModelBroken
 from backend.common.formats.gguf.kinds import check_foreign
 from backend.common.formats.protobuf import fields
-from backend.common.reserved_names import is_device
+from backend.common.reserved_names import is_reserved_windows_name
 
 _FETCH_AGAIN = "Delete the file and fetch it again from its source."
 _EXTERNAL = 1  # TensorProto.DataLocation
@@ -135,7 +135,7 @@ def _check_external(path: Path, location: str, end: int) -> None:
     place = PurePosixPath(location.replace("\\", "/"))
     file = path.parent / place
     named_outside = not location or place.is_absolute() or ".." in place.parts or ":" in location or "\0" in location
-    if named_outside or any(map(is_device, place.parts)) or not _is_beside(path, file):
+    if named_outside or any(map(is_reserved_windows_name, place.parts)) or not _is_beside(path, file):
         raise ModelBroken(
             f"{path.name} wants its data from {location[:200]!r}, which is outside its folder.",
             "Fetch the model from a source you trust.",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from backend.tasks.audio.progress import Stopped
+from backend.tasks.audio.progress import Cancelled
 from backend.tasks.stems.separator import Stop
 from backend.tasks.stems.spleeter.network import EPSILON, LAST_DILATION, LAST_PADS, LEVELS, PADS, SLOPE, STEMS, STRIDE
 
@@ -46,7 +46,7 @@ def _tower(weights: Tensors, stem: str, x: torch.Tensor, stop: Stop) -> torch.Te
 
 def _look(stop: Stop) -> None:
     if stop():
-        raise Stopped
+        raise Cancelled
 
 
 def _kernel(weights: Tensors, layer: str) -> tuple[Any, Any]:

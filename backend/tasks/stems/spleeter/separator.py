@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.common.error_patterns import check_numbers
+from backend.common.error_patterns import require_finite
 from backend.tasks.stems.separator import Samples, Stop
 from backend.tasks.stems.spleeter.network import BINS, CHANNELS, FRAME, MULTIPLE, RATE, STEMS, STEP
 
@@ -46,7 +46,7 @@ class SpleeterSeparator:
         magnitudes = np.abs(spectra[:, :, :BINS])
         magnitudes /= max(1.0, float(np.abs(chunk).max()))  # a sound over full scale is taken at full scale
         masks = self._masks(magnitudes[None], stop)[0]
-        check_numbers(float(masks.max()))
+        require_finite(float(masks.max()))
         shares = _shares(masks.reshape(len(STEMS), CHANNELS, *magnitudes.shape[1:]))
         found = np.empty((len(STEMS), *chunk.shape), np.float32)
         found[-1] = chunk
