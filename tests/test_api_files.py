@@ -168,10 +168,10 @@ def test_an_unknown_or_hostile_id_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_goes_when_its_time_is_over_unless_it_is_needed(tmp_path: Path) -> None:
     box = inbox(tmp_path, keep_hours=1)
-    old, needed, renewed = (asyncio.run(box.take("x", sent(b"x"))).id for _ in range(3))
+    old, needed, renewed = (asyncio.run(box.receive("x", sent(b"x"))).id for _ in range(3))
     for id_ in (old, needed, renewed):
         os.utime(box.root / id_ / "facts.json", (0, 0))
-    box.renew(renewed)
+    box.touch(renewed)
     (box.root / (".coming-" + "0" * 32)).mkdir()
     assert box.sweep({needed}) == 1
     assert sorted(path.name for path in box.root.iterdir()) == sorted([needed, renewed])
@@ -194,25 +194,25 @@ def test_a_file_that_is_still_coming_is_not_swept(tmp_path: Path) -> None:
         assert box.sweep(set()) == 0
         yield b"end"
 
-    assert asyncio.run(box.take("x", slowly())).bytes == (2 << 20) + 3
+    assert asyncio.run(box.receive("x", slowly())).bytes == (2 << 20) + 3
 
 
 def test_the_disk_keeps_its_room(tmp_path: Path) -> None:
     box = inbox(tmp_path, keep_free_bytes=2**60)
     with pytest.raises(DiskFull, match="are to stay so"):
-        asyncio.run(box.take("x", sent(b"x")))
+        asyncio.run(box.receive("x", sent(b"x")))
     assert list(box.root.iterdir()) == []
 
 
 def test_a_declared_size_is_believed_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(PayloadTooLarge):
-        asyncio.run(inbox(tmp_path, limit_bytes=5).take("x", sent(), declared_bytes=6))
+        asyncio.run(inbox(tmp_path, limit_bytes=5).receive("x", sent(), declared_bytes=6))
     assert not (tmp_path / "files").exists()
 
 
 def test_python_programs_add_files_as_well(tmp_path: Path) -> None:
     (tmp_path / "mix.wav").write_bytes(b"RIFF")
     with ModelManager(load_settings({"storage.data_dir": tmp_path / "data"}, {}, tmp_path)) as manager:
-        file = manager.inbox.file(manager.add_file(tmp_path / "mix.wav"))
+        file = manager.uploads.file(manager.add_file(tmp_path / "mix.wav"))
         assert (file.name, file.bytes) == ("mix.wav", 4)
-        assert Path(manager.inbox.filled({"audio": file.id})["audio"]["path"]).read_bytes() == b"RIFF"
+        assert Path(manager.uploads.resolve_inputs({"audio": file.id})["audio"]["path"]).read_bytes() == b"RIFF"

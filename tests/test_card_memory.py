@@ -43,8 +43,8 @@ def test_a_worker_is_told_what_was_free_on_its_card(
             card_free_bytes=lambda _: 777_000_000,
         )
         try:
-            held, _ = await pool.use("lane", device, WorkerKey(device.id, "base", "llama.cpp", "a"), TINY)
-            pool.released(held)
+            held, _ = await pool.acquire("lane", device, WorkerKey(device.id, "base", "llama.cpp", "a"), TINY)
+            pool.release(held)
         finally:
             await pool.close()
 

@@ -24,7 +24,7 @@ def ending(code: str) -> str:
     async def play() -> str:
         child = ChildProcess(python(code), asyncio.get_running_loop())
         await child.ended()
-        return child.ending()
+        return child.exit_summary()
 
     return asyncio.run(play())
 

@@ -86,7 +86,7 @@ async def answer(folder: Path, cases: list[Case]) -> Answer:
     core = Core(load_settings({"config": str(config)}, {}))
     if not processor:
         del core.pythons[BASE]
-    await core.look()
+    await core.probe_only()
     return device_list(core)
 
 

@@ -68,7 +68,7 @@ def test_ids_after_a_crash_are_new(tmp_path: Path) -> None:
 
     async def crash(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
-        await job.advance("running", {})
+        await job.set_status("running", {})
         for _ in range(ID_BLOCK + 500):
             await token(job, "x")
         shown.extend(event.id for event in job.events)
@@ -87,7 +87,7 @@ def test_ids_after_a_crash_are_new(tmp_path: Path) -> None:
 def test_partial_text_survives_a_crash(tmp_path: Path) -> None:
     async def crash(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
-        await job.advance("running", {})
+        await job.set_status("running", {})
         await token(job, "lost by the fallback")
         await job.emit("fallback", {"from": "a", "to": "b", "code": "c", "reason": "d"})
         await token(job, "kept")
@@ -156,7 +156,7 @@ def test_who_comes_back_while_the_ending_is_stored_still_gets_it(tmp_path: Path)
 def test_a_full_disk_at_the_end_is_told_and_made_up_for(tmp_path: Path) -> None:
     async def play(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
-        await job.advance("running", {})
+        await job.set_status("running", {})
         await token(job, "x" * 500_000)
 
         def limit(pages: int) -> None:
@@ -167,10 +167,10 @@ def test_a_full_disk_at_the_end_is_told_and_made_up_for(tmp_path: Path) -> None:
         assert job.status == "error" and job.error and job.error.code == "disk_full"
         assert (await seen(job))[-1].data["code"] == "disk_full"
         await book._flush()
-        assert book.trouble and book.trouble.code == "disk_full"
+        assert book.storage_error and book.storage_error.code == "disk_full"
         await store._do(lambda: limit(1_000_000))
         await book._flush()
-        assert book.trouble is None and job.id not in book.live
+        assert book.storage_error is None and job.id not in book.live
         row = await store.job(job.id)
         assert row and row["status"] == "error" and row["error"]["code"] == "disk_full"
 
@@ -200,10 +200,10 @@ def test_jobs_added_at_once_have_places_of_their_own(tmp_path: Path) -> None:
 def test_a_place_in_the_queue_is_written_with_the_next_step_alone(tmp_path: Path) -> None:
     async def play(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
-        job.moved(2, None)
-        job.moved(1, None)
+        job.set_queue_position(2, None)
+        job.set_queue_position(1, None)
         assert not job.dirty
-        await job.advance("loading", {})
+        await job.set_status("loading", {})
         assert [event.event for event in await store.events(job.id)] == ["queued", "progress", "progress", "loading"]
 
     use(tmp_path, play)
@@ -244,7 +244,7 @@ def test_a_job_that_waits_over_several_restarts_uses_no_id_twice(tmp_path: Path)
 def test_a_write_that_fails_or_is_left_in_the_middle_loses_no_event_and_doubles_none(tmp_path: Path) -> None:
     async def play(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
-        await job.advance("running", {})
+        await job.set_status("running", {})
         hold = threading.Event()
 
         def refuse() -> None:
@@ -279,7 +279,7 @@ def test_a_write_that_fails_or_is_left_in_the_middle_loses_no_event_and_doubles_
 def test_an_interruption_that_cannot_be_stored_at_the_start_is_made_up_for(tmp_path: Path) -> None:
     async def crash(book: JobRegistry, store: JobStore) -> None:
         job = await book.add(new_row("text", "m", {}, "c"))
-        await job.advance("running", {})
+        await job.set_status("running", {})
         book.live.clear()
 
     async def restart() -> str:
@@ -315,7 +315,7 @@ def test_what_comes_while_the_server_stops_is_kept_for_the_next_start_or_refused
         async def work() -> None:
             raise AssertionError("nothing may begin any more")
 
-        book.conduct(job, work())
+        book.supervise(job, work())
         await asyncio.wait_for(job.ended.wait(), 5)  # those who wait for it are let go
         await closing
         with pytest.raises(Interrupted, match="stopp"):
@@ -362,7 +362,7 @@ def test_an_ended_job_is_kept_until_its_ending_is_stored_even_while_a_write_is_u
         book._flusher.cancel()  # the test flushes itself
         flushing = asyncio.create_task(flush_at_once())
         store.update_all = refuse_twice  # type: ignore[method-assign]
-        book.conduct(job, work())
+        book.supervise(job, work())
         while job.id in book._tasks:
             await asyncio.sleep(0)
         hold.set()

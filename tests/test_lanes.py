@@ -12,7 +12,7 @@ from backend.scheduling.first_available import QueueRequest, acquire_first
 
 async def _queue(lane: DeviceQueue, callers: str, order: list[str]) -> list[asyncio.Task[None]]:
     async def take(name: str) -> None:
-        async with lane.turn(name[0]):
+        async with lane.acquire(name[0]):
             order.append(name)
             await asyncio.sleep(0)
 
@@ -26,7 +26,7 @@ async def _queue(lane: DeviceQueue, callers: str, order: list[str]) -> list[asyn
 def test_turns_go_round_between_callers() -> None:
     async def play() -> list[str]:
         lane, order = DeviceQueue("x"), list[str]()
-        async with lane.turn("holder"):
+        async with lane.acquire("holder"):
             tasks = await _queue(lane, "aaaabc", order)
             assert len(lane) == 6
         await asyncio.gather(*tasks)
@@ -41,14 +41,14 @@ def test_one_turn_at_a_time() -> None:
 
         async def take(caller: str) -> None:
             nonlocal inside, most
-            async with lane.turn(caller):
+            async with lane.acquire(caller):
                 inside += 1
                 most = max(most, inside)
                 await asyncio.sleep(0)
                 inside -= 1
 
         await asyncio.gather(*(take(str(number % 5)) for number in range(50)))
-        assert len(lane) == 0 and not lane.busy
+        assert len(lane) == 0 and not lane.is_busy
         return most
 
     assert asyncio.run(play()) == 1
@@ -57,7 +57,7 @@ def test_one_turn_at_a_time() -> None:
 def test_a_cancelled_wait_gives_its_place_up() -> None:
     async def play() -> list[str]:
         lane, order = DeviceQueue("x"), list[str]()
-        async with lane.turn("holder"):
+        async with lane.acquire("holder"):
             tasks = await _queue(lane, "abc", order)
             tasks[1].cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -72,13 +72,13 @@ def test_a_cancelled_wait_gives_its_place_up() -> None:
 def test_a_cancel_at_the_moment_of_the_turn_passes_it_on() -> None:
     async def play() -> list[str]:
         lane, order = DeviceQueue("x"), list[str]()
-        async with lane.turn("holder"):
+        async with lane.acquire("holder"):
             tasks = await _queue(lane, "ab", order)
         tasks[0].cancel()  # the turn is given, but not yet taken
         with contextlib.suppress(asyncio.CancelledError):
             await tasks[0]
         await asyncio.wait_for(tasks[1], 1)
-        assert not lane.busy
+        assert not lane.is_busy
         return order
 
     assert asyncio.run(play())[-1] == "b1"
@@ -92,10 +92,10 @@ def test_positions_count_in_the_order_of_turns() -> None:
             def note(position: int, expected_s: float | None) -> None:
                 positions.setdefault(name, position)
 
-            async with lane.turn(name[0], note):
+            async with lane.acquire(name[0], note):
                 pass
 
-        async with lane.turn("holder"):
+        async with lane.acquire("holder"):
             tasks = []
             for name in ("a1", "a2", "b1"):
                 tasks.append(asyncio.create_task(take(name)))
@@ -112,7 +112,7 @@ def test_jobs_of_one_model_share_a_turn_up_to_its_slots() -> None:
 
         async def take(number: int) -> None:
             nonlocal inside, most
-            async with lane.turn(str(number), share="model", slots=3):
+            async with lane.acquire(str(number), share="model", slots=3):
                 inside += 1
                 most = max(most, inside)
                 await asyncio.sleep(0)
@@ -129,13 +129,13 @@ def test_another_model_is_not_overtaken_for_ever() -> None:
         lane, order = DeviceQueue("x"), list[str]()
 
         async def take(name: str, share: str | None) -> None:
-            async with lane.turn(name, share=share, slots=2):
+            async with lane.acquire(name, share=share, slots=2):
                 order.append(name)
                 await asyncio.sleep(0.01)
 
         names = [("a", "popular"), ("b", "rare"), ("c", "popular"), ("d", None), ("e", "popular")]
         await asyncio.gather(*(take(name, share) for name, share in names))
-        assert not lane.busy and len(lane) == 0
+        assert not lane.is_busy and len(lane) == 0
         return order
 
     assert asyncio.run(play()) == ["a", "b", "c", "d", "e"]
@@ -146,11 +146,11 @@ def test_who_waits_is_told_when_it_moves_and_how_long_it_may_take() -> None:
         lane, told = DeviceQueue("x"), list[tuple[int, float | None]]()
 
         async def take(name: str) -> None:
-            async with lane.turn(name):
+            async with lane.acquire(name):
                 await asyncio.sleep(0.02)
 
         async def watch() -> None:
-            async with lane.turn("watcher", lambda position, expected_s: told.append((position, expected_s))):
+            async with lane.acquire("watcher", lambda position, expected_s: told.append((position, expected_s))):
                 pass
 
         others = [asyncio.create_task(take(name)) for name in "abc"]
@@ -168,10 +168,10 @@ def test_the_place_told_on_arrival_is_the_place_in_the_order_of_turns() -> None:
         lane, order, told = DeviceQueue("x"), list[str](), list[int]()
 
         async def arrive_last(caller: str) -> None:
-            async with lane.turn(caller, lambda position, _: told.append(position)):
+            async with lane.acquire(caller, lambda position, _: told.append(position)):
                 order.append("last")
 
-        async with lane.turn("holder"):
+        async with lane.acquire("holder"):
             tasks = await _queue(lane, callers[:-1], order)
             tasks.append(asyncio.create_task(arrive_last(callers[-1])))
             await asyncio.sleep(0)
@@ -201,7 +201,7 @@ def test_jobs_that_may_run_on_any_of_some_lanes_fill_them_all() -> None:
         assert taken == [0, 1] and told == [1, 2], "each is told its place once, not once for each lane"
         release.set()
         await asyncio.gather(*tasks)
-        assert [len(lane) for lane in lanes] == [0, 0] and not any(lane.busy for lane in lanes)
+        assert [len(lane) for lane in lanes] == [0, 0] and not any(lane.is_busy for lane in lanes)
         return taken
 
     assert len(asyncio.run(play())) == 4
@@ -212,17 +212,17 @@ def test_what_comes_at_the_same_moment_is_given_back() -> None:
         lanes = [DeviceQueue("x"), DeviceQueue("y")]
         holding = contextlib.AsyncExitStack()
         for lane in lanes:
-            await holding.enter_async_context(lane.turn("holder"))
+            await holding.enter_async_context(lane.acquire("holder"))
 
         async def take() -> None:
             async with acquire_first([QueueRequest(lane) for lane in lanes], "a", lambda *place: None) as number:
-                assert [lane.busy for lane in lanes].count(True) == 1 and lanes[number].busy
+                assert [lane.is_busy for lane in lanes].count(True) == 1 and lanes[number].is_busy
 
         task = asyncio.create_task(take())
         while not all(len(lane) for lane in lanes):
             await asyncio.sleep(0)
         await holding.aclose()  # both come free before the job has looked
         await task
-        assert not any(lane.busy for lane in lanes)
+        assert not any(lane.is_busy for lane in lanes)
 
     asyncio.run(play())

@@ -99,7 +99,7 @@ def test_several_threads_share_a_manager_from_their_first_call_to_its_end(data_d
         try:
             assert list(pool.map(first, range(4))) == [["cpu"]] * 4
             jobs = [pool.submit(manager.generate, "Tell a story.", {"max_tokens": 2000}) for _ in range(3)]
-            wait_for(lambda: manager.book.count("running") == 1 and manager.book.count("queued") == 2)
+            wait_for(lambda: manager.registry.count("running") == 1 and manager.registry.count("queued") == 2)
         finally:
             manager.close()
         for job in jobs:

@@ -41,7 +41,7 @@ def play(tmp_path: Path, act: Act, faults: list[str], **flags: Any) -> None:
         core = Core(load_settings({"config": _config(tmp_path), **limits, **named}, {}), spawn)
         await core.start()
         try:
-            await core.probes.settled()
+            await core.probes.wait_until_idle()
             for device in (CARD, EMULATED):
                 core.probes.devices[device.id] = device
             async with asyncio.timeout(30):
@@ -62,7 +62,7 @@ def resting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def measured(core: Core, **asked: Any) -> LiveJob:
-    job = await core.measuring.ask(checked({"runs": 2, "streams": 1, "models": ["tiny"], **asked}), "test")
+    job = await core.benchmarks.submit(checked({"runs": 2, "streams": 1, "models": ["tiny"], **asked}), "test")
     await job.ended.wait()
     return job
 
@@ -81,7 +81,7 @@ def test_all_ready_devices_but_emulated_ones_are_measured_in_turns(tmp_path: Pat
         assert {device.id: len(device.speed) for device in core.known_devices()} == {
             "cpu": 1, "vulkan:0": 1, "vulkan:1": 0,
         }  # fmt: skip
-        assert core.pool.all_held() == [], "its workers are gone, and none of the service's was made"
+        assert core.pool.loaded_models() == [], "its workers are gone, and none of the service's was made"
         assert ways(await measured(core, devices=["vulkan:1"])) == ["vulkan:1"], "if it is named"
 
     play(tmp_path, act, [])
@@ -107,7 +107,7 @@ def test_what_fails_is_left_out_with_its_reason_and_the_others_are_measured(
         [skipped] = job.result["skipped"]
         assert skipped["device"] == "vulkan:0" and words in skipped["reason"]
         assert "Not measured: vulkan:0" in job.view()["output"]["text"]
-        assert len(core.measuring.book.all()) == 1
+        assert len(core.benchmarks.history.all()) == 1
 
     play(tmp_path, act, ["ok", fault])
 
@@ -116,14 +116,14 @@ def test_if_all_fail_the_job_fails_and_nothing_is_kept(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
         job = await measured(core)
         assert job.status == "error" and job.error and job.error.code == "device_not_ready"
-        assert "9 GB" in job.error.detail and core.measuring.book.all() == []
+        assert "9 GB" in job.error.detail and core.benchmarks.history.all() == []
 
     play(tmp_path, act, ["no_memory", "no_memory"])
 
 
 def test_a_job_that_comes_runs_between_two_rounds(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
-        measuring = await core.measuring.ask(checked({"runs": 50, "streams": 1}), "test")
+        measuring = await core.benchmarks.submit(checked({"runs": 50, "streams": 1}), "test")
         async for event in measuring.follow():
             if event.event == "progress" and event.data["done"] == 2:
                 break
@@ -133,7 +133,7 @@ def test_a_job_that_comes_runs_between_two_rounds(tmp_path: Path) -> None:
         assert job.status == "done" and measuring.active
         measuring.cancelling.set()
         await measuring.ended.wait()
-        assert measuring.status == "cancelled" and core.measuring.book.all() == []
+        assert measuring.status == "cancelled" and core.benchmarks.history.all() == []
 
     play(tmp_path, act, [])
 
@@ -143,11 +143,11 @@ def test_idle_models_make_room_and_those_in_use_stay(tmp_path: Path) -> None:
         job = await core.submit(parse_request({"prompt": "Hi", "device": "cpu"}), "somebody")
         assert isinstance(job, LiveJob)
         await job.ended.wait()
-        assert len(core.pool.all_held()) == 1
+        assert len(core.pool.loaded_models()) == 1
         await measured(core, devices=["vulkan:0"])
-        assert len(core.pool.all_held()) == 1, "another hardware's"
+        assert len(core.pool.loaded_models()) == 1, "another hardware's"
         await measured(core, devices=["cpu"])
-        assert core.pool.all_held() == []
+        assert core.pool.loaded_models() == []
 
     play(tmp_path, act, [])
 
@@ -156,10 +156,10 @@ def test_idle_models_make_room_and_those_in_use_stay(tmp_path: Path) -> None:
 def test_what_became_slower_is_a_problem_of_health_that_degrades_nothing(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
         await measured(core, devices=["cpu"])
-        [now] = core.measuring.book.all()
+        [now] = core.benchmarks.history.all()
         assert health(core)["problems"] == []
         before = replace(now, touchstone="0.0.1", speed=replace(now.speed, value=now.speed.value * 3, low=1, high=1))
-        core.measuring.book.add([replace(before, speed=replace(before.speed, low=None, high=None)), now])
+        core.benchmarks.history.add([replace(before, speed=replace(before.speed, low=None, high=None)), now])
         [problem] = health(core)["problems"]
         assert (problem["subject"], problem["code"]) == ("cpu", "slower_after_update") and problem["remedy"]
         assert health(core)["status"] == "ok"
@@ -176,7 +176,7 @@ async def used(core: Core) -> None:
 async def begun(core: Core) -> LiveJob:
     """The measurement that the service takes by itself."""
     while True:
-        for job in core.book.live.values():
+        for job in core.registry.live.values():
             if job.task == "bench":
                 return job
         await asyncio.sleep(0.01)
@@ -185,20 +185,20 @@ async def begun(core: Core) -> LiveJob:
 @pytest.mark.usefixtures("resting")
 def test_an_idle_machine_measures_what_was_used_once(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
-        assert await idle_trigger.due(core, core.measuring, []) is None, "no model was used"
+        assert await idle_trigger.due(core, core.benchmarks, []) is None, "no model was used"
         await used(core)
         job = await begun(core)
         await job.ended.wait()
         assert job.request["models"] == ["tiny"] and job.request["source"] == "idle"
-        assert [one.device for one in core.measuring.book.all()] == ["cpu", "vulkan:0"]
-        assert await idle_trigger.due(core, core.measuring, []) is None, "all is known"
+        assert [one.device for one in core.benchmarks.history.all()] == ["cpu", "vulkan:0"]
+        assert await idle_trigger.due(core, core.benchmarks, []) is None, "all is known"
         core.probes.devices["vulkan:0"] = replace(CARD, name="Another card")
-        assert await idle_trigger.due(core, core.measuring, []) == "tiny"
-        assert await idle_trigger.due(core, core.measuring, ["tiny"]) is None
+        assert await idle_trigger.due(core, core.benchmarks, []) == "tiny"
+        assert await idle_trigger.due(core, core.benchmarks, ["tiny"]) is None
         del core.probes.devices["vulkan:0"]
-        assert await idle_trigger.due(core, core.measuring, []) is None, "there is no choice"
+        assert await idle_trigger.due(core, core.benchmarks, []) is None, "there is no choice"
         core.probes.devices["cpu"] = replace(core.probes.devices["cpu"], name="Another processor")
-        assert await idle_trigger.due(core, core.measuring, []) is None, (
+        assert await idle_trigger.due(core, core.benchmarks, []) is None, (
             "of that one nothing is known, and there is no choice"
         )
 
@@ -212,7 +212,7 @@ def test_the_first_job_that_comes_ends_it(tmp_path: Path) -> None:
         measuring = await begun(core)
         await used(core)
         await measuring.ended.wait()
-        assert measuring.status == "cancelled" and core.measuring.book.all() == []
+        assert measuring.status == "cancelled" and core.benchmarks.history.all() == []
 
     play(tmp_path, act, ["ok", "deaf"], measuring__idle_s=0.05)
 
@@ -230,7 +230,7 @@ def test_it_rests_on_battery_and_while_other_programs_compute(monkeypatch: pytes
 
 def test_the_setting_switches_it_off(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
-        await asyncio.wait_for(idle_trigger.watch(core, core.measuring), 5)
+        await asyncio.wait_for(idle_trigger.watch(core, core.benchmarks), 5)
 
     play(tmp_path, act, [], measuring__when_idle=False)
 
@@ -240,12 +240,12 @@ def test_another_version_of_the_service_measures_again(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
         await used(core)
         await measured(core)
-        assert await idle_trigger.due(core, core.measuring, []) is None
-        known = core.measuring.book.all()
-        core.measuring.book.add([replace(one, busy=True) for one in known])
-        assert await idle_trigger.due(core, core.measuring, []) is None, "what a calm machine measured stands"
-        core.measuring.book.add([replace(one, touchstone="0.0.1") for one in known])
-        assert await idle_trigger.due(core, core.measuring, []) == "tiny"
+        assert await idle_trigger.due(core, core.benchmarks, []) is None
+        known = core.benchmarks.history.all()
+        core.benchmarks.history.add([replace(one, busy=True) for one in known])
+        assert await idle_trigger.due(core, core.benchmarks, []) is None, "what a calm machine measured stands"
+        core.benchmarks.history.add([replace(one, touchstone="0.0.1") for one in known])
+        assert await idle_trigger.due(core, core.benchmarks, []) == "tiny"
         assert all(device.speed for device in core.known_devices() if device.kind != "emulated"), "it counts meanwhile"
 
     play(tmp_path, act, [], measuring__when_idle=False)

@@ -57,7 +57,7 @@ def write_model(folder: Path) -> Path:
 
 
 def opened(folder: Path, device: str = "cpu", found: DetectedDevice | None = None) -> TextSession:
-    session = load_engine("openvino-genai").load(LoadRequest(device, str(folder), 300, 1, 3, found=found))
+    session = load_engine("openvino-genai").load(LoadRequest(device, str(folder), 300, 1, 3, detected_device=found))
     assert isinstance(session, TextSession)
     return session
 

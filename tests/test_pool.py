@@ -36,8 +36,8 @@ class Play:
         self.pool = WorkerPool(load_settings(flags, {}), {"base": "python"}, spawn, lambda: self.free_bytes)
 
     async def load(self, model: str) -> LoadedModel:
-        held, _ = await self.pool.use("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", model), TINY)
-        self.pool.released(held)
+        held, _ = await self.pool.acquire("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", model), TINY)
+        self.pool.release(held)
         return held
 
     @property
@@ -100,11 +100,11 @@ def test_what_cannot_fit_is_refused_with_numbers_and_nothing_is_unloaded() -> No
 
 def test_a_model_in_use_is_never_unloaded() -> None:
     async def act(stage: Play) -> None:
-        held, _ = await stage.pool.use("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", "a"), TINY)
+        held, _ = await stage.pool.acquire("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", "a"), TINY)
         stage.free_bytes = NEED - 1
         with pytest.raises(OutOfMemory):
             await stage.load("b")
-        stage.pool.released(held)
+        stage.pool.release(held)
         await stage.load("b")
         assert stage.models == ["b"]
 
@@ -179,18 +179,18 @@ def _lives(pid: int | None) -> bool:
 def test_a_worker_in_doubt_that_is_still_used_is_replaced_only_then(tmp_path: Path) -> None:
     async def act(stage: Play) -> None:
         key = WorkerKey("cpu", "base", "llama.cpp", "a")
-        first, _ = await stage.pool.use("cpu:0", CPU, key, TINY)
-        neighbour, _ = await stage.pool.use("cpu:0", CPU, key, TINY)
+        first, _ = await stage.pool.acquire("cpu:0", CPU, key, TINY)
+        neighbour, _ = await stage.pool.acquire("cpu:0", CPU, key, TINY)
         assert neighbour is first
-        stage.pool.released(first)
+        stage.pool.release(first)
         first.worker.loaded = None  # one of its jobs cast doubt on it
-        asked = asyncio.create_task(stage.pool.use("cpu:0", CPU, key, TINY))
+        asked = asyncio.create_task(stage.pool.acquire("cpu:0", CPU, key, TINY))
         await asyncio.sleep(0)
         assert not asked.done() and first.worker.pid and Path(f"/proc/{first.worker.pid}").exists()
-        stage.pool.released(neighbour)
+        stage.pool.release(neighbour)
         second, _ = await asked
         assert second is not first and second.worker.alive
-        stage.pool.released(second)
+        stage.pool.release(second)
 
     play(act)
 
@@ -232,19 +232,19 @@ def on_card(act: Callable[[WorkerPool, list[int]], Awaitable[None]], told: bool)
 
 
 async def load_on_card(pool: WorkerPool, model: str) -> LoadedModel:
-    held, _ = await pool.use("pci:0000:01:00.0", CARD, WorkerKey("cuda:0", "base", "llama.cpp", model), TINY)
-    pool.released(held)
+    held, _ = await pool.acquire("pci:0000:01:00.0", CARD, WorkerKey("cuda:0", "base", "llama.cpp", model), TINY)
+    pool.release(held)
     return held
 
 
 def test_a_card_is_asked_what_is_free_now_and_its_workers_count_by_what_they_took_there() -> None:
     async def act(pool: WorkerPool, free: list[int]) -> None:
         first = await load_on_card(pool, "a")
-        assert first.bytes == NEED, "nothing changed on the card while it loaded: as reckoned"
+        assert first.memory_bytes == NEED, "nothing changed on the card while it loaded: as reckoned"
         free[0] = NEED - 1  # another program came
         await load_on_card(pool, "b")
-        assert [held.worker.key.model for held in pool.all_held()] == ["b"]
-        [second] = pool.all_held()
+        assert [held.worker.key.model for held in pool.loaded_models()] == ["b"]
+        [second] = pool.loaded_models()
         free[0], second.users = 10, 1
         with pytest.raises(OutOfMemory):
             await load_on_card(pool, "c")
@@ -256,9 +256,9 @@ def test_where_a_card_does_not_tell_what_ours_took_is_kept_account_of() -> None:
     async def act(pool: WorkerPool, free: list[int]) -> None:
         for model in "abc":
             await load_on_card(pool, model)
-        assert len(pool.all_held()) == 3, "the proof found room for three"
+        assert len(pool.loaded_models()) == 3, "the proof found room for three"
         await load_on_card(pool, "d")
-        assert [held.worker.key.model for held in pool.all_held()] == ["b", "c", "d"]
+        assert [held.worker.key.model for held in pool.loaded_models()] == ["b", "c", "d"]
 
     on_card(act, told=False)
 
@@ -267,7 +267,7 @@ def test_what_a_worker_took_of_a_card_is_measured() -> None:
     async def act(pool: WorkerPool, free: list[int]) -> None:
         asked = iter((3 * NEED, 3 * NEED - 7777))
         pool._card_free_bytes = lambda _: next(asked)
-        assert (await load_on_card(pool, "a")).bytes == 7777
+        assert (await load_on_card(pool, "a")).memory_bytes == 7777
 
     on_card(act, told=True)
 
@@ -275,20 +275,23 @@ def test_what_a_worker_took_of_a_card_is_measured() -> None:
 def test_a_job_joins_those_that_run_by_their_engine(tmp_path: Path) -> None:
     async def act(stage: Play) -> None:
         names = ["onnx-genai", "llama.cpp"]
-        held, _ = await stage.pool.use("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", "a"), TINY)
-        assert stage.pool.joined("cpu", "a", names) == "llama.cpp"
-        assert stage.pool.joined("cpu", "a", ["onnx-genai"]) is None
-        assert stage.pool.joined("cuda:0", "a", names) is None and stage.pool.joined("cpu", "b", names) is None
-        stage.pool.released(held)
-        assert stage.pool.joined("cpu", "a", names) is None, "one that rests is no reason"
+        held, _ = await stage.pool.acquire("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", "a"), TINY)
+        assert stage.pool.joinable_engine("cpu", "a", names) == "llama.cpp"
+        assert stage.pool.joinable_engine("cpu", "a", ["onnx-genai"]) is None
+        assert (
+            stage.pool.joinable_engine("cuda:0", "a", names) is None
+            and stage.pool.joinable_engine("cpu", "b", names) is None
+        )
+        stage.pool.release(held)
+        assert stage.pool.joinable_engine("cpu", "a", names) is None, "one that rests is no reason"
 
     play(act, text__slots=2)
 
 
 def test_with_one_slot_there_is_nobody_to_join(tmp_path: Path) -> None:
     async def act(stage: Play) -> None:
-        held, _ = await stage.pool.use("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", "a"), TINY)
-        assert stage.pool.joined("cpu", "a", ["llama.cpp"]) is None
-        stage.pool.released(held)
+        held, _ = await stage.pool.acquire("cpu:0", CPU, WorkerKey("cpu", "base", "llama.cpp", "a"), TINY)
+        assert stage.pool.joinable_engine("cpu", "a", ["llama.cpp"]) is None
+        stage.pool.release(held)
 
     play(act, text__slots=1)

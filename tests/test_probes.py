@@ -34,7 +34,7 @@ def probed(fault: str, limit_s: float = 60) -> Device:
     async def once() -> Device:
         probes = ProbeService({"base": "python"}, limit_s, faulty(fault), DeviceQueue)
         assert probes.probing
-        await probes.round()
+        await probes.probe()
         assert not probes.probing
         await probes.settled()
         return probes.devices["cpu"]
@@ -118,12 +118,12 @@ def test_many_who_ask_at_once_are_served_by_two_rounds() -> None:
 
     async def ask() -> None:
         probes = ProbeService({"base": "python"}, 5, counting, DeviceQueue)
-        first = asyncio.create_task(probes.round())
+        first = asyncio.create_task(probes.probe())
         await asyncio.sleep(0.01)
-        await asyncio.gather(*(probes.round() for _ in range(20)))
+        await asyncio.gather(*(probes.probe() for _ in range(20)))
         assert first.done() and not probes.probing and probes.devices["cpu"].state == "ready"
         assert started == 2, "the one that ran, and one that began after all had asked"
-        await probes.round()
+        await probes.probe()
         assert started == 3
 
     asyncio.run(ask())
@@ -132,7 +132,7 @@ def test_many_who_ask_at_once_are_served_by_two_rounds() -> None:
 def test_the_real_cpu_is_proved_by_the_real_child() -> None:
     async def once() -> Device:
         probes = ProbeService({"base": sys.executable}, 60, handle.spawn, DeviceQueue)
-        await probes.round()
+        await probes.probe()
         assert probes.hardware["cpu:0"].devices == ["cpu"]
         return probes.devices["cpu"]
 

@@ -55,7 +55,7 @@ def rounds(subject: ProbeService, *between: Callable[[], object]) -> list[dict[s
     async def play() -> None:
         for act in (lambda: None, *between):
             act()
-            await subject.round()
+            await subject.probe()
             found.append({id_: device for id_, device in subject.devices.items() if device.kind != "cpu"})
 
     asyncio.run(play())
@@ -127,7 +127,9 @@ def test_one_device_served_by_two_runtimes_is_one(two_cards: Path, tmp_path: Pat
     assert devices["cuda:0"].runtimes == ["first", "again"] and devices["cuda:0"].state == "ready"
     assert list(devices["cuda:0"].served_by) == ["first", "again"]
     assert subject.hardware[PCI].devices == ["cuda:0"]
-    assert subject.found("cuda:0", "again") != subject.found("cuda:0", "first"), "each has its own place in its library"
+    assert subject.detected_device("cuda:0", "again") != subject.detected_device("cuda:0", "first"), (
+        "each has its own place in its library"
+    )
 
 
 def test_the_crash_of_one_backend_takes_no_other_along(tmp_path: Path) -> None:
@@ -138,7 +140,7 @@ def test_the_crash_of_one_backend_takes_no_other_along(tmp_path: Path) -> None:
     assert devices["mps"].state == "broken" and "listing mps devices: it was ended by SIGSEGV" in str(
         devices["mps"].reason
     )
-    assert "SIGSEGV" in subject.known.troubles["mine"].detail
+    assert "SIGSEGV" in subject.table.troubles["mine"].detail
 
 
 def test_a_proof_of_an_earlier_start_shows_until_the_new_one_is_there(two_cards: Path, tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_a_damaged_book_of_proofs_is_none(two_cards: Path, tmp_path: Path) -> No
     file = tmp_path / "proofs.json"
     for text in ("", "[]", '{"format": 1}', '{"format": 99, "devices": {}}', '{"format": 1, "devices": {"x": 3}}'):
         file.write_text(text)
-        assert ProofCache(file).recall("x") is None
+        assert ProofCache(file).get("x") is None
 
 
 def test_a_device_with_a_worker_is_not_probed_from_outside(two_cards: Path) -> None:
@@ -225,9 +227,9 @@ def test_a_runtime_removed_while_it_is_looked_at_ends_no_round_and_comes_to_no_w
     subject = ProbeService(pythons, 60, handle.spawn, DeviceQueue, told, inventory=nothing)
 
     async def play() -> None:
-        await subject.round()
-        subject.known.forget("mine")
-        await subject.round(runtime="mine")
+        await subject.probe()
+        subject.table.forget("mine")
+        await subject.probe(runtime="mine")
 
     asyncio.run(play())
     assert told_of and not [id_ for id_ in subject.devices if id_.startswith("cuda")]
@@ -238,7 +240,7 @@ def test_a_round_that_is_cut_off_leaves_nothing_that_is_being_checked(two_cards:
     subject = probes({"mine": two_cards})
 
     async def play() -> None:
-        task = asyncio.create_task(subject.round())
+        task = asyncio.create_task(subject.probe())
         while "cuda:0" not in subject.devices:
             await asyncio.sleep(0.01)
         task.cancel()

@@ -29,11 +29,11 @@ def written(parts: dict[str, float | None], resolved: str | None = "cuda:0", **m
     placement = Placement(None, [PlacementPart(where, share) for where, share in parts.items()], "its own log")
     worker.loaded = LoadResult(placement, 2, {"lib": "1"})
     ledger = ReceiptBuilder("gpu", Resolution(resolved, "Because."), 100.0)
-    ledger.begin(DEVICE, "base", "e")
-    share = ledger.place(worker, DEVICE)
-    ledger.count({**DONE, **more})
-    ledger.finish()
-    receipt = ledger.receipt(110.0, 7, "m.gguf")
+    ledger.begin_attempt(DEVICE, "base", "e")
+    share = ledger.record_placement(worker, DEVICE)
+    ledger.record_result({**DONE, **more})
+    ledger.end_attempt()
+    receipt = ledger.build(110.0, 7, "m.gguf")
     assert receipt and receipt.placement and receipt.placement.on_device == share
     return receipt
 
@@ -74,19 +74,19 @@ def test_the_rate_counts_tokens_after_the_first() -> None:
 
 def test_a_job_that_no_worker_got_has_no_receipt() -> None:
     ledger = ReceiptBuilder("cuda:0", Resolution("cuda:0", "Because."), 0.0)
-    ledger.refuse("cuda:0", "device_not_ready")
-    assert ledger.receipt(1.0, None, None) is None
+    ledger.record_refusal("cuda:0", "device_not_ready")
+    assert ledger.build(1.0, None, None) is None
 
 
 def test_a_second_attempt_forgets_what_the_first_one_measured() -> None:
     ledger = ReceiptBuilder("cuda:0", Resolution("cuda:0", "Because."), 0.0)
     worker = Worker(WorkerKey("cuda:0", "base", "e", "m"), "python", Limits(1, 1, 1, 1), faulty("ok"))
     worker.loaded = LoadResult(Placement(None, [PlacementPart("cuda:0", 1.0)], "log"), 2, {})
-    ledger.begin(DEVICE, "base", "e")
-    ledger.place(worker, DEVICE)
-    ledger.finish("out_of_memory")
-    ledger.begin(replace(DEVICE, id="cpu", hardware_id="cpu:0"), "base", "e")
-    receipt = ledger.receipt(1.0, None, None)
+    ledger.begin_attempt(DEVICE, "base", "e")
+    ledger.record_placement(worker, DEVICE)
+    ledger.end_attempt("out_of_memory")
+    ledger.begin_attempt(replace(DEVICE, id="cpu", hardware_id="cpu:0"), "base", "e")
+    receipt = ledger.build(1.0, None, None)
     assert (
         receipt and receipt.used is None and [attempt.error for attempt in receipt.attempts] == ["out_of_memory", None]
     )

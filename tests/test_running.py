@@ -42,7 +42,7 @@ def run(tmp_path: Path, faults: list[str], card: Device | None = CARD, **body: A
         core = Core(load_settings({"config": _config(tmp_path), **limits}, {}), spawn)
         await core.start()
         try:
-            await core.probes.settled()
+            await core.probes.wait_until_idle()
             if card:
                 core.probes.devices[card.id] = card
             job = await core.submit(parse_request({"prompt": "Hi", "device": "vulkan:0", **body}), "test")
@@ -172,10 +172,10 @@ def cancelled_at(tmp_path: Path, fault: str, when: Callable[[LiveJob], bool]) ->
                 if when(job):
                     break
             start = asyncio.get_running_loop().time()
-            await core.book.cancel(job.id)
+            await core.registry.cancel(job.id)
             await job.ended.wait()
-            lane = core.lane("cpu:0")
-            async with asyncio.timeout(5), lane.turn("next"):
+            lane = core.queue("cpu:0")
+            async with asyncio.timeout(5), lane.acquire("next"):
                 return job, asyncio.get_running_loop().time() - start
         finally:
             await core.stop()
@@ -210,10 +210,10 @@ def test_what_dies_three_times_is_put_aside_until_a_person_lets_it_go(tmp_path: 
                 await job.ended.wait()
                 return job
 
-            await core.probes.settled()
+            await core.probes.wait_until_idle()
             codes = [job.error.code for job in [await ended() for _ in range(3)] if job.error]
             assert codes == ["worker_crashed"] * 3
-            await core.probes.settled()
+            await core.probes.wait_until_idle()
             assert core.device("cpu").quarantined_models == ["tiny"] and core.device("cpu").state == "ready"
             report = health(core)
             assert report["status"] == "ok", "a bad model does not make the device bad"
@@ -223,7 +223,7 @@ def test_what_dies_three_times_is_put_aside_until_a_person_lets_it_go(tmp_path: 
             with pytest.raises(errors.Quarantined):
                 await core.submit(parse_request({"prompt": "Hi", "device": "cpu", "fallback": "never"}), "test")
             core.release("cpu", "tiny")
-            await core.probes.settled()
+            await core.probes.wait_until_idle()
             assert (await ended()).status == "done"
             assert health(core)["problems"] == [] and core.device("cpu").quarantined_models == []
         finally:
@@ -244,7 +244,7 @@ def test_a_cancel_is_heard_while_a_job_waits_for_the_work_of_another(tmp_path: P
         core = Core(load_settings({"config": _config(tmp_path), "text.slots": 2}, {}), spawn)
         await core.start()
         try:
-            await core.probes.settled()
+            await core.probes.wait_until_idle()
             core.probes.devices[CARD.id] = CARD
             request = parse_request({"prompt": "Hi", "device": "vulkan:0"})
             first = await core.submit(request, "test")
@@ -256,7 +256,7 @@ def test_a_cancel_is_heard_while_a_job_waits_for_the_work_of_another(tmp_path: P
             assert isinstance(second, LiveJob)
             for _ in range(20):  # it comes as far as it can
                 await asyncio.sleep(0)
-            await core.book.cancel(second.id)
+            await core.registry.cancel(second.id)
             await asyncio.wait_for(second.ended.wait(), 1)
             assert second.status == "cancelled" and first.active
         finally:
@@ -268,7 +268,7 @@ def test_a_cancel_is_heard_while_a_job_waits_for_the_work_of_another(tmp_path: P
 def test_a_worker_that_dies_between_its_choice_and_the_job_is_a_crash_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use = WorkerPool.use
+    use = WorkerPool.acquire
 
     async def use_and_die(self: WorkerPool, *arguments: Any) -> tuple[LoadedModel, float]:
         held, seconds = await use(self, *arguments)
@@ -288,9 +288,9 @@ def test_a_device_that_breaks_while_a_job_waits_for_it_is_not_used(tmp_path: Pat
         core = Core(load_settings({"config": _config(tmp_path)}, {}), faulty("ok"))
         await core.start()
         try:
-            await core.probes.settled()
+            await core.probes.wait_until_idle()
             core.probes.devices[CARD.id] = CARD
-            async with core.lane("pci:0000:01:00.0").turn("holder"):
+            async with core.queue("pci:0000:01:00.0").acquire("holder"):
                 job = await core.submit(parse_request({"prompt": "Hi", "device": CARD.id}), "test")
                 assert isinstance(job, LiveJob)
                 async with asyncio.timeout(5):
@@ -322,12 +322,12 @@ def test_a_device_whose_proof_fails_after_three_deaths_is_quarantined_itself(tmp
         core = Core(load_settings({"config": _config(tmp_path)}, {}), spawn)
         await core.start()
         try:
-            await core.probes.settled()
+            await core.probes.wait_until_idle()
             for _ in range(3):
                 job = await core.submit(parse_request({"prompt": "Hi", "device": "cpu"}), "test")
                 assert isinstance(job, LiveJob)
                 await job.ended.wait()
-            await core.probes.settled()
+            await core.probes.wait_until_idle()
             device = core.device("cpu")
             assert device.state == "quarantined" and device.reason and "SIGSEGV" in device.reason
             assert health(core)["status"] == "degraded" and health(core)["devices"]["quarantined"] == 1
@@ -348,7 +348,7 @@ def test_a_stop_tells_those_who_wait_nothing_of_places_that_none_will_get(tmp_pa
         core = Core(load_settings(settings, {}), spawn)
         await core.start()
         try:
-            await core.probes.settled()
+            await core.probes.wait_until_idle()
             core.probes.devices[CARD.id] = CARD
             request = parse_request({"prompt": "Hi", "device": "vulkan:0"})
             jobs = [await core.submit(request, "test") for _ in range(10)]

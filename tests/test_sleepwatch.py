@@ -48,7 +48,7 @@ def test_after_a_sleep_the_devices_are_proved_again(tmp_path: Path, monkeypatch:
         core = Core(load_settings({"config": _config(tmp_path)}, {}), faulty("ok"), watch)
         await core.start()
         try:
-            await core.probes.settled()
+            await core.probes.wait_until_idle()
             first = core.device("cpu").proof
             slept[0] = 3600.0
             async with asyncio.timeout(10):

@@ -43,7 +43,7 @@ def played(tmp_path: Path, faults: str, play: Play, cards: tuple[Device, ...] = 
         core = Core(settings, faulty(faults))
         await core.start()
         try:
-            await core.probes.settled()
+            await core.probes.wait_until_idle()
             core.probes.devices.update({one.id: one for one in cards})
             return await play(core)
         finally:
@@ -176,9 +176,9 @@ def test_a_cancel_ends_all_shares(tmp_path: Path) -> None:
         async for _ in job.follow():
             if len(job.artifacts) == 2:  # each of them works
                 break
-        await core.book.cancel(job.id)
+        await core.registry.cancel(job.id)
         await job.ended.wait()
-        assert not core.lane("pci:0000:01:00.0").busy and not core.lane("pci:0000:02:00.0").busy
+        assert not core.queue("pci:0000:01:00.0").is_busy and not core.queue("pci:0000:02:00.0").is_busy
         return job
 
     job = played(tmp_path, "cuda:0=deaf,cuda:1=deaf", play)
@@ -188,7 +188,7 @@ def test_a_cancel_ends_all_shares(tmp_path: Path) -> None:
 
 def test_any_of_these_is_the_one_that_is_free(tmp_path: Path) -> None:
     async def play(core: Core) -> list[LiveJob]:
-        async with core.lane("pci:0000:01:00.0").turn("another"):
+        async with core.queue("pci:0000:01:00.0").acquire("another"):
             job = await begun(core, spread="first_free")
             await job.ended.wait()
         others = [await begun(core, spread="first_free") for _ in range(4)]
@@ -204,14 +204,14 @@ def test_any_of_these_is_the_one_that_is_free(tmp_path: Path) -> None:
 
 def test_a_wait_in_several_lanes_leaves_all_when_it_is_cancelled(tmp_path: Path) -> None:
     async def play(core: Core) -> None:
-        lanes = [core.lane(f"pci:0000:0{number}:00.0") for number in (1, 2)]
-        async with lanes[0].turn("another"), lanes[1].turn("another"):
+        lanes = [core.queue(f"pci:0000:0{number}:00.0") for number in (1, 2)]
+        async with lanes[0].acquire("another"), lanes[1].acquire("another"):
             job = await begun(core, spread="first_free")
             async for event in job.follow():
                 if event.event == "progress":
                     break
             assert [len(lane) for lane in lanes] == [1, 1]
-            await core.book.cancel(job.id)
+            await core.registry.cancel(job.id)
             await job.ended.wait()
             assert [len(lane) for lane in lanes] == [0, 0] and job.status == "cancelled"
 

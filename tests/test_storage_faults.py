@@ -165,11 +165,11 @@ def test_a_history_that_another_program_holds_for_a_while_is_told_and_then_caugh
             assert "other program" in caught.value.remedy
             await job.emit("token", {"text": "a", "count": 1})
             async with asyncio.timeout(10):
-                while book.trouble is None:
+                while book.storage_error is None:
                     await asyncio.sleep(0.01)
             assert (await book.views([], None, 10, None))["jobs"][0]["id"] == job.id, "reading goes on"
         async with asyncio.timeout(10):
-            while book.trouble is not None:
+            while book.storage_error is not None:
                 await asyncio.sleep(0.01)
         assert [event.event for event in await store.events(job.id)] == ["queued", "token"]
 

@@ -97,7 +97,7 @@ class ChildProcess:
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._killed = False
         self.pid = process.pid
-        self.nonsense: str | None = None
+        self.protocol_error: str | None = None
         self._errors = threading.Thread(target=self._drain, args=(process.stderr,), daemon=True)
         self._errors.start()
         threading.Thread(target=self._read, daemon=True).start()
@@ -157,11 +157,11 @@ class ChildProcess:
             pass
         return self._process.returncode
 
-    def ending(self) -> str:
+    def exit_summary(self) -> str:
         """How it ended, in words: the signal or exit code, and the last telling line it wrote."""
         code = self._process.poll()
-        if self.nonsense:
-            how = f"it sent nonsense ({self.nonsense})"
+        if self.protocol_error:
+            how = f"it sent nonsense ({self.protocol_error})"
         elif code is None:
             how = "it is still alive"
         elif code < 0:
@@ -186,7 +186,7 @@ class ChildProcess:
                 self._credit.acquire()
                 self._post(received[0])
         except WireError as error:
-            self.nonsense = str(error)
+            self.protocol_error = str(error)
             self.kill()
         except OSError:
             pass

@@ -79,7 +79,7 @@ async def devices(settings: Settings) -> dict[str, Any]:
 async def probed(settings: Settings) -> dict[str, Any]:
     """The device list by probes of our own. Takes no data folder, and goes on with no job that waits in one."""
     manager = ModelManager(settings)
-    await manager.look()
+    await manager.probe_only()
     return device_list(manager)
 
 
@@ -219,7 +219,7 @@ class InProcessClient:
     async def jobs(self, **query: Any) -> dict[str, Any]:
         """A page of jobs."""
         status = query.get("status")
-        return await self._manager.book.views(
+        return await self._manager.registry.views(
             status.split(",") if status is not None else [],
             query.get("task"),
             query.get("limit", PAGE),
@@ -228,11 +228,11 @@ class InProcessClient:
 
     async def job(self, job_id: str) -> dict[str, Any]:
         """One job."""
-        return await self._manager.book.view(job_id)
+        return await self._manager.registry.view(job_id)
 
     async def cancel(self, job_id: str) -> None:
         """Asks a job to end."""
-        await self._manager.book.cancel(job_id)
+        await self._manager.registry.cancel(job_id)
 
     async def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]:
         """Runs a job and yields its events; leaving cancels it."""
@@ -252,7 +252,7 @@ class InProcessClient:
 
     async def send_file(self, path: Path) -> str:
         """Keeps a copy of a file for a job's inputs; gives its id. Raises OSError for one that cannot be read."""
-        return (await self._manager.inbox.adopt(path)).id
+        return (await self._manager.uploads.import_file(path)).id
 
 
 def _error(answer: httpx.Response) -> TouchstoneError:

@@ -57,7 +57,7 @@ class Here:
 
     async def cancel(self, job_id: str) -> None:
         """Asks the job to end."""
-        await self.manager.book.cancel(job_id)
+        await self.manager.registry.cancel(job_id)
 
     async def follow(self, job_id: str) -> AsyncIterator[Event]:
         """The events of the job."""

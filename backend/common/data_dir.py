@@ -37,7 +37,7 @@ class DataDir:
         self._url: str | None = None
         self.id = secrets.token_hex(8)  # tells this server from another that later answers at the same address
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """Makes the folder and locks it. Raises Configuration in words that name the holder."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ class DataDir:
             self._lock.release()
             raise self._held()
 
-    def beat(self, url: str | None = None) -> None:
+    def heartbeat(self, url: str | None = None) -> None:
         """Says that this server is alive, and where. Called every BEAT_S."""
         self._url = url or self._url
         note = {
@@ -87,7 +87,7 @@ class DataDir:
             return self._stop.read_text() == self.id
         return False
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Unlocks the folder."""
         if self._lock.held:
             with contextlib.suppress(OSError):

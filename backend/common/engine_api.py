@@ -39,7 +39,7 @@ class LoadRequest:
     threads: int
     slots: int = 1
     scratch: str = ""
-    found: DetectedDevice | None = None  # the device as it was listed
+    detected_device: DetectedDevice | None = None  # the device as it was listed
     card_free_bytes: int | None = None  # of a card's own memory before anything is loaded, where the system tells
     provider_options: dict[str, Any] = field(default_factory=dict)  # the user's, for ONNX Runtime's provider
     operator_libraries: list[str] = field(default_factory=list)  # with more operators for ONNX Runtime; paths

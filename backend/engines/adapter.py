@@ -59,7 +59,7 @@ def load(request: LoadRequest) -> SongSession:
     import backend.tasks.songs.job  # noqa: F401 (so that the first job need not wait)
 
     adapter = read_adapter(Path(request.model_path))
-    place = None if split_id(request.device)[0] == "cpu" else torch_place(request.device, request.found)
+    place = None if split_id(request.device)[0] == "cpu" else torch_place(request.device, request.detected_device)
     try:
         module = _module(adapter.path)
         model = module.load("cpu" if place is None else str(place.device), request.threads)
@@ -183,7 +183,7 @@ def _placement(
     if tell is None:
         reason = f"The adapter {adapter.path.name} does not tell where its model lies: it has no function tensors."
         return Placement(None, [], reason)
-    return (place or torch_place(request.device, request.found)).placement(tell(model))
+    return (place or torch_place(request.device, request.detected_device)).placement(tell(model))
 
 
 def _installed(adapter: Adapter) -> list[str]:

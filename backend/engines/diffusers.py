@@ -66,7 +66,7 @@ def load(request: LoadRequest) -> SongSession:
     import backend.tasks.songs.job  # noqa: F401 (so that the first job need not wait)
 
     pipeline = open_pipeline(Path(request.model_path))
-    place = torch_place(request.device, request.found)
+    place = torch_place(request.device, request.detected_device)
     place.torch.set_num_threads(request.threads)
     room = choose_room(pipeline, place)
     try:

@@ -56,7 +56,7 @@ def load(request: LoadRequest) -> SongSession:
     import backend.tasks.songs.job  # noqa: F401 (so that the first job need not wait)
 
     folder = open_musicgen(Path(request.model_path))
-    place = torch_place(request.device, request.found)
+    place = torch_place(request.device, request.detected_device)
     place.torch.set_num_threads(request.threads)
     room = choose_room(folder, place)
     text = _words(folder)

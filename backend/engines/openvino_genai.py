@@ -100,7 +100,7 @@ def _kind_of(core: Any, request: LoadRequest) -> str:
     listed: list[str] = list(core.available_devices)
     if split_id(request.device)[0] == "cpu":
         return "CPU"
-    found = request.found
+    found = request.detected_device
     wanted = _KINDS.get(found.kind if found else "cpu", "GPU")
     same = [name for name in listed if name.split(".")[0] == wanted]
     matching = [name for name in same if found and _is_it(core, name, found)] if len(same) > 1 else same

@@ -55,7 +55,7 @@ def load(request: LoadRequest) -> Session:
     if stem_session.is_one(request.model_path):
         return stem_session.load_torch(request)
     weights, guard = read_model(request.model_path)
-    place = torch_place(request.device, request.found)
+    place = torch_place(request.device, request.detected_device)
     place.torch.set_num_threads(request.threads)
     decoder = TorchDecoder(weights, place.device)
     placement = place.placement(decoder.arrays.values())

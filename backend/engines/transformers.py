@@ -73,7 +73,7 @@ def load(request: LoadRequest, best: str = COMPILED) -> TextSession:
     """
     path = Path(request.model_path)
     source, words = open_source(path), wording(path)
-    place = torch_place(request.device, request.found)
+    place = torch_place(request.device, request.detected_device)
     place.torch.set_num_threads(request.threads)
     context = min(request.context_tokens, source.context_length or request.context_tokens)
     chat = Chat(words.chat_template, words.names, words.marks)

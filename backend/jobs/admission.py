@@ -28,7 +28,7 @@ class AdmissionContext(Protocol):
 
     settings: Settings
     catalogue: Catalogue
-    inbox: UploadStore
+    uploads: UploadStore
     probes: ProbeService
 
     def resolve(self, asked: str, task: str, engine: str | None) -> Resolution: ...
@@ -139,7 +139,7 @@ def _keep_files(manager: AdmissionContext, asked: GenerateRequest) -> None:
     for name, value in (asked.inputs or {}).items():
         if isinstance(value, str):
             try:
-                manager.inbox.renew(value)
+                manager.uploads.touch(value)
             except errors.Validation as error:
                 where = f"inputs.{name}"
                 raise errors.Validation(f"{where}: {error.detail}", error.remedy, fields=[where]) from None

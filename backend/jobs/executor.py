@@ -17,7 +17,7 @@ from backend.engines import RunRequest, engines
 from backend.jobs.artifacts import ArtifactStore
 from backend.jobs.receipt import PLACEMENT_FLOOR, ReceiptBuilder
 from backend.jobs.uploads import UploadStore
-from backend.jobs.worker_events import JobSink, WorkerEventHandler, build_run_request, require_room_for_files
+from backend.jobs.worker_events import JobSink, WorkerEventHandler, build_run_request, open_output_dir
 from backend.models import Entry
 from backend.scheduling.device_resolution import Resolution
 from backend.scheduling.first_available import acquire_first
@@ -48,7 +48,7 @@ class ExecutorContext(SchedulingContext, Protocol):
     """What a run needs beside a turn: where its files go, and those that its caller sent."""
 
     artifacts: ArtifactStore
-    inbox: UploadStore
+    uploads: UploadStore
 
 
 class JobExecutor:
@@ -66,13 +66,13 @@ class JobExecutor:
         self._ways = TargetSelector(around, entry, job.task, job.request, self._request)
         self._words: list[str] = job.request.get("devices") or [job.request["device"]]
         self._ledger = ReceiptBuilder(", ".join(self._words), self._resolved()[0], job.accepted_at)
-        self._room: Room = lambda: require_room_for_files(around.artifacts, job.id)
+        self._room: Room = lambda: open_output_dir(around.artifacts, job.id)
         self._name = job.id  # under which a worker runs it
         self._out: list[str] = []  # the devices that could not be used
         self._deaths = 0
         self._handed: tuple[str, TouchstoneError] | None = None  # by whom and why, until it is known to whom
 
-    async def drive(self) -> None:
+    async def run(self) -> None:
         """Runs the job to its end. Raises the TouchstoneError that ended it, JobCancelled for a cancel."""
         named = await self._settled()
         self._engines = {one.resolved: one.engine or self._job.request["engine"] for one in named}
@@ -94,10 +94,10 @@ class JobExecutor:
         """Puts the receipt as it stands on the job."""
         seed = self._request.seed if self._request else None
         file = self._entry.path_for(self._ledger.engine)
-        self._job.receipt = self._ledger.receipt(time.perf_counter(), seed, file.name)
+        self._job.receipt = self._ledger.build(time.perf_counter(), seed, file.name)
 
     def _resolved(self) -> list[Resolution]:
-        task, engine, wish = self._entry.task, self._job.request["engine"], self._ways.wish()
+        task, engine, wish = self._entry.task, self._job.request["engine"], self._ways.ranking_query()
         return [self._around.resolve(word, task, engine, wish) for word in self._words]
 
     async def _settled(self) -> list[Resolution]:
@@ -106,7 +106,7 @@ class JobExecutor:
         if self._around.probes.probing and not all(
             one.resolved and self._around.device(one.resolved).state == "ready" for one in named
         ):
-            await self._unless_cancelled(self._around.probes.settled())
+            await self._unless_cancelled(self._around.probes.wait_until_idle())
             named = self._resolved()
             self._ledger.resolution = named[0]
         return named
@@ -123,17 +123,17 @@ class JobExecutor:
             self._ledger.queued_s += time.perf_counter() - waiting_since
             self._possible([device.id])  # it may have been lost or put aside during the wait
             await self._taken(device, len(targets) > 1)
-            self._ledger.begin(device, way.key.runtime, way.key.engine)
+            self._ledger.begin_attempt(device, way.key.runtime, way.key.engine)
             try:
                 async with self._loaded(way) as worker:
                     self._check_placement(worker, device)
                     self.note_receipt()
                     if self._request:
                         await self._generate(worker, device, self._request)
-                        self._around.quarantine.lived(device.id, self._entry.id)
-                self._ledger.finish()
+                        self._around.quarantine.record_success(device.id, self._entry.id)
+                self._ledger.end_attempt()
             except TouchstoneError as error:
-                self._ledger.finish(error.code)
+                self._ledger.end_attempt(error.code)
                 self._out.append(device.id)
                 if isinstance(error, DIES):
                     self._deaths += 1
@@ -152,23 +152,25 @@ class JobExecutor:
             try:
                 if target is None:
                     raise nothing_behind(self._ledger.asked, self._ledger.resolution.reason)
-                ways.append(self._ways.to(target, self._engines.get(target)))
+                ways.append(self._ways.select(target, self._engines.get(target)))
             except TouchstoneError as error:
                 if not isinstance(error, errors.UnsupportedParameter):
-                    self._ledger.refuse(name, error.code)
+                    self._ledger.record_refusal(name, error.code)
                 self._out.append(name)
                 refusal = error
         if refusal and not ways:
             raise refusal
-        return sorted(ways, key=lambda way: not self._around.pool.loaded(way.key))
+        return sorted(ways, key=lambda way: not self._around.pool.is_loaded(way.key))
 
     @contextlib.asynccontextmanager
     async def _turn(self, ways: Sequence[Target]) -> AsyncIterator[Target]:
         """Holds the lane of the way that is free first; a cancel gives the place up."""
-        wanted = [self._ways.wanted(way) for way in ways]
-        turn = acquire_first(wanted, self._job.caller, self._job.moved)
+        wanted = [self._ways.queue_request(way) for way in ways]
+        turn = acquire_first(wanted, self._job.caller, self._job.set_queue_position)
         entering = turn.__aenter__()
-        free = any(one.lane.free(one.share, one.slots) for one in wanted)  # then there is no wait to be cut short
+        free = any(
+            one.queue.is_free(one.batch_key, one.max_batch) for one in wanted
+        )  # then there is no wait to be cut short
         number = await (entering if free else self._unless_cancelled(entering))
         try:
             yield ways[number]
@@ -188,22 +190,22 @@ class JobExecutor:
     @contextlib.asynccontextmanager
     async def _loaded(self, way: Target) -> AsyncIterator[Worker]:
         """Has the model loaded, and keeps it from being unloaded meanwhile."""
-        held = self._around.pool.taken(way.key) or await self._load(way)
+        held = self._around.pool.try_acquire(way.key) or await self._load(way)
         try:
             yield held.worker
         finally:
-            self._around.pool.released(held)
+            self._around.pool.release(held)
 
     async def _load(self, way: Target) -> LoadedModel:
-        pool, key, lane = self._around.pool, way.key, way.lane.hardware_id
-        loading = self._around.loading(lane)  # of jobs that share the turn, one loads
+        pool, key, lane = self._around.pool, way.key, way.queue.hardware_id
+        loading = self._around.loading_lock(lane)  # of jobs that share the turn, one loads
         await self._unless_cancelled(loading.acquire())
         try:
-            if not pool.loaded(key):
-                await self._job.advance("loading", {"model": key.model, "device": key.device, "engine": key.engine})
-            told = WorkerEventHandler(self._job, self._ledger).loading
+            if not pool.is_loaded(key):
+                await self._job.set_status("loading", {"model": key.model, "device": key.device, "engine": key.engine})
+            told = WorkerEventHandler(self._job, self._ledger).report_loading
             path = self._entry.path_for(key.engine)
-            held, load_s = await self._unless_cancelled(pool.use(lane, way.device, key, path, told))
+            held, load_s = await self._unless_cancelled(pool.acquire(lane, way.device, key, path, told))
         finally:
             loading.release()
         self._ledger.load_s += load_s
@@ -211,8 +213,8 @@ class JobExecutor:
 
     def _check_placement(self, worker: Worker, device: Device) -> None:
         if not worker.alive:  # it died since it was chosen
-            raise worker.ended()
-        share = self._ledger.place(worker, device)
+            raise worker.exit_error()
+        share = self._ledger.record_placement(worker, device)
         if share is not None and share < PLACEMENT_FLOOR and not (self._request and self._request.only_looks):
             assert worker.loaded
             raise errors.PlacementTooLow(
@@ -222,8 +224,8 @@ class JobExecutor:
 
     async def _generate(self, worker: Worker, device: Device, request: RunRequest) -> None:
         job = self._job
-        request = replace(request, inputs=self._around.inbox.filled(request.inputs))
-        advance = job.advance("running", {"device": device.id, "engine": worker.key.engine})
+        request = replace(request, inputs=self._around.uploads.resolve_inputs(request.inputs))
+        advance = job.set_status("running", {"device": device.id, "engine": worker.key.engine})
         stored = asyncio.ensure_future(advance)  # while the worker begins
         try:
             engine = engines()[worker.key.engine]
@@ -251,7 +253,7 @@ class JobExecutor:
         async with contextlib.aclosing(frames):
             async for frame in frames:
                 await stored  # before anything is shown that a crash would take back
-                await taking.take(frame)
+                await taking.handle(frame)
 
     def _hands_on(self, error: TouchstoneError) -> bool:
         """Whether another device that the caller named takes over; a crash does not end what others can do."""
@@ -264,7 +266,7 @@ class JobExecutor:
         policy = self._job.request["fallback"]
         candidates: list[str] = []
         if policy == "any":
-            ready = by_preference(self._around.known_devices(), self._job.task, self._ways.wish())
+            ready = by_preference(self._around.known_devices(), self._job.task, self._ways.ranking_query())
             candidates = [device.id for device in ready if self._entry.id not in device.quarantined_models]
         if policy != "never":
             candidates.append("cpu")

@@ -129,7 +129,7 @@ class LiveJob:
             self.artifacts.clear()
         await self._append(self._made(event, data))
 
-    def moved(self, position: int, expected_s: float | None) -> None:
+    def set_queue_position(self, position: int, expected_s: float | None) -> None:
         """Notes the place in the queue; a waiting job has few events, so their ids are always reserved.
 
         Written with the job's next step: after a crash the place is another one anyway.
@@ -141,7 +141,7 @@ class LiveJob:
         self._show(self._made("progress", asdict(self.progress)))
         self._due = due
 
-    async def advance(self, status: JobStatus, data: dict[str, Any]) -> None:
+    async def set_status(self, status: JobStatus, data: dict[str, Any]) -> None:
         """Enters `queued`, `loading` or `running`, durably."""
         self._row["status"] = status
         self.progress = None

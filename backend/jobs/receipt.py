@@ -27,7 +27,7 @@ class ReceiptBuilder:
     load_s: float = 0.0
     _fields: dict[str, Any] = field(default_factory=dict)
 
-    def begin(self, device: Device, runtime: str, engine: str) -> None:
+    def begin_attempt(self, device: Device, runtime: str, engine: str) -> None:
         """A device is about to be tried."""
         self.attempts.append(Attempt(device.id, runtime, engine, utc_now()))
         self._fields = {"engine": engine, "runtime": runtime, "hardware_id": device.hardware_id}
@@ -37,16 +37,16 @@ class ReceiptBuilder:
         """The engine of the attempt that began last."""
         return self.attempts[-1].engine if self.attempts else None
 
-    def refuse(self, device: str, error: str) -> None:
+    def record_refusal(self, device: str, error: str) -> None:
         """A device could not even be tried."""
         now = utc_now()
         self.attempts.append(Attempt(device, None, None, now, now, error))
 
-    def finish(self, error: str | None = None) -> None:
+    def end_attempt(self, error: str | None = None) -> None:
         """The attempt that began last has ended."""
         self.attempts[-1] = replace(self.attempts[-1], ended_at=utc_now(), error=error)
 
-    def place(self, worker: Worker, device: Device) -> float | None:
+    def record_placement(self, worker: Worker, device: Device) -> float | None:
         """Takes down the worker's evidence; returns the share that lies on the device, None if that is not known."""
         assert worker.loaded
         told = worker.loaded.placement
@@ -64,7 +64,7 @@ class ReceiptBuilder:
         )
         return on_device
 
-    def count(self, done: Header) -> None:
+    def record_result(self, done: Header) -> None:
         """Takes down what the worker measured while it ran."""
         run_s, first_s, audio_s = done["run_s"], done["first_token_s"], done.get("audio_s")
         tokens = done["counts"].get("tokens", 0)
@@ -89,7 +89,7 @@ class ReceiptBuilder:
             times=Times(first_token_s=first_s, run_s=run_s),
         )
 
-    def receipt(self, now: float, seed: int | None, model_file: str | None) -> Receipt | None:
+    def build(self, now: float, seed: int | None, model_file: str | None) -> Receipt | None:
         """The receipt so far; None if no worker was given the job."""
         if not any(attempt.runtime for attempt in self.attempts):
             return None

@@ -48,10 +48,10 @@ class JobRegistry:
         self._tally: Counter[str] = Counter()
         self._closing = False
         self.live: dict[str, LiveJob] = {}
-        self.trouble: TouchstoneError | None = None  # why the history could not be written last time
+        self.storage_error: TouchstoneError | None = None  # why the history could not be written last time
 
     @property
-    def set_aside(self) -> Path | None:
+    def corrupt_backup(self) -> Path | None:
         """Where a history lies that was found damaged at the start."""
         return self._store.set_aside
 
@@ -108,7 +108,7 @@ class JobRegistry:
         self.live[job.id] = job
         return job
 
-    def conduct(self, job: LiveJob, work: Work, before_end: Callable[[], None] = lambda: None) -> None:
+    def supervise(self, job: LiveJob, work: Work, before_end: Callable[[], None] = lambda: None) -> None:
         """Lets `work` run the job, and turns its ending into the job's. `before_end` is called just before."""
         if self._closing:  # accepted in the last moment: the next start runs it
             work.close()
@@ -142,7 +142,7 @@ class JobRegistry:
         shown = [self.live[row["id"]].view() if row["id"] in self.live else stored_view(row) for row in rows[:limit]]
         return {"jobs": [without_text(job) for job in shown], "next": shown[-1]["id"] if len(rows) > limit else None}
 
-    async def with_key(self, key: str, request_hash: str) -> str | None:
+    async def find_by_key(self, key: str, request_hash: str) -> str | None:
         """The job made with this Idempotency-Key within a day. Raises Validation if its request was another."""
         row = await self._store.by_key(key, timestamp(KEY_LIFE))
         if row is None:
@@ -243,9 +243,9 @@ class JobRegistry:
                 async with contextlib.AsyncExitStack() as stack:
                     changes = [await stack.enter_async_context(job.writing()) for job in dirty]
                     await self._store.update_all(changes)
-                self.trouble = None
+                self.storage_error = None
             except TouchstoneError as error:
-                self.trouble = error
+                self.storage_error = error
         for job in [job for job in self.live.values() if job.ended.is_set() and not job.dirty]:
             self.live.pop(job.id, None)
 

@@ -55,7 +55,7 @@ class UploadStore:
         self._rules = rules
         self._coming: set[str] = set()
 
-    async def take(
+    async def receive(
         self, name: str, content: AsyncIterator[bytes], media_type: str = "", declared_bytes: int | None = None
     ) -> Upload:
         """Writes a file as it comes, and keeps it once it is whole.
@@ -73,11 +73,11 @@ class UploadStore:
             self._coming.discard(id_)
             await asyncio.to_thread(shutil.rmtree, self.root / (_COMING + id_), True)
 
-    async def adopt(self, path: Path) -> Upload:
+    async def import_file(self, path: Path) -> Upload:
         """Takes a copy of a file of this machine. Raises OSError where it cannot be read, and what `take` raises."""
         size = path.stat().st_size
         with path.open("rb") as file:
-            return await self.take(path.name, pieces(file), declared_bytes=size)
+            return await self.receive(path.name, pieces(file), declared_bytes=size)
 
     def file(self, id_: str) -> Upload:
         """What is known of a file. Raises Validation when there is none, or it is gone."""
@@ -94,14 +94,14 @@ class UploadStore:
                 "Send it with PUT /api/files/NAME and use the id of the answer.",
             ) from None
 
-    def renew(self, id_: str) -> Upload:
+    def touch(self, id_: str) -> Upload:
         """The same; its time begins anew, since a job names it."""
         self.file(id_)
         with contextlib.suppress(OSError):
             os.utime(self._place(id_) / _FACTS)
         return self.file(id_)
 
-    def filled(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """A job's inputs as its worker gets them: for a file's id `{path, name, media_type}`. Raises Validation."""
         return {
             name: self._for_worker(self.file(value)) if isinstance(value, str) else value

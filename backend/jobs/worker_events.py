@@ -41,9 +41,9 @@ class JobSink(Protocol):
     def caller(self) -> str: ...
     @property
     def request(self) -> dict[str, Any]: ...
-    def moved(self, position: int, expected_s: float | None) -> None: ...
+    def set_queue_position(self, position: int, expected_s: float | None) -> None: ...
     async def emit(self, event: str, data: dict[str, Any]) -> None: ...
-    async def advance(self, status: JobStatus, data: dict[str, Any]) -> None: ...
+    async def set_status(self, status: JobStatus, data: dict[str, Any]) -> None: ...
     async def flush(self) -> None: ...
 
 
@@ -57,12 +57,12 @@ class WorkerEventHandler:
         self._began = time.perf_counter()
         self._first = 0.0
 
-    async def loading(self, held_bytes: int, needed_bytes: int | None) -> None:
+    async def report_loading(self, held_bytes: int, needed_bytes: int | None) -> None:
         """How much of the memory that the model will need, where that is known, its worker holds."""
         done = min(held_bytes, needed_bytes) if needed_bytes else held_bytes
-        await self.take({"op": "progress", "phase": "load", "done": done, "total": needed_bytes, "unit": "bytes"})
+        await self.handle({"op": "progress", "phase": "load", "done": done, "total": needed_bytes, "unit": "bytes"})
 
-    async def take(self, frame: dict[str, Any]) -> None:
+    async def handle(self, frame: dict[str, Any]) -> None:
         """One frame of the worker."""
         job = self._job
         if frame["op"] == "token":
@@ -77,7 +77,7 @@ class WorkerEventHandler:
             await job.flush()  # a finished file is known after any crash
         elif frame["op"] == "done":
             job.finish_reason = frame["finish_reason"]
-            self._ledger.count(frame)
+            self._ledger.record_result(frame)
 
     def _progress(self, frame: dict[str, Any]) -> Progress:
         """How far, and how long still at the pace of this phase, which may be one that comes again."""
@@ -91,7 +91,7 @@ class WorkerEventHandler:
 
 
 @contextlib.asynccontextmanager
-async def require_room_for_files(artifacts: ArtifactStore, job_id: str) -> AsyncIterator[str]:
+async def open_output_dir(artifacts: ArtifactStore, job_id: str) -> AsyncIterator[str]:
     """A job's folder, empty at first; in the end only what the worker handed over stays in it."""
     await asyncio.to_thread(artifacts.begin, job_id)
     try:

@@ -44,12 +44,12 @@ class ModelManager(Core):
     def detect(self) -> list[Device]:
         """Probes all devices and returns them when all are known."""
         if self._loop is not None:  # the start, which the first call brings about, probes by itself
-            self._call(lambda: self.probes.round())
+            self._call(lambda: self.probes.probe())
         return self.devices()
 
     def devices(self) -> list[Device]:
         """All devices, once nothing is being probed."""
-        self._call(lambda: self.probes.settled())
+        self._call(lambda: self.probes.wait_until_idle())
         return self.known_devices()
 
     def load_model(self, id_or_path: str | Path, device: str = "auto") -> Job:
@@ -87,7 +87,7 @@ class ModelManager(Core):
 
         Raises OSError for a file that cannot be read, Validation, PayloadTooLarge, DiskFull.
         """
-        return self._call(lambda: self.inbox.adopt(Path(path))).id
+        return self._call(lambda: self.uploads.import_file(Path(path))).id
 
     def unload_model(self) -> Job | None:
         """Unloads the model that `load_model` loaded; the Job's receipt has the memory before and after."""

@@ -31,7 +31,7 @@ CACHE_KEEP_S = 90 * 86400.0  # since a model was loaded with it last
 async def beat(manager: Core, sleep: SuspendDetector) -> None:
     """Says in the data folder that this server lives. After the machine has slept, the devices are proved again."""
     while True:
-        manager.folder.beat()
+        manager.data_dir.heartbeat()
         if slept_s := sleep.slept_s():
             log.warning("the machine slept; devices are proved again", extra={"seconds": round(slept_s)})
             manager.refresh()
@@ -49,10 +49,10 @@ async def sweep(manager: Core, store: JobStore, jumps: ClockJumpDetector | None 
             kept = timedelta(days=storage.keep_days, seconds=max(0.0, jumps.jumped_s()))
             gone = await store.sweep(timestamp(kept), storage.keep_bytes)
         except TouchstoneError as error:
-            manager.book.trouble = failed = error
+            manager.registry.storage_error = failed = error
         else:
-            if failed is not None and manager.book.trouble is failed:
-                manager.book.trouble = None
+            if failed is not None and manager.registry.storage_error is failed:
+                manager.registry.storage_error = None
             if gone:
                 log.info("old jobs forgotten", extra={"jobs": gone})
         await asyncio.sleep(SWEEP_S)
@@ -62,9 +62,9 @@ async def sweep_files(manager: Core) -> None:
     """Forgets files that callers sent, once their time is over and no job needs them, and old caches."""
     jumps = ClockJumpDetector()
     while True:
-        needed = named_files(manager.book.live.values())
+        needed = named_files(manager.registry.live.values())
         now_s = time.time() - max(0.0, jumps.jumped_s())
-        if gone := await asyncio.to_thread(manager.inbox.sweep, needed, now_s):
+        if gone := await asyncio.to_thread(manager.uploads.sweep, needed, now_s):
             log.info("old files of callers forgotten", extra={"files": gone})
         await asyncio.to_thread(compile_cache.sweep, manager.settings.data_dir, now_s - CACHE_KEEP_S)
         await asyncio.sleep(SWEEP_S)
@@ -78,7 +78,7 @@ def named_files(jobs: Iterable[LiveJob]) -> set[str]:
 
 async def preload(manager: Core) -> None:
     """Loads what the settings want loaded from the start; a failure stands in the history like any other."""
-    await manager.probes.settled()
+    await manager.probes.wait_until_idle()
     for model in manager.settings.preload:
         try:
             job = await model_jobs.load(manager, model, "auto", None, "preload")

@@ -59,20 +59,20 @@ class Core:
     ) -> None:
         self.settings = settings or load_settings()
         self.catalogue = Catalogue(self.settings, lambda task: options_schema(task, self.settings.text.max_tokens))
-        self.folder = DataDir(self.settings.data_dir)
-        self.feed = EventBus()
+        self.data_dir = DataDir(self.settings.data_dir)
+        self.event_bus = EventBus()
         self.metrics = Metrics(self)
         self._store = JobStore(self.settings.data_dir / "jobs.sqlite3")
         self.artifacts = self._store.artifacts
-        self.inbox = UploadStore(self.settings.data_dir / "files", self.settings.files)
-        self.book = JobRegistry(self._store, self.feed, self.metrics.ended)
+        self.uploads = UploadStore(self.settings.data_dir / "files", self.settings.files)
+        self.registry = JobRegistry(self._store, self.event_bus, self.metrics.count_job)
         self._sleep = sleep or SuspendDetector()
         self._check_device()
         check_provider_options(self.settings)
         self.spawn = spawn
-        self.upkeep = RuntimeService(self)
-        self.measuring = BenchmarkService(self)
-        self.pythons = {BASE: sys.executable, **self.upkeep.pythons(), **own_pythons(self)}
+        self.runtime_service = RuntimeService(self)
+        self.benchmarks = BenchmarkService(self)
+        self.pythons = {BASE: sys.executable, **self.runtime_service.pythons(), **own_pythons(self)}
         self._lanes: dict[str, DeviceQueue] = {}
         self._loading: dict[str, asyncio.Lock] = {}
         self.quarantine = Quarantine()
@@ -87,42 +87,42 @@ class Core:
 
         Raises Configuration when the folder is held or unusable.
         """
-        self.folder.take()
+        self.data_dir.acquire()
         try:
-            await asyncio.to_thread(self.upkeep.sweep)
-            self.measuring.book.open()
+            await asyncio.to_thread(self.runtime_service.sweep)
+            self.benchmarks.history.open()
             self.probes = self._prober(ProofCache(self.settings.data_dir / "proofs.json"))
             self.pool = WorkerPool(
-                self.settings, self.pythons, self.spawn, found=self.probes.found, driver=self.probes.driver
+                self.settings, self.pythons, self.spawn, found=self.probes.detected_device, driver=self.probes.driver
             )
-            for job in await self.book.open():
+            for job in await self.registry.open():
                 self._resume(job)
         except BaseException:
-            self.folder.give_back()
+            self.data_dir.release()
             raise
-        self.in_background(self.probes.round())
+        self.in_background(self.probes.probe())
         self.in_background(background.beat(self, self._sleep))
         self.in_background(background.sweep(self, self._store))
         self.in_background(background.sweep_files(self))
         self.in_background(background.preload(self))
-        self.in_background(idle_trigger.watch(self, self.measuring))
+        self.in_background(idle_trigger.watch(self, self.benchmarks))
 
-    async def look(self) -> None:
+    async def probe_only(self) -> None:
         """Probes all devices and does nothing else: no data folder is taken, no job goes on. Instead of `start`."""
-        self.measuring.book.open()
+        self.benchmarks.history.open()
         self.probes = self._prober(ProofCache())
         self.pool = WorkerPool(
-            self.settings, self.pythons, self.spawn, found=self.probes.found, driver=self.probes.driver
+            self.settings, self.pythons, self.spawn, found=self.probes.detected_device, driver=self.probes.driver
         )
-        await self.probes.round()
+        await self.probes.probe()
 
     async def stop(self) -> None:
         """Interrupts running jobs, ends all children and gives the folder back; takes a few seconds at most."""
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
-        await asyncio.gather(self.book.close(), self.pool.close())
-        self.folder.give_back()
+        await asyncio.gather(self.registry.close(), self.pool.close())
+        self.data_dir.release()
 
     @property
     def uptime_s(self) -> float:
@@ -146,15 +146,15 @@ class Core:
         """The hardware behind the devices found so far."""
         return list(self.probes.hardware.values())
 
-    def lane(self, hardware_id: str) -> DeviceQueue:
+    def queue(self, hardware_id: str) -> DeviceQueue:
         """The lane of a hardware id."""
         return self._lanes.setdefault(hardware_id, DeviceQueue(hardware_id))
 
-    def lanes(self) -> list[str]:
+    def queue_ids(self) -> list[str]:
         """The hardware ids of all lanes."""
         return list(self._lanes)
 
-    def loading(self, hardware_id: str) -> asyncio.Lock:
+    def loading_lock(self, hardware_id: str) -> asyncio.Lock:
         """The lock under which models are loaded on a hardware."""
         return self._loading.setdefault(hardware_id, asyncio.Lock())
 
@@ -165,7 +165,7 @@ class Core:
 
     def worker_died(self, device: str, model: str, error: errors.TouchstoneError) -> None:
         """Counts a worker's death; with the one too many, the device has to prove itself again."""
-        if self.quarantine.died(device, model, error):
+        if self.quarantine.record_crash(device, model, error):
             log.error("quarantined", extra={"device": device, "model": model, "code": error.code})
             self.refresh(device)
 
@@ -175,9 +175,9 @@ class Core:
             self.quarantine.release(resolved, model)
         self.refresh(device)
 
-    def several(self, model: str) -> bool:
+    def runs_beside_others(self, model: str) -> bool:
         """Whether a job of the model would run beside others of it."""
-        jobs = sum(job.active and job.model == model for job in self.book.live.values())
+        jobs = sum(job.active and job.model == model for job in self.registry.live.values())
         return self.slots > 1 and jobs > 1
 
     def resolve(
@@ -190,7 +190,7 @@ class Core:
 
     def refresh(self, asked: str | None = None) -> None:
         """Probes one device or all again. Raises UnknownDevice."""
-        self.in_background(self.probes.round(self.resolve(asked).resolved if asked else None))
+        self.in_background(self.probes.probe(self.resolve(asked).resolved if asked else None))
 
     # Models
 
@@ -210,13 +210,13 @@ class Core:
         async with self._keyed:
             text = json.dumps(asked.model_dump(exclude={"stream"}), sort_keys=True)
             request_hash = hashlib.sha256(text.encode()).hexdigest()
-            if known := await self.book.with_key(key, request_hash):
+            if known := await self.registry.find_by_key(key, request_hash):
                 return known
             return await self._accept(asked, caller, {"idempotency_key": key, "request_hash": request_hash})
 
     async def rerun(self, job_id: str, device: str | None, caller: str) -> LiveJob:
         """Accepts the same request again. Raises UnknownJob, and what `submit` raises."""
-        view = await self.book.view(job_id)
+        view = await self.registry.view(job_id)
         if view["task"] not in served_tasks():
             raise errors.Validation(f"A {view['task']} job cannot be run again.", "Ask for the work itself again.")
         request = {name: value for name, value in view["request"].items() if name in GenerateRequest.model_fields}
@@ -226,18 +226,18 @@ class Core:
 
     async def follow(self, job_id: str, after: int = 0) -> AsyncIterator[Event] | None:
         """Events of a job; None when the terminal one is at or below `after`. Raises UnknownJob."""
-        return await self.book.follow(job_id, after)
+        return await self.registry.follow(job_id, after)
 
     async def _accept(self, asked: GenerateRequest, caller: str, key: Mapping[str, Any]) -> LiveJob:
         request = admit(self, asked)
-        queued = self.book.count("queued")
+        queued = self.registry.count("queued")
         if queued >= self.settings.queue.limit:
             raise errors.QueueFull(
                 f"{queued} jobs are waiting, which is the limit.",
                 "Try again later, or raise queue.limit.",
                 retry_after_s=10,
             )
-        job = await self.book.add({**new_row(request["task"], request["model"], request, caller), **key})
+        job = await self.registry.add({**new_row(request["task"], request["model"], request, caller), **key})
         said = {name: request[name] for name in ("prompt", "messages")} if self.settings.log.prompts else {}
         log.info("job accepted", extra={"job": job.id, "task": job.task, "device": request["device"], **said})
         self._resume(job)
@@ -245,19 +245,19 @@ class Core:
 
     def _resume(self, job: LiveJob) -> None:
         if job.task in (*TASKS, BENCH):
-            owner = self.measuring if job.task == BENCH else self.upkeep
-            self.book.conduct(job, owner.resumed(job))
+            owner = self.benchmarks if job.task == BENCH else self.runtime_service
+            self.registry.supervise(job, owner.resume(job))
             return
         try:
             entry = self.catalogue.resolve(job.model or "")
             if work := model_jobs.resumed(self, job, entry):
-                self.book.conduct(job, work)
+                self.registry.supervise(job, work)
                 return
             run = executor_for(self, job, entry)
         except errors.TouchstoneError as error:  # a stored job whose model or device the configuration no longer has
-            self.book.conduct(job, _fail(error))
+            self.registry.supervise(job, _fail(error))
             return
-        self.book.conduct(job, run.drive(), run.note_receipt)
+        self.registry.supervise(job, run.run(), run.note_receipt)
 
     def _check_device(self) -> None:
         """What `auto` means must be the name of a device, if only of one that is not here."""
@@ -271,7 +271,7 @@ class Core:
 
     def _prober(self, proofs: ProofCache) -> ProbeService:
         limit_s, occupied = self.settings.supervision.probe_s, lambda device: self.pool.occupies(device)
-        about = (self.lane, self._tell_device, self._enabled, occupied, proofs)
+        about = (self.queue, self._tell_device, self._enabled, occupied, proofs)
         return ProbeService(self.pythons, limit_s, self.spawn, *about)
 
     def _enabled(self, id_: str) -> bool:
@@ -279,7 +279,7 @@ class Core:
         return rules is None or rules.enabled
 
     def _allowed(self, device: Device) -> Device:
-        if speeds := self.measuring.speeds(device):
+        if speeds := self.benchmarks.speeds(device):
             device = replace(device, speed=speeds)
         if banned := self.quarantine.models(device.id):
             device = replace(device, quarantined_models=banned)
@@ -299,7 +299,7 @@ class Core:
         return task
 
     def _tell_device(self, device: Device) -> None:
-        self.feed.publish("device", asdict(self._allowed(device)))
+        self.event_bus.publish("device", asdict(self._allowed(device)))
 
 
 async def _fail(error: errors.TouchstoneError) -> None:

@@ -25,12 +25,12 @@ def health(manager: Core) -> dict[str, Any]:
         for device in devices
         if device.state in ("broken", "quarantined")
     ]
-    if trouble := manager.book.trouble:
+    if trouble := manager.registry.storage_error:
         problems.append(
             {"subject": "storage", "code": trouble.code, "detail": trouble.detail, "remedy": trouble.remedy}
         )
     degraded = bool(problems)
-    if folder := manager.book.set_aside:  # no failure: the service works with a new one
+    if folder := manager.registry.corrupt_backup:  # no failure: the service works with a new one
         detail = f"The job history was damaged and lies, with the files of its jobs, in {folder}; a new one was begun."
         remedy = "Keep or delete that folder; jobs that waited in it have to be sent again."
         problems.append({"subject": "storage", "code": "history_damaged", "detail": detail, "remedy": remedy})
@@ -43,10 +43,10 @@ def health(manager: Core) -> dict[str, Any]:
         problems.append({"subject": "storage", "code": "disk_low", "detail": detail, "remedy": remedy})
     problems += [
         {"subject": f"runtime:{name}", "code": "runtime_broken", "detail": trouble.detail, "remedy": trouble.remedy}
-        for name, trouble in manager.probes.known.troubles.items()
+        for name, trouble in manager.probes.table.troubles.items()
     ]
-    problems += manager.upkeep.problems()
-    problems += manager.measuring.problems()
+    problems += manager.runtime_service.problems()
+    problems += manager.benchmarks.problems()
     # A worker's death is worth a line, but the device works: only its own state degrades the service.
     problems += [
         {"subject": device, "code": error.code, "detail": error.detail, "remedy": error.remedy}
@@ -55,10 +55,10 @@ def health(manager: Core) -> dict[str, Any]:
     return {
         "status": "starting" if not manager.probes.started else "degraded" if degraded else "ok",
         "version": __version__,
-        "id": manager.folder.id,
+        "id": manager.data_dir.id,
         "uptime_s": manager.uptime_s,
         "devices": {state: sum(device.state == state for device in devices) for state in get_args(DeviceState)},
-        "jobs": {"queued": manager.book.count("queued"), "running": manager.book.count("loading", "running")},
+        "jobs": {"queued": manager.registry.count("queued"), "running": manager.registry.count("loading", "running")},
         "problems": problems,
     }
 
@@ -75,13 +75,15 @@ def device_list(manager: Core) -> dict[str, Any]:
         "default_reason": choice.reason,
         "auto": {model: {"device": one.resolved, "reason": one.reason} for model, one in choices.items()},
         "probing": manager.probes.probing,
-        "loaded": [_loaded(held) for held in manager.pool.all_held()],
+        "loaded": [_loaded(held) for held in manager.pool.loaded_models()],
     }
 
 
 def choice_for(manager: Core, entry: Entry) -> Resolution:
     """What `auto` would take for a model now."""
-    return manager.resolve("auto", entry.task, None, RankingQuery(entry.id, entry.engines, manager.several(entry.id)))
+    return manager.resolve(
+        "auto", entry.task, None, RankingQuery(entry.id, entry.engines, manager.runs_beside_others(entry.id))
+    )
 
 
 def _loaded(held: LoadedModel) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def memory_fit(manager: Core, entry: Entry) -> list[dict[str, Any]]:
             least = least_bytes(engine, path, device, needed)
         except (TouchstoneError, OSError):
             needed = least = None
-        free = manager.pool.room(device.hardware_id or device.id, device)
+        free = manager.pool.available_bytes(device.hardware_id or device.id, device)
         fit = None if least is None or free is None else least <= free
         numbers = {"needed_bytes": needed, "free_bytes": free}
         found.append({"device": device.id, "engine": engine, **numbers, "fits": fit})

@@ -63,7 +63,7 @@ class Metrics:
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
-    def ended(self, job: dict[str, Any]) -> None:
+    def count_job(self, job: dict[str, Any]) -> None:
         """Counts a job (the Job as callers see it) that has just ended."""
         receipt: dict[str, Any] = job["receipt"] or {}
         device = (receipt["used"] or UNKNOWN_DEVICE) if receipt else NO_DEVICE
@@ -114,11 +114,11 @@ class _Now(Collector):
             yield free
         live = GaugeMetricFamily("touchstone_live_jobs", "Jobs that have not ended", labels=["status"])
         for status in ACTIVE:
-            live.add_metric([status], manager.book.count(status))
+            live.add_metric([status], manager.registry.count(status))
         yield live
         waiting = GaugeMetricFamily("touchstone_queue_length", "Jobs that wait for a hardware", labels=["hardware"])
-        for hardware in manager.lanes():
-            waiting.add_metric([hardware], len(manager.lane(hardware)))
+        for hardware in manager.queue_ids():
+            waiting.add_metric([hardware], len(manager.queue(hardware)))
         yield waiting
         yield from self._devices()
         memory = GaugeMetricFamily(

@@ -30,16 +30,16 @@ async def add(manager: Core, source: str, id_: str | None, task: str | None, cal
         if job := _active(manager, "download", entry):
             return job
         job = await _accepted(manager, "download", entry, {"source": str(parse(source) or source)}, caller)
-        manager.book.conduct(job, _download(manager, job, addition))
+        manager.registry.supervise(job, _download(manager, job, addition))
         return job
 
 
 def remove(manager: Core, model: str) -> None:
     """Removes a model. Raises UnknownModel, JobActive while anything needs it, Validation if it is not ours."""
-    for job in manager.book.live.values():
+    for job in manager.registry.live.values():
         if job.model == model and job.active:
             raise JobActive(f"The job {job.id} ({job.task}) still needs {model}.", "Wait for it or cancel it first.")
-    if manager.pool.holding(model):
+    if manager.pool.holders_of(model):
         raise JobActive(f"{model} is loaded.", f"Unload it first: POST /api/models/{model}/unload")
     registration.remove(manager.catalogue, model)
 
@@ -52,7 +52,7 @@ async def load(manager: Core, model: str, device: str, engine: str | None, calle
     manager.resolve(device, entry.task, engine)
     job = await _accepted(manager, "load", entry, {"device": device, "engine": engine, "fallback": "never"}, caller)
     run = JobExecutor(manager, job, entry)
-    manager.book.conduct(job, run.drive(), run.note_receipt)
+    manager.registry.supervise(job, run.run(), run.note_receipt)
     return job
 
 
@@ -71,7 +71,7 @@ async def convert(manager: Core, model: str, to: str, caller: str) -> LiveJob:
             made = f"The job {job.id} is converting {entry.id} to {job.request['to']}."
             raise JobActive(made, "Wait for it or cancel it, then ask again.")
         job = await _accepted(manager, "convert", entry, {"to": to}, caller)
-        manager.book.conduct(job, _convert(manager, job, entry))
+        manager.registry.supervise(job, _convert(manager, job, entry))
         return job
 
 
@@ -79,7 +79,7 @@ async def unload(manager: Core, model: str, caller: str) -> LiveJob:
     """Ends the workers that hold a model. Raises UnknownModel."""
     entry = manager.catalogue.resolve(model)
     job = await _accepted(manager, "unload", entry, {}, caller)
-    manager.book.conduct(job, _unload(manager, job, entry))
+    manager.registry.supervise(job, _unload(manager, job, entry))
     return job
 
 
@@ -93,17 +93,17 @@ def resumed(manager: Core, job: LiveJob, entry: Entry) -> Coroutine[Any, Any, No
 
 
 def _active(manager: Core, task: str, entry: Entry) -> LiveJob | None:
-    jobs = manager.book.live.values()
+    jobs = manager.registry.live.values()
     return next((job for job in jobs if job.task == task and job.model == entry.id and job.active), None)
 
 
 async def _accepted(manager: Core, task: str, entry: Entry, request: dict[str, Any], caller: str) -> LiveJob:
-    return await manager.book.add(new_row(task, entry.id, {"model": entry.id, **request}, caller))
+    return await manager.registry.add(new_row(task, entry.id, {"model": entry.id, **request}, caller))
 
 
 async def _download(manager: Core, job: LiveJob, addition: registration.Addition) -> None:
     entry = addition.entry
-    await job.advance("running", {"model": entry.id})
+    await job.set_status("running", {"model": entry.id})
     if entry.source is None or entry.source.kind not in FETCHABLE:
         manager.catalogue.path_of(entry)  # a file that is here already
         return
@@ -135,24 +135,24 @@ async def _download(manager: Core, job: LiveJob, addition: registration.Addition
 
 async def _convert(manager: Core, job: LiveJob, entry: Entry) -> None:
     to = job.request["to"]
-    await job.advance("running", {"model": entry.id})
+    await job.set_status("running", {"model": entry.id})
 
     async def tell(progress: Progress) -> None:
         job.progress = progress
         await job.emit("progress", vars(progress))
 
-    work = conversion.convert(entry, to, manager.settings, tell, manager.upkeep.turn, manager.spawn)
+    work = conversion.convert(entry, to, manager.settings, tell, manager.runtime_service.lock, manager.spawn)
     made = await cancel_on(job.cancelling, work, cancelled)
     await job.emit("token", {"text": conversion.said(to, made), "count": 0})
 
 
 async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:
-    await job.advance("running", {"model": entry.id})
+    await job.set_status("running", {"model": entry.id})
     for lane in await _lanes_with(manager, job, entry):
-        turn = manager.lane(lane).turn(job.caller)
+        turn = manager.queue(lane).acquire(job.caller)
         await cancel_on(job.cancelling, turn.__aenter__(), cancelled)
         try:
-            for held in [held for held in manager.pool.holding(entry.id) if held.lane == lane]:
+            for held in [held for held in manager.pool.holders_of(entry.id) if held.queue_id == lane]:
                 worker, key = held.worker, held.worker.key
                 before_bytes = worker.resident_bytes
                 await manager.pool.unload(held)
@@ -173,9 +173,9 @@ async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:
 
 async def _lanes_with(manager: Core, job: LiveJob, entry: Entry) -> list[str]:
     """The lanes where the model is loaded; all of them while jobs live that may be about to load it somewhere."""
-    others = [other for other in manager.book.live.values() if other.model == entry.id and other is not job]
+    others = [other for other in manager.registry.live.values() if other.model == entry.id and other is not job]
     if not any(other.active and other.task not in ("download", "unload", "convert") for other in others):
-        return list(dict.fromkeys(held.lane for held in manager.pool.holding(entry.id)))
+        return list(dict.fromkeys(held.queue_id for held in manager.pool.holders_of(entry.id)))
     if manager.probes.probing:  # as those jobs may do, so that they come first
-        await cancel_on(job.cancelling, manager.probes.settled(), cancelled)
-    return manager.lanes()
+        await cancel_on(job.cancelling, manager.probes.wait_until_idle(), cancelled)
+    return manager.queue_ids()

@@ -89,7 +89,9 @@ async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: handle.Spa
                 raise from_code(frame["code"], frame["detail"], frame["remedy"])
             elif frame["op"] == "done":
                 return {name: frame[name] for name in ("path", "bytes", "comparison") if name in frame}
-        raise WorkerCrashed(f"The converting program ended early: {child.ending()}.", "Start it again: it goes on.")
+        raise WorkerCrashed(
+            f"The converting program ended early: {child.exit_summary()}.", "Start it again: it goes on."
+        )
     finally:
         child.kill()
         await child.ended()

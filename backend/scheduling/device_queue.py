@@ -42,16 +42,16 @@ class DeviceQueue:
         return sum(len(queue) for queue in self._waiting.values())
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Whether a turn is taken."""
         return bool(self._holders)
 
-    def free(self, share: Hashable | None = None, slots: int = 1) -> bool:
+    def is_free(self, share: Hashable | None = None, slots: int = 1) -> bool:
         """Whether a turn would be had at once."""
         return not self._waiting and self._fits(share, slots)
 
     @contextlib.asynccontextmanager
-    async def turn(
+    async def acquire(
         self,
         caller: str,
         on_position: OnPosition = lambda position, expected_s: None,

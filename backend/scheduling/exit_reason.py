@@ -11,7 +11,7 @@ from backend.common.system.resources import memory_free_bytes
 
 def classify_exit(child: ChildProcess, name: str, kills: OomWatch | None, peak_bytes: int | None) -> TouchstoneError:
     """The error for the jobs of a child that ended by itself or was killed from outside."""
-    ending = f"The worker process for {name} died: {child.ending()}."
+    ending = f"The worker process for {name} died: {child.exit_summary()}."
     told = error_patterns.classify_error_text(child.last_line() or "")
     cause = kills.cause() if kills and child.killed_from_outside else None
     if cause or told == "out_of_memory":

@@ -16,21 +16,23 @@ Turn = contextlib.AbstractAsyncContextManager[None]
 class QueueRequest:
     """A turn that would do: in which lane, and what it can be shared with."""
 
-    lane: DeviceQueue
-    share: Hashable | None = None
-    slots: int = 1
+    queue: DeviceQueue
+    batch_key: Hashable | None = None
+    max_batch: int = 1
 
 
 @contextlib.asynccontextmanager
 async def acquire_first(wanted: Sequence[QueueRequest], caller: str, on_position: OnPosition) -> AsyncIterator[int]:
     """Holds the turn that comes first, whose number it gives; of those that are free now the first one."""
     for number, one in enumerate(wanted):
-        if one.lane.free(one.share, one.slots):
-            async with one.lane.turn(caller, on_position, one.share, one.slots):
+        if one.queue.is_free(one.batch_key, one.max_batch):
+            async with one.queue.acquire(caller, on_position, one.batch_key, one.max_batch):
                 yield number
             return
     nearest = _Nearest(on_position)
-    turns = [one.lane.turn(caller, nearest.of(number), one.share, one.slots) for number, one in enumerate(wanted)]
+    turns = [
+        one.queue.acquire(caller, nearest.of(number), one.batch_key, one.max_batch) for number, one in enumerate(wanted)
+    ]
     entering = [asyncio.ensure_future(turn.__aenter__()) for turn in turns]
     held: Turn | None = None
     try:

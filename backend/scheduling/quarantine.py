@@ -18,13 +18,13 @@ class Quarantine:
         self._deaths: dict[tuple[str, str], int] = {}
         self.last: dict[tuple[str, str], TouchstoneError] = {}  # what ended a worker, until a job of the pair finishes
 
-    def died(self, device: str, model: str, error: TouchstoneError) -> bool:
+    def record_crash(self, device: str, model: str, error: TouchstoneError) -> bool:
         """Notes a death; True if it is the one that puts the pair in quarantine."""
         self._deaths[device, model] = self._deaths.get((device, model), 0) + 1
         self.last[device, model] = error
         return self._deaths[device, model] == DEATHS
 
-    def lived(self, device: str, model: str) -> None:
+    def record_success(self, device: str, model: str) -> None:
         """Notes a finished job: the count begins anew."""
         self._deaths.pop((device, model), None)
         self.last.pop((device, model), None)
@@ -36,4 +36,4 @@ class Quarantine:
     def release(self, device: str, model: str | None = None) -> None:
         """Lets a pair, or all of a device, be tried again."""
         for pair in [pair for pair in self._deaths if pair[0] == device and model in (None, pair[1])]:
-            self.lived(*pair)
+            self.record_success(*pair)

@@ -33,12 +33,12 @@ class SchedulingContext(Protocol):
     @property
     def slots(self) -> int: ...
     def worker_died(self, device: str, model: str, error: TouchstoneError) -> None: ...
-    def loading(self, lane: str) -> asyncio.Lock: ...
+    def loading_lock(self, lane: str) -> asyncio.Lock: ...
     def device(self, id_: str) -> Device: ...
     def known_devices(self) -> list[Device]: ...
-    def lane(self, hardware_id: str) -> DeviceQueue: ...
+    def queue(self, hardware_id: str) -> DeviceQueue: ...
     def resolve(self, asked: str, task: str, engine: str | None, wish: RankingQuery) -> Resolution: ...
-    def several(self, model: str) -> bool: ...
+    def runs_beside_others(self, model: str) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Target:
 
     device: Device
     key: WorkerKey
-    lane: DeviceQueue
+    queue: DeviceQueue
 
 
 class TargetSelector:
@@ -64,33 +64,33 @@ class TargetSelector:
         self._options = asked.get("options")
         self._request = request
 
-    def wish(self) -> RankingQuery:
+    def ranking_query(self) -> RankingQuery:
         """What the measurements are asked for: this model by the engines that this job may take."""
         names = [self._engine] if self._engine else self._entry.engines
         fitting = engines_honouring(self._task, self._options, names) if self._options else names
-        return RankingQuery(self._entry.id, tuple(fitting), self._around.several(self._entry.id))
+        return RankingQuery(self._entry.id, tuple(fitting), self._around.runs_beside_others(self._entry.id))
 
-    def usable(self, target: str) -> Device:
+    def require_ready(self, target: str) -> Device:
         """The device, if it is fit for the model now. Raises DeviceNotReady, Quarantined."""
         device = self._around.device(target)
         if refusal := refusal_of(device, self._entry.id):
             raise refusal
         return device
 
-    def to(self, target: str, engine: str | None) -> Target:
+    def select(self, target: str, engine: str | None) -> Target:
         """The way that the job would take there. Raises what `usable` does, ModelIncompatible, UnsupportedParameter."""
-        device = self.usable(target)
+        device = self.require_ready(target)
         name = self._engine_for(device, engine)
         only = self._entry.runtime
         served = [runtime for runtime, offered in device.served_by.items() if name in offered]
         runtime = next(runtime for runtime in served if only in (None, runtime))
-        lane = self._around.lane(device.hardware_id or device.id)
+        lane = self._around.queue(device.hardware_id or device.id)
         return Target(device, WorkerKey(device.id, runtime, name, self._entry.id), lane)
 
-    def wanted(self, way: Target) -> QueueRequest:
+    def queue_request(self, way: Target) -> QueueRequest:
         """The turn that it waits for, shared with other jobs of the same model where the engine can."""
         share = way.key if engines()[way.key.engine].batches else None
-        return QueueRequest(way.lane, share, self._around.slots)
+        return QueueRequest(way.queue, share, self._around.slots)
 
     def _engine_for(self, device: Device, engine: str | None) -> str:
         wanted = [engine] if engine else self._entry.engines
@@ -101,8 +101,11 @@ class TargetSelector:
             check_honoured(self._task, self._request.options, usable)
             usable = engines_honouring(self._task, self._request.options, usable)
         if usable:
-            wish = replace(self.wish(), engines=tuple(usable))
-            return self._around.pool.joined(device.id, self._entry.id, usable) or engines_by_speed(device, wish)[0]
+            wish = replace(self.ranking_query(), engines=tuple(usable))
+            return (
+                self._around.pool.joinable_engine(device.id, self._entry.id, usable)
+                or engines_by_speed(device, wish)[0]
+            )
         if only is not None:
             raise errors.ModelIncompatible(
                 f"The model {self._entry.id} runs in your environment {only} alone, which does not offer {device.id} "

@@ -139,7 +139,7 @@ class Worker:
         """
         assert self._child
         if self.loaded is None:  # it died, or was given up, since it was chosen
-            raise self.ended()
+            raise self.exit_error()
         self._heard_at = asyncio.get_running_loop().time()
         run = self._runs[job_id] = _Run(bool(self._runs), self._heard_at)
         for other in self._runs.values():
@@ -166,7 +166,7 @@ class Worker:
                 self._end = self._end or self._given_up()
                 await self.close()
 
-    def ended(self) -> TouchstoneError:
+    def exit_error(self) -> TouchstoneError:
         """What ended the child, for one of its jobs."""
         end = self._end or self._given_up()
         return from_code(end.code, end.detail, end.remedy, **end.extra)
@@ -230,7 +230,7 @@ class Worker:
         run.waits_since = self._heard_at = asyncio.get_running_loop().time()
         frame = await run.frames.get()
         if frame is None:
-            raise run.hung or self.ended()
+            raise run.hung or self.exit_error()
         return frame
 
     def _look(self, run: _Run) -> None:

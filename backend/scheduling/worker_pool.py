@@ -32,7 +32,7 @@ class LoadedModel:
     """A worker in the pool. `card_bytes` is what it took of a card's own memory, measured or else reckoned."""
 
     worker: Worker
-    lane: str
+    queue_id: str
     card_bytes: int | None = None
     users: int = 0
     used_at: float = 0.0
@@ -40,7 +40,7 @@ class LoadedModel:
     unused: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def bytes(self) -> int:
+    def memory_bytes(self) -> int:
         """What unloading it would free where its model lies."""
         return (self.worker.resident_bytes or 0) if self.card_bytes is None else self.card_bytes
 
@@ -71,17 +71,17 @@ class WorkerPool:
         self._closing: set[asyncio.Task[None]] = set()
         self._starting: list[str] = []  # the runtimes of workers that load
 
-    def holding(self, model: str) -> list[LoadedModel]:
+    def holders_of(self, model: str) -> list[LoadedModel]:
         """The workers that hold a model."""
         return [held for key, held in self._held.items() if key.model == model]
 
-    def joined(self, device: str, model: str, names: Sequence[str]) -> str | None:
+    def joinable_engine(self, device: str, model: str, names: Sequence[str]) -> str | None:
         """The engine, of these, by which jobs run a model on a device now that others can join, if there is one."""
-        used = [held.worker.key for held in self.holding(model) if held.users and self._settings.text.slots > 1]
+        used = [held.worker.key for held in self.holders_of(model) if held.users and self._settings.text.slots > 1]
         running = [key.engine for key in used if key.device == device and engines()[key.engine].batches]
         return next((name for name in names if name in running), None)
 
-    def all_held(self) -> list[LoadedModel]:
+    def loaded_models(self) -> list[LoadedModel]:
         """All that is loaded."""
         return list(self._held.values())
 
@@ -101,12 +101,12 @@ class WorkerPool:
         """Whether a model is loaded on that device."""
         return any(held.worker.alive and key.device == device for key, held in self._held.items())
 
-    def loaded(self, key: WorkerKey) -> bool:
+    def is_loaded(self, key: WorkerKey) -> bool:
         """Whether that very model is loaded."""
         held = self._held.get(key)
         return held is not None and held.worker.alive
 
-    async def use(
+    async def acquire(
         self, lane: str, device: Device, key: WorkerKey, model_path: Path, on_load: OnLoad = ignore_frame
     ) -> tuple[LoadedModel, float]:
         """The worker for `key`, loaded and kept until `released`, and the seconds that loading took.
@@ -128,7 +128,7 @@ class WorkerPool:
         self._take(held)
         return held, seconds
 
-    def taken(self, key: WorkerKey) -> LoadedModel | None:
+    def try_acquire(self, key: WorkerKey) -> LoadedModel | None:
         """The worker for `key`, kept until `released`, if its model is loaded."""
         held = self._held.get(key)
         if held is None or not held.worker.alive:
@@ -143,7 +143,7 @@ class WorkerPool:
         if held.timer:
             held.timer.cancel()
 
-    def released(self, held: LoadedModel) -> None:
+    def release(self, held: LoadedModel) -> None:
         """Ends a use; from the last one on the clock runs after which the model is unloaded."""
         held.users -= 1
         held.used_at = asyncio.get_running_loop().time()
@@ -177,7 +177,7 @@ class WorkerPool:
             context_tokens=text.context_tokens,
             threads=text.threads or usable_threads(),
             slots=text.slots,
-            found=self._found(key.device, key.runtime),
+            detected_device=self._found(key.device, key.runtime),
             provider_options=dict(rules.provider_options) if rules else {},
             operator_libraries=[str(library) for library in self._settings.onnx.operator_libraries],
             cache=cache_for(self._settings.data_dir, *compiled_for) if has_compile_cache(device.backend) else "",
@@ -216,7 +216,7 @@ class WorkerPool:
         self, lane: str, device: Device, key: WorkerKey, needed: int | None, least: int | None, on_card: int | None
     ) -> list[LoadedModel]:
         """Whom to unload, the one unused longest first, and no more than is needed. `least` has to be had."""
-        here = [held for held in self._held.values() if held.lane == lane]
+        here = [held for held in self._held.values() if held.queue_id == lane]
         idle = sorted((held for held in here if not held.users), key=lambda held: held.used_at)
         free = self._room(device, here, on_card)
         if needed is None or free is None:
@@ -224,7 +224,7 @@ class WorkerPool:
         victims: list[LoadedModel] = []
         while needed > free and idle:
             victims.append(idle.pop(0))
-            free += victims[-1].bytes
+            free += victims[-1].memory_bytes
         if (wanted := least or needed) > free:
             shorter = "Lower text.context_tokens. " if "text" in engines()[key.engine].tasks else ""
             raise OutOfMemory(
@@ -235,11 +235,11 @@ class WorkerPool:
             )
         return victims
 
-    def room(self, lane: str, device: Device) -> int | None:
+    def available_bytes(self, lane: str, device: Device) -> int | None:
         """Bytes that could be had for a model now, if idle ones made room; None where nothing tells."""
-        here = [held for held in self._held.values() if held.lane == lane]
+        here = [held for held in self._held.values() if held.queue_id == lane]
         free = self._room(device, here, None)
-        return None if free is None else free + sum(held.bytes for held in here if not held.users)
+        return None if free is None else free + sum(held.memory_bytes for held in here if not held.users)
 
     def _room(self, device: Device, here: list[LoadedModel], on_card: int | None) -> int | None:
         """Bytes that a new worker may take now.
@@ -249,10 +249,10 @@ class WorkerPool:
         """
         free = self._free_bytes() if _shared(device) else on_card
         if free is None and not _shared(device) and device.memory_free_bytes is not None:
-            free = max(0, device.memory_free_bytes - sum(held.bytes for held in here))
+            free = max(0, device.memory_free_bytes - sum(held.memory_bytes for held in here))
         rules = self._settings.devices.get(device.id)
         if rules and rules.memory_limit:
-            rest = max(0, rules.memory_limit - sum(held.bytes for held in here))
+            rest = max(0, rules.memory_limit - sum(held.memory_bytes for held in here))
             return rest if free is None else min(free, rest)
         return free
 

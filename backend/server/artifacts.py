@@ -23,7 +23,7 @@ _RANGE = re.compile(r"(\d{1,19})-(\d{0,19})|-(\d{1,19})", re.ASCII)  # more digi
 )
 async def read_artifact(job_id: str, name: str, request: Request, manager: Manager) -> Response:
     """A file that the job made; also of a job that was cancelled or still makes others."""
-    view = await manager.book.view(job_id)
+    view = await manager.registry.view(job_id)
     artifacts = view["output"]["artifacts"]
     made = next((artifact for artifact in artifacts if artifact["name"] == name), None)
     if made is None:

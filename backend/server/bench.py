@@ -21,10 +21,10 @@ async def measure(manager: Manager, caller: Caller, body: Asked | None = None) -
 
     Idle models of the hardware are unloaded for it. Jobs that come meanwhile run between two rounds.
     """
-    return accepted((await manager.measuring.ask(body or Asked(), caller)).view())
+    return accepted((await manager.benchmarks.submit(body or Asked(), caller)).view())
 
 
 @router.get("", responses=problems())
 async def history(manager: Manager, device: str | None = None, model: str | None = None) -> dict[str, Any]:
     """What was measured on this machine, oldest first."""
-    return {"measurements": [asdict(one) for one in manager.measuring.book.all(device, model)]}
+    return {"measurements": [asdict(one) for one in manager.benchmarks.history.all(device, model)]}

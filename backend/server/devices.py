@@ -34,7 +34,7 @@ async def list_devices(
     """All devices and hardware. `flush_interval_s` waits that long at most until nothing is being probed."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
-            await manager.probes.settled()
+            await manager.probes.wait_until_idle()
     return device_list(manager)
 
 

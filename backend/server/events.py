@@ -16,4 +16,4 @@ async def follow_all(request: Request, manager: Manager, streams: OpenStreams, a
     """Every job's events but tokens, `device` and `runtime` events; resumes from `Last-Event-ID` or `?after=`."""
     streams.check()
     resumes = "last-event-id" in request.headers or "after" in request.query_params
-    return EventStream(streams, manager.feed.follow(after if resumes else None))
+    return EventStream(streams, manager.event_bus.follow(after if resumes else None))

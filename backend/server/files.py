@@ -33,7 +33,7 @@ async def put_file(name: str, request: Request, manager: Manager) -> Response:
     kind = request.headers.get("content-type", "")
     content = _arriving(request, manager.settings.server.request_s)
     try:
-        file = await manager.inbox.take(name, content, kind, int(declared) if declared.isdigit() else None)
+        file = await manager.uploads.receive(name, content, kind, int(declared) if declared.isdigit() else None)
     except TouchstoneError as error:
         return respond(error, {"Connection": "close"}, path=request.url.path)  # the rest of the body is not read
     return JSONResponse(asdict(file))

@@ -62,14 +62,14 @@ async def generate(
 async def _known(manager: ModelManager, job_id: str, streams: Streams | None, respond_async: bool) -> Response:
     """The answer to a repeated Idempotency-Key: the same job, which the repeat does not own and so never cancels."""
     if respond_async:
-        return accepted(await manager.book.view(job_id))
+        return accepted(await manager.registry.view(job_id))
     events = await manager.follow(job_id)
     assert events is not None, "after nothing there is always an event to come"
     if streams:
         return EventStream(streams, events, _headers(job_id))
     async for _ in events:
         pass
-    return _answer(await manager.book.view(job_id))
+    return _answer(await manager.registry.view(job_id))
 
 
 def _answer(view: dict[str, Any]) -> Response:

@@ -37,13 +37,13 @@ async def list_jobs(
 ) -> dict[str, Any]:
     """Jobs, newest first; `status` may name several, with commas."""
     statuses = status.split(",") if status is not None else []
-    return await manager.book.views(statuses, task, limit, before)
+    return await manager.registry.views(statuses, task, limit, before)
 
 
 @router.get("/{job_id}", response_model=Job, responses=problems())
 async def read_job(job_id: str, manager: Manager) -> JSONResponse:
     """One job, whole."""
-    return JSONResponse(await manager.book.view(job_id))
+    return JSONResponse(await manager.registry.view(job_id))
 
 
 @router.get(
@@ -63,7 +63,7 @@ async def follow_job(job_id: str, manager: Manager, streams: OpenStreams, after:
 @router.post("/{job_id}/cancel", status_code=202, response_model=Job, responses=problems(409))
 async def cancel_job(job_id: str, manager: Manager) -> JSONResponse:
     """Asks the job to end; what it has made so far stays."""
-    return JSONResponse(await manager.book.cancel(job_id), 202)
+    return JSONResponse(await manager.registry.cancel(job_id), 202)
 
 
 @router.post("/{job_id}/rerun", status_code=202, response_model=Job, responses=problems(409, 429))
@@ -76,5 +76,5 @@ async def rerun_job(job_id: str, manager: Manager, caller: Caller, body: Rerun |
 @router.delete("/{job_id}", status_code=204, responses=problems(409))
 async def delete_job(job_id: str, manager: Manager) -> Response:
     """Forgets an ended job, with its artifacts."""
-    await manager.book.delete(job_id)
+    await manager.registry.delete(job_id)
     return Response(status_code=204)

@@ -68,7 +68,7 @@ async def _serve(
     server = _Server(config)
 
     def listens() -> None:
-        manager.folder.beat(url)
+        manager.data_dir.heartbeat(url)
         lines = [f"Touchstone {__version__} listening on {url}"]
         if own:  # localhost: the browser of this machine, at the port that is published
             port = settings.server.port or url.rpartition(":")[2]
@@ -78,7 +78,7 @@ async def _serve(
     server.on_listening = listens
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     told = asyncio.create_task(stopping.wait())
-    asked = asyncio.create_task(_asked(manager.folder))
+    asked = asyncio.create_task(_asked(manager.data_dir))
     await asyncio.wait({serving, told, asked}, return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
     asked.cancel()

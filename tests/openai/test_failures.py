@@ -42,13 +42,13 @@ def ask(tmp_path: Path, *faults: str, **more: Any) -> tuple[httpx.Response, list
         manager = ModelManager(load_settings({"config": str(config), **limits}, {}), spawn)
         await manager.start()
         try:
-            await manager.probes.settled()
+            await manager.probes.wait_until_idle()
             manager.probes.devices[CARD.id] = CARD
             transport = httpx.ASGITransport(create_app(manager), client=("127.0.0.1", 1))
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
                 body = {"model": "tiny", "messages": HELLO, "device": "vulkan:0", **more}
                 answer = await http.post("/v1/chat/completions", json=body, timeout=30)
-                for job in list(manager.book.live.values()):
+                for job in list(manager.registry.live.values()):
                     await job.ended.wait()
                 return answer, (await http.get("/api/jobs")).json()["jobs"]
         finally:

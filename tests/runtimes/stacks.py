@@ -134,7 +134,7 @@ class House:
         flags = {"storage.data_dir": str(folder / "data"), "text.slots": 1}
         self.manager = ModelManager(load_settings(flags, environ={}, root=ROOT))
         self.call(self.manager.start())
-        self.call(self.manager.probes.settled())
+        self.call(self.manager.probes.wait_until_idle())
 
     def call(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Runs it on the manager's loop."""
@@ -142,7 +142,7 @@ class House:
 
     def ask(self, task: str, name: str = NAME) -> LiveJob:
         """A job that was accepted."""
-        return self.call(self.manager.upkeep.ask(task, name, "test"))
+        return self.call(self.manager.runtime_service.submit(task, name, "test"))
 
     def done(self, job: LiveJob) -> dict[str, Any]:
         """The job after its end."""
@@ -156,7 +156,7 @@ class House:
     @property
     def shelf_folder(self) -> Path:
         """Where the tiny runtime lies."""
-        return self.manager.upkeep.shelf.root / NAME
+        return self.manager.runtime_service.store.root / NAME
 
     def environments(self) -> set[str]:
         """The folders of its versions."""

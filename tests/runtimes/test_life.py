@@ -26,18 +26,18 @@ MODEL = Path(__file__).parents[1] / "cases" / "gguf" / "tiny_no_template.gguf"
 @pytest.fixture
 def bare(house: House) -> House:
     """Nothing of the tiny runtime is there."""
-    if house.manager.upkeep.runtime(NAME).state != "installable":
-        house.call(house.manager.upkeep.remove(NAME))
+    if house.manager.runtime_service.runtime(NAME).state != "installable":
+        house.call(house.manager.runtime_service.remove(NAME))
     return house
 
 
 @pytest.fixture
 def installed(house: House) -> House:
     """Its version 1.0 and nothing else; tests that follow each other hand it on."""
-    runtime = house.manager.upkeep.runtime(NAME)
+    runtime = house.manager.runtime_service.runtime(NAME)
     if (runtime.state, runtime.packages, runtime.previous) != ("installed", {"tinystack": "1.0"}, None):
         if runtime.state != "installable":
-            house.call(house.manager.upkeep.remove(NAME))
+            house.call(house.manager.runtime_service.remove(NAME))
         assert house.run("install")["status"] == "done"
     return house
 
@@ -45,7 +45,7 @@ def installed(house: House) -> House:
 @pytest.fixture
 def updated(house: House, request: pytest.FixtureRequest) -> House:
     """Its version 2.0, from which one can go back."""
-    runtime = house.manager.upkeep.runtime(NAME)
+    runtime = house.manager.runtime_service.runtime(NAME)
     if (runtime.packages, bool(runtime.previous)) != ({"tinystack": "2.0"}, True):
         request.getfixturevalue("installed")
         assert update_to_2(house)["status"] == "done"
@@ -62,12 +62,12 @@ def update_to_2(house: House) -> dict[str, Any]:
 
 
 def version(house: House) -> str | None:
-    return house.manager.upkeep.runtime(NAME).version
+    return house.manager.runtime_service.runtime(NAME).version
 
 
 @pytest.mark.usefixtures("bare")
 def test_what_is_not_installed_says_what_it_would_cost(house: House) -> None:
-    runtime = house.manager.upkeep.runtime(NAME)
+    runtime = house.manager.runtime_service.runtime(NAME)
     assert (runtime.state, runtime.install_bytes, runtime.download_bytes) == ("installable", 200_000, 20_000)
     assert runtime.remedy and f"runtimes install {NAME}" in runtime.remedy and runtime.version is None
 
@@ -80,14 +80,14 @@ def test_an_install_makes_an_environment_proves_it_and_is_used_at_once(house: Ho
     with pytest.raises(JobActive):
         house.ask("update")
     with pytest.raises(JobActive):
-        house.call(house.manager.upkeep.remove(NAME))
+        house.call(house.manager.runtime_service.remove(NAME))
     job = house.done(first)
     assert job["status"] == "done", job["error"]
     assert "cpu proved" in job["output"]["text"] and TypeAdapter(Job).validate_python(job)
     phases = [event.data["phase"] for event in first.events if event.event == "progress"]
     assert [phase for phase in phases if phase in ("resolve", "download", "store", "prove")]
     assert phases.index("resolve") < phases.index("download") < phases.index("prove")
-    runtime = house.manager.upkeep.runtime(NAME)
+    runtime = house.manager.runtime_service.runtime(NAME)
     assert runtime.state == "installed" and runtime.packages == {"tinystack": "1.0"} and runtime.bytes
     assert runtime.devices == ["cpu"] and runtime.python and Path(runtime.python).is_relative_to(house.shelf_folder)
     assert NAME in house.manager.device("cpu").served_by and house.manager.pythons[NAME] == runtime.python
@@ -111,12 +111,12 @@ def test_one_that_broke_since_is_told_by_its_list_and_by_health(house: House) ->
     (packages / "onnxruntime.py").write_text(MISSING)
     job = house.run("verify")
     assert job["error"]["code"] == "runtime_failed" and "libtiny.so.7" in job["error"]["detail"]
-    runtime = house.manager.upkeep.runtime(NAME)
+    runtime = house.manager.runtime_service.runtime(NAME)
     assert runtime.state == "broken" and runtime.remedy and f"runtimes remove {NAME}" in runtime.remedy
     subjects = [problem["subject"] for problem in health(house.manager)["problems"]]
     assert subjects.count(f"runtime:{NAME}") == 1
     (packages / "onnxruntime.py").unlink()
-    assert house.run("verify")["status"] == "done" and house.manager.upkeep.runtime(NAME).state == "installed"
+    assert house.run("verify")["status"] == "done" and house.manager.runtime_service.runtime(NAME).state == "installed"
     assert not health(house.manager)["problems"]
 
 
@@ -139,7 +139,7 @@ def test_an_update_whose_proof_fails_changes_nothing(house: House, number: str, 
         wheel.unlink()
     assert job["status"] == "error" and job["error"]["code"] == "runtime_failed"
     assert words in job["error"]["detail"] and job["error"]["remedy"]
-    runtime = house.manager.upkeep.runtime(NAME)
+    runtime = house.manager.runtime_service.runtime(NAME)
     assert (runtime.state, runtime.version, runtime.previous) == ("installed", old, None)
     assert runtime.reason and words in runtime.reason, "the list says why the last try failed"
     assert house.environments() == {old} and house.manager.device("cpu").state == "ready"
@@ -153,7 +153,7 @@ def test_an_update_switches_when_it_is_proved_and_says_what_became_slower(house:
     job = update_to_2(house)
     assert job["status"] == "done", job["error"]
     assert "slower than before" in job["output"]["text"] and "rollback" in job["output"]["text"]
-    runtime = house.manager.upkeep.runtime(NAME)
+    runtime = house.manager.runtime_service.runtime(NAME)
     assert runtime.version != old and runtime.previous == old and runtime.packages["tinystack"] == "2.0"
     assert runtime.reason and "slower" in runtime.reason
     assert held.worker.alive, "a worker of the old version ends its work in peace"
@@ -164,22 +164,22 @@ def test_an_update_switches_when_it_is_proved_and_says_what_became_slower(house:
 @pytest.mark.usefixtures("updated")
 def test_a_rollback_goes_back_at_once_and_a_removal_frees_the_disk(house: House) -> None:
     new = version(house)
-    runtime = house.call(house.manager.upkeep.rollback(NAME))
+    runtime = house.call(house.manager.runtime_service.rollback(NAME))
     assert runtime.packages["tinystack"] == "1.0" and runtime.previous == new and runtime.devices == ["cpu"]
     assert runtime.reason is None
     held = house.call(occupied(house))
     with pytest.raises(JobActive, match="Jobs run"):
-        house.call(house.manager.upkeep.remove(NAME))
+        house.call(house.manager.runtime_service.remove(NAME))
     house.call(released(house, held))
-    assert house.call(house.manager.upkeep.remove(NAME)) > 0
+    assert house.call(house.manager.runtime_service.remove(NAME)) > 0
     assert not held.worker.alive and not house.shelf_folder.exists()
-    assert not (house.manager.upkeep.shelf.cache).exists()
+    assert not (house.manager.runtime_service.store.cache).exists()
     assert NAME not in house.manager.device("cpu").served_by and NAME not in house.manager.pythons
-    assert house.manager.upkeep.runtime(NAME).state == "installable"
+    assert house.manager.runtime_service.runtime(NAME).state == "installable"
     with pytest.raises(Validation):
-        house.call(house.manager.upkeep.remove(NAME))
+        house.call(house.manager.runtime_service.remove(NAME))
     with pytest.raises(Validation):
-        house.call(house.manager.upkeep.rollback(NAME))
+        house.call(house.manager.runtime_service.rollback(NAME))
 
 
 @pytest.mark.usefixtures("bare")
@@ -195,7 +195,7 @@ def test_names_that_are_no_runtime_of_ours_are_refused_in_words(house: House) ->
 
 
 def test_every_runtime_has_the_shape_of_the_contract(house: House) -> None:
-    for runtime in house.manager.upkeep.runtimes():
+    for runtime in house.manager.runtime_service.runtimes():
         assert TypeAdapter(Runtime).validate_python(vars(runtime))
         assert runtime.reason is None or runtime.reason.endswith("."), runtime
         assert (runtime.reason is None) == (runtime.remedy is None), runtime
@@ -203,20 +203,20 @@ def test_every_runtime_has_the_shape_of_the_contract(house: House) -> None:
 
 async def twice(house: House) -> list[LiveJob]:
     """Two who ask at the same moment."""
-    asked = (house.manager.upkeep.ask("install", NAME, "test") for _ in range(2))
+    asked = (house.manager.runtime_service.submit("install", NAME, "test") for _ in range(2))
     return list(await asyncio.gather(*asked))
 
 
 async def occupied(house: House) -> LoadedModel:
     """A worker in the tiny runtime that a job uses."""
     key = WorkerKey("cpu", NAME, "llama.cpp", "some-model")
-    held, _ = await house.manager.pool.use("cpu:0", house.manager.device("cpu"), key, MODEL)
+    held, _ = await house.manager.pool.acquire("cpu:0", house.manager.device("cpu"), key, MODEL)
     return held
 
 
 async def released(house: House, held: LoadedModel) -> None:
     """The job is done with it."""
-    house.manager.pool.released(held)
+    house.manager.pool.release(held)
 
 
 async def gone(held: LoadedModel) -> None:

@@ -93,9 +93,9 @@ class _Program:
 
     def _load(self, order: Header) -> None:
         request = LoadRequest(**order["request"])
-        if order["request"].get("found"):
-            request = replace(request, found=detected_device_from(order["request"]["found"]))
-            show_only(split_id(request.device)[0], request.found)
+        if order["request"].get("detected_device"):
+            request = replace(request, detected_device=detected_device_from(order["request"]["detected_device"]))
+            show_only(split_id(request.device)[0], request.detected_device)
         self._session = load_engine(order["engine"]).load(request)
         self._channel.send(
             {

@@ -102,8 +102,8 @@ async def _measured(settings: Settings, asked: dict[str, Any], bar: ProgressBar)
     async with open_manager(settings) as found:
         if isinstance(found, HttpClient):
             return await follow_to_end(found, (await found.bench(asked))["id"], bar)
-        await found.probes.settled()
-        job = await found.measuring.ask(checked(asked), CALLER)
+        await found.probes.wait_until_idle()
+        job = await found.benchmarks.submit(checked(asked), CALLER)
         return await follow_to_end(Here(found), job.id, bar)
 
 

@@ -105,17 +105,17 @@ class _Here(Here):
 
     async def runtimes(self) -> dict[str, Any]:
         """All of them."""
-        return self.manager.upkeep.overview()
+        return self.manager.runtime_service.overview()
 
     async def change_runtime(self, task: str, name: str) -> dict[str, Any]:
         """The job, or for a rollback the Runtime."""
         if task == "rollback":
-            return asdict(await self.manager.upkeep.rollback(name))
-        return (await self.manager.upkeep.ask(task, name, "command line")).view()
+            return asdict(await self.manager.runtime_service.rollback(name))
+        return (await self.manager.runtime_service.submit(task, name, "command line")).view()
 
     async def remove_runtime(self, name: str) -> None:
         """Removes it."""
-        await self.manager.upkeep.remove(name)
+        await self.manager.runtime_service.remove(name)
 
 
 @contextlib.asynccontextmanager
@@ -126,7 +126,7 @@ async def _keeper(settings: Settings) -> AsyncIterator[_Keeper]:
         if isinstance(found, HttpClient):
             yield found
         else:
-            await found.probes.settled()
+            await found.probes.wait_until_idle()
             yield _Here(found)
 
 
@@ -138,8 +138,8 @@ async def _listed(settings: Settings) -> dict[str, Any]:
         if server:
             return await server.runtimes()
     manager = ModelManager(settings)
-    await manager.look()
-    return manager.upkeep.overview()
+    await manager.probe_only()
+    return manager.runtime_service.overview()
 
 
 async def _change(settings: Settings, action: str, name: str, bar: ProgressBar) -> dict[str, Any]:

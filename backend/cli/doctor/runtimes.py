@@ -53,7 +53,7 @@ async def _frame(python: str, start: Spawn, limit_s: float) -> Header:
             frame = await child.receive()
             if frame is None:
                 await child.ended()
-                raise RuntimeError(child.ending())
+                raise RuntimeError(child.exit_summary())
             return frame
     finally:
         child.kill()

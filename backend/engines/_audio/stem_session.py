@@ -71,7 +71,7 @@ def load_onnx(request: LoadRequest) -> StemsSession:
     from backend.tasks.stems.spleeter import golden
     from backend.tasks.stems.spleeter.separator import FRAMES, SpleeterSeparator
 
-    place = onnx_place(request.device, request.found, request.provider_options, request.cache)
+    place = onnx_place(request.device, request.detected_device, request.provider_options, request.cache)
     if graphs := _demucs(request.model_path):
         return _load_demucs(request, place, graphs)
     sessions = _Sessions(place, Path(request.model_path) / GRAPH, request.threads)
@@ -146,7 +146,7 @@ def load_torch(request: LoadRequest) -> StemsSession:
         arrays, dtype = read_weights(Path(request.model_path) / WEIGHTS)
     except (OSError, ValueError) as error:
         raise ModelBroken(f"The model in {request.model_path} cannot be read: {error}.", "Fetch it again.") from error
-    place = torch_place(request.device, request.found)
+    place = torch_place(request.device, request.detected_device)
     torch = place.torch
     torch.set_num_threads(request.threads)
     # Processors compute float16 slowly or not at all; there the same numbers are taken as float32.

@@ -21,7 +21,7 @@ from backend.jobs.multi_device.division import ShareSpec, divide
 from backend.jobs.multi_device.progress import CombinedProgress
 from backend.jobs.multi_device.receipt import combined_receipt
 from backend.jobs.multi_device.share import ShareExecutor, ShareJob
-from backend.jobs.worker_events import build_run_request, require_room_for_files
+from backend.jobs.worker_events import build_run_request, open_output_dir
 from backend.models import Entry
 from backend.scheduling.target_selection import Target, TargetSelector, nothing_behind
 
@@ -50,21 +50,21 @@ class MultiDeviceJob:
         self._reason = ""
         self._began: float | None = None
 
-    async def drive(self) -> None:
+    async def run(self) -> None:
         """Runs all shares to their end. Raises the TouchstoneError that ended the job, JobCancelled for a cancel."""
         probes = self._around.probes
         if probes.probing:
-            await cancel_on(self._job.cancelling, probes.settled(), cancelled)
+            await cancel_on(self._job.cancelling, probes.wait_until_idle(), cancelled)
         ways, refusals = self._possible()
         if not ways:
-            await self._alone.drive()
+            await self._alone.run()
             return
         for device, error in refusals:
             self._refused.append(Attempt(device, None, None, utc_now(), utc_now(), error.code))
             self._left_out += f"{device} could not be used ({error.code}): {error.detail} "
             said = {"from": device, "to": ways[0].device.id, "code": error.code, "reason": error.detail}
             await self._job.emit("fallback", said)
-        async with require_room_for_files(self._around.artifacts, self._job.id) as folder:
+        async with open_output_dir(self._around.artifacts, self._job.id) as folder:
             self._share_out(ways, folder)
             self._began = time.perf_counter()
             if self._job.request["spread"] == "sequential":
@@ -95,12 +95,12 @@ class MultiDeviceJob:
         refusals: list[tuple[str, TouchstoneError]] = []
         for word in self._job.request["devices"]:
             asked: str | None = self._job.request["engine"]
-            found = self._around.resolve(word, self._entry.task, asked, self._ways.wish())
+            found = self._around.resolve(word, self._entry.task, asked, self._ways.ranking_query())
             try:
                 if found.resolved is None:
                     raise nothing_behind(word, found.reason)
                 if found.resolved not in ways:
-                    ways[found.resolved] = self._ways.to(found.resolved, found.engine or asked)
+                    ways[found.resolved] = self._ways.select(found.resolved, found.engine or asked)
             except TouchstoneError as error:
                 refusals.append((found.resolved or word, error))
         return list(ways.values()), refusals
@@ -143,7 +143,7 @@ class MultiDeviceJob:
 
 
 async def _to_its_end(part: ShareJob, run: ShareExecutor) -> None:
-    await run.drive()
+    await run.run()
     part.ended()
 
 

@@ -48,15 +48,15 @@ class ShareJob:
         self.receipt: Receipt | None = None
         self.made: list[Artifact] = []
 
-    def moved(self, position: int, expected_s: float | None) -> None:
+    def set_queue_position(self, position: int, expected_s: float | None) -> None:
         """The place in the queue counts until a share has begun."""
         if self._job.status == "queued":
-            self._job.moved(position, expected_s)
+            self._job.set_queue_position(position, expected_s)
 
-    async def advance(self, status: JobStatus, data: dict[str, Any]) -> None:
+    async def set_status(self, status: JobStatus, data: dict[str, Any]) -> None:
         """The job enters a state with the first of its shares."""
         if STATES.index(self._job.status) < STATES.index(status):
-            await self._job.advance(status, data)
+            await self._job.set_status(status, data)
 
     async def emit(self, event: str, data: dict[str, Any]) -> None:
         """What another share has told already is left out; a fallback takes this share's files alone."""

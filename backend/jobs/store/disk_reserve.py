@@ -21,11 +21,11 @@ class DiskReserve:
         self._kept = False
 
     @property
-    def kept(self) -> bool:
+    def is_allocated(self) -> bool:
         """Whether the room is set aside."""
         return self._kept
 
-    def keep(self) -> None:
+    def allocate(self) -> None:
         """Sets the room aside. Raises OSError, with nothing kept, when the disk has not got it."""
         if self._kept:
             return
@@ -37,7 +37,7 @@ class DiskReserve:
             raise
         self._kept = True
 
-    def give_up(self) -> bool:
+    def release(self) -> bool:
         """Frees the room; False if there was none."""
         had, self._kept = self._kept, False
         with contextlib.suppress(OSError):

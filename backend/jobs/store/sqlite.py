@@ -80,7 +80,7 @@ class JobStore:
         try:
             await self._write(statements)
         except DiskFull:
-            if not await self._do(self._reserve.give_up):
+            if not await self._do(self._reserve.release):
                 raise
             await self._write(statements)
 
@@ -227,7 +227,7 @@ class JobStore:
 
     def _keep_reserve(self) -> None:
         try:
-            self._reserve.keep()
+            self._reserve.allocate()
         except OSError as error:
             raise self._untouchable(error, "for a job's ending") from error
 
@@ -273,7 +273,7 @@ class JobStore:
         self._file = self._identity(self.path)
         corruption.check(self.path, self._db)
         with contextlib.suppress(OSError):  # said when a job is to be added
-            self._reserve.keep()
+            self._reserve.allocate()
         self.artifacts.sweep(self._ids("TRUE"))  # what a killed server has left
 
 

@@ -60,9 +60,9 @@ class BenchmarkService:
         self._manager = manager
         self._turn = asyncio.Lock()
         self._speeds: dict[str, tuple[Device, tuple[int, str | None], list[Speed]]] = {}
-        self.book = Measurements(manager.settings.data_dir / "measurements.json")
+        self.history = Measurements(manager.settings.data_dir / "measurements.json")
 
-    async def ask(self, asked: Asked, caller: str, source: str = "asked") -> LiveJob:
+    async def submit(self, asked: Asked, caller: str, source: str = "asked") -> LiveJob:
         """Accepts a measurement as a job; one that measures the very same already is joined.
 
         Raises Validation, UnknownDevice, DeviceNotReady, UnknownModel, ModelNotDownloaded, ModelBroken, DiskFull.
@@ -79,14 +79,14 @@ class BenchmarkService:
             "streams": asked.streams,
             "source": source,
         }
-        for job in self._manager.book.live.values():
+        for job in self._manager.registry.live.values():
             if job.task == TASK and job.active and job.request == request:
                 return job
-        job = await self._manager.book.add(new_row(TASK, None, request, caller))
-        self._manager.book.conduct(job, self.resumed(job))
+        job = await self._manager.registry.add(new_row(TASK, None, request, caller))
+        self._manager.registry.supervise(job, self.resume(job))
         return job
 
-    async def resumed(self, job: LiveJob) -> None:
+    async def resume(self, job: LiveJob) -> None:
         """The work of a job that was accepted, perhaps by an earlier server."""
         manager = self._manager
 
@@ -95,8 +95,8 @@ class BenchmarkService:
             await job.emit("progress", vars(progress))
 
         async with _waiting(job, self._turn):
-            await cancel_on(job.cancelling, manager.probes.settled(), cancelled)
-            await job.advance("running", {})
+            await cancel_on(job.cancelling, manager.probes.wait_until_idle(), cancelled)
+            await job.set_status("running", {})
             request = job.request
             entries = self._entries(request["models"])
             found, skipped = candidates(manager, entries, request["devices"], request["engines"])
@@ -108,17 +108,17 @@ class BenchmarkService:
                 if job.cancelling.is_set():
                     raise cancelled()
                 kept = report.kept(manager, measured, request["runs"], request["source"])
-                self.book.add(kept)
+                self.history.add(kept)
                 job.result = await asyncio.to_thread(report.result, manager, measured, kept)
             await job.emit("token", {"text": table.markdown(job.result), "count": 0})
         for id_ in {one.device for one in kept}:
-            manager.feed.publish("device", asdict(manager.device(id_)))
+            manager.event_bus.publish("device", asdict(manager.device(id_)))
 
     def speeds(self, device: Device) -> list[Speed]:
         """What was measured of a device and still counts; computed anew only after something changed."""
         if device.state != "ready":
             return []
-        known, now = self._speeds.get(device.id), (self.book.revision, self._driver(device))
+        known, now = self._speeds.get(device.id), (self.history.revision, self._driver(device))
         if known is None or known[0] is not device or known[1] != now:
             speeds = [one.speed for one in self.valid(device)]
             known = self._speeds[device.id] = (device, now, speeds)
@@ -126,7 +126,7 @@ class BenchmarkService:
 
     def valid(self, device: Device) -> list[Measurement]:
         """The measurements that say anything of a device, and of the models' files, as they are now."""
-        return self.book.valid(lambda one: self._counts(one, device))
+        return self.history.valid(lambda one: self._counts(one, device))
 
     def _counts(self, one: Measurement, device: Device) -> bool:
         if one.device != device.id or not one.counts_for(device, self._driver(device)):
@@ -136,7 +136,7 @@ class BenchmarkService:
 
     def problems(self) -> list[dict[str, str | None]]:
         """What health says of models that became slower with an update, from memory."""
-        return [one.problem for one in regressions(self.book.all())]
+        return [one.problem for one in regressions(self.history.all())]
 
     def _device(self, word: str) -> str:
         if found := self._manager.resolve(word).resolved:
@@ -144,7 +144,7 @@ class BenchmarkService:
         raise DeviceNotReady(f"No device stands behind {word!r} now.", "Name one by its id: see /api/devices.")
 
     def _driver(self, device: Device) -> str | None:
-        hardware = self._manager.probes.known.surveyed.get(device.hardware_id or "")
+        hardware = self._manager.probes.table.surveyed.get(device.hardware_id or "")
         return hardware.driver if hardware else None
 
     def _entries(self, models: Sequence[str]) -> list[Entry]:

@@ -42,7 +42,7 @@ async def watch(manager: Core, measuring: BenchmarkService) -> None:
     last_used_s = time.monotonic()
     while True:
         await asyncio.sleep(min(LOOK_S, rules.idle_s))
-        if manager.book.count("queued", "loading", "running") or manager.probes.probing:
+        if manager.registry.count("queued", "loading", "running") or manager.probes.probing:
             last_used_s = time.monotonic()
         if time.monotonic() - last_used_s < rules.idle_s or not await calm():
             continue
@@ -51,7 +51,7 @@ async def watch(manager: Core, measuring: BenchmarkService) -> None:
             continue
         tries[model] = tries.get(model, 0) + 1
         try:
-            job = await measuring.ask(Asked(models=[model], runs=RUNS), CALLER, CALLER)
+            job = await measuring.submit(Asked(models=[model], runs=RUNS), CALLER, CALLER)
         except TouchstoneError as error:
             log.warning("nothing is measured", extra={"model": model, "code": error.code, "detail": error.detail})
             continue
@@ -68,7 +68,7 @@ async def calm() -> bool:
 
 async def due(manager: Core, measuring: BenchmarkService, given_up: list[str]) -> str | None:
     """A used model of which a measurement is of before an update, or with ways to choose from that are not measured."""
-    page = await manager.book.views([], None, 50, None)
+    page = await manager.registry.views([], None, 50, None)
     used = [job["model"] for job in page["jobs"] if job["task"] in TASKS and job["status"] in TERMINAL]
     entries = manager.catalogue.entries()
     for model in dict.fromkeys(used):
@@ -76,7 +76,7 @@ async def due(manager: Core, measuring: BenchmarkService, given_up: list[str]) -
             continue
         ways, _ = candidates(manager, [entries[model]], (), ())
         fresh = [_fresh(measuring, way) for way in ways]
-        known = {one.subject for one in measuring.book.all(model=model)}
+        known = {one.subject for one in measuring.history.all(model=model)}
         outdated = any(_subject(way) in known and not new for way, new in zip(ways, fresh, strict=True))
         if outdated or (len(ways) > 1 and not all(fresh)):
             return str(model)
@@ -96,7 +96,7 @@ def _fresh(measuring: BenchmarkService, way: Candidate) -> bool:
 async def _give_way(manager: Core, job: LiveJob) -> None:
     """Waits for the job's end, and ends it as soon as there is another."""
     while not job.ended.is_set():
-        if any(other.active and other is not job for other in manager.book.live.values()):
+        if any(other.active and other is not job for other in manager.registry.live.values()):
             job.cancelling.set()
             await job.ended.wait()
         await asyncio.sleep(WATCH_S)

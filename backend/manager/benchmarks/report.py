@@ -27,7 +27,7 @@ CPU = "cpu"
 
 def kept(manager: Core, measured: Measured, runs: int, source: str) -> list[Measurement]:
     """The measurements of all ways that were measured to the end."""
-    surveyed = manager.probes.known.surveyed
+    surveyed = manager.probes.table.surveyed
     busy = measured.disturbed > 0 or _was_busy(measured)
     found = []
     for way in measured.ways:

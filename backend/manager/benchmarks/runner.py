@@ -79,7 +79,7 @@ class Rounds:
         self._cancelling = cancelling
         self._tell = tell
         self._pool = WorkerPool(
-            _settings(manager.settings, streams), manager.pythons, manager.spawn, found=manager.probes.found
+            _settings(manager.settings, streams), manager.pythons, manager.spawn, found=manager.probes.detected_device
         )
         self._disturbed = 0
         self._done = 0
@@ -107,22 +107,24 @@ class Rounds:
 
     async def _round(self, way: MeasuredTarget, total: int) -> None:
         manager, one = self._manager, way.candidate
-        lane = manager.lane(one.device.hardware_id or one.device.id)
+        lane = manager.queue(one.device.hardware_id or one.device.id)
         await self._tell(Progress(one.words, self._done, total, "runs"))
-        async with lane.turn(CALLER):
+        async with lane.acquire(CALLER):
             if refusal := refusal_of(manager.device(one.device.id), one.entry.id):
                 raise refusal
-            if not self._pool.loaded(one.key):
+            if not self._pool.is_loaded(one.key):
                 await self._make_room(lane.hardware_id)
                 way.card_free = await free_bytes(one.device)
-            held, load_s = await self._pool.use(lane.hardware_id, one.device, one.key, one.entry.path_for(one.engine))
+            held, load_s = await self._pool.acquire(
+                lane.hardware_id, one.device, one.key, one.entry.path_for(one.engine)
+            )
             try:
                 await self._on_worker(way, held, load_s)
             except (WorkerCrashed, WorkerHung) as error:
                 manager.worker_died(one.device.id, one.entry.id, error)
                 raise
             finally:
-                self._pool.released(held)
+                self._pool.release(held)
             if len(lane):  # whoever waits may need the memory
                 await self._pool.close()
         self._done += 1
@@ -141,7 +143,7 @@ class Rounds:
                 return
         await self._timed(way)
         way.memory_bytes = max(filter(None, (way.memory_bytes, worker.peak_bytes)), default=None)
-        self._manager.quarantine.lived(one.device.id, one.entry.id)
+        self._manager.quarantine.record_success(one.device.id, one.entry.id)
 
     async def _timed(self, way: MeasuredTarget) -> None:
         assert way.trial
@@ -163,12 +165,12 @@ class Rounds:
 
     def _others(self) -> bool:
         """Whether jobs run that are not ours."""
-        jobs = self._manager.book.live.values()
+        jobs = self._manager.registry.live.values()
         return any(job.status in ("loading", "running") and job.task != CALLER for job in jobs)
 
     async def _make_room(self, lane: str) -> None:
-        for held in self._manager.pool.all_held():
-            if held.lane == lane and not held.users:
+        for held in self._manager.pool.loaded_models():
+            if held.queue_id == lane and not held.users:
                 await self._manager.pool.unload(held)
 
 
@@ -183,7 +185,9 @@ def _settings(settings: Settings, streams: int) -> Settings:
 
 
 def _check_placement(worker: Worker, one: Candidate) -> None:
-    share = ReceiptBuilder(one.device.id, Resolution(one.device.id, "It is measured."), 0.0).place(worker, one.device)
+    share = ReceiptBuilder(one.device.id, Resolution(one.device.id, "It is measured."), 0.0).record_placement(
+        worker, one.device
+    )
     if share is not None and share < PLACEMENT_FLOOR:
         raise PlacementTooLow(f"Only {share:.0%} of {one.words} lies there.", "Choose another device.")
 

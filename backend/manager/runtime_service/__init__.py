@@ -32,26 +32,26 @@ class RuntimeService:
 
     def __init__(self, manager: Core) -> None:
         self._manager = manager
-        self.shelf = RuntimeStore(manager.settings.data_dir / RUNTIMES)
-        self.maker = RuntimeInstaller(self.shelf, manager.settings.data_dir / "tools", manager.spawn)
-        self.turn = asyncio.Lock()
+        self.store = RuntimeStore(manager.settings.data_dir / RUNTIMES)
+        self.installer = RuntimeInstaller(self.store, manager.settings.data_dir / "tools", manager.spawn)
+        self.lock = asyncio.Lock()
         self._asking = asyncio.Lock()  # between looking for a job and accepting one, another may be accepted
         self._about: dict[str, About] = {}
 
     def pythons(self) -> dict[str, str]:
         """The interpreters of what is installed, the user's own apart."""
-        return self.shelf.pythons(recipes())
+        return self.store.pythons(recipes())
 
     def sweep(self) -> None:
         """Removes what a server left that was killed, before any of it can be in use."""
         for name in recipes():
-            self.shelf.sweep(name)
+            self.store.sweep(name)
 
     def runtimes(self) -> list[Runtime]:
         """All of them."""
         return [
             *others(self._manager, recipes()),
-            *(view(self._manager, self.shelf, recipe, self.about(recipe.name)) for recipe in recipes().values()),
+            *(view(self._manager, self.store, recipe, self.about(recipe.name)) for recipe in recipes().values()),
         ]
 
     def runtime(self, name: str) -> Runtime:
@@ -67,7 +67,7 @@ class RuntimeService:
         name, reason = recommendation.best(recipes().values(), listed, self._manager.hardware())
         return {"runtimes": [asdict(one) for one in listed], "best": name, "best_reason": reason}
 
-    async def ask(self, task: str, name: str, caller: str) -> LiveJob:
+    async def submit(self, task: str, name: str, caller: str) -> LiveJob:
         """Accepts a job of `TASKS`; one that does the same already is joined.
 
         Raises NotFound, Validation, JobActive, DiskFull.
@@ -79,11 +79,11 @@ class RuntimeService:
                 return active
             self._free(name)
             self._check(task, recipe)
-            job = await self._manager.book.add(new_row(task, None, {"runtime": name}, caller))
-            self._manager.book.conduct(job, self.resumed(job))
+            job = await self._manager.registry.add(new_row(task, None, {"runtime": name}, caller))
+            self._manager.registry.supervise(job, self.resume(job))
             return job
 
-    def resumed(self, job: LiveJob) -> Coroutine[Any, Any, None]:
+    def resume(self, job: LiveJob) -> Coroutine[Any, Any, None]:
         """The work of a job that was accepted, perhaps by an earlier server."""
         return self._worked(job)
 
@@ -91,26 +91,26 @@ class RuntimeService:
         """Goes back to the version before. Raises NotFound, Validation, JobActive."""
         self._recipe(name)
         self._free(name)
-        previous = self.shelf.previous(name)
+        previous = self.store.previous(name)
         if previous is None:
             raise Validation(f"The runtime {name} has no version to go back to.", "Only an update leaves one behind.")
         await work.adopt(self._manager, self, name, previous.version)
-        self._manager.in_background(self._manager.probes.round(runtime=name))  # it was proved when it was made
+        self._manager.in_background(self._manager.probes.probe(runtime=name))  # it was proved when it was made
         self.note(name, About())
         return self.runtime(name)
 
     async def remove(self, name: str) -> int:
         """Removes a runtime; returns the bytes that frees. Raises NotFound, Validation, JobActive."""
         self._check_removable(name)
-        await self._manager.probes.settled()  # what is being proved there would be said after it was forgotten
+        await self._manager.probes.wait_until_idle()  # what is being proved there would be said after it was forgotten
         async with self._asking:  # no job may be accepted for it while it goes
             self._check_removable(name)  # nor have begun meanwhile
             self._manager.pythons.pop(name, None)
             for held in self._manager.pool.of_runtime(name):
                 await self._manager.pool.unload(held)
-            self._manager.probes.known.forget(name)
+            self._manager.probes.table.forget(name)
             self.note(name, About())
-            return await asyncio.to_thread(self.shelf.remove, name)
+            return await asyncio.to_thread(self.store.remove, name)
 
     def about(self, name: str) -> About:
         """What is remembered of a runtime, and the job that is at work on it."""
@@ -127,12 +127,12 @@ class RuntimeService:
             {"subject": f"runtime:{name}", "code": "runtime_broken", "detail": known.failure.detail,
              "remedy": known.failure.remedy}
             for name, known in self._about.items()
-            if known.failure and known.unproved and name not in self._manager.probes.known.troubles
+            if known.failure and known.unproved and name not in self._manager.probes.table.troubles
         ]  # fmt: skip
 
     def tell(self, name: str) -> None:
         """Lets the followers of the feed know that a runtime changed."""
-        self._manager.feed.publish("runtime", asdict(self.runtime(name)))
+        self._manager.event_bus.publish("runtime", asdict(self.runtime(name)))
 
     async def _worked(self, job: LiveJob) -> None:
         name = str(job.request["runtime"])
@@ -142,7 +142,7 @@ class RuntimeService:
             await work.do(self._manager, self, job, recipe)
         except TouchstoneError as error:
             if error.code != "job_cancelled":
-                proving = job.task != "update" and self.shelf.current(name) is not None
+                proving = job.task != "update" and self.store.current(name) is not None
                 self.note(name, About(failure=error, unproved=proving))
             raise
 
@@ -171,13 +171,13 @@ class RuntimeService:
     def _check_removable(self, name: str) -> None:
         self._recipe(name)
         self._free(name)
-        if self.shelf.current(name) is None and not self.shelf.broken(name):
+        if self.store.current(name) is None and not self.store.broken(name):
             raise Validation(f"The runtime {name} is not installed.", "`runtimes` lists what is.")
         if self._manager.pool.runtime_in_use(name):
             raise JobActive(f"Jobs run in the runtime {name}.", "Wait for them or cancel them first.")
 
     def _active(self, name: str) -> LiveJob | None:
-        jobs = self._manager.book.live.values()
+        jobs = self._manager.registry.live.values()
         return next((j for j in jobs if j.active and j.task in TASKS and j.request.get("runtime") == name), None)
 
     def _free(self, name: str) -> None:

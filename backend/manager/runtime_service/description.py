@@ -116,7 +116,7 @@ def _here(
 
 def _troubled(manager: Core, shown: Runtime) -> Runtime:
     """With what the probes found wrong with it as a whole."""
-    trouble = manager.probes.known.troubles.get(shown.name)
+    trouble = manager.probes.table.troubles.get(shown.name)
     return replace(shown, state="broken", reason=trouble.detail, remedy=trouble.remedy) if trouble else shown
 
 

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 async def do(manager: Core, upkeep: RuntimeService, job: LiveJob, recipe: Recipe) -> None:
     """Runs an `install`, `update` or `verify` to its end. Raises RuntimeFailed, DiskFull, JobCancelled and the like."""
-    async with _turn(job, upkeep.turn):
-        await job.advance("running", {"runtime": recipe.name})
+    async with _turn(job, upkeep.lock):
+        await job.set_status("running", {"runtime": recipe.name})
         upkeep.tell(recipe.name)
         try:
-            current = upkeep.shelf.current(recipe.name)
+            current = upkeep.store.current(recipe.name)
             if job.task == "verify" or (job.task == "install" and current):
                 said = await cancel_on(job.cancelling, _verify(manager, recipe.name, job), cancelled)
                 upkeep.note(recipe.name, replace(upkeep.about(recipe.name), failure=None, unproved=False))
@@ -38,7 +38,7 @@ async def do(manager: Core, upkeep: RuntimeService, job: LiveJob, recipe: Recipe
                 said = await asyncio.shield(_count(manager, upkeep, recipe.name, fresh))
             await job.emit("token", {"text": said, "count": 0})
         except TouchstoneError:  # not for the end of the server, which cannot wait: the next start removes the rest
-            await asyncio.to_thread(upkeep.shelf.sweep, recipe.name)
+            await asyncio.to_thread(upkeep.store.sweep, recipe.name)
             raise
         finally:
             asyncio.get_running_loop().call_soon(upkeep.tell, recipe.name)
@@ -46,8 +46,8 @@ async def do(manager: Core, upkeep: RuntimeService, job: LiveJob, recipe: Recipe
 
 async def adopt(manager: Core, upkeep: RuntimeService, name: str, version: str) -> None:
     """Makes a version the current one: workers start in it from now on; those of the other one end when idle."""
-    await asyncio.to_thread(upkeep.shelf.switch, name, version)
-    made = upkeep.shelf.current(name)
+    await asyncio.to_thread(upkeep.store.switch, name, version)
+    made = upkeep.store.current(name)
     assert made, "it was whole a moment ago"
     manager.pythons[name] = made.python
     old = manager.pool.of_runtime(name)
@@ -67,7 +67,7 @@ async def _unload_later(manager: Core, held: LoadedModel) -> None:
 async def _verify(manager: Core, name: str, job: LiveJob) -> str:
     await _tell(job, Progress("prove", 0, None, "devices"))
     # A round that is broken off would leave devices as being checked, so a cancel leaves it to itself.
-    await asyncio.shield(manager.in_background(manager.probes.round(runtime=name)))
+    await asyncio.shield(manager.in_background(manager.probes.probe(runtime=name)))
     proved = proved_by(manager.probes, name)
     check(name, proved, manager.hardware())
     return f"{name} works: {_devices(proved)}."
@@ -92,18 +92,18 @@ async def _prepared(
         await _tell(job, progress)
 
     rules = manager.settings.runtimes.get(name)
-    await manager.probes.settled()  # what hardware is here decides what is installed, and what has to work
+    await manager.probes.wait_until_idle()  # what hardware is here decides what is installed, and what has to work
     if refusal := unsupported(manager, recipe):
         raise Validation(*refusal)
     chips = [item.architecture for _, item in meant_for(name, manager.hardware()) if item.architecture]
-    lock, about = await upkeep.maker.lock(recipe, tell, next(iter(chips), None), rules.index if rules else None)
+    lock, about = await upkeep.installer.lock(recipe, tell, next(iter(chips), None), rules.index if rules else None)
     if current and current.version == lock.digest:
         return _Fresh(f"{name} is up to date: nothing newer fits together.")
-    made = upkeep.shelf.made(name, lock.digest)  # the one that was gone back from, for instance
+    made = upkeep.store.made(name, lock.digest)  # the one that was gone back from, for instance
     if made is None:
         fetched = f", {size(lock.download_bytes)} to fetch at most" if lock.download_bytes else ""
         await tell(Progress(f"{len(lock.packages)} packages{fetched}", 0, None, "bytes"))
-        made = await upkeep.maker.make(recipe, lock, about, tell)
+        made = await upkeep.installer.make(recipe, lock, about, tell)
     await tell(Progress("prove", 0, None, "devices"))
     proved = await prove(manager, name, made.python)
     check(name, proved, manager.hardware())
@@ -117,11 +117,11 @@ async def _prepared(
 async def _count(manager: Core, upkeep: RuntimeService, name: str, fresh: _Fresh) -> str:
     """From here on it counts, whatever happens."""
     if fresh.made:
-        await asyncio.to_thread(upkeep.shelf.finish, name, fresh.made)
+        await asyncio.to_thread(upkeep.store.finish, name, fresh.made)
         await adopt(manager, upkeep, name, fresh.made.version)
-        await manager.probes.round(runtime=name)
+        await manager.probes.probe(runtime=name)
         if not manager.pool.runtime_in_use(name):
-            await asyncio.to_thread(upkeep.shelf.sweep, name)
+            await asyncio.to_thread(upkeep.store.sweep, name)
     upkeep.note(name, About(slower=fresh.slower))
     return fresh.said
 

@@ -43,18 +43,18 @@ async def prove(manager: Core, name: str, python: str) -> Proved:
     """Lists and proves the devices of an interpreter; what the service knows of its devices stays as it is."""
 
     async def known(_: Spawn) -> list[Hardware]:
-        return list(manager.probes.known.surveyed.values())
+        return list(manager.probes.table.surveyed.values())
 
     limit_s = manager.settings.supervision.probe_s
-    probes = ProbeService({name: python}, limit_s, manager.spawn, manager.lane, inventory=known)
-    await probes.round()
+    probes = ProbeService({name: python}, limit_s, manager.spawn, manager.queue, inventory=known)
+    await probes.probe()
     return proved_by(probes, name)
 
 
 def proved_by(probes: ProbeService, name: str) -> Proved:
     """What a runtime's own word on devices is, after a round."""
-    said = (probes.known.by(name, id_) for id_ in probes.devices)
-    return Proved([device for device in said if device], probes.known.troubles.get(name))
+    said = (probes.table.by(name, id_) for id_ in probes.devices)
+    return Proved([device for device in said if device], probes.table.troubles.get(name))
 
 
 def check(name: str, proved: Proved, hardware: Iterable[Hardware]) -> None:

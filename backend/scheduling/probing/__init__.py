@@ -65,20 +65,20 @@ class ProbeService:
         self._next: set[str | None] = set()  # the rounds that wait for one of their own kind to end
         self._idle = asyncio.Event()  # not before the first round
         self.started = False
-        self.known = DeviceTable(on_change, wanted)
+        self.table = DeviceTable(on_change, wanted)
         for backend in backends().values():
             if backend.kind == "cpu":
-                self.known.say(BASE, unproved(device_id(backend, 0), backend, BASE))
+                self.table.set_device(BASE, unproved(device_id(backend, 0), backend, BASE))
 
     @property
     def devices(self) -> dict[str, Device]:
         """All known devices by id."""
-        return self.known.devices
+        return self.table.devices
 
     @property
     def hardware(self) -> dict[str, Hardware]:
         """All hardware by id, with the devices that reach it."""
-        return self.known.hardware
+        return self.table.hardware
 
     @property
     def probing(self) -> bool:
@@ -90,22 +90,22 @@ class ProbeService:
         known = self.hardware.get(hardware_id)
         return known.driver if known else None
 
-    def found(self, device: str, runtime: str) -> DetectedDevice | None:
+    def detected_device(self, device: str, runtime: str) -> DetectedDevice | None:
         """A device as a runtime lists it."""
-        return self.known.found.get((device, runtime))
+        return self.table.found.get((device, runtime))
 
-    async def settled(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Waits until nothing is being probed."""
         await self._idle.wait()
 
-    async def round(self, only: str | None = None, runtime: str | None = None) -> None:
+    async def probe(self, only: str | None = None, runtime: str | None = None) -> None:
         """Lists and proves the devices of all runtimes or of one, or one device alone.
 
         While such a round runs, at most one more waits for its end: whoever asks meanwhile is served by that one.
         """
         kind = only if runtime is None else f"runtime {runtime}"
         if kind in self._next:
-            await self.settled()
+            await self.wait_until_idle()
             return
         self._running += 1
         self._idle.clear()
@@ -115,8 +115,8 @@ class ProbeService:
                 for name, python in list(self._pythons.items()):
                     if runtime in (None, name):
                         group.create_task(self._runtime(name, python, only, group, survey))
-            self.known.offer()
-            self.known.compare()
+            self.table.offer()
+            self.table.compare()
         finally:
             self._running -= 1
             self.started, self._prober.patience = True, 1.0
@@ -137,7 +137,7 @@ class ProbeService:
             turn.release()
 
     async def _survey(self) -> None:
-        self.known.surveyed = {item.id: item for item in await self._inventory(self._spawn)}
+        self.table.surveyed = {item.id: item for item in await self._inventory(self._spawn)}
 
     async def _runtime(
         self, runtime: str, python: str, only: str | None, group: asyncio.TaskGroup, survey: asyncio.Task[None]
@@ -153,11 +153,11 @@ class ProbeService:
             if runtime not in self._pythons:  # removed meanwhile: nothing is said of it any more
                 continue
             hidden = _hidden(name, answer.devices, visible.get(name)) if visible else {}
-            for id_, found in self.known.numbered(name, runtime, answer.devices):
+            for id_, found in self.table.numbered(name, runtime, answer.devices):
                 if only not in (None, id_):
                     continue
                 if why := hidden.get(found.position):
-                    self.known.say(runtime, _hidden_device(self.known.listed(id_, runtime, found), why))
+                    self.table.set_device(runtime, _hidden_device(self.table.listed(id_, runtime, found), why))
                 else:
                     group.create_task(self._device(id_, runtime, python, found, answer.versions, survey))
         await running
@@ -184,15 +184,15 @@ class ProbeService:
     ) -> None:
         if found.identity:  # which card is it, and so whose lane does it take?
             await asyncio.wait({survey}, timeout=SURVEY_S)
-        device = self.known.listed(id_, runtime, found)
-        before = self.known.by(runtime, id_)
+        device = self.table.listed(id_, runtime, found)
+        before = self.table.by(runtime, id_)
         if before and before.state == "ready" and device.kind not in ("cpu", "emulated") and self._occupied(id_):
             return
-        hardware = self.known.surveyed.get(device.hardware_id or "")
+        hardware = self.table.surveyed.get(device.hardware_id or "")
         key = self._book.key(device, runtime, python, versions, hardware.driver if hardware else None)
-        earlier = self._book.recall(key) if not self.started else None
+        earlier = self._book.get(key) if not self.started else None
         if earlier:
-            self.known.say(runtime, earlier)
+            self.table.set_device(runtime, earlier)
         order = {"backend": device.backend, "found": asdict(found), "runtime": runtime, "device": id_}
         cut_off = replace(device, state="broken", reason="Its check was cut off.", remedy="Refresh: it is done again.")
         judged = earlier or (before if before and before.state != "probing" else cut_off)
@@ -200,14 +200,16 @@ class ProbeService:
             outcome = await self._prober.run(
                 python,
                 ["prove", json.dumps(order)],
-                before=self._lane_of(device.hardware_id or id_).turn("probe"),
-                started=lambda: None if earlier or runtime not in self._pythons else self.known.say(runtime, device),
+                before=self._lane_of(device.hardware_id or id_).acquire("probe"),
+                started=lambda: (
+                    None if earlier or runtime not in self._pythons else self.table.set_device(runtime, device)
+                ),
             )
             judged = proved(device, runtime, outcome)
-            self._book.note(key, judged)
+            self._book.put(key, judged)
         finally:  # whatever ends a round leaves nothing `probing`
             if runtime in self._pythons:
-                self.known.say(runtime, judged)
+                self.table.set_device(runtime, judged)
 
     def _conclude(self, runtime: str, listing: Enumerator, only: str | None) -> None:
         """Says what did not come of a runtime, of the devices that somebody would expect, and of itself."""
@@ -222,40 +224,40 @@ class ProbeService:
         }
         missed = [name for name, one in refusals.items() if one.failed or not (one.quiet or library_of(name) in served)]
         for name in self._expected(runtime, missed):
-            for id_ in self.known.ids(runtime, name):
+            for id_ in self.table.ids(runtime, name):
                 if only in (None, id_):
-                    self.known.say(runtime, self._refused(id_, runtime, refusals[name]))
+                    self.table.set_device(runtime, self._refused(id_, runtime, refusals[name]))
 
     def _refused(self, id_: str, runtime: str, listed: Enumeration) -> Device:
         backend = backends()[id_.partition(":")[0]]
         judged = refused(unproved(id_, backend, runtime), listed.outcome, listed.refusal)
-        cards = [] if backend.kind == "cpu" else fitting(backend, self.known.surveyed.values())
+        cards = [] if backend.kind == "cpu" else fitting(backend, self.table.surveyed.values())
         return beside_card(judged, cards[0]) if cards else judged
 
     def _note_trouble(self, runtime: str, refusals: Mapping[str, Enumeration], listing: Enumerator) -> None:
-        self.known.troubles.pop(runtime, None)
+        self.table.troubles.pop(runtime, None)
         failed = next((name for name, one in refusals.items() if one.failed), None)
         beyond = [f"{one.left_out} more {name} devices" for name, one in listing.answers.items() if one.left_out]
         if failed:
             judged = self._refused(device_id(backends()[failed], 0), runtime, refusals[failed])
-            self.known.troubles[runtime] = Trouble(str(judged.reason), str(judged.remedy))
+            self.table.troubles[runtime] = Trouble(str(judged.reason), str(judged.remedy))
         elif listing.plan is None:
             trouble = (listing.outcome.trouble or "it ended without an answer").rstrip(".")
-            self.known.troubles[runtime] = Trouble(
+            self.table.troubles[runtime] = Trouble(
                 f"The runtime {runtime} cannot be looked at: {trouble}.", _INTERPRETER
             )
         elif not listing.plan:
             detail = f"The interpreter of the runtime {runtime} has none of the libraries that reach devices."
-            self.known.troubles[runtime] = Trouble(detail, _INTERPRETER)
+            self.table.troubles[runtime] = Trouble(detail, _INTERPRETER)
         elif beyond:
             detail = f"The runtime {runtime} lists {', '.join(beyond)} than can have a name here; they are left out."
-            self.known.troubles[runtime] = Trouble(detail, REINSTALL)
+            self.table.troubles[runtime] = Trouble(detail, REINSTALL)
 
     def _expected(self, runtime: str, names: list[str]) -> list[str]:
         """Those of which somebody would expect a device: by the cards here, by the runtime's name, or else one."""
         always = [name for name in names if backends()[name].kind == "cpu"]
         others = sorted((n for n in names if n not in always), key=lambda name: backends()[name].rank)
-        fit = [name for name in others if fitting(backends()[name], self.known.surveyed.values())]
+        fit = [name for name in others if fitting(backends()[name], self.table.surveyed.values())]
         if runtime == BASE:
             return always + [name for name in fit if BASE in backends()[name].runtimes]
         own = [name for name in others if backends()[name].runtimes[0] == runtime]

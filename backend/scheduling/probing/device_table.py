@@ -82,7 +82,7 @@ class DeviceTable:
         spoken = [id_ for id_, words in self._said.items() if runtime in words and words[runtime].backend == backend]
         return spoken or [device_id(facts, 0)]
 
-    def say(self, runtime: str, device: Device) -> None:
+    def set_device(self, runtime: str, device: Device) -> None:
         """A runtime's word on a device."""
         words = self._said.setdefault(device.id, {})
         words[runtime] = device
@@ -122,7 +122,7 @@ class DeviceTable:
                 id_, offer = device_id(backend, index), offer_for(backend, item)
                 reached = {device.hardware_id for device in self.devices.values() if device.backend == backend.name}
                 if offer and self._wanted(id_) and item.id not in reached and not self._spoken_for(id_):
-                    self.say(_OFFERS, installable(id_, backend, item, offer))
+                    self.set_device(_OFFERS, installable(id_, backend, item, offer))
 
     def compare(self) -> None:
         """Says of a device that works how it stands beside the processor."""
@@ -144,7 +144,7 @@ class DeviceTable:
         device = self._said[id_][runtime]
         reason = f"It was here, and the runtime {runtime} lists it no more."
         remedy = "Check that the card is plugged in and its driver runs, then refresh."
-        self.say(
+        self.set_device(
             runtime,
             replace(
                 device,

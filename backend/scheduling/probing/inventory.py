@@ -46,8 +46,8 @@ async def _survey(spawn: Spawn, what: str, limit_s: float) -> list[Header]:
         async with asyncio.timeout(limit_s):
             while frame := await child.receive():
                 frames.append(frame)
-            if await child.ended() or child.nonsense:
-                log.error("the hardware cannot be listed", extra={"detail": child.ending()})
+            if await child.ended() or child.protocol_error:
+                log.error("the hardware cannot be listed", extra={"detail": child.exit_summary()})
     except TimeoutError:
         log.error("the hardware was not listed in time", extra={"limit_s": limit_s})
     finally:

@@ -102,7 +102,7 @@ class Prober:
                     frame = frames.result()
                     if frame is None:
                         code = await child.ended()
-                        outcome.trouble = None if code == 0 and not child.nonsense else child.ending()
+                        outcome.trouble = None if code == 0 and not child.protocol_error else child.exit_summary()
                         return
                     outcome.frames.append(frame)
                     if not heard(outcome):

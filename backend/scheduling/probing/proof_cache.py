@@ -27,7 +27,7 @@ class ProofCache:
         parts = [device.id, device.name, device.hardware_id, runtime, python, driver, *sorted(versions.items())]
         return json.dumps(parts)
 
-    def recall(self, key: str) -> Device | None:
+    def get(self, key: str) -> Device | None:
         """The device as it was proved, with the moment of that proof; None where nothing is known."""
         try:
             fields = dict(self._entries[key])
@@ -36,7 +36,7 @@ class ProofCache:
         except (LookupError, TypeError, ValueError):
             return None
 
-    def note(self, key: str, device: Device) -> None:
+    def put(self, key: str, device: Device) -> None:
         """Takes down what a probe found: a ready device is kept, any other is forgotten."""
         if device.state == "ready":
             self._entries[key] = asdict(device)

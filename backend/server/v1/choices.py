@@ -27,7 +27,7 @@ class Choices:
     async def accept(cls, manager: ModelManager, requests: Sequence[GenerateRequest], caller: str) -> Choices:
         """Accepts all the jobs, or none. Raises QueueFull, DiskFull, and what `admitted` raises."""
         limit = manager.settings.queue.limit
-        if len(requests) > 1 and manager.book.count("queued") + len(requests) > limit:
+        if len(requests) > 1 and manager.registry.count("queued") + len(requests) > limit:
             detail = f"With these {len(requests)} jobs more would be waiting than the limit of {limit}."
             raise QueueFull(detail, "Ask for fewer choices, try again later, or raise queue.limit.", retry_after_s=10)
         jobs: list[LiveJob] = []
