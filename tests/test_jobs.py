@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from backend.common.errors import DiskFull, Interrupted, WorkerCrashed
-from backend.common.problem import problem_of
 from backend.common.types import Event
 from backend.jobs.live_job import ID_BLOCK, LiveJob, new_row
 from backend.jobs.registry import JobRegistry
@@ -130,7 +129,7 @@ def test_an_ending_is_stored_before_it_is_seen_and_happens_once(tmp_path: Path) 
                     assert row and row["status"] == "error"
 
         looking = asyncio.create_task(look())
-        await job.end("error", problem_of(WorkerCrashed("It died.", "Again.")))
+        await job.end("error", WorkerCrashed("It died.", "Again.").problem())
         await job.end("done")
         await looking
         assert job.status == "error" and [event.event for event in job.events] == ["queued", "error"]

@@ -202,7 +202,7 @@ def test_a_cancel_is_heard_at_once(session: TextSession) -> None:
 def test_a_cancel_is_heard_before_the_next_step_though_no_token_is_told(
     session: TextSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_decoder, "wait_s", lambda texts: 1e6)
+    monkeypatch.setattr(batch_decoder, "flush_interval_s", lambda texts: 1e6)
     asked = 0
 
     def enough(event: str, _: dict[str, Any]) -> bool:

@@ -277,7 +277,7 @@ def test_a_worker_that_dies_between_its_choice_and_the_job_is_a_crash_in_words(
             await asyncio.sleep(0.01)
         return held, seconds
 
-    monkeypatch.setattr(WorkerPool, "use", use_and_die)
+    monkeypatch.setattr(WorkerPool, "acquire", use_and_die)
     job = run(tmp_path, ["ok"])
     assert (job.status, job.error and job.error.code) == ("error", "worker_crashed")
     assert job.error and "SIGKILL" in job.error.detail

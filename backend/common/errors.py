@@ -1,187 +1,275 @@
-"""Every way to say no, as one tree. Knows nothing of HTTP: `api/problems.py` gives each code its status.
+"""The exception hierarchy: one class for each error code, with its HTTP status and what the job does about it.
 
 TouchstoneError(detail, remedy)
-├── Refused by what the caller sent: Validation, UnsupportedParameter, ContextLengthExceeded, BadJson, PayloadTooLarge,
-│   UnsupportedMediaType, NotFound, MethodNotAllowed, RangeNotSatisfiable, ForbiddenHost, ForbiddenOrigin, Unauthorized
-├── Unknown names: UnknownDevice, UnknownModel, UnknownJob
-├── Refused by the state of things: DeviceNotReady, Quarantined, JobFinished, JobActive, JobCancelled,
-│   ModelNotDownloaded, PlacementTooLow, ModelIncompatible, ModelBroken, QueueFull
-├── Failures of a worker: WorkerCrashed, WorkerHung, ModelLoadFailed, DeviceLost, OutOfMemory
-└── Failures of the service: Interrupted, DiskFull, RuntimeFailed, Internal, Configuration
+├── RequestRejected: Validation, UnsupportedParameter, ContextLengthExceeded, BadRequest, BadJson, PayloadTooLarge,
+│   UnsupportedMediaType, NotFound, MethodNotAllowed, RangeNotSatisfiable, ForbiddenHost, ForbiddenOrigin,
+│   Unauthorized
+├── UnknownName: UnknownDevice, UnknownModel, UnknownJob
+├── StateConflict: DeviceNotReady, Quarantined, JobFinished, JobActive, JobCancelled, ModelNotDownloaded,
+│   PlacementTooLow, ModelIncompatible, ModelBroken, QueueFull
+├── WorkerFailure: WorkerCrashed, WorkerHung, ModelLoadFailed, DeviceLost, OutOfMemory
+└── ServiceFailure: Interrupted, DiskFull, RuntimeFailed, Internal, Configuration
+
+A new error is one class here. A subclass inherits code, title, status and flags; a class with a `code` of its own is
+what `from_code` returns for that code.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from backend.common.types import Problem
+
+BY_CODE: dict[str, type[TouchstoneError]] = {}
+
 
 def unicode(text: str) -> str:
-    """The text as every answer can carry it: a file's name on Linux may be bytes that are no UTF-8."""
+    """Return the text as valid Unicode: a file name on Linux may contain bytes that are not UTF-8."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 class TouchstoneError(Exception):
-    """Base of the tree: a code, a sentence that says what is wrong, and one that says what to do."""
+    """Base of the hierarchy: an error code, a sentence that says what happened, and one that says what to do.
+
+    `falls_back`: the fallback policy may try another device. `kills_worker`: it counts as a worker death.
+    """
 
     code = "internal_error"
     title = "Internal error"
+    status = 500
+    falls_back = False
+    kills_worker = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Registers a class that has a code of its own. Raises TypeError for a code that is taken."""
+        super().__init_subclass__(**options)
+        if "code" in cls.__dict__:
+            if cls.code in BY_CODE:
+                raise TypeError(f"{cls.__name__}: the code {cls.code!r} belongs to {BY_CODE[cls.code].__name__}.")
+            BY_CODE[cls.code] = cls
 
     def __init__(self, detail: str, remedy: str, **extra: Any) -> None:
         super().__init__(detail)
         self.detail = unicode(detail)
         self.remedy = unicode(remedy)
-        self.extra = extra  # members that the problem document carries beside the fixed ones
+        self.extra = extra  # additional members of the problem document
+
+    def problem(self) -> Problem:
+        """Return the problem document of this error (RFC 9457)."""
+        return Problem(
+            type=f"urn:touchstone:problem:{self.code}",
+            title=self.title,
+            status=self.status,
+            detail=self.detail,
+            code=self.code,
+            remedy=self.remedy,
+        )
 
 
-class Validation(TouchstoneError):
-    code, title = "validation_error", "The request is not valid"
+class RequestRejected(TouchstoneError):
+    """The request itself is wrong: nothing was started."""
+
+    status = 400
 
 
-class UnsupportedParameter(TouchstoneError):
-    code, title = "unsupported_parameter", "A parameter is not supported"
+class Validation(RequestRejected):
+    code, title = "validation_error", "Invalid request"
+    status = 422
 
 
-class ContextLengthExceeded(TouchstoneError):
-    code, title = "context_length_exceeded", "The prompt is longer than the model's context"
+class UnsupportedParameter(RequestRejected):
+    code, title = "unsupported_parameter", "Unsupported parameter"
+    status = 422
 
 
-class BadRequest(TouchstoneError):
-    code, title = "bad_request", "The request is not HTTP as it should be"
+class ContextLengthExceeded(RequestRejected):
+    code, title = "context_length_exceeded", "The prompt exceeds the model's context length"
 
 
-class BadJson(TouchstoneError):
-    code, title = "bad_json", "The body is not JSON"
+class BadRequest(RequestRejected):
+    code, title = "bad_request", "Malformed HTTP request"
 
 
-class PayloadTooLarge(TouchstoneError):
-    code, title = "payload_too_large", "The request is too large"
+class BadJson(RequestRejected):
+    code, title = "bad_json", "The body is not valid JSON"
 
 
-class UnsupportedMediaType(TouchstoneError):
-    code, title = "unsupported_media_type", "The media type is not accepted"
+class PayloadTooLarge(RequestRejected):
+    code, title = "payload_too_large", "The request body is too large"
+    status = 413
 
 
-class NotFound(TouchstoneError):
-    code, title = "not_found", "There is nothing at this address"
+class UnsupportedMediaType(RequestRejected):
+    code, title = "unsupported_media_type", "Unsupported media type"
+    status = 415
 
 
-class MethodNotAllowed(TouchstoneError):
-    code, title = "method_not_allowed", "The method is not allowed here"
+class NotFound(RequestRejected):
+    code, title = "not_found", "Not found"
+    status = 404
 
 
-class RangeNotSatisfiable(TouchstoneError):
-    code, title = "range_not_satisfiable", "The file has no such bytes"
+class MethodNotAllowed(RequestRejected):
+    code, title = "method_not_allowed", "Method not allowed"
+    status = 405
 
 
-class ForbiddenHost(TouchstoneError):
+class RangeNotSatisfiable(RequestRejected):
+    code, title = "range_not_satisfiable", "Range not satisfiable"
+    status = 416
+
+
+class ForbiddenHost(RequestRejected):
     code, title = "forbidden_host", "The Host header is not allowed"
+    status = 421
 
 
-class ForbiddenOrigin(TouchstoneError):
+class ForbiddenOrigin(RequestRejected):
     code, title = "forbidden_origin", "The Origin is not allowed"
+    status = 403
 
 
-class Unauthorized(TouchstoneError):
-    code, title = "unauthorized", "A valid token is needed"
+class Unauthorized(RequestRejected):
+    code, title = "unauthorized", "Authentication required"
+    status = 401
 
 
-class UnknownDevice(TouchstoneError):
-    code, title = "unknown_device", "There is no such device"
+class UnknownName(TouchstoneError):
+    """The request names something that does not exist."""
+
+    status = 404
 
 
-class UnknownModel(TouchstoneError):
-    code, title = "unknown_model", "There is no such model"
+class UnknownDevice(UnknownName):
+    code, title = "unknown_device", "Unknown device"
 
 
-class UnknownJob(TouchstoneError):
-    code, title = "unknown_job", "There is no such job"
+class UnknownModel(UnknownName):
+    code, title = "unknown_model", "Unknown model"
 
 
-class DeviceNotReady(TouchstoneError):
+class UnknownJob(UnknownName):
+    code, title = "unknown_job", "Unknown job"
+
+
+class StateConflict(TouchstoneError):
+    """The request is valid but cannot be served in the current state."""
+
+    status = 409
+
+
+class DeviceNotReady(StateConflict):
     code, title = "device_not_ready", "The device is not ready"
+    falls_back = True
 
 
-class Quarantined(TouchstoneError):
+class Quarantined(StateConflict):
     code, title = "quarantined", "The device is quarantined"
+    falls_back = True
 
 
-class JobFinished(TouchstoneError):
-    code, title = "job_finished", "The job has already ended"
+class JobFinished(StateConflict):
+    code, title = "job_finished", "The job has already finished"
 
 
-class JobActive(TouchstoneError):
-    code, title = "job_active", "The job is still alive"
+class JobActive(StateConflict):
+    code, title = "job_active", "The job is still active"
 
 
-class JobCancelled(TouchstoneError):
+class JobCancelled(StateConflict):
     code, title = "job_cancelled", "The job was cancelled"
 
 
-class ModelNotDownloaded(TouchstoneError):
-    code, title = "model_not_downloaded", "The model is not on this machine yet"
+class ModelNotDownloaded(StateConflict):
+    code, title = "model_not_downloaded", "The model is not downloaded"
 
 
-class PlacementTooLow(TouchstoneError):
-    code, title = "placement_too_low", "Too little of the model lies on the device"
+class PlacementTooLow(StateConflict):
+    code, title = "placement_too_low", "Too little of the model is placed on the device"
+    falls_back = True
 
 
-class ModelIncompatible(TouchstoneError):
-    code, title = "model_incompatible", "The model cannot run there"
+class ModelIncompatible(StateConflict):
+    code, title = "model_incompatible", "The model cannot run on this device"
+    status = 422
+    falls_back = True
 
 
-class ModelBroken(TouchstoneError):
-    code, title = "model_broken", "The model's files are not usable"
+class ModelBroken(StateConflict):
+    code, title = "model_broken", "The model files are not usable"
+    status = 422
 
 
-class QueueFull(TouchstoneError):
+class QueueFull(StateConflict):
     code, title = "queue_full", "The queue is full"
+    status = 429
 
 
-class WorkerCrashed(TouchstoneError):
+class WorkerFailure(TouchstoneError):
+    """A worker process failed while it loaded a model or ran a job."""
+
+    status = 502
+
+
+class WorkerCrashed(WorkerFailure):
     code, title = "worker_crashed", "The worker process died"
+    kills_worker = True
 
 
-class WorkerHung(TouchstoneError):
-    code, title = "worker_hung", "The worker process stopped making progress"
+class WorkerHung(WorkerFailure):
+    code, title = "worker_hung", "The worker process timed out"
+    status = 504
+    kills_worker = True
 
 
-class ModelLoadFailed(TouchstoneError):
+class ModelLoadFailed(WorkerFailure):
     code, title = "model_load_failed", "The model could not be loaded"
+    falls_back = True
 
 
-class DeviceLost(TouchstoneError):
+class DeviceLost(WorkerFailure):
     code, title = "device_lost", "The device was lost"
+    status = 503
+    falls_back = True
 
 
-class OutOfMemory(TouchstoneError):
+class OutOfMemory(WorkerFailure):
     code, title = "out_of_memory", "Out of memory"
+    status = 507
+    falls_back = True
 
 
-class Interrupted(TouchstoneError):
+class ServiceFailure(TouchstoneError):
+    """The service itself failed."""
+
+    status = 500
+
+
+class Interrupted(ServiceFailure):
     code, title = "interrupted", "The server stopped while the job was running"
+    status = 503
 
 
-class DiskFull(TouchstoneError):
+class DiskFull(ServiceFailure):
     code, title = "disk_full", "The disk is full"
+    status = 507
 
 
-class RuntimeFailed(TouchstoneError):
-    code, title = "runtime_failed", "The runtime could not be made or proved"
+class RuntimeFailed(ServiceFailure):
+    code, title = "runtime_failed", "The runtime could not be installed or verified"
+    status = 502
 
 
-class Internal(TouchstoneError):
-    pass
+class Internal(ServiceFailure):
+    code, title = "internal_error", "Internal error"
 
 
-class Configuration(TouchstoneError):
-    """A setting cannot be used; the command line ends with exit code 2."""
+class Configuration(ServiceFailure):
+    """A setting cannot be used. The command line exits with code 2."""
 
-    code, title = "configuration", "The configuration is not valid"
-
-
-BY_CODE: dict[str, type[TouchstoneError]] = {kind.code: kind for kind in TouchstoneError.__subclasses__()}
+    code, title = "configuration", "Invalid configuration"
 
 
 def from_code(code: str, detail: str, remedy: str, **extra: Any) -> TouchstoneError:
-    """Rebuilds an error that crossed a process border as its code; an unknown code becomes Internal."""
+    """Rebuild an error from its code, as it arrives from another process. An unknown code gives Internal."""
     return BY_CODE.get(code, Internal)(detail, remedy, **extra)

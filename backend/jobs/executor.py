@@ -31,16 +31,6 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 Room = Callable[[], contextlib.AbstractAsyncContextManager[str]]
 
-FALLS_BACK = (
-    errors.DeviceNotReady,
-    errors.Quarantined,
-    errors.ModelIncompatible,
-    errors.ModelLoadFailed,
-    errors.OutOfMemory,
-    errors.DeviceLost,
-    errors.PlacementTooLow,
-)
-DIES = (errors.WorkerCrashed, errors.WorkerHung)
 DEATHS_OF_A_JOB = 2  # devices on which its workers may die; then it is the job that kills them
 
 
@@ -135,7 +125,7 @@ class JobExecutor:
             except TouchstoneError as error:
                 self._ledger.end_attempt(error.code)
                 self._out.append(device.id)
-                if isinstance(error, DIES):
+                if error.kills_worker:
                     self._deaths += 1
                     self._around.worker_died(device.id, self._entry.id, error)
                 raise
@@ -234,8 +224,8 @@ class JobExecutor:
                     await self._follow(worker, replace(request, folder=folder), stored)
             else:
                 await self._follow(worker, request, stored)
-        except DIES as error:
-            if job.cancelling.is_set():  # it was killed since it did not stop by itself
+        except errors.TouchstoneError as error:
+            if error.kills_worker and job.cancelling.is_set():  # it was killed since it did not stop by itself
                 raise cancelled() from error
             raise
         finally:
@@ -257,11 +247,11 @@ class JobExecutor:
 
     def _hands_on(self, error: TouchstoneError) -> bool:
         """Whether another device that the caller named takes over; a crash does not end what others can do."""
-        return isinstance(error, FALLS_BACK) or (isinstance(error, DIES) and self._deaths < DEATHS_OF_A_JOB)
+        return error.falls_back or (error.kills_worker and self._deaths < DEATHS_OF_A_JOB)
 
     def _by_policy(self, error: TouchstoneError) -> str:
         """The device that the policy falls back to. Raises the error itself, or why that device cannot be used."""
-        if not isinstance(error, FALLS_BACK):
+        if not error.falls_back:
             raise error
         policy = self._job.request["fallback"]
         candidates: list[str] = []

@@ -15,7 +15,6 @@ from dataclasses import asdict
 from typing import Any
 
 from backend.common.errors import TouchstoneError
-from backend.common.problem import problem_of
 from backend.common.timestamps import utc_now
 from backend.common.types import ACTIVE, TERMINAL, Artifact, Event, Job, JobStatus, Output, Problem, Progress, Receipt
 from backend.jobs.event_replay import replay_artifacts, replay_text
@@ -168,7 +167,7 @@ class LiveJob:
             await self.flush({**fields, "reserved": self._reserved}, event)
         except TouchstoneError as failure:
             # The history cannot take it now. In this process the job has ended all the same, and says why.
-            self.error = error or problem_of(failure)
+            self.error = error or failure.problem()
             self._row["status"] = status = "error" if status == "done" else status
             self._owed |= {"status": status, "error": asdict(self.error)}
             event = Event(event.id, status, {"job_id": self.id, "at": event.data["at"], **asdict(self.error)})

@@ -14,7 +14,6 @@ from typing import Any, get_args
 from backend.common import errors
 from backend.common.config.settings.schema import Task
 from backend.common.errors import TouchstoneError
-from backend.common.problem import problem_of
 from backend.common.timestamps import timestamp
 from backend.common.types import ACTIVE, MAINTENANCE, TERMINAL, Event, JobStatus
 from backend.jobs.event_bus import EventBus
@@ -69,7 +68,7 @@ class JobRegistry:
                 self._enter(job.id, "queued")
                 queued.append(job)
             else:
-                await job.end("interrupted", problem_of(interrupted()))
+                await job.end("interrupted", interrupted().problem())
                 self._on_end(job.view())
                 if job.dirty:
                     self.live[job.id] = job
@@ -224,7 +223,7 @@ class JobRegistry:
         before_end()
         status, failure = ending
         job.failure = failure
-        await asyncio.shield(asyncio.ensure_future(job.end(status, problem_of(failure) if failure else None)))
+        await asyncio.shield(asyncio.ensure_future(job.end(status, failure.problem() if failure else None)))
         self._on_end(job.view())
         device, code = job.receipt and job.receipt.used, failure.code if failure else None
         log.info("job ended", extra={"job": job.id, "device": device, "status": status, "code": code})

@@ -14,7 +14,6 @@ from starlette.routing import Match
 from backend.common import errors
 from backend.common.config.strict_model import to_validation_error
 from backend.common.errors import TouchstoneError
-from backend.common.problem import problem_of
 from backend.common.types import Problem
 from backend.server.v1.errors import error_body, is_v1
 
@@ -38,7 +37,7 @@ def respond(error: TouchstoneError, headers: dict[str, str] | None = None, *, pa
         headers["Retry-After"] = str(int(seconds))
     if isinstance(error, errors.Unauthorized):
         headers["WWW-Authenticate"] = "Bearer"
-    problem = problem_of(error)
+    problem = error.problem()
     if is_v1(path):
         return JSONResponse(error_body(problem, error.extra.get("fields"), path), problem.status, headers)
     return respond_problem(problem, headers, **error.extra, **extra)

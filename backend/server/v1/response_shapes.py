@@ -15,7 +15,6 @@ from dataclasses import asdict
 from typing import Any
 
 from backend.common.errors import from_code
-from backend.common.problem import problem_of
 from backend.common.types import TERMINAL, Event
 from backend.jobs.live_job import LiveJob
 from backend.jobs.registry import interrupted
@@ -133,7 +132,7 @@ def _failure(job: LiveJob, event: Event) -> dict[str, Any]:
         error = from_code(event.data["code"], reason, remedy)
     else:
         error = failure_of(job) or interrupted()
-    return error_body(problem_of(error), error.extra.get("fields"))
+    return error_body(error.problem(), error.extra.get("fields"))
 
 
 async def _merged(jobs: tuple[LiveJob, ...]) -> AsyncIterator[tuple[int, Event]]:
