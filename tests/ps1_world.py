@@ -23,7 +23,9 @@ NEEDED = (
     "touchstone:     winget install --exact --id Python.Python.3.13",
     "touchstone: Then open a new window and start this again.",
 )
-MISSING = f"touchstone: {HOME} holds no backend\\launcher: run the script inside a complete copy of the repository."
+MISSING = (
+    f"touchstone: {HOME} holds no backend\\cli\\launcher: run the script inside a complete copy of the repository."
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Windows:
     ends_with: int = 7
     script: str = HOME + r"\launch.ps1"
     link: tuple[str, str] | None = None  # (LinkType, Target)
-    folder: str | None = HOME  # where backend\launcher lies
+    folder: str | None = HOME  # where backend\cli\launcher lies
     uv_finds: str = ""
     modern: bool = False
     ran: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
@@ -103,7 +105,7 @@ class Windows:
         return [ntpath.dirname(named["path"])]
 
     def _test_path(self, named: dict[str, Any], placed: list[Any], piped: list[Any]) -> list[Any]:
-        there = None if self.folder is None else ntpath.normpath(self.folder + r"\backend\launcher")
+        there = None if self.folder is None else ntpath.normpath(self.folder + r"\backend\cli\launcher")
         if "literalpath" in named:
             return [there == ntpath.normpath(named["literalpath"])]
         return [there is not None and fnmatch.fnmatchcase(there, str(_wild(named, placed)))]
@@ -186,7 +188,7 @@ PY = Python(options=("-3.13", "-3.12", "-3.11", "-3"))
 OLD = Python((3, 10))
 UVS = r"C:\uv\python.exe"
 MODULES = ("venv", "ensurepip", "sqlite3", "ctypes")
-LAUNCHER = HOME + r"\backend\launcher"
+LAUNCHER = HOME + r"\backend\cli\launcher"
 
 
 def _runs(program: str, *options: str, launcher: str = LAUNCHER) -> tuple[str, tuple[str, ...]]:
@@ -225,7 +227,7 @@ SCENARIOS: dict[str, tuple[Windows, tuple[str, tuple[str, ...]] | None]] = {
     ),
     "a relative link": (
         Windows({"py": PY}, script=r"D:\links\go.ps1", link=("SymbolicLink", r"..\ts\launch.ps1"), folder=r"D:\ts"),
-        _runs("py", "-3.13", launcher=r"D:\links\..\ts\backend\launcher"),
+        _runs("py", "-3.13", launcher=r"D:\links\..\ts\backend\cli\launcher"),
     ),
     "a hard link is no link": (
         Windows({"python": GOOD}, link=("HardLink", r"D:\elsewhere\launch.ps1")),

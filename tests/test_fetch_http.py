@@ -272,11 +272,11 @@ def test_a_killed_child_is_told_and_the_next_one_goes_on(web: FileServer, entry:
 @pytest.mark.skipif(os.name != "posix", reason="kills with signal 9")
 def test_a_killed_server_takes_the_child_along_and_the_next_goes_on(web: FileServer, entry: Entry) -> None:
     program = (
-        "import asyncio, sys; from pathlib import Path; from backend import downloads; "
+        "import asyncio, sys; from pathlib import Path; from backend.models import download; "
         "from backend.models import Entry, Source\n"
         "async def quiet(progress): pass\n"
         "entry = Entry('tiny', 'Tiny', 'text', (), Path(sys.argv[1]), source=Source('https', url=sys.argv[2]))\n"
-        "asyncio.run(downloads.fetch(entry, quiet))\n"
+        "asyncio.run(download.fetch(entry, quiet))\n"
     )
     web.gate.clear()
     web.gate_after = HALF

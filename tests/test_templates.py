@@ -130,7 +130,7 @@ def test_an_environment_without_the_package_does_not_make_the_model_broken(
     program = tmp_path / "child.py"
     program.write_text(
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.modules['jinja2'] = None\n"
-        "from backend.tasks.text.templates import jinja; jinja.main()\n"
+        "from backend.tasks.text.templates import environment; environment.main()\n"
     )
     monkeypatch.setattr(renderer, "_PROGRAM", program)
     with pytest.raises(ModelLoadFailed, match="needs the package jinja2, which this runtime lacks"):

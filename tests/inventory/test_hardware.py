@@ -124,7 +124,7 @@ def test_the_question_to_windows_is_powershell_in_one_argument() -> None:
 
 
 def test_nothing_heavy_is_imported_for_it() -> None:
-    code = "import sys, backend.child.survey; print(*sys.modules)"
+    code = "import sys, backend.child.programs.survey; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert not {"asyncio", "pydantic", "numpy", "yaml"} & set(done.stdout.split())
     assert Path(ROOT, "backend/common/hardware/names.txt").stat().st_size < 200_000

@@ -111,7 +111,9 @@ def _become(command: list[str]) -> int:
 
 def _help(root: Path) -> str:
     launcher = ".\\launch.ps1" if sys.platform == "win32" else "./launch_wsl.sh"
-    verbs = sorted(file.stem for file in (root / "backend" / "verbs").glob("*.py") if file.stem != "__init__")
+    verbs = sorted(
+        file.stem for file in (root / "backend" / "cli" / "commands").glob("*.py") if file.stem != "__init__"
+    )
     return HELP.format(launcher=launcher, verbs=" ".join(verbs))
 
 

@@ -127,7 +127,7 @@ class _Update:
         """
         if not by_launcher and not self._environment.python.exists():
             return None
-        program = [sys.executable, "-I", str(self._root / "backend" / "launcher")]
+        program = [sys.executable, "-I", str(self._root / "backend" / "cli" / "launcher")]
         said = _json(program if by_launcher else self._verb(), "devices", "--json")
         if not isinstance(said, dict):
             return None
