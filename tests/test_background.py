@@ -74,7 +74,8 @@ def test_a_note_for_a_server_that_is_gone_stops_no_later_one(tmp_path: Path) -> 
 
 def test_the_log_is_begun_anew_when_it_is_full(tmp_path: Path) -> None:
     program = (
-        "import logging\nfrom backend.server import log_format\nfrom backend.common.config.settings import load_settings\n"
+        "import logging\nfrom backend.server import log_format\n"
+        "from backend.common.config.settings import load_settings\n"
         "log_format.configure(load_settings({}))\n"
         "for number in range(200): logging.getLogger('a').info('line', extra={'job': number})"
     )
