@@ -19,6 +19,7 @@ import pytest
 from backend.common.config.settings import load_settings
 from backend.common.config.settings.schema import Files
 from backend.common.errors import DiskFull, PayloadTooLarge, Validation
+from backend.jobs.job_request import JobRequest
 from backend.jobs.uploads import UploadStore
 from backend.manager import ModelManager
 from backend.manager.background import named_files
@@ -180,7 +181,8 @@ def test_a_file_goes_when_its_time_is_over_unless_it_is_needed(tmp_path: Path) -
 
 def test_files_are_needed_by_the_jobs_that_have_not_ended() -> None:
     def job(active: bool, inputs: Any) -> Any:
-        return SimpleNamespace(active=active, request={"inputs": inputs} if inputs else {})
+        request = JobRequest("onnx", "m", inputs=inputs or {})
+        return SimpleNamespace(active=active, input_files=request.input_files)
 
     jobs = [job(True, {"audio": "a", "x": [1.0]}), job(False, {"audio": "b"}), job(True, None), job(True, {"y": "c"})]
     assert named_files(jobs) == {"a", "c"}

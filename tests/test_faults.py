@@ -15,7 +15,7 @@ from backend.child.handle import ChildProcess
 from backend.common import error_patterns
 from backend.common.errors import DeviceLost, OutOfMemory, WorkerCrashed
 from backend.common.system import oom_kills
-from backend.scheduling.exit_reason import classify_exit
+from backend.scheduling.worker import classify_exit
 
 
 @pytest.mark.parametrize(

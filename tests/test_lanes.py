@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import random
 
-from backend.scheduling.device_queue import DeviceQueue
-from backend.scheduling.first_available import QueueRequest, acquire_first
+from backend.scheduling.device_queue import DeviceQueue, QueueRequest, acquire_first
 
 
 async def _queue(lane: DeviceQueue, callers: str, order: list[str]) -> list[asyncio.Task[None]]:
@@ -112,7 +111,7 @@ def test_jobs_of_one_model_share_a_turn_up_to_its_slots() -> None:
 
         async def take(number: int) -> None:
             nonlocal inside, most
-            async with lane.acquire(str(number), share="model", slots=3):
+            async with lane.acquire(str(number), batch_key="model", max_batch=3):
                 inside += 1
                 most = max(most, inside)
                 await asyncio.sleep(0)
@@ -129,7 +128,7 @@ def test_another_model_is_not_overtaken_for_ever() -> None:
         lane, order = DeviceQueue("x"), list[str]()
 
         async def take(name: str, share: str | None) -> None:
-            async with lane.acquire(name, share=share, slots=2):
+            async with lane.acquire(name, batch_key=share, max_batch=2):
                 order.append(name)
                 await asyncio.sleep(0.01)
 

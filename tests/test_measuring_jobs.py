@@ -92,7 +92,7 @@ def test_all_ready_devices_but_emulated_ones_are_measured_in_turns(tmp_path: Pat
     [
         ("dies_loading", "SIGSEGV"),
         ("dies_running", "SIGSEGV"),
-        ("stuck", "no step was finished"),
+        ("stuck", "no step finished"),
         ("no_memory", "9 GB"),
         ("elsewhere", "Only 0%"),
         ("device_lost", "reset the device"),
@@ -189,7 +189,7 @@ def test_an_idle_machine_measures_what_was_used_once(tmp_path: Path) -> None:
         await used(core)
         job = await begun(core)
         await job.ended.wait()
-        assert job.request["models"] == ["tiny"] and job.request["source"] == "idle"
+        assert job.parameters["models"] == ["tiny"] and job.parameters["source"] == "idle"
         assert [one.device for one in core.benchmarks.history.all()] == ["cpu", "vulkan:0"]
         assert await idle_trigger.due(core, core.benchmarks, []) is None, "all is known"
         core.probes.devices["vulkan:0"] = replace(CARD, name="Another card")

@@ -90,7 +90,7 @@ def test_what_cannot_fit_is_refused_with_numbers_and_nothing_is_unloaded() -> No
     async def act(stage: Play) -> None:
         await stage.load("a")
         stage.free_bytes = 1000
-        with pytest.raises(OutOfMemory, match="needs about .* MB on cpu, and 0 MB can be had") as caught:
+        with pytest.raises(OutOfMemory, match="needs about .* MB on cpu; 0 MB available") as caught:
             await stage.load("b")
         assert caught.value.extra["needed_bytes"] == NEED and caught.value.extra["free_bytes"] == 1002
         assert stage.models == ["a"]

@@ -35,12 +35,12 @@ def device(id_: str, *speeds: Speed, kind: DeviceKind = "gpu", note: str | None 
     )  # fmt: skip
 
 
-def auto(*devices: Device, wish: RankingQuery = WISH) -> Resolution:
-    return resolve("auto", {d.id: d for d in devices}, [], task="text", engine=None, wish=wish)
+def auto(*devices: Device, query: RankingQuery = WISH) -> Resolution:
+    return resolve("auto", {d.id: d for d in devices}, [], task="text", engine=None, query=query)
 
 
-def order(*devices: Device, wish: RankingQuery = WISH) -> list[str]:
-    return [found.id for found in by_preference(devices, "text", wish)]
+def order(*devices: Device, query: RankingQuery = WISH) -> list[str]:
+    return [found.id for found in by_preference(devices, "text", query)]
 
 
 def test_the_fastest_measured_device_leads_and_the_reason_has_the_figures() -> None:
@@ -112,10 +112,10 @@ def test_several_streams_have_an_order_of_their_own() -> None:
     alone = device("cuda:0", speed(100, streams=4, together=110))
     many = device("cpu", speed(60, streams=4, together=240))
     assert auto(alone, many).resolved == "cuda:0"
-    found = auto(alone, many, wish=replace(WISH, several=True))
+    found = auto(alone, many, query=replace(WISH, several=True))
     assert found.resolved == "cpu" and "240 tokens/s in 4 streams" in found.reason
     without = device("cpu", speed(120))
-    assert auto(alone, without, wish=replace(WISH, several=True)).resolved == "cpu", "one that runs but one at a time"
+    assert auto(alone, without, query=replace(WISH, several=True)).resolved == "cpu", "one that runs but one at a time"
 
 
 def test_the_faster_engine_is_taken_also_where_the_device_was_named() -> None:
@@ -124,9 +124,9 @@ def test_the_faster_engine_is_taken_also_where_the_device_was_named() -> None:
     assert engines_by_speed(cpu, replace(WISH, engines=("llama.cpp",))) == ["llama.cpp"], "the other was not asked for"
     assert engines_by_speed(device("cpu", speed(154, "onnx-genai")), WISH) == ["llama.cpp", "onnx-genai"]
     assert engines_by_speed(device("cpu", speed(106), speed(108, "onnx-genai")), WISH)[0] == "llama.cpp", "the noise"
-    named = resolve("cpu", {"cpu": cpu}, [], task="text", engine=None, wish=WISH)
+    named = resolve("cpu", {"cpu": cpu}, [], task="text", engine=None, query=WISH)
     assert "onnx-genai is the fastest measured there: 154 tokens/s, against 106 tokens/s by llama.cpp" in named.reason
-    alias = resolve("onnx", {"cpu": cpu}, [], task="text", engine=None, wish=WISH)
+    alias = resolve("onnx", {"cpu": cpu}, [], task="text", engine=None, query=WISH)
     assert alias.engine == "onnx-genai" and "fastest" not in alias.reason
 
 

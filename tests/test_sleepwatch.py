@@ -14,7 +14,6 @@ from backend.common import data_dir
 from backend.common.config.settings import load_settings
 from backend.common.system.suspend import SLEEP_S, ClockJumpDetector, SuspendDetector
 from backend.common.timestamps import timestamp
-from backend.jobs import ids
 from backend.jobs.live_job import new_row
 from backend.jobs.registry import JobRegistry
 from backend.jobs.store.sqlite import JobStore
@@ -108,7 +107,7 @@ def test_the_real_clocks_have_not_jumped() -> None:
 def test_after_a_start_with_a_clock_set_back_new_ids_still_sort_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ids, "_last_stamp", 0)
+    monkeypatch.setattr("backend.jobs.live_job._last_stamp", 0)
 
     async def life() -> str:
         book = JobRegistry(JobStore(tmp_path / "jobs.sqlite3"))
@@ -117,8 +116,8 @@ def test_after_a_start_with_a_clock_set_back_new_ids_still_sort_last(
         await book.close()
         return job.id
 
-    monkeypatch.setattr("backend.jobs.ids.time.time_ns", lambda: 2_000_000_000 * 10**9)
+    monkeypatch.setattr("backend.jobs.live_job.time.time_ns", lambda: 2_000_000_000 * 10**9)
     first = asyncio.run(life())
-    monkeypatch.setattr(ids, "_last_stamp", 0)
-    monkeypatch.setattr("backend.jobs.ids.time.time_ns", lambda: 1_900_000_000 * 10**9)
+    monkeypatch.setattr("backend.jobs.live_job._last_stamp", 0)
+    monkeypatch.setattr("backend.jobs.live_job.time.time_ns", lambda: 1_900_000_000 * 10**9)
     assert asyncio.run(life()) > first

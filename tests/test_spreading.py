@@ -197,7 +197,7 @@ def test_any_of_these_is_the_one_that_is_free(tmp_path: Path) -> None:
 
     first, *others = played(tmp_path, "ok", play)
     assert set(files(tmp_path, first).values()) == {"cuda:1"} and first.receipt
-    assert first.receipt.resolved == "cuda:1" and "first that was free" in first.receipt.resolved_reason
+    assert first.receipt.resolved == "cuda:1" and "first free device" in first.receipt.resolved_reason
     assert {one.receipt.used for one in others} == {"cuda:0", "cuda:1"}, "equal cards share a queue"
     assert all(one.status == "done" and not one.receipt.fell_back for one in others)
 
@@ -236,23 +236,23 @@ def test_measured_cards_get_shares_by_their_speed(tmp_path: Path) -> None:
 
 def test_the_progress_is_that_of_the_slowest_phase() -> None:
     joint = CombinedProgress([2, 2], clock=lambda: 0.0)
-    assert joint.tell(0, Progress("composing", 1, 8, "bars")).total == 16, "the other will take as much"
-    joint.tell(1, Progress("composing", 4, 8, "bars"))
-    joint.tell(0, Progress("composing", 8, 8, "bars"))
-    said = joint.tell(0, Progress("rendering", 3, 10, "seconds"))
+    assert joint.update(0, Progress("composing", 1, 8, "bars")).total == 16, "the other will take as much"
+    joint.update(1, Progress("composing", 4, 8, "bars"))
+    joint.update(0, Progress("composing", 8, 8, "bars"))
+    said = joint.update(0, Progress("rendering", 3, 10, "seconds"))
     assert (said.phase, said.done, said.total) == ("composing", 12, 16)
-    said = joint.tell(1, Progress("rendering", 1, 10, "seconds"))
+    said = joint.update(1, Progress("rendering", 1, 10, "seconds"))
     assert (said.phase, said.done, said.total) == ("rendering", 4, 20)
-    joint.end(0)
-    assert joint.tell(1, Progress("rendering", 2, 10, "seconds")).done == 12
+    joint.complete(0)
+    assert joint.update(1, Progress("rendering", 2, 10, "seconds")).done == 12
 
 
 def test_one_that_still_loads_is_waited_for() -> None:
     joint = CombinedProgress([3, 2], clock=lambda: 0.0)
-    joint.tell(0, Progress("making", 1, 3, "files"))
-    said = joint.tell(1, Progress("load", 5, 100, "bytes"))
+    joint.update(0, Progress("making", 1, 3, "files"))
+    said = joint.update(1, Progress("load", 5, 100, "bytes"))
     assert (said.phase, said.done, said.total) == ("load", 5, 100)
-    said = joint.tell(1, Progress("making", 1, 2, "files"))
+    said = joint.update(1, Progress("making", 1, 2, "files"))
     assert (said.phase, said.done, said.total) == ("making", 2, 5)
 
 

@@ -92,10 +92,10 @@ def test_a_crash_is_told_with_its_signal_and_last_line(fault: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("silent_start", "loading took longer than 0.8 s"),
-        ("silent_loading", "loading took longer than 0.8 s"),
+        ("silent_start", "loading did not finish within the timeout of 0.8 s"),
+        ("silent_loading", "loading did not finish within the timeout of 0.8 s"),
         ("silent_running", "no"),
-        ("stuck", "no step was finished for 0.6 s"),
+        ("stuck", "no step finished within the timeout of 0.6 s"),
     ],
 )
 def test_a_hang_is_ended_and_told_with_its_limit(fault: str, words: str) -> None:
@@ -128,7 +128,7 @@ def test_a_flood_is_taken_whole_without_growing_the_server() -> None:
 
 
 def test_a_child_that_does_not_stop_is_killed() -> None:
-    with pytest.raises(errors.WorkerHung, match="did not end a job that was cancelled"):
+    with pytest.raises(errors.WorkerHung, match="did not end a cancelled job"):
         asyncio.run(play("deaf", cancel=True))
 
 
@@ -210,5 +210,5 @@ def test_a_worker_that_is_gone_before_its_job_begins_fails_it_in_words(how: str)
         finally:
             await subject.close()
 
-    with pytest.raises(errors.WorkerCrashed, match="SIGKILL" if how == "killed" else "given up"):
+    with pytest.raises(errors.WorkerCrashed, match="SIGKILL" if how == "killed" else "discarded"):
         asyncio.run(play())

@@ -1,21 +1,26 @@
-"""What is checked before a generation job is accepted, and the complete request that is stored."""
+"""Admission: the checks before a generation job is accepted, and the typed request that comes out of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from backend.common import errors
 from backend.common.config.settings import Settings
+from backend.common.errors import TouchstoneError
 from backend.common.types import Device
 from backend.engines import engines
+from backend.jobs.job_request import JobRequest, Options
 from backend.jobs.request import GenerateRequest, Spread, served_tasks
 from backend.jobs.uploads import UploadStore
-from backend.models import Catalogue
-from backend.scheduling.device_resolution import Resolution
+from backend.models import Catalogue, Entry
+from backend.scheduling.device_resolution import Resolution, apply_default, check_device_name
 from backend.scheduling.option_support import check_honoured
 from backend.scheduling.probing import ProbeService
 from backend.scheduling.target_selection import nothing_behind, refusal_of
+from backend.tasks.music.prompt_parser import Understood
 from backend.tasks.options import parse_options
 from backend.tasks.options.inputs import INPUTS, check_inputs, check_sounds
 from backend.tasks.options.songs import song_options
@@ -24,7 +29,7 @@ from backend.tasks.songs.model_kinds import SongKind
 
 
 class AdmissionContext(Protocol):
-    """What admission needs of the manager."""
+    """The members of the manager that admission uses."""
 
     settings: Settings
     catalogue: Catalogue
@@ -33,20 +38,41 @@ class AdmissionContext(Protocol):
 
     def resolve(self, asked: str, task: str, engine: str | None) -> Resolution: ...
     def device(self, id_: str) -> Device: ...
+    def known_devices(self) -> list[Device]: ...
 
 
-def admit(manager: AdmissionContext, asked: GenerateRequest) -> dict[str, Any]:
-    """The request with its defaults filled in.
+@dataclass(frozen=True)
+class _ModelState:
+    """A model as its files are now. `song` is set where it makes sound itself; `problem` where it cannot be used."""
 
+    entry: Entry
+    song: SongKind | None
+    problem: TouchstoneError | None
+
+
+@dataclass(frozen=True)
+class _Content:
+    """The part of a request that depends on the task."""
+
+    options: Options
+    texts: list[str] | None = None
+    understood: Understood | None = None
+
+
+async def admit(context: AdmissionContext, asked: GenerateRequest) -> tuple[JobRequest, Entry]:
+    """Check a request. Return it with its defaults filled in, and the catalogue entry of its model.
+
+    The model's folder and files are read in a thread, once. The names of devices are checked here; which device `auto`
+    or an alias means is decided when the job starts, except under the policy `never`.
     Raises Validation, UnsupportedParameter, UnknownModel, UnknownDevice, ModelNotDownloaded, ModelBroken, and under the
     policy `never` DeviceNotReady or Quarantined.
     """
-    catalogue = manager.catalogue
     if asked.task is not None and asked.task not in served_tasks():
         raise errors.Validation(
             f"task: no engine of this version does {asked.task!r}.", f"Tasks: {', '.join(served_tasks())}."
         )
-    entry = catalogue.resolve(asked.model) if asked.model else catalogue.default_for(asked.task or "text")
+    model = await asyncio.to_thread(_look_up_model, context.catalogue, asked)
+    entry = model.entry
     task = asked.task or entry.task
     if task not in entry.tasks or task not in served_tasks():
         raise errors.Validation(
@@ -55,64 +81,84 @@ def admit(manager: AdmissionContext, asked: GenerateRequest) -> dict[str, Any]:
             fields=["model"],
         )
     check_engine(asked.engine)
-    song = entry.song if task == "music" else None
-    taken = _of_song(song, asked) if song else _taken(task, asked, manager.settings.text.max_tokens)
-    check_honoured(task, taken["options"], [asked.engine] if asked.engine else entry.engines)
-    catalogue.path_of(entry)
-    _keep_files(manager, asked)
-    devices = list(dict.fromkeys(asked.devices or [asked.asked_device]))
-    resolved = [manager.resolve(word, task, asked.engine) for word in devices]
-    if asked.fallback == "never" and not manager.probes.probing:
-        _refuse_unready(manager, resolved, devices, entry.id)
-    return {
-        **asked.model_dump(include={"fallback", "engine", "prompt", "messages"}),
-        **({"inputs": asked.inputs} if asked.inputs else {}),
-        "task": task,
-        "model": entry.id,
-        "device": asked.asked_device,
-        **({"devices": devices, "spread": _spread(asked, task, taken["options"])} if asked.devices else {}),
-        **taken,
-    }
+    if model.song:
+        content = _parse_song(model.song, asked)
+    else:
+        content = _parse_content(task, asked, context.settings.text.max_tokens)
+    check_honoured(task, content.options, [asked.engine] if asked.engine else entry.engines)
+    if model.problem:
+        raise model.problem
+    if asked.inputs:
+        await asyncio.to_thread(_touch_uploads, context.uploads, asked)
+    names = tuple(dict.fromkeys(asked.devices or [asked.asked_device]))
+    _check_devices(context, asked, names, task, entry.id)
+    return JobRequest(
+        task=task,
+        model=entry.id,
+        device=asked.asked_device,
+        devices=names if asked.devices else None,
+        spread=_choose_spread(asked, task, content.options) if asked.devices else None,
+        fallback=asked.fallback,
+        engine=asked.engine,
+        options=content.options,
+        prompt=asked.prompt,
+        messages=None if asked.messages is None else [message.model_dump() for message in asked.messages],
+        texts=content.texts,
+        inputs=asked.inputs or {},
+        understood=content.understood,
+    ), entry
 
 
-def _spread(asked: GenerateRequest, task: str, options: Mapping[str, Any]) -> Spread:
-    """How several devices do it. Raises Validation where there is nothing to share out."""
+def _look_up_model(catalogue: Catalogue, asked: GenerateRequest) -> _ModelState:
+    """Return the model that the request names, or the default one of its task. Raises UnknownModel, Validation."""
+    entry = catalogue.resolve(asked.model) if asked.model else catalogue.default_for(asked.task or "text")
+    song = entry.song if (asked.task or entry.task) == "music" else None
+    try:
+        catalogue.path_of(entry)
+    except TouchstoneError as problem:
+        return _ModelState(entry, song, problem)
+    return _ModelState(entry, song, None)
+
+
+def _choose_spread(asked: GenerateRequest, task: str, options: Options) -> Spread:
+    """Return how several devices do the job. Raises Validation where there is nothing to divide."""
     if "variations" not in options and asked.spread in ("parallel", "sequential"):
         raise errors.Validation(
-            f"spread: a {task} job is one piece, of which devices cannot have shares.",
-            'Leave spread out, or say "first_free": the device that is free first then does it.',
+            f"spread: a {task} job is a single piece of work; devices cannot take shares of it.",
+            'Leave spread out, or send "first_free": the first free device then runs the job.',
             fields=["spread"],
         )
     return asked.spread or ("parallel" if options.get("variations", 1) > 1 else "first_free")
 
 
-def _taken(task: str, asked: GenerateRequest, max_tokens: int) -> dict[str, Any]:
-    """What the task makes of prompt, messages, inputs and options. Raises Validation for what it does not take."""
+def _parse_content(task: str, asked: GenerateRequest, max_tokens: int) -> _Content:
+    """Parse prompt, messages, inputs and options by the rules of the task. Raises Validation.
+
+    `max_tokens` is the default length of a text.
+    """
     check_inputs(task, asked.inputs)
     if (asked.texts is not None) is not (task == "embeddings"):
         raise errors.Validation(
-            f"texts: a job for embeddings takes texts, and no other does; this is one for {task}.",
+            f"texts: only a job for embeddings takes texts; this is a job for {task}.",
             "Send texts to a model for embeddings, and a prompt or messages to any other.",
         )
     if task == "embeddings":
         if asked.prompt is not None or asked.messages is not None:
-            raise errors.Validation("Embeddings are made of texts alone.", "Leave prompt and messages out.")
-        return {"options": parse_options(task, asked.options, max_tokens), "texts": asked.texts}
+            raise errors.Validation("Embeddings are made of texts only.", "Leave prompt and messages out.")
+        return _Content(parse_options(task, asked.options, max_tokens), texts=asked.texts)
     if task in INPUTS:
         if asked.prompt is not None or asked.messages is not None:
-            raise errors.Validation(f"A {task} job takes inputs and no words.", "Leave prompt and messages out.")
-        return {"options": parse_options(task, asked.options)}
+            raise errors.Validation(
+                f"A {task} job takes inputs, no prompt and no messages.", "Leave prompt and messages out."
+            )
+        return _Content(parse_options(task, asked.options))
     if task == "music":
         if asked.messages is not None:
             raise errors.Validation(
-                "messages: a tune is not made from a conversation.", "Say what it shall be in options, or in prompt."
+                "messages: a tune is not made from a conversation.", "Describe it in options, or in prompt."
             )
-        options, said = wished(asked.prompt, asked.options)
-        return {
-            "options": options,
-            "understood": said.options if said else {},
-            "ignored": said.ignored if said else [],
-        }
+        options, understood = wished(asked.prompt, asked.options)
+        return _Content(options, understood=understood or Understood({}, []))
     if asked.prompt is None and asked.messages is None and task != "lyrics":
         raise errors.Validation("The request has neither prompt nor messages.", "Send one of the two.")
     options = parse_options(task, asked.options, max_tokens)
@@ -120,42 +166,58 @@ def _taken(task: str, asked: GenerateRequest, max_tokens: int) -> dict[str, Any]
         raise errors.Validation(
             "options.raw: messages need the chat template that raw leaves out.", "Send a prompt, or leave raw out."
         )
-    return {"options": options}
+    return _Content(options)
 
 
-def _of_song(kind: SongKind, asked: GenerateRequest) -> dict[str, Any]:
-    """What a model that makes sound itself takes: a description, and words where it sings. Raises Validation."""
+def _parse_song(kind: SongKind, asked: GenerateRequest) -> _Content:
+    """Parse the request to a model that makes sound itself: a description, and lyrics if it sings.
+
+    Raises Validation.
+    """
     check_sounds(kind.title, kind.sounds, asked.inputs)
     if asked.messages is not None or asked.texts is not None:
         raise errors.Validation(
             f"{kind.title} makes songs of a description, not of messages or texts.",
             "Send a prompt; words to sing go into options.lyrics.",
         )
-    return {"options": song_options(kind, asked.prompt, asked.options)}
+    return _Content(song_options(kind, asked.prompt, asked.options))
 
 
-def _keep_files(manager: AdmissionContext, asked: GenerateRequest) -> None:
-    """Begins the time of the files anew that the job names. Raises Validation for one that is not there."""
+def _touch_uploads(uploads: UploadStore, asked: GenerateRequest) -> None:
+    """Restart the expiry of the files that the job names. Raises Validation for a file that does not exist."""
     for name, value in (asked.inputs or {}).items():
         if isinstance(value, str):
             try:
-                manager.uploads.touch(value)
+                uploads.touch(value)
             except errors.Validation as error:
                 where = f"inputs.{name}"
                 raise errors.Validation(f"{where}: {error.detail}", error.remedy, fields=[where]) from None
 
 
 def check_engine(name: str | None) -> None:
-    """Raises Validation for a name that is no engine's."""
+    """Raises Validation for a name that is not an engine's; None is any engine."""
     if name is not None and name not in engines():
         raise errors.Validation(f"There is no engine {name!r}.", f"Engines: {', '.join(engines())}.")
 
 
-def _refuse_unready(manager: AdmissionContext, resolved: list[Resolution], words: list[str], model: str) -> None:
-    """Raises the first refusal where none of the devices could do it now."""
+def _check_devices(
+    context: AdmissionContext, asked: GenerateRequest, names: Sequence[str], task: str, model: str
+) -> None:
+    """Check the names of devices, and under the policy `never` that one of them can run the job now.
+
+    Raises UnknownDevice, Validation, DeviceNotReady, Quarantined.
+    """
+    if asked.fallback != "never" or context.probes.probing:  # a probe may still make a device ready
+        for name in names:
+            default = apply_default(name, context.settings.device)
+            check_device_name(default, task, asked.engine, lambda: [device.id for device in context.known_devices()])
+        return
+    resolutions = [context.resolve(name, task, asked.engine) for name in names]
     refusals = [
-        nothing_behind(word, one.reason) if one.resolved is None else refusal_of(manager.device(one.resolved), model)
-        for one, word in zip(resolved, words, strict=True)
+        nothing_behind(name, found.reason)
+        if found.resolved is None
+        else refusal_of(context.device(found.resolved), model)
+        for found, name in zip(resolutions, names, strict=True)
     ]
     if refusals[0] and all(refusals):
         raise refusals[0]

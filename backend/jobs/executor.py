@@ -1,4 +1,4 @@
-"""Drives one generation job: device after device by the caller's policy, each in its lane, until it ends."""
+"""The executor of one generation job: attempts on one device after another, by the caller's fallback policy."""
 
 from __future__ import annotations
 
@@ -19,256 +19,333 @@ from backend.jobs.receipt import PLACEMENT_FLOOR, ReceiptBuilder
 from backend.jobs.uploads import UploadStore
 from backend.jobs.worker_events import JobSink, WorkerEventHandler, build_run_request, open_output_dir
 from backend.models import Entry
+from backend.scheduling.device_queue import acquire_first
 from backend.scheduling.device_resolution import Resolution
-from backend.scheduling.first_available import acquire_first
 from backend.scheduling.ranking import by_preference
-from backend.scheduling.target_selection import SchedulingContext as SchedulingContext
-from backend.scheduling.target_selection import Target, TargetSelector, nothing_behind, refusal_of
+from backend.scheduling.target_selection import Plan, SchedulingContext, Target, TargetSelector, refusal_of
 from backend.scheduling.worker import Worker
 from backend.scheduling.worker_pool import LoadedModel
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
-Room = Callable[[], contextlib.AbstractAsyncContextManager[str]]
+OutputDir = contextlib.AbstractAsyncContextManager[str]
 
-DEATHS_OF_A_JOB = 2  # devices on which its workers may die; then it is the job that kills them
+WORKER_DEATHS_LIMIT = 2  # devices on which a job may kill a worker; after that the job is to blame
 
 
 class ExecutorContext(SchedulingContext, Protocol):
-    """What a run needs beside a turn: where its files go, and those that its caller sent."""
+    """The members of the manager that an executor uses besides scheduling: artifacts and uploads."""
 
     artifacts: ArtifactStore
     uploads: UploadStore
 
 
 class JobExecutor:
-    """One job on its way through attempts. A job without options loads the model and generates nothing.
+    """Runs one job. A job without options loads the model and generates nothing.
 
-    Of several devices that its caller named it takes the one that is free first, and another if that one fails.
+    If the caller named several devices, the first free one runs the job, and another one if it fails.
     """
 
-    def __init__(self, around: ExecutorContext, job: JobSink, entry: Entry) -> None:
-        """Raises UnknownDevice or Validation where the job's device names nothing (any more)."""
-        self._around = around
+    def __init__(self, context: ExecutorContext, job: JobSink, entry: Entry) -> None:
+        self._context = context
         self._job = job
         self._entry = entry
-        self._request = build_run_request(job, entry)
-        self._ways = TargetSelector(around, entry, job.task, job.request, self._request)
-        self._words: list[str] = job.request.get("devices") or [job.request["device"]]
-        self._ledger = ReceiptBuilder(", ".join(self._words), self._resolved()[0], job.accepted_at)
-        self._room: Room = lambda: open_output_dir(around.artifacts, job.id)
-        self._name = job.id  # under which a worker runs it
-        self._out: list[str] = []  # the devices that could not be used
-        self._deaths = 0
-        self._handed: tuple[str, TouchstoneError] | None = None  # by whom and why, until it is known to whom
+        request = job.request
+        self._names = request.device_names
+        self._selector = TargetSelector(context, entry, job.task, engine=request.engine, options=request.options)
+        self._run_request: RunRequest | None = None
+        self._plan: Plan
+        self._receipt = ReceiptBuilder(
+            ", ".join(self._names), Resolution(None, "It was not resolved."), job.accepted_at
+        )
+        self._failed_devices: list[str] = []
+        self._worker_deaths = 0
+        self._failover: tuple[str, TouchstoneError] | None = None  # from which device and why, until the next is known
 
-    async def run(self) -> None:
-        """Runs the job to its end. Raises the TouchstoneError that ended it, JobCancelled for a cancel."""
-        named = await self._settled()
-        self._engines = {one.resolved: one.engine or self._job.request["engine"] for one in named}
-        targets: list[str | None] = list(self._engines)
+    async def run(self, plan: Plan | None = None) -> None:
+        """Run the job to its end. `plan` is made here by default.
+
+        Raises the TouchstoneError that ended the job, JobCancelled for a cancel.
+        """
+        self._run_request = await self._build_run_request()
+        self._plan = plan or await self._make_plan()
+        self._receipt.resolution = self._describe_resolution(self._plan)
+        log.debug(
+            "job planned",
+            extra={
+                "job": self._job.id,
+                "devices": list(self._plan.targets),
+                "refused": list(self._plan.refusals),
+                "reason": self._receipt.resolution.reason,
+            },
+        )
+        devices = self._plan.devices
         while True:
             try:
-                await self._attempt(self._first_of(targets))
+                await self._attempt(self._choose_devices(devices))
                 return
             except TouchstoneError as error:
-                targets = [target for target in targets if target is not None and target not in self._out]
-                if not targets or not self._hands_on(error):
-                    targets = [self._by_policy(error)]
-                if len(targets) == 1:
-                    await self._fall_back(self._out[-1], str(targets[0]), error)
+                devices = [device for device in devices if device not in self._failed_devices]
+                if not devices or not self._may_fail_over(error):
+                    devices = [self._choose_fallback(error)]
+                if len(devices) == 1:
+                    await self._fall_back(self._failed_devices[-1], devices[0], error)
                 else:
-                    self._handed = self._out[-1], error
+                    self._failover = self._failed_devices[-1], error
 
     def note_receipt(self) -> None:
-        """Puts the receipt as it stands on the job."""
-        seed = self._request.seed if self._request else None
-        file = self._entry.path_for(self._ledger.engine)
-        self._job.receipt = self._ledger.build(time.perf_counter(), seed, file.name)
+        """Set the job's receipt from what is known so far."""
+        seed = self._run_request.seed if self._run_request else None
+        file = self._entry.path_for(self._receipt.engine)
+        self._job.receipt = self._receipt.build(time.perf_counter(), seed, file.name)
 
-    def _resolved(self) -> list[Resolution]:
-        task, engine, wish = self._entry.task, self._job.request["engine"], self._ways.ranking_query()
-        return [self._around.resolve(word, task, engine, wish) for word in self._words]
+    async def _build_run_request(self) -> RunRequest | None:
+        """Return the request to the worker, None for a job that only loads. It reads the model's licence."""
+        if self._job.request.options is None:
+            return None
+        return await asyncio.to_thread(build_run_request, self._job, self._entry)
 
-    async def _settled(self) -> list[Resolution]:
-        """What the named devices are; while devices are being probed, waits unless they are ready already."""
-        named = self._resolved()
-        if self._around.probes.probing and not all(
-            one.resolved and self._around.device(one.resolved).state == "ready" for one in named
-        ):
-            await self._unless_cancelled(self._around.probes.wait_until_idle())
-            named = self._resolved()
-            self._ledger.resolution = named[0]
-        return named
+    async def _make_plan(self) -> Plan:
+        """Return where the job may run. While devices are being probed, wait unless the named ones are ready.
 
-    def _first_of(self, targets: Sequence[str | None]) -> Sequence[str | None]:
-        """The devices that may do it now."""
-        return targets
+        Raises UnknownDevice, Validation.
+        """
+        plan = self._selector.make_plan(self._names)
+        if self._context.probes.probing and not plan.is_ready:
+            log.debug("waiting for probes", extra={"job": self._job.id})
+            await self._unless_cancelled(self._context.probes.wait_until_idle())
+            plan = self._selector.make_plan(self._names)
+        return plan
 
-    async def _attempt(self, targets: Sequence[str | None]) -> None:
-        ways = self._possible(targets)
+    def _describe_resolution(self, plan: Plan) -> Resolution:
+        """Return the resolution for the receipt."""
+        return plan.resolutions[0]
+
+    def _choose_devices(self, devices: Sequence[str]) -> Sequence[str]:
+        """Return the devices of the next attempt: all of them, whichever is free first."""
+        return devices
+
+    async def _attempt(self, devices: Sequence[str]) -> None:
+        """Run the job on the first free one of these devices. Raises the TouchstoneError of the attempt."""
+        targets = self._usable_targets(devices)
         waiting_since = time.perf_counter()
-        async with self._turn(ways) as way:
-            device = way.device
-            self._ledger.queued_s += time.perf_counter() - waiting_since
-            self._possible([device.id])  # it may have been lost or put aside during the wait
-            await self._taken(device, len(targets) > 1)
-            self._ledger.begin_attempt(device, way.key.runtime, way.key.engine)
+        async with self._acquire_device(targets) as target:
+            device = target.device
+            waited_s = time.perf_counter() - waiting_since
+            self._receipt.queued_s += waited_s
+            log.debug(
+                "device acquired", extra={"job": self._job.id, "device": device.id, "queued_s": round(waited_s, 3)}
+            )
+            self._refresh(target)  # the device may have been lost or quarantined during the wait
+            await self._note_device(device, len(devices) > 1)
+            self._receipt.begin_attempt(device, target.key.runtime, target.key.engine)
             try:
-                async with self._loaded(way) as worker:
+                async with self._loaded(target) as worker:
                     self._check_placement(worker, device)
                     self.note_receipt()
-                    if self._request:
-                        await self._generate(worker, device, self._request)
-                        self._around.quarantine.record_success(device.id, self._entry.id)
-                self._ledger.end_attempt()
+                    if self._run_request:
+                        await self._generate(worker, device, self._run_request)
+                        self._context.quarantine.record_success(device.id, self._entry.id)
+                self._receipt.end_attempt()
             except TouchstoneError as error:
-                self._ledger.end_attempt(error.code)
-                self._out.append(device.id)
-                if error.kills_worker:
-                    self._deaths += 1
-                    self._around.worker_died(device.id, self._entry.id, error)
+                self._note_failure(target, error)
                 raise
 
-    def _possible(self, targets: Sequence[str | None]) -> list[Target]:
-        """The ways to these devices, those that have the model loaded first. Raises the last refusal if there is none.
+    def _note_failure(self, target: Target, error: TouchstoneError) -> None:
+        """Record a failed attempt in the receipt, the log, and for the quarantine."""
+        device = target.device.id
+        self._receipt.end_attempt(error.code)
+        self._failed_devices.append(device)
+        if isinstance(error, errors.JobCancelled):
+            return
+        log.info(
+            "attempt failed",
+            extra={
+                "job": self._job.id,
+                "device": device,
+                "engine": target.key.engine,
+                "code": error.code,
+                "detail": error.detail,
+            },
+        )
+        if error.kills_worker:
+            self._worker_deaths += 1
+            self._context.worker_died(device, self._entry.id, error)
 
-        What is refused stands in the receipt as an attempt, and is out.
+    def _usable_targets(self, devices: Sequence[str]) -> list[Target]:
+        """Return the targets on these devices, those with the model loaded first.
+
+        Each refusal is recorded as an attempt in the receipt. Raises the last one if no target is left.
         """
-        ways: list[Target] = []
+        targets: list[Target] = []
         refusal: TouchstoneError | None = None
-        for target in targets:
-            name = target or self._ledger.asked.strip().lower()  # /metrics counts it under that name
+        for device in devices:
             try:
-                if target is None:
-                    raise nothing_behind(self._ledger.asked, self._ledger.resolution.reason)
-                ways.append(self._ways.select(target, self._engines.get(target)))
+                targets.append(self._target_on(device))
             except TouchstoneError as error:
-                if not isinstance(error, errors.UnsupportedParameter):
-                    self._ledger.record_refusal(name, error.code)
-                self._out.append(name)
+                self._note_refusal(device, error)
                 refusal = error
-        if refusal and not ways:
+        if refusal and not targets:
             raise refusal
-        return sorted(ways, key=lambda way: not self._around.pool.is_loaded(way.key))
+        return sorted(targets, key=lambda target: not self._context.pool.is_loaded(target.key))
+
+    def _target_on(self, device: str) -> Target:
+        """Return the target that the plan has on a device, or select one. Raises why the device cannot run the job."""
+        if planned := self._plan.targets.get(device):
+            return self._selector.refresh(planned, self._plan.query)
+        if refusal := self._plan.refusals.get(device):
+            raise refusal
+        return self._selector.select(device, None, self._plan.query)  # a requested engine binds the named devices only
+
+    def _refresh(self, target: Target) -> None:
+        """Check that a target is still usable. Raises why not."""
+        try:
+            self._selector.refresh(target, self._plan.query)
+        except TouchstoneError as error:
+            self._note_refusal(target.device.id, error)
+            raise
+
+    def _note_refusal(self, device: str, error: TouchstoneError) -> None:
+        log.debug("device refused", extra={"job": self._job.id, "device": device, "code": error.code})
+        if not isinstance(error, errors.UnsupportedParameter):
+            self._receipt.record_refusal(device, error.code)
+        self._failed_devices.append(device)
 
     @contextlib.asynccontextmanager
-    async def _turn(self, ways: Sequence[Target]) -> AsyncIterator[Target]:
-        """Holds the lane of the way that is free first; a cancel gives the place up."""
-        wanted = [self._ways.queue_request(way) for way in ways]
-        turn = acquire_first(wanted, self._job.caller, self._job.set_queue_position)
+    async def _acquire_device(self, targets: Sequence[Target]) -> AsyncIterator[Target]:
+        """Hold the queue of the target that is free first; a cancel leaves the queues."""
+        requests = [self._selector.queue_request(target) for target in targets]
+        turn = acquire_first(requests, self._job.caller, self._job.set_queue_position)
         entering = turn.__aenter__()
-        free = any(
-            one.queue.is_free(one.batch_key, one.max_batch) for one in wanted
-        )  # then there is no wait to be cut short
-        number = await (entering if free else self._unless_cancelled(entering))
+        if any(request.is_free for request in requests):  # there is no wait that a cancel would have to end
+            index = await entering
+        else:
+            waiting = {target.queue.hardware_id: len(target.queue) for target in targets}
+            log.debug("waiting in the queue", extra={"job": self._job.id, "queues": waiting})
+            index = await self._unless_cancelled(entering)
         try:
-            yield ways[number]
+            yield targets[index]
         finally:
             await turn.__aexit__(None, None, None)
 
-    async def _taken(self, device: Device, chosen: bool) -> None:
-        """Says which of several devices has it now."""
-        if self._handed:
-            source, error = self._handed
-            self._handed = None
+    async def _note_device(self, device: Device, was_chosen: bool) -> None:
+        """Record which of several devices runs the job now."""
+        if self._failover:
+            source, error = self._failover
+            self._failover = None
             await self._fall_back(source, device.id, error)
-        elif chosen:
-            reason = f"{device.id} was the first that was free of {self._ledger.asked}."
-            self._ledger.resolution = Resolution(device.id, reason)
+        elif was_chosen:
+            reason = f"{device.id} was the first free device of {self._receipt.asked}."
+            self._receipt.resolution = Resolution(device.id, reason)
 
     @contextlib.asynccontextmanager
-    async def _loaded(self, way: Target) -> AsyncIterator[Worker]:
-        """Has the model loaded, and keeps it from being unloaded meanwhile."""
-        held = self._around.pool.try_acquire(way.key) or await self._load(way)
+    async def _loaded(self, target: Target) -> AsyncIterator[Worker]:
+        """Load the model if necessary, and keep it loaded."""
+        loaded = self._context.pool.try_acquire(target.key) or await self._load(target)
         try:
-            yield held.worker
+            yield loaded.worker
         finally:
-            self._around.pool.release(held)
+            self._context.pool.release(loaded)
 
-    async def _load(self, way: Target) -> LoadedModel:
-        pool, key, lane = self._around.pool, way.key, way.queue.hardware_id
-        loading = self._around.loading_lock(lane)  # of jobs that share the turn, one loads
+    async def _load(self, target: Target) -> LoadedModel:
+        pool, key, hardware_id = self._context.pool, target.key, target.queue.hardware_id
+        loading = self._context.loading_lock(hardware_id)  # of jobs that share a turn, one loads
         await self._unless_cancelled(loading.acquire())
         try:
             if not pool.is_loaded(key):
                 await self._job.set_status("loading", {"model": key.model, "device": key.device, "engine": key.engine})
-            told = WorkerEventHandler(self._job, self._ledger).report_loading
+            report = WorkerEventHandler(self._job, self._receipt).report_loading
             path = self._entry.path_for(key.engine)
-            held, load_s = await self._unless_cancelled(pool.acquire(lane, way.device, key, path, told))
+            acquiring = pool.acquire(hardware_id, target.device, key, path, report, self._job.id)
+            loaded, load_s = await self._unless_cancelled(acquiring)
         finally:
             loading.release()
-        self._ledger.load_s += load_s
-        return held
+        self._receipt.load_s += load_s
+        return loaded
 
     def _check_placement(self, worker: Worker, device: Device) -> None:
-        if not worker.alive:  # it died since it was chosen
+        """Record where the model is placed. Raises PlacementTooLow, or what ended a worker that died meanwhile."""
+        if not worker.alive:
             raise worker.exit_error()
-        share = self._ledger.record_placement(worker, device)
-        if share is not None and share < PLACEMENT_FLOOR and not (self._request and self._request.only_looks):
+        share = self._receipt.record_placement(worker, device)
+        if share is not None and share < PLACEMENT_FLOOR and not (self._run_request and self._run_request.only_looks):
             assert worker.loaded
             raise errors.PlacementTooLow(
-                f"Only {share:.0%} of {self._entry.id} lies on {device.id} ({worker.loaded.placement.evidence}).",
+                f"Only {share:.0%} of {self._entry.id} is on {device.id} ({worker.loaded.placement.evidence}).",
                 "Choose a smaller model or another device.",
             )
 
     async def _generate(self, worker: Worker, device: Device, request: RunRequest) -> None:
         job = self._job
-        request = replace(request, inputs=self._around.uploads.resolve_inputs(request.inputs))
+        if request.inputs:
+            inputs = await asyncio.to_thread(self._context.uploads.resolve_inputs, request.inputs)
+            request = replace(request, inputs=inputs)
         advance = job.set_status("running", {"device": device.id, "engine": worker.key.engine})
-        stored = asyncio.ensure_future(advance)  # while the worker begins
+        stored = asyncio.ensure_future(advance)  # while the worker starts on the job
         try:
             engine = engines()[worker.key.engine]
             if engine.makes_files or job.task in engine.file_tasks:
-                async with self._room() as folder:
-                    await self._follow(worker, replace(request, folder=folder), stored)
+                async with self._open_output_dir() as folder:
+                    await self._forward_frames(worker, replace(request, folder=folder), stored)
             else:
-                await self._follow(worker, request, stored)
-        except errors.TouchstoneError as error:
-            if error.kills_worker and job.cancelling.is_set():  # it was killed since it did not stop by itself
+                await self._forward_frames(worker, request, stored)
+        except TouchstoneError as error:
+            if error.kills_worker and job.cancelling.is_set():  # it was killed because it ignored the cancel
                 raise cancelled() from error
             raise
         finally:
             await asyncio.wait({stored})
             if not stored.cancelled():
-                stored.exception()  # it is raised where the first frame is taken
+                stored.exception()  # it is raised where the first frame is awaited
         if job.cancelling.is_set():
             raise cancelled()
 
-    async def _follow(self, worker: Worker, request: RunRequest, stored: asyncio.Future[None]) -> None:
-        frames, taking = (
-            worker.run(self._name, request, self._job.cancelling),
-            WorkerEventHandler(self._job, self._ledger),
-        )
+    async def _forward_frames(self, worker: Worker, request: RunRequest, stored: asyncio.Future[None]) -> None:
+        """Run the request and pass the worker's frames to the job, none before its status is stored."""
+        frames = worker.run(self._run_id, request, self._job.cancelling)
+        handler = WorkerEventHandler(self._job, self._receipt)
         async with contextlib.aclosing(frames):
             async for frame in frames:
-                await stored  # before anything is shown that a crash would take back
-                await taking.handle(frame)
+                await stored  # no frame is shown that a crash of the server would take back
+                await handler.handle(frame)
 
-    def _hands_on(self, error: TouchstoneError) -> bool:
-        """Whether another device that the caller named takes over; a crash does not end what others can do."""
-        return error.falls_back or (error.kills_worker and self._deaths < DEATHS_OF_A_JOB)
+    @property
+    def _run_id(self) -> str:
+        """The id under which a worker runs the job."""
+        return self._job.id
 
-    def _by_policy(self, error: TouchstoneError) -> str:
-        """The device that the policy falls back to. Raises the error itself, or why that device cannot be used."""
+    def _open_output_dir(self) -> OutputDir:
+        """Open the folder for the job's files."""
+        return open_output_dir(self._context.artifacts, self._job.id)
+
+    def _may_fail_over(self, error: TouchstoneError) -> bool:
+        """Return whether another named device takes over. After a crash others may, up to a limit."""
+        return error.falls_back or (error.kills_worker and self._worker_deaths < WORKER_DEATHS_LIMIT)
+
+    def _choose_fallback(self, error: TouchstoneError) -> str:
+        """Return the device that the policy falls back to, with any engine.
+
+        Raises the error if there is none, or why the fallback device cannot run the job.
+        """
         if not error.falls_back:
             raise error
-        policy = self._job.request["fallback"]
+        policy = self._job.request.fallback
         candidates: list[str] = []
         if policy == "any":
-            ready = by_preference(self._around.known_devices(), self._job.task, self._ways.ranking_query())
+            ready = by_preference(self._context.known_devices(), self._job.task, self._plan.query)
             candidates = [device.id for device in ready if self._entry.id not in device.quarantined_models]
         if policy != "never":
             candidates.append("cpu")
-        target = next((candidate for candidate in candidates if candidate not in self._out), None)
-        if target is None:
+        fallback = next((candidate for candidate in candidates if candidate not in self._failed_devices), None)
+        if fallback is None:
             raise error
-        if refusal := refusal_of(self._around.device(target), self._entry.id):
+        if refusal := refusal_of(self._context.device(fallback), self._entry.id):
             raise refusal from error
-        return target  # by any engine: the one that was asked for was asked for with the first device
+        return fallback
 
     async def _fall_back(self, source: str, target: str, error: TouchstoneError) -> None:
-        self._ledger.reason = f"{source} could not be used ({error.code}): {error.detail}"
+        """Record a fallback in the receipt, the log and the job's events."""
+        self._receipt.reason = f"{source} could not be used ({error.code}): {error.detail}"
         log.warning("fallback", extra={"job": self._job.id, "from": source, "to": target, "code": error.code})
         await self._job.emit("fallback", {"from": source, "to": target, "code": error.code, "reason": error.detail})
 
@@ -277,7 +354,7 @@ class JobExecutor:
 
 
 async def cancel_on(event: asyncio.Event, work: Awaitable[Result], error: Callable[[], Exception]) -> Result:
-    """Awaits `work`; if `event` is set first, cancels it, waits for its end and raises `error()`."""
+    """Return the result of `work`. If `event` is set first, cancel it, wait for its end and raise `error()`."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(event.wait())
     try:
@@ -293,5 +370,5 @@ async def cancel_on(event: asyncio.Event, work: Awaitable[Result], error: Callab
 
 
 def cancelled() -> errors.JobCancelled:
-    """The ending that a caller asked for."""
-    return errors.JobCancelled("The job was cancelled.", "Run it again if you want its result.")
+    """Return the error that ends a job which its caller cancelled."""
+    return errors.JobCancelled("The job was cancelled.", "Rerun it if you want its result.")

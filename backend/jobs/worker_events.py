@@ -1,4 +1,4 @@
-"""What a worker is asked for a job, and how all that it sends becomes the job's events, progress, files, receipt."""
+"""Worker events: the request to a worker, and how its frames become the job's events, progress, files and receipt."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from dataclasses import asdict
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from backend.child.wire_protocol import Header
 from backend.common.seeds import random_seed
 from backend.common.types import Artifact, JobStatus, Progress, Receipt
 from backend.engines import RunRequest
 from backend.jobs.artifacts import ArtifactStore
+from backend.jobs.job_request import JobRequest
 from backend.jobs.receipt import ReceiptBuilder
 from backend.models import Entry
 from backend.models.details import licence
-from backend.tasks.music.prompt_parser import Understood
 from backend.tasks.options import completed
 from backend.tasks.options.lyrics import parted
 
@@ -25,7 +26,7 @@ TOKEN = ("text", "count", "logprobs")
 
 
 class JobSink(Protocol):
-    """What a run tells: a live job, or the share of one that is done on several devices."""
+    """What an executor writes to: a live job, or one share of a job on several devices."""
 
     progress: Progress | None
     finish_reason: str | None
@@ -40,7 +41,7 @@ class JobSink(Protocol):
     @property
     def caller(self) -> str: ...
     @property
-    def request(self) -> dict[str, Any]: ...
+    def request(self) -> JobRequest: ...
     def set_queue_position(self, position: int, expected_s: float | None) -> None: ...
     async def emit(self, event: str, data: dict[str, Any]) -> None: ...
     async def set_status(self, status: JobStatus, data: dict[str, Any]) -> None: ...
@@ -48,22 +49,22 @@ class JobSink(Protocol):
 
 
 class WorkerEventHandler:
-    """Takes the frames of one attempt, in order."""
+    """Handles the frames of one attempt, in order."""
 
-    def __init__(self, job: JobSink, ledger: ReceiptBuilder) -> None:
+    def __init__(self, job: JobSink, receipt: ReceiptBuilder) -> None:
         self._job = job
-        self._ledger = ledger
+        self._receipt = receipt
         self._phase = ""
-        self._began = time.perf_counter()
-        self._first = 0.0
+        self._phase_started_at = time.perf_counter()
+        self._first_done = 0.0  # of the phase: a phase may start again where it was
 
     async def report_loading(self, held_bytes: int, needed_bytes: int | None) -> None:
-        """How much of the memory that the model will need, where that is known, its worker holds."""
+        """Report how much memory the loading worker holds, of what the model will need if that is known."""
         done = min(held_bytes, needed_bytes) if needed_bytes else held_bytes
         await self.handle({"op": "progress", "phase": "load", "done": done, "total": needed_bytes, "unit": "bytes"})
 
-    async def handle(self, frame: dict[str, Any]) -> None:
-        """One frame of the worker."""
+    async def handle(self, frame: Header) -> None:
+        """Handle one frame: token, progress, artifact or done."""
         job = self._job
         if frame["op"] == "token":
             await job.emit("token", {name: frame[name] for name in TOKEN if name in frame})
@@ -72,27 +73,29 @@ class WorkerEventHandler:
             await job.emit("progress", asdict(job.progress))
         elif frame["op"] == "artifact":
             url = f"/api/jobs/{job.id}/artifacts/{quote(frame['name'])}"
-            made = Artifact(frame["name"], frame["media_type"], frame["bytes"], url)
-            await job.emit("artifact", asdict(made))
-            await job.flush()  # a finished file is known after any crash
+            artifact = Artifact(frame["name"], frame["media_type"], frame["bytes"], url)
+            await job.emit("artifact", asdict(artifact))
+            await job.flush()  # so that a finished file is known after a crash of the server
         elif frame["op"] == "done":
             job.finish_reason = frame["finish_reason"]
-            self._ledger.record_result(frame)
+            self._receipt.record_result(frame)
 
-    def _progress(self, frame: dict[str, Any]) -> Progress:
-        """How far, and how long still at the pace of this phase, which may be one that comes again."""
+    def _progress(self, frame: Header) -> Progress:
+        """Return the progress, with the remaining time at the rate of this phase."""
         phase, done, total = frame["phase"], frame["done"], frame["total"]
         if self._phase and phase != self._phase:
-            self._began, self._first = time.perf_counter(), done
+            self._phase_started_at, self._first_done = time.perf_counter(), done
         self._phase = phase
-        spent_s, came = time.perf_counter() - self._began, done - self._first
-        eta_s = spent_s / came * (total - done) if came > 0 and total else 0.0 if done and done == total else None
+        spent_s, advanced = time.perf_counter() - self._phase_started_at, done - self._first_done
+        eta_s = (
+            spent_s / advanced * (total - done) if advanced > 0 and total else 0.0 if done and done == total else None
+        )
         return Progress(phase, done, total, frame["unit"], eta_s)
 
 
 @contextlib.asynccontextmanager
 async def open_output_dir(artifacts: ArtifactStore, job_id: str) -> AsyncIterator[str]:
-    """A job's folder, empty at first; in the end only what the worker handed over stays in it."""
+    """Open an empty folder for a job's files. At the end only the files that the worker completed stay."""
     await asyncio.to_thread(artifacts.begin, job_id)
     try:
         yield str(artifacts.folder(job_id))
@@ -101,25 +104,25 @@ async def open_output_dir(artifacts: ArtifactStore, job_id: str) -> AsyncIterato
 
 
 def build_run_request(job: JobSink, entry: Entry) -> RunRequest | None:
-    """What the worker is to run; None for a job that only loads."""
-    options = job.request.get("options")
-    if options is None:
+    """Return the request to the worker, None for a job that only loads. It may read the model's files."""
+    request = job.request
+    if request.options is None:
         return None
-    chosen: int | None = options.get("seed")
-    whole, song = completed(entry.options_for(job.task), options), None
+    seed: int | None = request.options.get("seed")
+    options, song = completed(entry.options_for(job.task), request.options), None
     if job.task == "lyrics":
-        song, sampled = parted(whole)
-        whole = completed("text", sampled)  # what an engine looks for is there, at its default
+        song, sampling = parted(options)
+        options = completed("text", sampling)  # engines expect all options of a text
     return RunRequest(
-        messages=job.request.get("messages"),
-        prompt=job.request.get("prompt"),
-        texts=job.request.get("texts"),
-        inputs=job.request.get("inputs") or {},
-        options=whole,
+        messages=request.messages,
+        prompt=request.prompt,
+        texts=request.texts,
+        inputs=dict(request.inputs),
+        options=options,
         song=song,
-        seed=random_seed() if chosen is None else chosen,
-        reuse_cache=chosen is None,  # with a seed the caller wants the same text again
-        preface=Understood(job.request.get("understood", {}), job.request.get("ignored", [])).sentence(),
+        seed=random_seed() if seed is None else seed,
+        reuse_cache=seed is None,  # with a seed the caller wants the same text again
+        preface=request.understood.sentence() if request.understood else "",
         model=entry.id,
         licence=entry.licence or licence(entry.target),
     )

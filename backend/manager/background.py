@@ -72,8 +72,7 @@ async def sweep_files(manager: Core) -> None:
 
 def named_files(jobs: Iterable[LiveJob]) -> set[str]:
     """The ids of the files that jobs name which have not ended."""
-    values = [value for job in jobs if job.active for value in (job.request.get("inputs") or {}).values()]
-    return {value for value in values if isinstance(value, str)}
+    return {file_id for job in jobs if job.active for file_id in job.input_files()}
 
 
 async def preload(manager: Core) -> None:

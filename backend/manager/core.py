@@ -37,9 +37,9 @@ from backend.manager.memory_fit import list_models
 from backend.manager.metrics import Metrics
 from backend.manager.runtime_service import TASKS, RuntimeService
 from backend.manager.runtime_service.description import BASE, own_pythons
-from backend.models import Catalogue
+from backend.models import Catalogue, Entry
 from backend.scheduling.device_queue import DeviceQueue
-from backend.scheduling.device_resolution import Resolution, in_order, resolve, unreachable
+from backend.scheduling.device_resolution import Resolution, apply_default, in_order, resolve, unreachable
 from backend.scheduling.probing import ProbeService
 from backend.scheduling.probing.proof_cache import ProofCache
 from backend.scheduling.provider_options import check_provider_options
@@ -184,9 +184,9 @@ class Core:
         self, asked: str, task: str = "text", engine: str | None = None, wish: RankingQuery = ANY
     ) -> Resolution:
         """The device for a word, by what was measured with the wish's model. Raises UnknownDevice, Validation."""
-        word = self.settings.device if asked.strip().lower() == "auto" else asked
+        word = apply_default(asked, self.settings.device)
         known = {device.id: device for device in self.known_devices()}
-        return resolve(word, known, self.hardware(), task=task, engine=engine, wish=wish)
+        return resolve(word, known, self.hardware(), task=task, engine=engine, query=wish)
 
     def refresh(self, asked: str | None = None) -> None:
         """Probes one device or all again. Raises UnknownDevice."""
@@ -229,7 +229,7 @@ class Core:
         return await self.registry.follow(job_id, after)
 
     async def _accept(self, asked: GenerateRequest, caller: str, key: Mapping[str, Any]) -> LiveJob:
-        request = admit(self, asked)
+        request, entry = await admit(self, asked)
         queued = self.registry.count("queued")
         if queued >= self.settings.queue.limit:
             raise errors.QueueFull(
@@ -237,19 +237,19 @@ class Core:
                 "Try again later, or raise queue.limit.",
                 retry_after_s=10,
             )
-        job = await self.registry.add({**new_row(request["task"], request["model"], request, caller), **key})
-        said = {name: request[name] for name in ("prompt", "messages")} if self.settings.log.prompts else {}
-        log.info("job accepted", extra={"job": job.id, "task": job.task, "device": request["device"], **said})
-        self._resume(job)
+        job = await self.registry.add({**new_row(request.task, request.model, request.to_row(), caller), **key})
+        said = {"prompt": request.prompt, "messages": request.messages} if self.settings.log.prompts else {}
+        log.info("job accepted", extra={"job": job.id, "task": job.task, "device": request.device, **said})
+        self._resume(job, entry)
         return job
 
-    def _resume(self, job: LiveJob) -> None:
+    def _resume(self, job: LiveJob, entry: Entry | None = None) -> None:
         if job.task in (*TASKS, BENCH):
             owner = self.benchmarks if job.task == BENCH else self.runtime_service
             self.registry.supervise(job, owner.resume(job))
             return
         try:
-            entry = self.catalogue.resolve(job.model or "")
+            entry = entry or self.catalogue.resolve(job.model or "")
             if work := model_jobs.resumed(self, job, entry):
                 self.registry.supervise(job, work)
                 return

@@ -66,9 +66,9 @@ async def convert(manager: Core, model: str, to: str, caller: str) -> LiveJob:
         conversion.check(entry, to, manager.settings)
         manager.catalogue.source_of(entry)
         if job := _active(manager, "convert", entry):
-            if job.request["to"] == to:
+            if job.parameters["to"] == to:
                 return job
-            made = f"The job {job.id} is converting {entry.id} to {job.request['to']}."
+            made = f"The job {job.id} is converting {entry.id} to {job.parameters['to']}."
             raise JobActive(made, "Wait for it or cancel it, then ask again.")
         job = await _accepted(manager, "convert", entry, {"to": to}, caller)
         manager.registry.supervise(job, _convert(manager, job, entry))
@@ -134,7 +134,7 @@ async def _download(manager: Core, job: LiveJob, addition: registration.Addition
 
 
 async def _convert(manager: Core, job: LiveJob, entry: Entry) -> None:
-    to = job.request["to"]
+    to = job.parameters["to"]
     await job.set_status("running", {"model": entry.id})
 
     async def tell(progress: Progress) -> None:

@@ -1,6 +1,6 @@
-"""A lane: the queue of one Hardware. Fair between callers, first come first served within one.
+"""The queue of one Hardware: fair between callers, first come first served within one caller.
 
-One turn at a time, except that jobs for the same loaded model may share it, up to the model's slots.
+One holder at a time. Jobs for the same loaded model may hold a place together, up to `max_batch`.
 """
 
 from __future__ import annotations
@@ -8,29 +8,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-# Called with the position (1 comes next) and the seconds until the turn, None before any turn was measured.
+# Called with the position (1 is next) and the expected wait in seconds, None before any turn was measured.
 OnPosition = Callable[[int, float | None], None]
-TOLD = 20  # who waits further behind is told once, and then when it comes nearer
+Turn = contextlib.AbstractAsyncContextManager[None]
+NOTIFIED_POSITIONS = 20  # waiters further back get their first position, then none until they come this near
 _SMOOTHING = 0.3
 
 
 @dataclass(eq=False)
 class _Waiter:
-    """One that waits, or holds a turn. `share` is what it can share the turn with; None shares with nothing."""
+    """A waiter or holder. Holders with an equal `batch_key` share the queue; None shares with no other."""
 
     caller: str
-    share: Hashable | None
-    slots: int
+    batch_key: Hashable | None
+    max_batch: int
     on_position: OnPosition
     turn: asyncio.Future[None]
-    told: int = 0  # the position it was last told
+    notified_position: int = 0
 
 
 class DeviceQueue:
-    """Hands out turns; `len` is how many wait."""
+    """A fair queue. `len` returns how many wait."""
 
     def __init__(self, hardware_id: str) -> None:
         self.hardware_id = hardware_id
@@ -43,98 +44,179 @@ class DeviceQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a turn is taken."""
+        """Whether at least one job holds the queue."""
         return bool(self._holders)
 
-    def is_free(self, share: Hashable | None = None, slots: int = 1) -> bool:
-        """Whether a turn would be had at once."""
-        return not self._waiting and self._fits(share, slots)
+    def is_free(self, batch_key: Hashable | None = None, max_batch: int = 1) -> bool:
+        """Return whether `acquire` would return without a wait."""
+        return not self._waiting and self._fits(batch_key, max_batch)
 
     @contextlib.asynccontextmanager
     async def acquire(
         self,
         caller: str,
         on_position: OnPosition = lambda position, expected_s: None,
-        share: Hashable | None = None,
-        slots: int = 1,
+        batch_key: Hashable | None = None,
+        max_batch: int = 1,
     ) -> AsyncIterator[None]:
-        """Waits for a turn and holds it. Cancelling the wait gives the place up."""
+        """Wait for a turn and hold it. A cancelled wait leaves the queue.
+
+        `on_position` is a callback for each change of the position. Optional.
+        """
         clock = asyncio.get_running_loop().time
-        ticket = _Waiter(caller, share, slots, on_position, asyncio.get_running_loop().create_future())
-        self._waiting.setdefault(caller, deque()).append(ticket)
+        waiter = _Waiter(caller, batch_key, max_batch, on_position, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(caller, deque()).append(waiter)
         self._admit()
-        if ticket not in self._holders:
-            self._tell(ticket, self._place_of_last(caller))
+        if waiter not in self._holders:
+            self._notify(waiter, self._position_of_last(caller))
             try:
-                await ticket.turn
+                await waiter.turn
             except asyncio.CancelledError:
-                self._withdraw(ticket)
+                self._remove(waiter)
                 raise
-        began = clock()
+        acquired_at = clock()
         try:
             yield
         finally:
-            self._measure(clock() - began)
-            self._withdraw(ticket)
+            self._record_turn(clock() - acquired_at)
+            self._remove(waiter)
 
     def _admit(self) -> None:
-        """Gives turns to those that come next, as long as the next one fits beside the holders.
+        """Give turns to the next waiters, as long as the next one can share with the holders.
 
-        One that does not fit is not overtaken by one that would: it would wait for ever behind a popular model.
+        A waiter that does not fit blocks those behind it. Otherwise it could starve behind a popular model.
         """
         while self._waiting:
             caller = next(iter(self._waiting))
             queue = self._waiting[caller]
-            ticket = queue[0]
-            if not self._fits(ticket.share, ticket.slots):
+            waiter = queue[0]
+            if not self._fits(waiter.batch_key, waiter.max_batch):
                 return
             queue.popleft()
             del self._waiting[caller]
             if queue:
                 self._waiting[caller] = queue  # to the end of the round
-            self._holders.append(ticket)
-            if not ticket.turn.done():
-                ticket.turn.set_result(None)
+            self._holders.append(waiter)
+            if not waiter.turn.done():
+                waiter.turn.set_result(None)
 
-    def _fits(self, share: Hashable | None, slots: int) -> bool:
+    def _fits(self, batch_key: Hashable | None, max_batch: int) -> bool:
         if not self._holders:
             return True
-        beside = share is not None and len(self._holders) < slots
-        return beside and all(holder.share == share for holder in self._holders)
+        has_slot = batch_key is not None and len(self._holders) < max_batch
+        return has_slot and all(holder.batch_key == batch_key for holder in self._holders)
 
-    def _withdraw(self, ticket: _Waiter) -> None:
-        if ticket in self._holders:
-            self._holders.remove(ticket)
-        elif (queue := self._waiting.get(ticket.caller)) and ticket in queue:
-            queue.remove(ticket)
+    def _remove(self, waiter: _Waiter) -> None:
+        """Remove a holder or waiter, admit the next ones, and notify those whose position changed."""
+        if waiter in self._holders:
+            self._holders.remove(waiter)
+        elif (queue := self._waiting.get(waiter.caller)) and waiter in queue:
+            queue.remove(waiter)
             if not queue:
-                del self._waiting[ticket.caller]
+                del self._waiting[waiter.caller]
         self._admit()
-        for position, waiting in enumerate(self._order()[:TOLD], 1):
-            if waiting.told != position:
-                self._tell(waiting, position)
+        for position, waiting in enumerate(self._in_order()[:NOTIFIED_POSITIONS], 1):
+            if waiting.notified_position != position:
+                self._notify(waiting, position)
 
-    def _tell(self, ticket: _Waiter, position: int) -> None:
-        ticket.told = position
-        at_once = ticket.slots if ticket.share is not None else 1
-        expected_s = None if self._mean_turn_s is None else self._mean_turn_s * -(-position // at_once)
-        ticket.on_position(position, expected_s)
+    def _notify(self, waiter: _Waiter, position: int) -> None:
+        waiter.notified_position = position
+        batch = waiter.max_batch if waiter.batch_key is not None else 1
+        expected_s = None if self._mean_turn_s is None else self._mean_turn_s * -(-position // batch)
+        waiter.on_position(position, expected_s)
 
-    def _measure(self, seconds: float) -> None:
+    def _record_turn(self, seconds: float) -> None:
         mean = self._mean_turn_s
         self._mean_turn_s = seconds if mean is None else mean + _SMOOTHING * (seconds - mean)
 
-    def _place_of_last(self, caller: str) -> int:
-        """The position of the last one in a caller's queue, without putting all in order."""
+    def _position_of_last(self, caller: str) -> int:
+        """Return the position of the last waiter of a caller, without sorting all of them."""
         round_, ahead = len(self._waiting[caller]) - 1, True
-        place = 0
+        position = 0
         for other, queue in self._waiting.items():
             ahead = ahead and other != caller
-            place += round_ + 1 if other == caller else min(len(queue), round_ + ahead)
-        return place
+            position += round_ + 1 if other == caller else min(len(queue), round_ + ahead)
+        return position
 
-    def _order(self) -> list[_Waiter]:
-        """Those who wait, in the order in which turns will be given: callers in rounds."""
+    def _in_order(self) -> list[_Waiter]:
+        """Return the waiters in the order of their turns: callers in rounds."""
         queues = [list(queue) for queue in self._waiting.values()]
         rounds = range(max(map(len, queues), default=0))
         return [queue[number] for number in rounds for queue in queues if number < len(queue)]
+
+
+@dataclass(frozen=True)
+class QueueRequest:
+    """A turn to wait for: in which queue, and what it can be shared with."""
+
+    queue: DeviceQueue
+    batch_key: Hashable | None = None
+    max_batch: int = 1
+
+    @property
+    def is_free(self) -> bool:
+        """Whether there is no wait."""
+        return self.queue.is_free(self.batch_key, self.max_batch)
+
+    def acquire(self, caller: str, on_position: OnPosition) -> Turn:
+        """Wait for the turn and hold it."""
+        return self.queue.acquire(caller, on_position, self.batch_key, self.max_batch)
+
+
+@contextlib.asynccontextmanager
+async def acquire_first(requests: Sequence[QueueRequest], caller: str, on_position: OnPosition) -> AsyncIterator[int]:
+    """Wait in several queues at once and hold the first turn that comes; yield the index of its request.
+
+    If several are free now, the first of them is taken.
+    """
+    for index, request in enumerate(requests):
+        if request.is_free:
+            async with request.acquire(caller, on_position):
+                yield index
+            return
+    best_position = _BestPosition(on_position)
+    turns = [request.acquire(caller, best_position.callback_for(index)) for index, request in enumerate(requests)]
+    waits = [asyncio.ensure_future(turn.__aenter__()) for turn in turns]
+    held: Turn | None = None
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        first = next(index for index, wait in enumerate(waits) if wait.done())
+        held = turns[first]
+        await _leave((turn, wait) for turn, wait in zip(turns, waits, strict=True) if turn is not held)
+        yield first
+    finally:
+        if held is None:
+            await _leave(zip(turns, waits, strict=True))
+        else:
+            await held.__aexit__(None, None, None)
+
+
+async def _leave(waits: Iterable[tuple[Turn, asyncio.Future[None]]]) -> None:
+    """Leave the queues, and release turns that came at the same moment."""
+    for turn, wait in waits:
+        if wait.done():
+            await turn.__aexit__(None, None, None)
+        else:
+            wait.cancel()
+
+
+class _BestPosition:
+    """Reports the best of the positions in several queues."""
+
+    def __init__(self, on_position: OnPosition) -> None:
+        self._on_position = on_position
+        self._positions: dict[int, tuple[int, float | None]] = {}
+
+    def callback_for(self, index: int) -> OnPosition:
+        """Return the callback for one of the queues."""
+
+        def update(position: int, expected_s: float | None) -> None:
+            before = self._best()
+            self._positions[index] = position, expected_s
+            if (now := self._best()) and now != before:
+                self._on_position(*now)
+
+        return update
+
+    def _best(self) -> tuple[int, float | None] | None:
+        return min(self._positions.values(), default=None, key=lambda position: position[0])

@@ -1,9 +1,9 @@
-"""From the word a caller uses for a device (id, alias, `auto`) to one device id, with the reason in a sentence."""
+"""Device resolution: from the name that a caller uses (id, alias, `auto`) to one device id, with the reason."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from backend.common.errors import UnknownDevice, Validation
@@ -17,10 +17,22 @@ GENERAL = ("auto", "gpu", "npu")
 
 @dataclass(frozen=True)
 class Resolution:
-    """`resolved` is None where nothing stands behind `gpu` or `npu`."""
+    """The device that a name means, and why.
+
+    `resolved` is None if no device is ready for `gpu` or `npu`. `engine` is set by aliases that name one.
+    """
 
     resolved: str | None
     reason: str
+    engine: str | None = None
+
+
+@dataclass(frozen=True)
+class _ParsedName:
+    """A name of a device: its backend, its index if it has one, and the engine if it is an engine's alias."""
+
+    backend: Backend
+    index: int | None
     engine: str | None = None
 
 
@@ -31,50 +43,65 @@ def resolve(
     *,
     task: str,
     engine: str | None,
-    wish: RankingQuery = ANY,
+    query: RankingQuery = ANY,
 ) -> Resolution:
-    """Finds the device for `asked` among `devices` (all known, by id), by what was measured with the wish's model.
+    """Return the device for `asked` among `devices` (all known ones, by id), ranked by the query's measurements.
 
     Raises UnknownDevice with the valid ids, and Validation where an alias names another engine than `engine`.
     """
+    name = _parse_name(asked, task, engine, lambda: devices)
+    if name is None:
+        resolution = _resolve_general(asked.strip().lower(), devices, task, query)
+    elif name.engine:
+        target = device_id(name.backend, 0)
+        reason = f"{asked!r} is another name for {target} with the engine {name.engine}."
+        resolution = Resolution(target, reason, name.engine)
+    else:
+        resolution = _resolve_backend(asked, name, devices, hardware)
+    device = devices.get(resolution.resolved or "")
+    if asked.strip().lower() == "auto" or device is None or resolution.engine:
+        return resolution
+    return replace(resolution, reason=resolution.reason + explain_engine(device, query))
+
+
+def check_device_name(asked: str, task: str, engine: str | None, known: Callable[[], Iterable[str]]) -> None:
+    """Check that a name means a device, without choosing one. Raises UnknownDevice, Validation.
+
+    `known` is called for the ids of known devices only if the name is unknown.
+    """
+    _parse_name(asked, task, engine, known)
+
+
+def apply_default(asked: str, default: str) -> str:
+    """Return the device that the settings name instead of `auto`; any other name as it is."""
+    return default if asked.strip().lower() == "auto" else asked
+
+
+def _parse_name(asked: str, task: str, engine: str | None, known: Callable[[], Iterable[str]]) -> _ParsedName | None:
+    """Parse a name; None for one of GENERAL. Raises UnknownDevice, Validation."""
     word = asked.strip().lower()
     if word in GENERAL:
-        found = _general(word, devices, task, wish)
-    else:
-        found = _named(asked, word, devices, hardware, task, engine)
-    device = devices.get(found.resolved or "")
-    if word == "auto" or device is None or found.engine:
-        return found
-    return replace(found, reason=found.reason + explain_engine(device, wish))
-
-
-def _named(
-    asked: str,
-    word: str,
-    devices: Mapping[str, Device],
-    hardware: Iterable[Hardware],
-    task: str,
-    engine: str | None,
-) -> Resolution:
+        return None
     base, index = (match[1], int(match[2])) if (match := _INDEXED.fullmatch(word)) else (word, None)
     for backend in backends().values():
-        named = _engine_of_alias(backend, word, task)
-        if named and engine and engine != named:
+        alias_engine = _engine_of_alias(backend, word, task)
+        if alias_engine and engine and engine != alias_engine:
             raise Validation(
-                f"Device {asked!r} means the engine {named!r}, but engine {engine!r} was asked for.",
+                f"Device {asked!r} means the engine {alias_engine!r}, but engine {engine!r} was requested.",
                 "Leave one of the two out.",
             )
-        if named:
-            target = device_id(backend, 0)
-            return Resolution(target, f"{asked!r} is another name for {target} with the engine {named}.", named)
+        if alias_engine:
+            return _ParsedName(backend, None, alias_engine)
         if base == backend.name or base in {alias.lower() for alias in backend.aliases}:
-            return _of_backend(asked, backend, index, devices, hardware)
-    raise unknown_device(asked, devices)
+            if index is not None and index >= INDEX_LIMIT:
+                break
+            return _ParsedName(backend, index)
+    raise unknown_device(asked, known())
 
 
-def unknown_device(asked: str, devices: Mapping[str, Device]) -> UnknownDevice:
-    """The refusal for a word that names no device of any backend."""
-    valid = ["auto", *devices]
+def unknown_device(asked: str, known: Iterable[str]) -> UnknownDevice:
+    """Return the error for a name that means no device of any backend; `known` are the ids of known devices."""
+    valid = ["auto", *known]
     return UnknownDevice(
         f"{asked[:100]!r} names no device.",
         f"Use one of: {', '.join(valid)}. Other names: see the API's documentation.",
@@ -83,13 +110,13 @@ def unknown_device(asked: str, devices: Mapping[str, Device]) -> UnknownDevice:
 
 
 def in_order(device: Device) -> tuple[bool, int, tuple[str, int]]:
-    """The order of the device list: the processor, then by the documented order and the index."""
+    """Return the sort key of the device list: the CPU first, then by the documented order and the index."""
     backend = backends()[device.backend]
     return backend.kind != "cpu", backend.rank, split_id(device.id)
 
 
 def unreachable(device: str, backend: Backend) -> Device:
-    """The Device for a well-formed id with nothing behind it."""
+    """Return the `unavailable` Device for a well-formed id without hardware behind it."""
     return Device(
         id=device,
         name=f"{backend.label} (not found)",
@@ -98,17 +125,18 @@ def unreachable(device: str, backend: Backend) -> Device:
         state="unavailable",
         runtimes=list(backend.runtimes),
         reason=f"No {backend.label} device was found through any runtime that this version can use.",
-        remedy="Use the CPU, or ask for auto; the README's table says which devices this version can reach.",
+        remedy="Use the CPU, or ask for auto; the README's table lists the devices that this version can reach.",
         aliases=list(backend.aliases),
     )
 
 
-def _general(word: str, devices: Mapping[str, Device], task: str, wish: RankingQuery) -> Resolution:
-    ordered = by_preference(devices.values(), task, wish)
+def _resolve_general(word: str, devices: Mapping[str, Device], task: str, query: RankingQuery) -> Resolution:
+    """Return the best ready device for one of GENERAL."""
+    ordered = by_preference(devices.values(), task, query)
     if word == "auto":
         if not ordered:
-            return Resolution("cpu", "No device is ready, so the CPU is asked.")
-        return Resolution(ordered[0].id, explain_choice(ordered, wish))
+            return Resolution("cpu", "No device is ready, so the CPU was chosen.")
+        return Resolution(ordered[0].id, explain_choice(ordered, query))
     kinds = {"gpu": ("gpu", "integrated"), "npu": ("npu",)}[word]
     fitting = sorted((d for d in ordered if d.kind in kinds), key=lambda d: kinds.index(d.kind))
     if not fitting:
@@ -116,26 +144,27 @@ def _general(word: str, devices: Mapping[str, Device], task: str, wish: RankingQ
     return Resolution(fitting[0].id, f"{fitting[0].id} is the first ready {word.upper()}.")
 
 
-def _of_backend(
-    asked: str, backend: Backend, index: int | None, devices: Mapping[str, Device], hardware: Iterable[Hardware]
+def _resolve_backend(
+    asked: str, name: _ParsedName, devices: Mapping[str, Device], hardware: Iterable[Hardware]
 ) -> Resolution:
+    """Return the device of a backend with this index; without an index its first ready one, or 0."""
+    backend = name.backend
     vendors = {(item.vendor or "").upper() for item in hardware if item.kind != "cpu"}
     if backend.name == "cuda" and "AMD" in vendors and "NVIDIA" not in vendors:
         backend = backends()["rocm"]
         note = f"{asked!r} means ROCm here, since the machine has AMD and no NVIDIA hardware"
     else:
-        note = f"{asked!r} was asked for"
-    if index is not None:
-        if index >= INDEX_LIMIT:
-            raise unknown_device(asked, devices)
-        return Resolution(device_id(backend, index), f"{note}.")
+        note = f"{asked!r} was requested"
+    if name.index is not None:
+        return Resolution(device_id(backend, name.index), f"{note}.")
     ready = [d.id for d in sorted(devices.values(), key=in_order) if d.backend == backend.name and d.state == "ready"]
     target = ready[0] if ready else device_id(backend, 0)
     return Resolution(target, f"{note}." if target == asked else f"{note}: that is {target}.")
 
 
 def _engine_of_alias(backend: Backend, word: str, task: str) -> str | None:
-    for alias, wanted, engine in backend.engine_aliases:
-        if alias.lower() == word and wanted in (task, "*"):
+    """Return the engine that an alias of the backend names for the task, None for any other word."""
+    for alias, alias_task, engine in backend.engine_aliases:
+        if alias.lower() == word and alias_task in (task, "*"):
             return engine
     return None

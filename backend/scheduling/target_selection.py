@@ -1,20 +1,20 @@
-"""The ways a job may run: a device that is fit for the model now, the engine there, and the lane in which it waits."""
+"""Target selection: the devices, runtimes and engines that may run a job, and the queue of each device."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from backend.common import errors
 from backend.common.errors import TouchstoneError
 from backend.common.types import Device
-from backend.engines import RunRequest, engines
+from backend.engines import engines
 from backend.models import Entry
 from backend.runtimes.recipes import bringing
-from backend.scheduling.device_queue import DeviceQueue
+from backend.scheduling.device_queue import DeviceQueue, QueueRequest
 from backend.scheduling.device_resolution import Resolution
-from backend.scheduling.first_available import QueueRequest
 from backend.scheduling.option_support import check_honoured, engines_honouring
 from backend.scheduling.probing import ProbeService
 from backend.scheduling.quarantine import DEATHS, Quarantine
@@ -24,7 +24,7 @@ from backend.scheduling.worker_pool import WorkerPool
 
 
 class SchedulingContext(Protocol):
-    """What a run needs of the manager."""
+    """The members of the manager that scheduling uses."""
 
     pool: WorkerPool
     probes: ProbeService
@@ -33,84 +33,151 @@ class SchedulingContext(Protocol):
     @property
     def slots(self) -> int: ...
     def worker_died(self, device: str, model: str, error: TouchstoneError) -> None: ...
-    def loading_lock(self, lane: str) -> asyncio.Lock: ...
+    def loading_lock(self, hardware_id: str) -> asyncio.Lock: ...
     def device(self, id_: str) -> Device: ...
     def known_devices(self) -> list[Device]: ...
     def queue(self, hardware_id: str) -> DeviceQueue: ...
-    def resolve(self, asked: str, task: str, engine: str | None, wish: RankingQuery) -> Resolution: ...
+    def resolve(self, asked: str, task: str, engine: str | None, query: RankingQuery, /) -> Resolution: ...
     def runs_beside_others(self, model: str) -> bool: ...
 
 
 @dataclass(frozen=True)
 class Target:
-    """A device with the worker that would run the job there."""
+    """A device, the worker that would run the job on it, and the queue to wait in.
+
+    `engine` is the one that the request or the device's alias names. Optional.
+    """
 
     device: Device
     key: WorkerKey
     queue: DeviceQueue
+    engine: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a job may run: decided once, when its executor starts.
+
+    `resolutions` are those of the named devices, in the caller's order. `targets` and `refusals` divide these devices,
+    by id, into those that can run the job and those that cannot; a name with no device behind it is refused under that
+    name. `is_ready`: all of them are ready, so there is no need to wait for probes.
+    """
+
+    query: RankingQuery
+    resolutions: tuple[Resolution, ...]
+    targets: Mapping[str, Target]
+    refusals: Mapping[str, TouchstoneError]
+    is_ready: bool
+
+    @property
+    def devices(self) -> list[str]:
+        """The named devices, those that can run the job first."""
+        return [*self.targets, *self.refusals]
+
+    def restrict(self, devices: Sequence[str]) -> Plan:
+        """Return the plan for some of its devices, in this order."""
+        return replace(
+            self,
+            targets={device: self.targets[device] for device in devices if device in self.targets},
+            refusals={device: self.refusals[device] for device in devices if device in self.refusals},
+        )
 
 
 class TargetSelector:
-    """The ways of one job: its model, task and options decide which engines may run it."""
+    """Makes the plan of one job. The job's model, task, engine and options decide which engines may run it."""
 
     def __init__(
-        self, around: SchedulingContext, entry: Entry, task: str, asked: dict[str, Any], request: RunRequest | None
+        self,
+        context: SchedulingContext,
+        entry: Entry,
+        task: str,
+        *,
+        engine: str | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
-        """`asked` is the job's request; `request` is what its worker runs, None where it only loads."""
-        self._around = around
+        """`engine` is the one that the request names. `options` is None for a job that only loads the model."""
+        self._context = context
         self._entry = entry
         self._task = task
-        self._engine: str | None = asked["engine"]
-        self._options = asked.get("options")
-        self._request = request
+        self._engine = engine
+        self._options = options
 
-    def ranking_query(self) -> RankingQuery:
-        """What the measurements are asked for: this model by the engines that this job may take."""
+    def make_plan(self, names: Sequence[str]) -> Plan:
+        """Resolve the named devices and select a target on each. Raises UnknownDevice, Validation."""
+        query = self._build_query()
+        resolutions = tuple(self._context.resolve(name, self._entry.task, self._engine, query) for name in names)
+        targets: dict[str, Target] = {}
+        refusals: dict[str, TouchstoneError] = {}
+        is_ready = True
+        for name, resolution in zip(names, resolutions, strict=True):
+            if resolution.resolved is None:
+                refusals[name.strip().lower()] = nothing_behind(name, resolution.reason)
+                is_ready = False
+                continue
+            device = self._context.device(resolution.resolved)
+            is_ready = is_ready and device.state == "ready"
+            if device.id not in targets:
+                try:
+                    targets[device.id] = self._target_on(device, resolution.engine or self._engine, query)
+                except TouchstoneError as error:
+                    refusals.setdefault(device.id, error)
+        return Plan(query, resolutions, targets, refusals, is_ready)
+
+    def select(self, device_id: str, engine: str | None, query: RankingQuery) -> Target:
+        """Return the target on a device that is not part of the plan.
+
+        Raises DeviceNotReady, Quarantined, ModelIncompatible, UnsupportedParameter.
+        """
+        return self._target_on(self._context.device(device_id), engine, query)
+
+    def refresh(self, target: Target, query: RankingQuery) -> Target:
+        """Return the target as its device is now: the same one if the device has not changed. Raises as `select`."""
+        device = self._context.device(target.device.id)
+        if device == target.device:
+            return target
+        return self._target_on(device, target.engine, query)
+
+    def queue_request(self, target: Target) -> QueueRequest:
+        """Return the place to wait for, shared with other jobs of the same model where the engine batches."""
+        batch_key = target.key if engines()[target.key.engine].batches else None
+        return QueueRequest(target.queue, batch_key, self._context.slots)
+
+    def _build_query(self) -> RankingQuery:
+        """Return what to rank for: this model by the engines that this job may use."""
         names = [self._engine] if self._engine else self._entry.engines
         fitting = engines_honouring(self._task, self._options, names) if self._options else names
-        return RankingQuery(self._entry.id, tuple(fitting), self._around.runs_beside_others(self._entry.id))
+        return RankingQuery(self._entry.id, tuple(fitting), self._context.runs_beside_others(self._entry.id))
 
-    def require_ready(self, target: str) -> Device:
-        """The device, if it is fit for the model now. Raises DeviceNotReady, Quarantined."""
-        device = self._around.device(target)
+    def _target_on(self, device: Device, engine: str | None, query: RankingQuery) -> Target:
         if refusal := refusal_of(device, self._entry.id):
             raise refusal
-        return device
-
-    def select(self, target: str, engine: str | None) -> Target:
-        """The way that the job would take there. Raises what `usable` does, ModelIncompatible, UnsupportedParameter."""
-        device = self.require_ready(target)
-        name = self._engine_for(device, engine)
+        name = self._choose_engine(device, engine, query)
         only = self._entry.runtime
-        served = [runtime for runtime, offered in device.served_by.items() if name in offered]
-        runtime = next(runtime for runtime in served if only in (None, runtime))
-        lane = self._around.queue(device.hardware_id or device.id)
-        return Target(device, WorkerKey(device.id, runtime, name, self._entry.id), lane)
+        serving = [runtime for runtime, offered in device.served_by.items() if name in offered]
+        runtime = next(runtime for runtime in serving if only in (None, runtime))
+        queue = self._context.queue(device.hardware_id or device.id)
+        return Target(device, WorkerKey(device.id, runtime, name, self._entry.id), queue, engine)
 
-    def queue_request(self, way: Target) -> QueueRequest:
-        """The turn that it waits for, shared with other jobs of the same model where the engine can."""
-        share = way.key if engines()[way.key.engine].batches else None
-        return QueueRequest(way.queue, share, self._around.slots)
+    def _choose_engine(self, device: Device, engine: str | None, query: RankingQuery) -> str:
+        """Return the engine to use on a device: one with a batch to join, else the fastest or first documented one.
 
-    def _engine_for(self, device: Device, engine: str | None) -> str:
+        Raises ModelIncompatible, UnsupportedParameter.
+        """
         wanted = [engine] if engine else self._entry.engines
         only = self._entry.runtime
         offered = device.engines if only is None else device.served_by.get(only, [])
         usable = [name for name in self._entry.engines if name in offered and name in wanted]
-        if self._request:
-            check_honoured(self._task, self._request.options, usable)
-            usable = engines_honouring(self._task, self._request.options, usable)
+        if self._options is not None:
+            check_honoured(self._task, self._options, usable)
+            usable = engines_honouring(self._task, self._options, usable)
         if usable:
-            wish = replace(self.ranking_query(), engines=tuple(usable))
-            return (
-                self._around.pool.joinable_engine(device.id, self._entry.id, usable)
-                or engines_by_speed(device, wish)[0]
-            )
+            joinable = self._context.pool.joinable_engine(device.id, self._entry.id, usable)
+            return joinable or engines_by_speed(device, replace(query, engines=tuple(usable)))[0]
         if only is not None:
             raise errors.ModelIncompatible(
-                f"The model {self._entry.id} runs in your environment {only} alone, which does not offer {device.id} "
+                f"The model {self._entry.id} runs only in your environment {only}, which does not offer {device.id} "
                 f"with {', '.join(self._entry.engines)}.",
-                f"See `runtimes` for what is wrong with {only}; it needs numpy, soundfile, and torch or ONNX Runtime.",
+                f"`runtimes` shows what is wrong with {only}; it needs numpy, soundfile, and torch or ONNX Runtime.",
             )
         named = f" with the engine {engine}" if engine else ""
         raise errors.ModelIncompatible(
@@ -122,19 +189,22 @@ class TargetSelector:
 
 
 def nothing_behind(asked: str, reason: str) -> errors.DeviceNotReady:
-    """The refusal for an alias with no ready device behind it."""
-    said = f"No device stands behind {asked!r}: {reason}"
-    return errors.DeviceNotReady(said, "Choose one of the ready devices in /api/devices.")
+    """Return the error for an alias that no ready device matches."""
+    return errors.DeviceNotReady(
+        f"No ready device matches {asked!r}: {reason}", "Choose one of the ready devices in /api/devices."
+    )
 
 
 def refusal_of(device: Device, model: str) -> TouchstoneError | None:
-    """Why a model may not run on a device now, or None."""
+    """Return why a model may not run on a device now, or None."""
     if model in device.quarantined_models:
         return errors.Quarantined(
             f"{model} on {device.id} is quarantined: its worker died {DEATHS} times without finishing a job.",
-            f"Use another device or model, or try again with POST /api/devices/{device.id}/release.",
+            f"Use another device or model, or retry with POST /api/devices/{device.id}/release.",
         )
     if device.state == "ready":
         return None
-    kind = errors.Quarantined if device.state == "quarantined" else errors.DeviceNotReady
-    return kind(f"The device {device.id} is {device.state}: {device.reason}", device.remedy or "Choose another device.")
+    error_class = errors.Quarantined if device.state == "quarantined" else errors.DeviceNotReady
+    return error_class(
+        f"The device {device.id} is {device.state}: {device.reason}", device.remedy or "Choose another device."
+    )

@@ -1,13 +1,14 @@
-"""A worker: one child that holds one loaded model and runs up to `slots` jobs at once. Unloading ends the process.
+"""A worker: one child process that holds one loaded model and runs up to `slots` jobs at once. Unloading ends it.
 
-Silence, a load or a step beyond its limit counts as hung. A failure of one job is that job's alone, also when it does
-not stop or step: the child then gets no more jobs, and is killed when the last of those it has ends. Silence and death
-are the end of all jobs in it.
+Three timeouts count as hung: no heartbeat, a load, and a step of a job. A job that fails, ignores a cancel or exceeds
+its step timeout ends alone: the child gets no more jobs and is killed when its last job has ended. A missing heartbeat
+or the death of the child ends all of its jobs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import shutil
 import tempfile
@@ -17,24 +18,26 @@ from typing import Any
 
 from backend.child.handle import ChildProcess, Spawn
 from backend.child.wire_protocol import WIRE_VERSION, Header
+from backend.common import error_patterns
 from backend.common.data_dir import scratch_home
 from backend.common.errors import DeviceLost, OutOfMemory, TouchstoneError, WorkerCrashed, WorkerHung, from_code
 from backend.common.system import oom_kills
+from backend.common.system.resources import memory_free_bytes
 from backend.common.types import Placement, PlacementPart
 from backend.engines import LoadRequest, RunRequest
-from backend.scheduling.exit_reason import classify_exit
 
+log = logging.getLogger(__name__)
 OnMemory = Callable[[int], Awaitable[None]]
-OVERSLEPT_S = 0.5  # a timer that comes later than this tells of the server, not of the child
+EVENT_LOOP_STALL_S = 0.5  # if a timer fires this late, the server stalled, so the worker is not to blame
 
 
 async def ignore_frame(*_: object) -> None:
-    """What nobody asked to be told."""
+    """Do nothing: the default callback."""
 
 
 @dataclass(frozen=True)
 class WorkerKey:
-    """What a worker is for. Jobs with the same key can share it."""
+    """What a worker holds. Jobs with the same key can share it."""
 
     device: str
     runtime: str
@@ -44,7 +47,7 @@ class WorkerKey:
 
 @dataclass(frozen=True)
 class Limits:
-    """Seconds after which a worker counts as hung, and how long a cancel may take."""
+    """Timeouts: no heartbeat, loading a model, a step of a job, and a cancel."""
 
     silence_s: float
     load_s: float
@@ -54,7 +57,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What the child said after loading. `model_file` is the one of a model's files that was chosen, where one was."""
+    """What the child reported after loading. `model_file` is the file that it chose of a folder. Optional."""
 
     placement: Placement
     threads: int | None
@@ -64,21 +67,22 @@ class LoadResult:
 
 @dataclass
 class _Run:
-    """A job in the child: its frames, then None at its end without an answer; `hung` if it is given up for that.
+    """A job in the child: its frames, then None if it ends without an answer. `timeout_error` is set if it hung.
 
-    `shared` says whether it ever had the child together with another job.
+    `is_shared`: another job was in the child at the same time, at least once.
     """
 
-    shared: bool
-    waits_since: float  # for its next frame; what the server does between two frames is not the child's delay
-    look_at: float = math.inf
+    job_id: str
+    is_shared: bool
+    waiting_since: float  # for the next frame; the time that the server spends between two frames does not count
+    check_at: float = math.inf
     frames: asyncio.Queue[Header | None] = field(default_factory=asyncio.Queue)
-    hung: TouchstoneError | None = None
-    looking: asyncio.TimerHandle | None = None
+    timeout_error: TouchstoneError | None = None
+    timer: asyncio.TimerHandle | None = None
 
 
 class Worker:
-    """Starts its child at `load`; from then on a task of its own reads all that the child sends."""
+    """Starts the child in `load`. From then on a task reads all frames of the child."""
 
     def __init__(
         self, key: WorkerKey, python: str, limits: Limits, spawn: Spawn, scratch_prefix: str = "touchstone-"
@@ -89,129 +93,148 @@ class Worker:
         self._spawn = spawn
         self._scratch_prefix = scratch_prefix
         self._child: ChildProcess | None = None
-        self._pump: asyncio.Task[None] | None = None
+        self._reader: asyncio.Task[None] | None = None
         self._runs: dict[str, _Run] = {}
-        self._heard_at = 0.0
-        self._kills: oom_kills.OomWatch | None = None
-        self._end: TouchstoneError | None = None
-        self._scratch: str | None = None
+        self._heard_at = 0.0  # the last frame or heartbeat, on the clock of the event loop
+        self._oom_watch: oom_kills.OomWatch | None = None
+        self._exit_error: TouchstoneError | None = None
+        self._timeout: str | None = None  # the timeout for which the child is killed
+        self._scratch_dir: str | None = None
         self.resident_bytes: int | None = None
         self.peak_bytes: int | None = None
         self.loaded: LoadResult | None = None
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, or None before the start."""
+        """The child's process id, None before the start."""
         return self._child.pid if self._child else None
 
     @property
     def alive(self) -> bool:
-        """Whether a model is loaded and nothing has cast doubt on the child."""
+        """Whether a model is loaded and the child accepts jobs."""
         return self.loaded is not None
 
-    async def load(self, engine: str, request: LoadRequest, on_memory: OnMemory = ignore_frame) -> LoadResult:
-        """Starts the child and loads the model; `request.scratch` is filled in here.
+    async def load(
+        self, engine: str, request: LoadRequest, on_memory: OnMemory = ignore_frame, job_id: str | None = None
+    ) -> LoadResult:
+        """Start the child and load the model; `request.scratch` is filled in here.
 
-        `on_memory` is called with the child's resident bytes as they grow.
-        Raises WorkerCrashed, WorkerHung, or what the engine said (ModelLoadFailed, ModelBroken, OutOfMemory …).
+        `on_memory` is a callback with the child's resident bytes at each heartbeat. Optional. `job_id` is the job that
+        needs the model, for the log. Optional.
+        Raises WorkerCrashed, WorkerHung, or the error of the engine (ModelLoadFailed, ModelBroken, OutOfMemory …).
         """
-        self._scratch = tempfile.mkdtemp(prefix=self._scratch_prefix, dir=scratch_home())
+        clock = asyncio.get_running_loop().time
+        started_at = clock()
+        self._scratch_dir = tempfile.mkdtemp(prefix=self._scratch_prefix, dir=scratch_home())
         try:
             async with asyncio.timeout(self._limits.load_s):
-                frame = await self._start(engine, replace(request, scratch=self._scratch), on_memory)
+                frame = await self._start(engine, replace(request, scratch=self._scratch_dir), on_memory, job_id)
         except TimeoutError:
-            await self.close()
-            raise self._hung(f"loading took longer than {self._limits.load_s:g} s") from None
+            error = self._hung(f"loading did not finish within the timeout of {self._limits.load_s:g} s")
+            await self.close(job_id)
+            raise error from None
+        except TouchstoneError as error:
+            self._log(logging.INFO, "worker failed to load", job=job_id, code=error.code, detail=error.detail)
+            await self.close(job_id)
+            raise
         except BaseException:
-            await self.close()
+            await self.close(job_id)
             raise
         parts = [PlacementPart(**part) for part in frame["placement"]["parts"]]
         placement = Placement(None, parts, frame["placement"]["evidence"])
         self.loaded = LoadResult(placement, frame["threads"], frame["versions"], frame.get("model_file"))
         self._note_memory(frame["resident_bytes"])
-        self._pump = asyncio.create_task(self._read_all())
+        self._reader = asyncio.create_task(self._read_all())
+        self._log(logging.INFO, "worker ready", job=job_id, load_s=round(clock() - started_at, 3))
         return self.loaded
 
     async def run(self, job_id: str, request: RunRequest, cancelling: asyncio.Event) -> AsyncGenerator[Header, None]:
-        """Runs a job and yields its frames, `done` last; setting `cancelling` ends it within a step or by a kill.
+        """Run a job and yield its frames, `done` last. Setting `cancelling` ends it within a step, else by a kill.
 
-        Raises WorkerCrashed, WorkerHung, OutOfMemory, DeviceLost, or what the engine said.
+        Raises WorkerCrashed, WorkerHung, OutOfMemory, DeviceLost, or the error of the engine.
         """
         assert self._child
-        if self.loaded is None:  # it died, or was given up, since it was chosen
+        if self.loaded is None:  # it died or was discarded since it was chosen
             raise self.exit_error()
         self._heard_at = asyncio.get_running_loop().time()
-        run = self._runs[job_id] = _Run(bool(self._runs), self._heard_at)
+        run = self._runs[job_id] = _Run(job_id, bool(self._runs), self._heard_at)
         for other in self._runs.values():
-            other.shared = len(self._runs) > 1 or other.shared
+            other.is_shared = len(self._runs) > 1 or other.is_shared
         self._child.send({"op": "run", "job": job_id, "request": vars(request)})  # `asdict` would copy all messages
         watcher = asyncio.create_task(self._watch_cancel(job_id, cancelling))
-        self._look(run)
+        self._check_timeouts(run)
         ended = False
         try:
             while not ended:
-                frame = await self._next(run)
+                frame = await self._next_frame(run)
                 ended = frame["op"] in ("done", "failed")
                 if frame["op"] == "failed":
-                    raise self._reported(frame)
-                yield {**frame, "batched": run.shared} if ended else frame
+                    raise self._to_error(frame)
+                yield {**frame, "batched": run.is_shared} if ended else frame
         finally:
             watcher.cancel()
-            if run.looking:
-                run.looking.cancel()
+            if run.timer:
+                run.timer.cancel()
             del self._runs[job_id]
             if not ended:
-                self.loaded = None  # dead, hung, or left in the middle: its state is not known any more
+                self.loaded = None  # dead, hung, or left in the middle of a job: its state is unknown
             if not self._runs and not self.alive:
-                self._end = self._end or self._given_up()
-                await self.close()
+                self._exit_error = self._exit_error or self._discarded()
+                await self.close(job_id)
 
     def exit_error(self) -> TouchstoneError:
-        """What ended the child, for one of its jobs."""
-        end = self._end or self._given_up()
-        return from_code(end.code, end.detail, end.remedy, **end.extra)
+        """Return why the child ended, as a new exception for one of its jobs."""
+        error = self._exit_error or self._discarded()
+        return from_code(error.code, error.detail, error.remedy, **error.extra)
 
-    async def close(self) -> None:
-        """Ends the child and waits until it is gone. May be called again."""
+    async def close(self, job_id: str | None = None) -> None:
+        """End the child and wait until it is gone. May be called again. `job_id`: for the log. Optional."""
         self.loaded = None
         if self._child:
+            if not self._child.has_ended:
+                if self._timeout:
+                    self._log(logging.WARNING, "worker killed", job=job_id, cause=self._timeout)
+                else:
+                    self._log(logging.INFO, "worker stopped", job=job_id)
             self._child.kill()
-            ending: asyncio.Future[Any] = self._pump or asyncio.ensure_future(self._child.ended())
+            ending: asyncio.Future[Any] = self._reader or asyncio.ensure_future(self._child.ended())
             await asyncio.wait({ending}, timeout=2.0)
-        self._remove_scratch()
+        self._remove_scratch_dir()
 
-    def _remove_scratch(self) -> None:
-        """Its folder goes with the child: the socket of a program that it started may lie there."""
-        if self._scratch:
-            shutil.rmtree(self._scratch, ignore_errors=True)
-            self._scratch = None
+    def _remove_scratch_dir(self) -> None:
+        """Remove the scratch folder. It may hold the socket of a program that the child started."""
+        if self._scratch_dir:
+            shutil.rmtree(self._scratch_dir, ignore_errors=True)
+            self._scratch_dir = None
 
-    async def _start(self, engine: str, request: LoadRequest, on_memory: OnMemory) -> Header:
+    async def _start(self, engine: str, request: LoadRequest, on_memory: OnMemory, job_id: str | None) -> Header:
+        """Start the child and return its `loaded` frame."""
         self._child = ChildProcess(self._spawn(self._python, ["run"]), asyncio.get_running_loop())
-        self._kills = oom_kills.watch(self._child.pid)
-        hello = await self._first("hello", ignore_frame)
+        self._log(logging.INFO, "worker started", job=job_id, runtime=self.key.runtime, engine=engine)
+        self._oom_watch = oom_kills.watch(self._child.pid)
+        hello = await self._receive_first("hello", ignore_frame)
         if hello.get("wire") != WIRE_VERSION:
             raise WorkerCrashed(
                 f"The child speaks wire version {hello.get('wire')}, the server {WIRE_VERSION}.",
                 "Restart the server, so that both come from the same files.",
             )
         self._child.send({"op": "load", "engine": engine, "request": asdict(request)})
-        return await self._first("loaded", on_memory)
+        return await self._receive_first("loaded", on_memory)
 
-    async def _first(self, op: str, on_memory: OnMemory) -> Header:
-        """Reads up to the first frame of that kind."""
+    async def _receive_first(self, op: str, on_memory: OnMemory) -> Header:
+        """Return the first frame of that kind. Raises the error that the child reports, or why it ended."""
         assert self._child
         while frame := await self._child.receive():
             if frame["op"] == "failed":
-                raise self._reported(frame)
+                raise self._to_error(frame)
             if frame["op"] == op:
                 return frame
             if frame["op"] == "beat" and (bytes_ := frame.get("resident_bytes")):
                 await on_memory(bytes_)
-        raise self._death()
+        raise self._classify_exit()
 
     async def _read_all(self) -> None:
-        """Takes every frame the child sends, also while nothing runs, until its end."""
+        """Read all frames of the child until it ends, also while no job runs."""
         assert self._child
         while frame := await self._child.receive():
             self._heard_at = asyncio.get_running_loop().time()
@@ -219,47 +242,54 @@ class Worker:
                 self._note_memory(frame.get("resident_bytes"))
             elif run := self._runs.get(frame.get("job", "")):
                 run.frames.put_nowait(frame)
+        was_expected = self._exit_error is not None or self.loaded is None
         self.loaded = None
-        self._end = self._end or self._death()
-        self._remove_scratch()
+        self._exit_error = self._exit_error or self._classify_exit()
+        if not was_expected:
+            jobs = list(self._runs)
+            self._log(
+                logging.WARNING, "worker exited", jobs=jobs, code=self._exit_error.code, cause=self._exit_error.detail
+            )
+        self._remove_scratch_dir()
         for run in self._runs.values():
             run.frames.put_nowait(None)
 
-    async def _next(self, run: _Run) -> Header:
-        """The job's next frame. Raises what ended the child, or WorkerHung."""
-        run.waits_since = self._heard_at = asyncio.get_running_loop().time()
+    async def _next_frame(self, run: _Run) -> Header:
+        """Return the job's next frame. Raises why the child ended, or WorkerHung."""
+        run.waiting_since = self._heard_at = asyncio.get_running_loop().time()
         frame = await run.frames.get()
         if frame is None:
-            raise run.hung or self.exit_error()
+            raise run.timeout_error or self.exit_error()
         return frame
 
-    def _look(self, run: _Run) -> None:
-        """Ends the job if its child was silent, or its step takes, for too long; else looks again when that may be.
+    def _check_timeouts(self, run: _Run) -> None:
+        """End the job if the child's heartbeat or the job's step timed out; else check again when one of them could.
 
-        One timer that comes seldom: to set one for each frame takes longer than all else that a frame needs here.
+        It is one timer that rarely fires: a timer for each frame would cost more than all other work on a frame.
         """
         loop = asyncio.get_running_loop()
-        now, silent_by = loop.time(), self._heard_at + self._limits.silence_s
-        late_by = run.waits_since + self._limits.step_s
-        if now > run.look_at + OVERSLEPT_S:  # we were stopped ourselves: what it sent meanwhile comes now
-            run.waits_since = self._heard_at = now
-            late_by = silent_by = now + min(self._limits.step_s, self._limits.silence_s)
-        elif not run.frames.empty():  # nobody waits: its frames have not been taken yet
-            late_by = silent_by = now + min(self._limits.step_s, self._limits.silence_s)
-        elif now >= silent_by:
-            run.hung = self._end = self._hung(f"it gave no sign of life for {self._limits.silence_s:g} s")
-        elif now >= late_by:
-            run.hung = self._hung(f"no step was finished for {self._limits.step_s:g} s")
-        if run.hung:
+        now, heartbeat_by = loop.time(), self._heard_at + self._limits.silence_s
+        step_by = run.waiting_since + self._limits.step_s
+        if now > run.check_at + EVENT_LOOP_STALL_S:  # the server stalled: what the child sent meanwhile arrives now
+            run.waiting_since = self._heard_at = now
+            step_by = heartbeat_by = now + min(self._limits.step_s, self._limits.silence_s)
+        elif not run.frames.empty():  # the server has not taken the frames that are there
+            step_by = heartbeat_by = now + min(self._limits.step_s, self._limits.silence_s)
+        elif now >= heartbeat_by:
+            run.timeout_error = self._exit_error = self._hung(f"no heartbeat for {self._limits.silence_s:g} s")
+        elif now >= step_by:
+            run.timeout_error = self._hung(f"no step finished within the timeout of {self._limits.step_s:g} s")
+        if run.timeout_error:
+            self._log(logging.WARNING, "job timed out in the worker", job=run.job_id, cause=self._timeout)
             run.frames.put_nowait(None)
             return
-        run.look_at = min(silent_by, late_by)
-        run.looking = loop.call_at(run.look_at, self._look, run)
+        run.check_at = min(heartbeat_by, step_by)
+        run.timer = loop.call_at(run.check_at, self._check_timeouts, run)
 
-    def _reported(self, frame: Header) -> TouchstoneError:
-        """The error that the child reports; after some the child is not trusted with another job."""
+    def _to_error(self, frame: Header) -> TouchstoneError:
+        """Return the error that the child reports. After some of them the child gets no more jobs."""
         error = from_code(frame["code"], frame["detail"], frame["remedy"], **frame.get("extra", {}))
-        if isinstance(error, DeviceLost | OutOfMemory | WorkerCrashed):
+        if error.kills_worker or isinstance(error, DeviceLost | OutOfMemory):
             self.loaded = None
         return error
 
@@ -267,31 +297,64 @@ class Worker:
         self.resident_bytes = resident_bytes
         self.peak_bytes = max(filter(None, (self.peak_bytes, resident_bytes)), default=None)
         if self._child and not self._child.has_ended:
-            self._kills = oom_kills.watch(self._child.pid)
+            self._oom_watch = oom_kills.watch(self._child.pid)
 
     async def _watch_cancel(self, job_id: str, cancelling: asyncio.Event) -> None:
+        """Pass a cancel on to the child. End the job if the child does not end it within the timeout."""
         await cancelling.wait()
         assert self._child
         self._child.send({"op": "cancel", "job": job_id})
         await asyncio.sleep(self._limits.cancel_s)
         run = self._runs[job_id]
-        run.hung = self._hung("it did not end a job that was cancelled")
+        run.timeout_error = self._hung(f"it did not end a cancelled job within {self._limits.cancel_s:g} s")
+        self._log(logging.WARNING, "job timed out in the worker", job=job_id, cause=self._timeout)
         run.frames.put_nowait(None)
 
-    def _death(self) -> TouchstoneError:
+    def _classify_exit(self) -> TouchstoneError:
         assert self._child
-        return classify_exit(self._child, self._name, self._kills, self.peak_bytes)
+        return classify_exit(self._child, self._name, self._oom_watch, self.peak_bytes)
 
-    def _given_up(self) -> TouchstoneError:
-        detail = f"The worker for {self._name} was given up when another of its jobs failed."
-        return WorkerCrashed(detail, "Run the job again; it gets a new worker.")
+    def _discarded(self) -> TouchstoneError:
+        detail = f"The worker for {self._name} was discarded because another of its jobs failed."
+        return WorkerCrashed(detail, "Rerun the job; it gets a new worker.")
 
-    def _hung(self, why: str) -> TouchstoneError:
+    def _hung(self, timeout: str) -> TouchstoneError:
+        """Return the error for a timeout, for which the child is killed."""
+        self._timeout = timeout
         return WorkerHung(
-            f"The worker for {self._name} was stopped: {why}.",
-            "Run the job again; if the model is just slow here, raise the limits under supervision in config.yaml.",
+            f"The worker for {self._name} was killed: {timeout}.",
+            "Rerun the job. If the model is only slow here, raise the timeouts under `supervision` in config.yaml.",
         )
+
+    def _log(self, level: int, message: str, **fields: object) -> None:
+        log.log(level, message, extra={"pid": self.pid, "model": self.key.model, "device": self.key.device, **fields})
 
     @property
     def _name(self) -> str:
         return f"{self.key.model} on {self.key.device}"
+
+
+def classify_exit(
+    child: ChildProcess, name: str, oom_watch: oom_kills.OomWatch | None, peak_bytes: int | None
+) -> TouchstoneError:
+    """Return the error for the jobs of a child that exited: OutOfMemory, DeviceLost or WorkerCrashed.
+
+    `oom_watch` returns whether the kernel killed the child for lack of memory. Optional.
+    """
+    summary = f"The worker process for {name} died: {child.exit_summary()}."
+    code = error_patterns.classify_error_text(child.last_line() or "")
+    cause = oom_watch.cause() if oom_watch and child.killed_from_outside else None
+    if cause or code == "out_of_memory":
+        free = memory_free_bytes()
+        figures = [f"it held {peak_bytes / 1e6:.0f} MB"] if peak_bytes else []
+        figures += [f"{free / 1e6:.0f} MB are free now"] if free is not None else []
+        why = f" The kernel killed it because {cause} ran out" if cause else " It ran out of memory"
+        return OutOfMemory(
+            f"{summary}{why}{': ' if figures else ''}{', '.join(figures)}.",
+            "Lower text.context_tokens, close other programs, or choose a smaller model.",
+            held_bytes=peak_bytes,
+            free_bytes=free,
+        )
+    if code == "device_lost":
+        return DeviceLost(summary, "Wait for the driver to recover, then refresh the devices; run `doctor`.")
+    return WorkerCrashed(summary, "Rerun the job. If it fails again, choose another device or engine and run `doctor`.")

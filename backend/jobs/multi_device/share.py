@@ -1,4 +1,4 @@
-"""A share of a job as its run sees it: what it tells becomes the job's own events, without any of them twice."""
+"""One share of a job on several devices. Its events become the job's own events, each of them once."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from backend.common.types import Artifact, JobStatus, Progress, Receipt
-from backend.jobs.executor import ExecutorContext, JobExecutor
+from backend.engines import RunRequest
+from backend.jobs.executor import ExecutorContext, JobExecutor, OutputDir
 from backend.jobs.live_job import LiveJob
 from backend.jobs.multi_device.division import ShareSpec
 from backend.jobs.multi_device.progress import CombinedProgress
 from backend.models import Entry
 from backend.scheduling.device_resolution import Resolution
+from backend.scheduling.target_selection import Plan
 
 STATES = ("queued", "loading", "running")
 
 
 class ShareJob:
-    """Stands for the job. Its text is told by the first share alone, its states by whoever comes to them first."""
+    """The JobSink of one share. The first share's text is the job's; the job's status follows the fastest share."""
 
     def __init__(
         self,
@@ -31,70 +33,70 @@ class ShareJob:
         share: ShareSpec,
         others: Sequence[str],
         seed: int,
-        joint: CombinedProgress,
+        combined: CombinedProgress,
     ) -> None:
-        """The files of all shares lie in `folder`. `others` may take this one over; `seed` is the job's."""
+        """`folder` holds the files of all shares. `others` are devices that may take over; `seed` is the job's."""
         self._job = job
         self.folder = folder
         self._number = number
-        self._joint = joint
+        self._combined = combined
         self.share = share
-        options = {**job.request["options"], "seed": seed}
-        self.request: dict[str, Any] = {**job.request, "devices": [share.device, *others], "options": options}
+        options = {**(job.request.options or {}), "seed": seed}
+        self.request = replace(job.request, devices=(share.device, *others), options=options)
         self.id, self.task, self.caller, self.accepted_at = job.id, job.task, job.caller, job.accepted_at
         self.cancelling = asyncio.Event()
         self.progress: Progress | None = None
         self.finish_reason: str | None = None
         self.receipt: Receipt | None = None
-        self.made: list[Artifact] = []
+        self.artifacts: list[Artifact] = []
 
     def set_queue_position(self, position: int, expected_s: float | None) -> None:
-        """The place in the queue counts until a share has begun."""
+        """Set the job's position while no share has started."""
         if self._job.status == "queued":
             self._job.set_queue_position(position, expected_s)
 
     async def set_status(self, status: JobStatus, data: dict[str, Any]) -> None:
-        """The job enters a state with the first of its shares."""
+        """Set the job's status when the first share reaches it."""
         if STATES.index(self._job.status) < STATES.index(status):
             await self._job.set_status(status, data)
 
     async def emit(self, event: str, data: dict[str, Any]) -> None:
-        """What another share has told already is left out; a fallback takes this share's files alone."""
+        """Emit an event of the job. Text comes from the first share only; a fallback drops the files of this share."""
         if event == "fallback":
-            await self._begin_anew(data)
+            await self._restart(data)
         elif event == "progress":
             assert self.progress
-            self._job.progress = self._joint.tell(self._number, self.progress)
+            self._job.progress = self._combined.update(self._number, self.progress)
             await self._job.emit("progress", asdict(self._job.progress))
         elif event == "artifact":
-            self.made.append(Artifact(**data))
+            self.artifacts.append(Artifact(**data))
             await self._job.emit("artifact", data)
         elif event != "token" or self._number == 0:
             await self._job.emit(event, data)
 
     async def flush(self) -> None:
-        """Writes what was told."""
+        """Write the job's events."""
         await self._job.flush()
 
-    def ended(self) -> None:
-        """The share is complete."""
-        self._joint.end(self._number)
+    def complete(self) -> None:
+        """Note that the share is complete."""
+        self._combined.complete(self._number)
         if self._number == 0:
             self._job.finish_reason = self.finish_reason
 
-    async def _begin_anew(self, data: dict[str, Any]) -> None:
-        """After a fallback the text and the files begin anew for who follows, so those of the others are told again."""
-        gone = {one.name for one in self.made}
-        await asyncio.to_thread(self._remove, gone)
-        self.made.clear()
-        self._joint.forget(self._number)
-        kept = [one for one in self._job.artifacts if one.name not in gone]
+    async def _restart(self, data: dict[str, Any]) -> None:
+        """Emit the fallback. For followers it clears text and files, so emit those of the other shares again."""
+        dropped = {artifact.name for artifact in self.artifacts}
+        await asyncio.to_thread(self._remove, dropped)
+        self.artifacts.clear()
+        self._combined.reset(self._number)
+        kept = [artifact for artifact in self._job.artifacts if artifact.name not in dropped]
         text = self._job.text if self._number else ""
         await self._job.emit("fallback", data)
         if text:
             await self._job.emit("token", {"text": text, "count": 0})
-        for one in kept:
-            await self._job.emit("artifact", asdict(one))
+        for artifact in kept:
+            await self._job.emit("artifact", asdict(artifact))
 
     def _remove(self, names: set[str]) -> None:
         for name in names:
@@ -102,17 +104,28 @@ class ShareJob:
 
 
 class ShareExecutor(JobExecutor):
-    """The run of a share: on its own device, and on the others only after that one failed."""
+    """Runs a share on its own device, and on the others only after that one failed."""
 
-    def __init__(self, around: ExecutorContext, part: ShareJob, entry: Entry) -> None:
-        super().__init__(around, part, entry)
-        share = part.share
-        assert self._request, "a job that is shared out generates"
-        self._request = replace(self._request, share=(share.first, share.count))
-        self._room = lambda: contextlib.nullcontext(str(part.folder))
-        self._name = f"{part.id}.{share.first}"  # a worker may have two shares at once
-        self._ledger.asked = share.device
-        self._ledger.resolution = Resolution(share.device, f"Variations {share.words}.")
+    def __init__(self, context: ExecutorContext, share_job: ShareJob, entry: Entry) -> None:
+        super().__init__(context, share_job, entry)
+        self._share_job = share_job
+        self._share = share_job.share
+        self._receipt.asked = self._share.device
 
-    def _first_of(self, targets: Sequence[str | None]) -> Sequence[str | None]:
-        return targets if self._out else targets[:1]
+    async def _build_run_request(self) -> RunRequest | None:
+        request = await super()._build_run_request()
+        assert request, "a job that is divided generates"
+        return replace(request, share=(self._share.first, self._share.count))
+
+    def _describe_resolution(self, plan: Plan) -> Resolution:
+        return Resolution(self._share.device, f"Variations {self._share.words}.")
+
+    def _choose_devices(self, devices: Sequence[str]) -> Sequence[str]:
+        return devices if self._failed_devices else devices[:1]
+
+    @property
+    def _run_id(self) -> str:
+        return f"{self._job.id}.{self._share.first}"  # a worker may run two shares of the job at once
+
+    def _open_output_dir(self) -> OutputDir:
+        return contextlib.nullcontext(str(self._share_job.folder))

@@ -80,7 +80,7 @@ class BenchmarkService:
             "source": source,
         }
         for job in self._manager.registry.live.values():
-            if job.task == TASK and job.active and job.request == request:
+            if job.task == TASK and job.active and job.parameters == request:
                 return job
         job = await self._manager.registry.add(new_row(TASK, None, request, caller))
         self._manager.registry.supervise(job, self.resume(job))
@@ -97,7 +97,7 @@ class BenchmarkService:
         async with _waiting(job, self._turn):
             await cancel_on(job.cancelling, manager.probes.wait_until_idle(), cancelled)
             await job.set_status("running", {})
-            request = job.request
+            request = job.parameters
             entries = self._entries(request["models"])
             found, skipped = candidates(manager, entries, request["devices"], request["engines"])
             if not found:

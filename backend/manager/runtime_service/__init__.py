@@ -135,7 +135,7 @@ class RuntimeService:
         self._manager.event_bus.publish("runtime", asdict(self.runtime(name)))
 
     async def _worked(self, job: LiveJob) -> None:
-        name = str(job.request["runtime"])
+        name = str(job.parameters["runtime"])
         try:
             recipe = self._recipe(name)
             self._check(job.task, recipe)
@@ -178,7 +178,7 @@ class RuntimeService:
 
     def _active(self, name: str) -> LiveJob | None:
         jobs = self._manager.registry.live.values()
-        return next((j for j in jobs if j.active and j.task in TASKS and j.request.get("runtime") == name), None)
+        return next((j for j in jobs if j.active and j.task in TASKS and j.parameters.get("runtime") == name), None)
 
     def _free(self, name: str) -> None:
         if active := self._active(name):

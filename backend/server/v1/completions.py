@@ -57,7 +57,7 @@ class CompletionAnswer(Answer):
     def choice(self, index: int, job: LiveJob) -> dict[str, Any]:
         """The text, whole."""
         tokens = tokens_of(job)
-        asked = job.request["options"]["logprobs"] is not None
+        asked = (job.request.options or {})["logprobs"] is not None
         listed = [entry for token in tokens for entry in token.get("logprobs", ())] if asked else None
         return {
             "index": index,

@@ -37,7 +37,7 @@ async def embed(body: EmbeddingsBody, request: Request, manager: Manager, caller
 
 
 def _rows(manager: ModelManager, job: LiveJob) -> list[bytes]:
-    return read_rows(manager.artifacts.folder(job.id) / job.artifacts[0].name, len(job.request["texts"]))
+    return read_rows(manager.artifacts.folder(job.id) / job.artifacts[0].name, len(job.request.texts or ()))
 
 
 def _answer(job: LiveJob, rows: list[bytes], form: Literal["float", "base64"]) -> dict[str, Any]:

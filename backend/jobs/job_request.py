@@ -1,0 +1,96 @@
+"""The request of an accepted job, typed: what admission returns, what is stored, and what executors read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from backend.common.types import Fallback
+from backend.jobs.request import Spread
+from backend.tasks.music.prompt_parser import Understood
+
+RequestRow = dict[str, Any]  # JSON, as the history stores it and the API shows it
+Options = dict[str, Any]  # validated by the task's schema, with all defaults filled in
+
+
+@dataclass(frozen=True)
+class JobRequest:
+    """A generation request with its defaults filled in, or the request to load a model, which has no options.
+
+    `device` and `devices` are names as the caller sent them: ids, aliases, or `auto`. `devices` is None where the
+    caller named one device. `understood` is what a tune's prompt was parsed into, None for other tasks.
+    """
+
+    task: str
+    model: str
+    device: str = "auto"
+    devices: tuple[str, ...] | None = None
+    spread: Spread | None = None
+    fallback: Fallback = "cpu"
+    engine: str | None = None
+    options: Options | None = None
+    prompt: str | None = None
+    messages: list[dict[str, Any]] | None = None
+    texts: list[str] | None = None
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    understood: Understood | None = None
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """The devices that the caller named, at least one."""
+        return self.devices or (self.device,)
+
+    @property
+    def variations(self) -> int:
+        """How many variations of a tune or song to make. Default: 1."""
+        return int((self.options or {}).get("variations", 1))
+
+    @property
+    def is_shared_out(self) -> bool:
+        """Whether several devices make shares of the variations."""
+        return self.spread in ("parallel", "sequential") and self.variations > 1
+
+    def input_files(self) -> Iterable[str]:
+        """Return the ids of the uploads that the job reads."""
+        return (value for value in self.inputs.values() if isinstance(value, str))
+
+    def to_row(self) -> RequestRow:
+        """Return the JSON form. Members that the task does not have are left out; the order of keys is fixed."""
+        several = {"devices": list(self.devices), "spread": self.spread} if self.devices else {}
+        understood = self.understood
+        return {
+            "fallback": self.fallback,
+            "engine": self.engine,
+            "prompt": self.prompt,
+            "messages": self.messages,
+            **({"inputs": self.inputs} if self.inputs else {}),
+            "task": self.task,
+            "model": self.model,
+            "device": self.device,
+            **several,
+            **({} if self.options is None else {"options": self.options}),
+            **({} if self.texts is None else {"texts": self.texts}),
+            **({"understood": understood.options, "ignored": understood.ignored} if understood else {}),
+        }
+
+    @classmethod
+    def from_row(cls, task: str, row: Mapping[str, Any]) -> JobRequest:
+        """Return the request of a stored job of that task; what its version did not store gets its default."""
+        devices: list[str] | None = row.get("devices")
+        understood = Understood(row.get("understood", {}), row.get("ignored", [])) if "understood" in row else None
+        return cls(
+            task=task,
+            model=row.get("model") or "",
+            device=row.get("device", "auto"),
+            devices=tuple(devices) if devices else None,
+            spread=cast("Spread | None", row.get("spread")),
+            fallback=cast(Fallback, row.get("fallback", "cpu")),
+            engine=row.get("engine"),
+            options=row.get("options"),
+            prompt=row.get("prompt"),
+            messages=row.get("messages"),
+            texts=row.get("texts"),
+            inputs=row.get("inputs") or {},
+            understood=understood,
+        )
