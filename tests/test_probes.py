@@ -36,7 +36,7 @@ def probed(fault: str, limit_s: float = 60) -> Device:
         assert probes.probing
         await probes.probe()
         assert not probes.probing
-        await probes.settled()
+        await probes.wait_until_idle()
         return probes.devices["cpu"]
 
     device = asyncio.run(once())
