@@ -45,5 +45,5 @@ def require_finite(highest: float) -> None:
     if not math.isfinite(highest):
         raise WorkerCrashed(
             "The model produced NaN or infinite logits, so no token can be sampled.",
-            "Retry the job: a new worker runs it. If it fails again, refresh the devices: this probes the device again.",
+            "Retry the job: a new worker runs it. If it fails again, refresh the devices, which probes it again.",
         )

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from backend.common.disk_space import require_disk_space
+from backend.common.files import require_disk_space
 from backend.common.errors import Validation
 from backend.tasks.audio.files.tags import Tags, facts_of
 from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, RenderResult

@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from backend.common.errors import ModelBroken
+from backend.common.files import is_reserved_windows_name
 from backend.common.formats.gguf.kinds import check_foreign
 from backend.common.formats.protobuf import fields
-from backend.common.reserved_names import is_reserved_windows_name
 
 _FETCH_AGAIN = "Delete the file and fetch it again from its source."
 _EXTERNAL = 1  # TensorProto.DataLocation
