@@ -38,7 +38,7 @@ BACKEND = Backend(
         rounds_inputs=True,
         lists_devices=True,
         none_listed=(
-            "ONNX Runtime's OpenVINO provider supports only Intel devices and lists none here; for text on any "
+            "ONNX Runtime's OpenVINO provider supports only Intel devices and lists no device here; for text on any "
             "processor, use the device cpu with the engine openvino-genai"
         ),
         cache_options=_cache_options,
