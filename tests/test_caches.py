@@ -10,15 +10,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from backend.common import compile_cache
-from backend.devices import backend_module, has_compile_cache, onnx_place
+from backend.devices import backends, has_compile_cache, onnx_place
 from tests.service import ROOT
 
 
 def test_another_driver_gets_another_folder(tmp_path: Path) -> None:
-    backend_module = ("onnx-tensorrt:0", "pci:0000:01:00.0", "driver 1", {"onnxruntime": "1"}, "/python")
-    first = compile_cache.cache_for(tmp_path, *backend_module)
-    assert Path(first).is_dir() and first == compile_cache.cache_for(tmp_path, *backend_module)
-    assert first != compile_cache.cache_for(tmp_path, *backend_module[:2], "driver 2", *backend_module[3:])
+    subject = ("onnx-tensorrt:0", "pci:0000:01:00.0", "driver 1", {"onnxruntime": "1"}, "/python")
+    first = compile_cache.cache_for(tmp_path, *subject)
+    assert Path(first).is_dir() and first == compile_cache.cache_for(tmp_path, *subject)
+    assert first != compile_cache.cache_for(tmp_path, *subject[:2], "driver 2", *subject[3:])
 
 
 def test_what_is_compiled_for_a_backend_is_kept_where_something_can_be() -> None:
@@ -48,7 +48,9 @@ def test_providers_that_compile_are_told_where_and_the_user_wins(tmp_path: Path)
         InferenceSession=lambda source, sess_options, providers, enable_fallback: seen.append(dict(providers[0][1])),
     )
     for name in ("onnx-tensorrt", "onnx-openvino", "onnx-coreml"):
-        here = replace(place, onnxruntime=library, file=backend_module(name), cache=str(tmp_path), provider="P")
+        facts = backends()[name].onnx
+        assert facts is not None
+        here = replace(place, onnxruntime=library, provider_facts=facts, cache=str(tmp_path), provider="P")
         here.session(ROOT / "tests" / "cases" / "onnx" / "affine.onnx")
     assert seen[0]["trt_engine_cache_path"] == seen[1]["cache_dir"] == seen[2]["ModelCacheDirectory"] == str(tmp_path)
     replace(here, options={"ModelCacheDirectory": "mine"}).session(b"")

@@ -133,7 +133,7 @@ def test_own_models_may_lie_anywhere(build: Callable[..., Catalogue], tmp_path: 
     [
         ("absent.gguf", None, "There is nothing at"),
         ("page.gguf", b"<!DOCTYPE html>", "web page"),
-        ("cut.gguf", gguf()[:-90], "cut short"),
+        ("cut.gguf", gguf()[:-90], "truncated"),
         ("weights.pt", b"\x80\x02", "pickle"),
         ("model.xyz", b"x", "No engine of this version reads .xyz"),
         ("m.gguf.part1of2", gguf(), "cut by hand"),

@@ -348,7 +348,7 @@ def test_refusals_of_the_server_are_told_at_once(web: FileServer, entry: Entry, 
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "git-lfs pointer"),
         (b"PK\x03\x04" + bytes(9999), "zip or pickle"),
         (b"", "is empty"),
-        (CONTENT[:-500], "cut short"),
+        (CONTENT[:-500], "truncated"),
     ],
 )
 def test_what_is_no_model_gets_no_name(web: FileServer, entry: Entry, content: bytes, expected: str) -> None:
@@ -372,7 +372,7 @@ def test_a_sign_in_page_in_between_does_not_cost_the_part(web: FileServer, entry
 def test_an_answer_without_length_is_checked_by_what_it_holds(web: FileServer, entry: Entry) -> None:
     web.length = False
     web.content = CONTENT[:-500]
-    assert "cut short" in refusal(entry, ModelBroken)
+    assert "truncated" in refusal(entry, ModelBroken)
     web.content = CONTENT
     fetch(entry)
     assert_whole(entry)

@@ -102,18 +102,18 @@ def test_facts_that_are_missing_are_unknown(tmp_path: Path) -> None:
         (b"PK\x03\x04" + bytes(99), "never loaded"),
         (b"\x80\x02}q\x00", "never loaded"),
         (b"RIFF" + gguf()[4:], "starts with b'RIFF'"),
-        (b"GGUF\x03", "cut short"),
-        (gguf(version=99), "version 99; this version of Touchstone reads up to 3"),
+        (b"GGUF\x03", "truncated"),
+        (gguf(version=99), "version 99; this version of Touchstone supports up to 3"),
         (gguf(version=1), "version 1;"),
         (gguf(order=">"), "big-endian"),
-        (gguf(tensors=0), "holds no weights"),
+        (gguf(tensors=0), "contains no weights"),
         (gguf([FACTS[0], ("general.type", TEXT, "adapter")]), "is an addition to a model (adapter)"),
         (gguf([("general.architecture", TEXT, "clip")]), "is an addition to a model (clip)"),
         (gguf(FACTS[1:]), "does not name its architecture"),
-        (gguf([*FACTS, FACTS[0]]), "'general.architecture' stands twice"),
+        (gguf([*FACTS, FACTS[0]]), "'general.architecture' is repeated"),
         (gguf([*FACTS, ("general.alignment", U32, 33)]), "alignment of 33"),
-        (gguf()[:-40], "its weights reach to byte"),
-        (gguf()[:300], "cut short"),
+        (gguf()[:-40], "its weights end at byte"),
+        (gguf()[:300], "truncated"),
         (gguf()[:8] + b"\xff" * 8 + gguf()[16:], "claims 18446744073709551615 tensors"),
         (gguf()[:16] + b"\xff" * 8 + gguf()[24:], "claims 18446744073709551615 entries"),
         (gguf()[:8] + struct.pack("<Q", 200_000) + gguf()[16:], "200000 tensors, more than the rest of the file"),
@@ -125,9 +125,9 @@ def test_what_a_file_is_instead(tmp_path: Path, data: bytes, expected: str) -> N
 
 
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
-    assert "There is no file" in refusal(tmp_path / "absent.gguf")
+    assert "File not found" in refusal(tmp_path / "absent.gguf")
     assert "cannot be read" in refusal(tmp_path)
-    assert "not a path" in refusal(tmp_path / "a\0b.gguf")
+    assert "not a valid path" in refusal(tmp_path / "a\0b.gguf")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
@@ -144,7 +144,7 @@ def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path: Path) -> 
 )
 def test_pieces_cut_by_hand_are_not_models(tmp_path: Path, name: str) -> None:
     assert is_split_by_hand(name)
-    assert "Join the pieces" in refusal(write(tmp_path, gguf(), name))
+    assert "Join the parts" in refusal(write(tmp_path, gguf(), name))
 
 
 def test_how_to_join_names_every_piece(tmp_path: Path) -> None:

@@ -110,5 +110,5 @@ def test_a_held_folder_is_refused(data_dir: Path) -> None:
     settings = load_settings({"storage.data_dir": str(data_dir)}, {})
     with ModelManager(settings) as first:
         first.devices()
-        with pytest.raises(errors.Configuration, match="held by process"):
+        with pytest.raises(errors.Configuration, match="in use by process"):
             ModelManager(settings).devices()

@@ -82,7 +82,7 @@ def test_a_broken_default_of_the_user_is_told(folder: Path) -> None:
     done = models(folder, "fetch-default")
     assert done.returncode == 1
     assert "a web page" in done.stderr
-    assert "fetch it again" in done.stderr
+    assert "download it again" in done.stderr
 
 
 def test_a_failed_download_says_why_and_what_to_do(folder: Path) -> None:

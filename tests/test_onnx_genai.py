@@ -293,7 +293,7 @@ def test_a_configuration_that_does_not_fit_is_said(
         ("model.onnx", None, "not beside it"),
         ("model.onnx", b"<html>sign in</html>", "a web page"),
         ("model.onnx", b"", "is empty"),
-        ("model.onnx", tiny_genai.graph()[:60_000], "cut short"),
+        ("model.onnx", tiny_genai.graph()[:60_000], "truncated"),
     ],
 )
 def test_damaged_files_are_said(tmp_path: Path, name: str, content: bytes | None, said: str) -> None:

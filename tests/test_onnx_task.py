@@ -89,7 +89,7 @@ def test_a_model_tells_what_it_takes(graphs: Server) -> None:
         ("future_ir", 422, "model_incompatible", "IR version 99; this runtime reads up to"),
         ("future_opset", 422, "model_incompatible", "operator set 99 of ai.onnx; this runtime knows up to"),
         ("unknown_operator", 422, "model_incompatible", "the operator own.test::Sparkle"),
-        ("truncated", 422, "model_broken", "is no ONNX file, or is cut short"),
+        ("truncated", 422, "model_broken", "is not an ONNX file, or is truncated"),
         ("empty", 422, "model_broken", "is empty"),
         ("away/model.onnx", 422, "model_broken", "is outside its folder"),
         ("gone/model.onnx", 422, "model_broken", "needs the file weights.bin"),

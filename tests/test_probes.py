@@ -13,7 +13,7 @@ import pytest
 
 from backend.child import handle
 from backend.common.types import Device
-from backend.devices import WrongResult, mechanism, prove
+from backend.devices import WrongResult, backends, mechanism, prove
 from backend.scheduling.device_queue import DeviceQueue
 from backend.scheduling.probing import ProbeService
 from backend.scheduling.probing.classification import proved
@@ -153,7 +153,7 @@ def spoilt(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Any], Any]) -> None
 
     real = onnxruntime.InferenceSession.run
     monkeypatch.setattr(onnxruntime.InferenceSession, "run", lambda *given: [spoil(real(*given)[0])])
-    prove("cpu", mechanism("cpu", "onnxruntime").enumerate_devices("cpu", "onnxruntime")[0])
+    prove("cpu", mechanism("cpu", "onnxruntime").enumerate_devices(backends()["cpu"], "onnxruntime")[0])
 
 
 def test_the_proof_refuses_wrong_numbers_and_says_by_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +163,7 @@ def test_the_proof_refuses_wrong_numbers_and_says_by_how_much(monkeypatch: pytes
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_the_proof_refuses_what_is_no_number(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
-    with pytest.raises(WrongResult, match="not numbers"):
+    with pytest.raises(WrongResult, match="NaN or infinite"):
         spoilt(monkeypatch, lambda result: result * 0 + value)
 
 

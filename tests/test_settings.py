@@ -175,7 +175,7 @@ def test_wrong_values(tmp_path: Path, text: str, expected: str) -> None:
         (b"server: {port: 1\n", "not valid YAML"),
         (b"a: 1\n---\nb: 2\n", "not valid YAML"),
         (b"device: a\nserver: {port: 1}\ndevice: b\n", "line 3"),
-        (b"server:\n  port: 1\n  port: 2\n", "`server.port` stands twice"),
+        (b"server:\n  port: 1\n  port: 2\n", "`server.port` is set twice"),
         (b"text: &a {threads: *a}\n", "references"),
         (b"device: !!python/object:os.system x\n", "not valid YAML"),
         (b"device: !!int x\n", "not valid YAML"),

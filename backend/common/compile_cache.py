@@ -1,6 +1,6 @@
-"""What providers compile of graphs is kept: `<data>/cache/onnx/KEY/`, one folder for each card, driver and runtime.
+"""The cache of compiled graphs: `<data>/cache/onnx/KEY/`, one folder per card, driver and runtime.
 
-Another driver or version gets another folder: what was compiled for one is wrong for the next. All may be deleted.
+A compiled graph is only valid for one driver and version, so others get another folder. All may be deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ FOLDER = Path("cache") / "onnx"
 
 
 def cache_for(data_dir: Path, *facts: Any) -> str:
-    """The folder for these facts, made and marked as used; empty where none can be made, and then nothing is kept."""
+    """Create the cache folder for these facts and mark it as used.
+
+    Returns its path, empty if it cannot be created: then the cache is disabled.
+    """
     key = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:20]
     folder = data_dir / FOLDER / key
     try:
@@ -29,11 +32,11 @@ def cache_for(data_dir: Path, *facts: Any) -> str:
 
 
 def sweep(data_dir: Path, before_s: float) -> int:
-    """Removes the folders that were not used since that moment; how many."""
-    gone = 0
-    with contextlib.suppress(OSError):  # no folder was made yet
+    """Delete folders that were not used since `before_s` (seconds since the epoch). Returns their number."""
+    deleted = 0
+    with contextlib.suppress(OSError):  # the cache folder does not exist yet
         for folder in list((data_dir / FOLDER).iterdir()):
             if folder.stat().st_mtime < before_s:
                 shutil.rmtree(folder, ignore_errors=True)
-                gone += 1
-    return gone
+                deleted += 1
+    return deleted

@@ -1,6 +1,7 @@
-"""The data folder belongs to one server: an OS lock, and `server.json` for those whose locks we cannot see.
+"""Exclusive use of the data folder by one server: an operating system lock, and a heartbeat in `server.json`.
 
-Windows and WSL do not see each other's locks, so a fresh beat from another system counts as a holder too.
+Windows and WSL do not see each other's locks, so a recent heartbeat from another system also means that the folder is
+in use. `platformdirs` is not used: the folder is a setting, by default next to config.yaml.
 """
 
 from __future__ import annotations
@@ -23,22 +24,24 @@ from backend.common.file_lock import FileLock
 
 BEAT_S = 5.0
 STALE_S = 20.0
-SCRATCH_HOME_LIMIT = 63  # bytes: 40 more for our own names make 103, the longest path of a socket on macOS (Linux: 107)
+SCRATCH_HOME_LIMIT = (
+    63  # bytes; plus 40 for names that we append makes 103, the longest socket path on macOS (Linux: 107)
+)
 
 
 class DataDir:
-    """Holds the lock between `take` and `give_back`."""
+    """The data folder of one server, locked between `acquire` and `release`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._note = path / "server.json"
+        self._server_file = path / "server.json"
         self._lock = FileLock(path / "lock")
         self._stop = path / "stop"
         self._url: str | None = None
-        self.id = secrets.token_hex(8)  # tells this server from another that later answers at the same address
+        self.id = secrets.token_hex(8)  # distinguishes this server from a later one at the same address
 
     def acquire(self) -> None:
-        """Makes the folder and locks it. Raises Configuration in words that name the holder."""
+        """Create the folder and lock it. Raises Configuration that names the holder."""
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             free = self._lock.acquire() and not _foreign_and_fresh(self.holder())
@@ -52,10 +55,13 @@ class DataDir:
             ) from error
         if not free:
             self._lock.release()
-            raise self._held()
+            raise self._in_use_error()
 
     def heartbeat(self, url: str | None = None) -> None:
-        """Says that this server is alive, and where. Called every BEAT_S."""
+        """Write a heartbeat with this server's address. Call it every BEAT_S.
+
+        `url`: optional. Default: the address of the last call.
+        """
         self._url = url or self._url
         note = {
             "id": self.id,
@@ -65,38 +71,38 @@ class DataDir:
             "url": self._url,
             "beat": time.time(),
         }
-        fresh = self._note.with_suffix(f".{os.getpid()}")
-        with contextlib.suppress(OSError):  # a full disk is told by the job history; the beat just grows old
-            fresh.write_text(json.dumps(note))
-            fresh.replace(self._note)
+        temporary = self._server_file.with_suffix(f".{os.getpid()}")
+        with contextlib.suppress(OSError):  # the job history reports a full disk; here only the heartbeat gets old
+            temporary.write_text(json.dumps(note))
+            temporary.replace(self._server_file)
 
     def holder(self) -> dict[str, Any] | None:
-        """What the server that holds the folder, or held it last, wrote about itself."""
+        """Return the last heartbeat of the server that holds or held the folder, None if there is none."""
         with contextlib.suppress(OSError, ValueError):
-            note = json.loads(self._note.read_text())
+            note = json.loads(self._server_file.read_text())
             return note if isinstance(note, dict) else None
         return None
 
     def ask_to_stop(self, server_id: str) -> None:
-        """Asks the server with this id, which holds the folder, to end."""
+        """Ask the server with this id, which holds the folder, to stop."""
         self._stop.write_text(server_id)
 
     def stop_asked(self) -> bool:
-        """Whether this server was asked to end."""
+        """Return whether this server was asked to stop."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             return self._stop.read_text() == self.id
         return False
 
     def release(self) -> None:
-        """Unlocks the folder."""
+        """Release the folder."""
         if self._lock.held:
             with contextlib.suppress(OSError):
-                self._note.unlink(missing_ok=True)
+                self._server_file.unlink(missing_ok=True)
                 self._stop.unlink(missing_ok=True)
             self._lock.release()
 
     def _sweep(self) -> None:
-        """Removes what a server left that was killed; while we hold the lock, none of it is in use."""
+        """Delete the files of a killed server. None of them is in use while this server holds the lock."""
         self._stop.unlink(missing_ok=True)
         for note in self.path.glob("server.[0-9]*"):
             note.unlink(missing_ok=True)
@@ -104,32 +110,32 @@ class DataDir:
             for folder in Path(home).glob(scratch_prefix(self.path) + "*"):
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _held(self) -> Configuration:
+    def _in_use_error(self) -> Configuration:
         holder = self.holder() or {}
         who = f"process {holder['pid']} on {holder.get('host')}" if holder.get("pid") else "another process"
         where = f", serving {holder['url']}" if holder.get("url") else ""
         return Configuration(
-            f"The data folder {self.path} is held by {who}{where}.",
+            f"The data folder {self.path} is in use by {who}{where}.",
             "Use that server, stop it, or set TOUCHSTONE_DATA_DIR to another folder.",
         )
 
 
 def scratch_home() -> str:
-    """Where the temporary folders lie: where the system wants them, or in /tmp if no socket can be made that deep."""
-    usual = tempfile.gettempdir()
-    return usual if sys.platform == "win32" or len(os.fsencode(usual)) <= SCRATCH_HOME_LIMIT else "/tmp"
+    """Return the parent of temporary folders: the system's, or /tmp if a socket path below it would be too long."""
+    default = tempfile.gettempdir()
+    return default if sys.platform == "win32" or len(os.fsencode(default)) <= SCRATCH_HOME_LIMIT else "/tmp"
 
 
 def scratch_prefix(data_dir: Path) -> str:
-    """How the names of temporary folders of the server on this data folder begin.
+    """Return the prefix of the names of this data folder's temporary folders.
 
-    They lie elsewhere, since a socket is made in them and the path of a socket has room for some 100 bytes.
+    They are not inside the data folder, because they contain sockets, whose paths have about 100 bytes.
     """
     return f"touchstone-{hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]}-"
 
 
 def _foreign_and_fresh(note: dict[str, Any] | None) -> bool:
     if not note or note.get("system") == sys.platform and note.get("host") == socket.gethostname():
-        return False  # a server of this very system would hold the lock
+        return False  # a server on this system would hold the lock
     beat = note.get("beat")
     return isinstance(beat, int | float) and abs(time.time() - beat) < STALE_S

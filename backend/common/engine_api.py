@@ -1,4 +1,4 @@
-"""What an engine is, and what it is asked: shared by engines, tasks, workers and the server."""
+"""The interface of the engines in `engines/`: facts, requests and results, shared with tasks, workers and server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backend.common.types import Placement
 
 @dataclass(frozen=True)
 class Engine:
-    """The facts of an engine: what it runs, where its library lives, which files it reads."""
+    """The facts of an engine: its library, runtimes and backends, the tasks it runs, the files it reads."""
 
     name: str
     library: str
@@ -20,18 +20,20 @@ class Engine:
     backends: tuple[str, ...]
     tasks: tuple[str, ...]
     suffixes: tuple[str, ...]
-    files: tuple[str, ...] = ()  # of a model that is a folder: those that this engine reads (globs)
-    other_files: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)  # by task, of each kind
-    classes: frozenset[str] = frozenset()  # of models, as their folders declare them: those are this engine's alone
+    files: tuple[str, ...] = ()  # glob patterns of the files that it reads in a model folder
+    other_files: Mapping[str, tuple[tuple[str, ...], ...]] = field(
+        default_factory=dict
+    )  # by task: alternatives of glob patterns
+    classes: frozenset[str] = frozenset()  # model classes, as model folders declare them, that only this engine runs
     batches: bool = False  # whether one loaded model can run several jobs at once
     makes_files: bool = False
-    file_tasks: tuple[str, ...] = ()  # those of its tasks that make files, where not all do
-    options: frozenset[str] | None = None  # of its tasks' options those that it honours; None where it is all of them
+    file_tasks: tuple[str, ...] = ()  # tasks that produce files, if not all do
+    options: frozenset[str] | None = None  # supported options of its tasks; None: all
 
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """What a worker is told to load. `scratch` is a private folder that goes with the process."""
+    """What a worker loads. `scratch` is a private folder, deleted when the process exits."""
 
     device: str
     model_path: str
@@ -39,22 +41,22 @@ class LoadRequest:
     threads: int
     slots: int = 1
     scratch: str = ""
-    detected_device: DetectedDevice | None = None  # the device as it was listed
-    card_free_bytes: int | None = None  # of a card's own memory before anything is loaded, where the system tells
-    provider_options: dict[str, Any] = field(default_factory=dict)  # the user's, for ONNX Runtime's provider
-    operator_libraries: list[str] = field(default_factory=list)  # with more operators for ONNX Runtime; paths
-    cache: str = ""  # a folder for what the library compiles for this card, driver and runtime
+    detected_device: DetectedDevice | None = None  # optional, the device as it was listed
+    card_free_bytes: int | None = None  # optional, free memory of the card before the load
+    provider_options: dict[str, Any] = field(default_factory=dict)  # the user's options for ONNX Runtime's provider
+    operator_libraries: list[str] = field(default_factory=list)  # paths of libraries with custom operators
+    cache: str = ""  # optional, a folder for compiled code
 
 
 @dataclass(frozen=True)
 class RunRequest:
     """One job for a loaded model: `messages`, `prompt`, `texts` for embeddings, or none of them for music.
 
-    `options` are validated and complete. `inputs` are files by name, each `{path, name, media_type}`, where `name` is
-    the caller's word and no path, or for onnx also nested arrays.
+    `options` are validated and complete. `inputs` are files by name, each `{path, name, media_type}` with the caller's
+    file name as `name`; for onnx also nested arrays.
 
-    Files are made in `folder` and handed over by emitting `artifact {name, media_type}` once each is complete. `share`
-    is the first and the number of the variations that are made here, where other workers make the rest.
+    The engine writes files to `folder` and emits `artifact {name, media_type}` when each is complete. `share`:
+    optional, the first variation and the number of variations that this worker produces; others produce the rest.
     """
 
     messages: list[dict[str, Any]] | None
@@ -64,46 +66,46 @@ class RunRequest:
     reuse_cache: bool
     folder: str = ""
     texts: list[str] | None = None
-    preface: str = ""  # text that the output begins with
+    preface: str = ""  # prefix of the output
     inputs: dict[str, Any] = field(default_factory=dict)
-    model: str = ""  # its id and licence, for what files say of themselves
+    model: str = ""  # its id and licence, written into the metadata of files
     licence: str | None = None
-    song: dict[str, Any] | None = None  # for lyrics: the song that is wished for, see `backend/lyrics/asking.py`
+    song: dict[str, Any] | None = None  # for lyrics: the requested song, see `tasks/lyrics`
 
     share: tuple[int, int] | None = None
 
     def variations(self) -> range:
-        """The variations to make here, counted from 0, of `options["variations"]` in all."""
+        """Return the numbers of the variations to produce here, from 0, of `options["variations"]` in total."""
         first, count = self.share or (0, self.options.get("variations", 1))
         return range(first, first + count)
 
     @property
     def only_looks(self) -> bool:
-        """Whether it asks where a graph would run, so that any answer will do."""
+        """Whether the request only asks where a graph would run."""
         return self.options.get("action") == "inspect"
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What the engine counted. Text and files went out through `emit`. `phases` are seconds, by the phase's name."""
+    """The counts and durations of a finished job. Text and files are emitted. `phases`: seconds by phase name."""
 
     counts: dict[str, int]
     finish_reason: str
     chat_template: Literal["model", "default"] | None = None
     audio_s: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
-    chosen: dict[str, Any] = field(default_factory=dict)  # what the request left open, and all that it did not
-    evidence: str = ""  # how this job was computed, in a sentence, where the engine has several ways
+    chosen: dict[str, Any] = field(default_factory=dict)  # all choices, including those that the request left open
+    evidence: str = ""  # optional, how the job was computed
 
 
-# Called with an event's name and data; True means: stop now.
+# A callback with an event's name and data. Returns True if the job should stop.
 Emit = Callable[[str, dict[str, Any]], bool]
 
 
 class Session(Protocol):
     """A loaded model.
 
-    It may have `device_bytes()`: what it takes of a card's own memory now, or None where nothing tells.
+    Optional method `device_bytes()`: returns its current memory on the card, None if unknown.
     """
 
     placement: Placement
@@ -111,32 +113,32 @@ class Session(Protocol):
     versions: dict[str, str]
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Generates, emitting `progress {phase, done, total, unit}`, `token {text, count}` and `artifact`.
+        """Run a job and emit `progress {phase, done, total, unit}`, `token {text, count}` and `artifact`.
 
-        A token whose count is 0 is text that the model did not generate. `poll {}` only asks whether to stop, and
-        may come from another thread.
-        With the option `logprobs` a token has them for its text, one token of the vocabulary each: `logprobs:
+        A token with count 0 is text that the model did not generate. `poll {}` only asks whether to stop; any thread
+        may emit it. With the option `logprobs`, a token has one entry per vocabulary token of its text: `logprobs:
         [{id, token, bytes, logprob, top_logprobs: [{id, token, bytes, logprob}]}]`.
         """
         ...
 
 
 class EngineModule(Protocol):
-    """What a file in this folder offers.
+    """The names that a file in `engines/` defines.
 
-    It may have `least_bytes(model_path)`: what a card has to hold where the parts of a model can come there in turns.
+    Optional function `least_bytes(model_path)`: returns the least memory of a card that swaps the model's parts in and
+    out.
     """
 
     ENGINE: Engine
 
     def estimate_bytes(self, model_path: str, context_tokens: int, slots: int) -> int | None:
-        """Memory that a worker will need, from the file alone; the server asks, so the library is not touched."""
+        """Return the memory that a worker needs, from the file only: the server calls this without the library."""
         ...
 
     def check(self) -> dict[str, str]:
-        """Imports the library and returns its versions. Raises ImportError or OSError."""
+        """Import the library and return its versions. Raises ImportError or OSError."""
         ...
 
     def load(self, request: LoadRequest) -> Session:
-        """Loads the model. Raises a TouchstoneError."""
+        """Load the model. Raises a TouchstoneError."""
         ...

@@ -1,7 +1,7 @@
-"""Tells from an error's text what happened to the device. Standard library only: children and server both ask.
+"""Classify error texts of libraries and drivers by patterns. Server and child processes both use it.
 
-The words are those of the libraries and drivers themselves: CUDA and HIP error names, Vulkan results, DXGI and Windows
-codes, and what allocators of llama.cpp, ONNX Runtime and torch print.
+The patterns match the texts that libraries and drivers print: CUDA and HIP error names, Vulkan result codes, DXGI and
+Windows codes, and messages of the allocators of llama.cpp, ONNX Runtime and torch.
 """
 
 from __future__ import annotations
@@ -30,19 +30,20 @@ _LOST = re.compile(
 
 
 def classify_error_text(text: str) -> str | None:
-    """`device_lost`, `out_of_memory`, or None where the text tells neither."""
+    """Return the error code `device_lost` or `out_of_memory`, None if the text matches neither."""
     if _LOST.search(text):
         return "device_lost"
     return "out_of_memory" if _NO_MEMORY.search(text) else None
 
 
 def require_finite(highest: float) -> None:
-    """Judges what a model gave by its highest number, which is none if any of them is. Raises WorkerCrashed.
+    """Raise WorkerCrashed if a model's logits are not finite.
 
-    A device does so after a fault: the worker is then replaced, and the device counts it like a death.
+    `highest`: the maximum of the logits, which is NaN or infinite if any of them is. A device produces such logits
+    after a fault, so the worker is replaced and the device counts it as a crash.
     """
     if not math.isfinite(highest):
         raise WorkerCrashed(
-            "The model gave numbers that are none (NaN or infinite), so nothing can be chosen by them.",
-            "Run the job again: it gets a new worker. If it repeats, refresh the device, which checks it.",
+            "The model produced NaN or infinite logits, so no token can be sampled.",
+            "Retry the job: a new worker runs it. If it fails again, refresh the devices, which probes it again.",
         )

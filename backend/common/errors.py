@@ -10,8 +10,8 @@ TouchstoneError(detail, remedy)
 ├── WorkerFailure: WorkerCrashed, WorkerHung, ModelLoadFailed, DeviceLost, OutOfMemory
 └── ServiceFailure: Interrupted, DiskFull, RuntimeFailed, Internal, Configuration
 
-A new error is one class here. A subclass inherits code, title, status and flags; a class with a `code` of its own is
-what `from_code` returns for that code.
+A new error is one class here. A subclass inherits code, title, status and flags; `from_code` returns the class that
+defines the `code`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TouchstoneError(Exception):
     kills_worker = False
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Registers a class that has a code of its own. Raises TypeError for a code that is taken."""
+        """Register a class that defines a code. Raises TypeError if the code is already registered."""
         super().__init_subclass__(**options)
         if "code" in cls.__dict__:
             if cls.code in BY_CODE:

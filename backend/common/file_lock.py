@@ -1,4 +1,7 @@
-"""An exclusive file lock that the operating system releases when its holder dies."""
+"""An exclusive file lock that the operating system releases when its holder dies.
+
+The package `filelock` is not used: child processes import this module with interpreters that may not have it.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from pathlib import Path
 
 
 class FileLock:
-    """An exclusive lock that the system drops when its holder dies. The file stays: removing it would let two in."""
+    """An exclusive lock. The file is never deleted, because another process could then lock a new file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._fd: int | None = None
 
     def acquire(self) -> bool:
-        """Takes the lock if nobody has it; never waits. Raises OSError if the file cannot be made."""
+        """Return whether the lock was acquired; never block. Raises OSError if the file cannot be created."""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if sys.platform == "win32":
@@ -34,11 +37,11 @@ class FileLock:
 
     @property
     def held(self) -> bool:
-        """Whether we have it."""
+        """Whether this object holds the lock."""
         return self._fd is not None
 
     def release(self) -> None:
-        """Gives it back, if we have it."""
+        """Release the lock if it is held."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

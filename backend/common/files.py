@@ -1,19 +1,53 @@
-"""Reading what a stranger's folder holds: a pipe there would be waited for without end, before anything else starts."""
+"""File checks: regular files, names that Windows reserves, free disk space."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import re
+import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+
+_RESERVED = re.compile(
+    r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\..*)?", re.IGNORECASE | re.DOTALL
+)
 
 
 def require_regular_file(path: Path) -> None:
-    """Raises OSError for what is neither a file nor a link to one, or is not there."""
+    """Raise OSError unless the path is a regular file or a link to one.
+
+    Opening a named pipe in a folder from an untrusted source would block forever.
+    """
     if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "it is no file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def read_text(path: Path) -> str:
-    """The text of a file in UTF-8. Raises OSError, also for a pipe or a folder, and ValueError."""
+    """Return the text of a UTF-8 file. Raises OSError, also for a pipe or a folder, and ValueError."""
     require_regular_file(path)
     return path.read_text(encoding="utf-8")
+
+
+def is_reserved_windows_name(name: str) -> bool:
+    """Return whether a file of this name would open a device on Windows, such as NUL or `com1.onnx`."""
+    return _RESERVED.fullmatch(name.rstrip(" .")) is not None
+
+
+@contextlib.contextmanager
+def require_disk_space(folder: Path, needed_bytes: int) -> Iterator[None]:
+    """Raise OSError (ENOSPC) if the disk has not enough free space.
+
+    A RuntimeError in the block, while the space is not free, becomes the same OSError: soundfile raises one for
+    every failed write and does not give the reason.
+    """
+    if shutil.disk_usage(folder).free < needed_bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    try:
+        yield
+    except RuntimeError as error:  # soundfile.SoundFileError is a subclass
+        if shutil.disk_usage(folder).free < needed_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise

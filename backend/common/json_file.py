@@ -1,4 +1,4 @@
-"""A file of the data folder that keeps what can be found out again: read once, written whole after each change."""
+"""A JSON file in the data folder for data that can be recreated: read once, rewritten after each change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class JsonFile:
-    """JSON with one `key`, and the number of its format. Without a path nothing is kept."""
+    """A JSON file with one `key` and a format number. `path`: optional. Without it nothing is stored."""
 
     def __init__(self, path: Path | None, key: str, form: int) -> None:
         self._path = path
@@ -19,17 +19,17 @@ class JsonFile:
         self._form = form
 
     def read(self) -> Any:
-        """What is kept; None where there is no such file, or one that cannot be read or has another format."""
+        """Return the content, None if the file is missing, invalid or of another format."""
         if self._path is None:
             return None
         try:
-            read = json.loads(self._path.read_text(encoding="utf-8"))
-            return read[self._key] if read["format"] == self._form else None
+            document = json.loads(self._path.read_text(encoding="utf-8"))
+            return document[self._key] if document["format"] == self._form else None
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
     def write(self, content: Any) -> None:
-        """Keeps it in place of what was there; a disk that does not take it is told in the log."""
+        """Replace the content. A write error is only logged."""
         if self._path is None:
             return
         try:
@@ -37,4 +37,4 @@ class JsonFile:
             temporary.write_text(json.dumps({"format": self._form, self._key: content}), encoding="utf-8")
             temporary.replace(self._path)
         except OSError as error:
-            log.warning(f"{self._path.name} is not kept", extra={"detail": str(error)})
+            log.warning(f"failed to write {self._path.name}", extra={"detail": str(error)})

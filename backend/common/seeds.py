@@ -1,17 +1,17 @@
-"""Seeds: the same one gives the same result, and what makes several things counts on from it."""
+"""Random seeds. The same seed gives the same result; variation n uses the seed plus n."""
 
 from __future__ import annotations
 
 import secrets
 
-SEEDS = 2**32 - 1  # how many there are, from 0 on
+SEEDS = 2**32 - 1  # valid seeds are 0 to SEEDS - 1
 
 
 def random_seed() -> int:
-    """For a job that names none."""
+    """Return the seed of a job that specifies none."""
     return secrets.randbelow(SEEDS)
 
 
 def offset_seed(seed: int, number: int) -> int:
-    """The seed that comes `number` after another; after the last one comes 0."""
+    """Return seed + number, wrapping around to 0."""
     return (seed + number) % SEEDS

@@ -1,15 +1,15 @@
-"""How long the tokens of a text wait for those that follow, so that they go out in handfuls.
+"""The interval over which generated tokens are coalesced into one message.
 
-Every handful wakes the server and its followers, which on a machine whose cores all compute delays the next step of all
-texts: two threads that share a step both wait for the one that was pushed aside.
+Each message wakes the server and its clients. On a machine whose cores all compute, that delays the next decode step
+of all sequences: the threads of a step wait for the one that was preempted. A child process and an engine both use it.
 """
 
 from __future__ import annotations
 
-_ALONE_S, _LONGEST_S = 0.05, 0.2
-_TEXTS = 2  # with more of them the wait grows, since each brings handfuls of its own
+_SHORTEST_S, _LONGEST_S = 0.05, 0.2
+_SEQUENCES = 2  # with more concurrent sequences the interval grows, because each sends its own messages
 
 
 def flush_interval_s(texts: int) -> float:
-    """Seconds, while so many texts are written at once."""
-    return min(_LONGEST_S, _ALONE_S * max(1.0, texts / _TEXTS))
+    """Return the interval in seconds while `texts` sequences are generated concurrently."""
+    return min(_LONGEST_S, _SHORTEST_S * max(1.0, texts / _SEQUENCES))

@@ -1,7 +1,7 @@
-"""The nouns as plain dataclasses, shared by server, children, command line and HTTP.
+"""The contract's types as plain dataclasses, shared by server, child processes, command line and HTTP.
 
-Standard library only and Python 3.10 syntax: foreign environments import this file too. Units: seconds (float),
-bytes (int), moments ISO 8601 UTC. A fact that is not known is None, never a guess.
+Standard library only and Python 3.10 syntax, because the interpreters of runtimes import this module. Units: seconds
+(float), bytes (int), timestamps ISO 8601 UTC. Fields that may be None are optional: an unknown fact is None.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ EVENTS = ("queued", "loading", "running", "progress", "token", "fallback", "arti
 
 @dataclass(frozen=True)
 class Proof:
-    """What a child computed to show that a device is real, and how far it was from the reference.
+    """What a child process computed to prove a device, and the difference from the reference.
 
-    The first figures are those of the operation's entry that was nearest to its tolerance. `checks` are all operations
-    `{operation, dtype, max_abs_error, tolerance}`, or `{operation, dtype, skipped}` with the library's reason;
-    `evidence` says how it is known where data lay; `gflops` is the rate of a float32 matrix product.
+    `max_abs_error` and `tolerance` are those of the entry closest to its tolerance. `checks` lists all operations as
+    `{operation, dtype, max_abs_error, tolerance}`, or `{operation, dtype, skipped}` with the library's reason.
+    `evidence`: optional, how the placement of data was checked. `gflops`: optional, rate of a float32 matrix product.
     """
 
     operation: str
@@ -46,7 +46,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Speed:
-    """A median measured here for one model and engine, with its quartiles; `together` is the rate of all `streams`."""
+    """A median measured on this machine for one model and engine, with quartiles. `together`: rate of all `streams`."""
 
     model: str
     engine: str
@@ -61,7 +61,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Device:
-    """One usable target. `ready` exactly when `proof` stands and `reason` is None."""
+    """One usable target. It is `ready` exactly when `proof` is set and `reason` is None."""
 
     id: str
     name: str
@@ -83,40 +83,40 @@ class Device:
     speed: list[Speed] = field(default_factory=list)
     quarantined_models: list[str] = field(default_factory=list)
     layer: str | None = None  # what failed: hardware, driver, runtime package, library load, computation or permission
-    note: str | None = None  # what else should be known of a device that works
-    served_by: dict[str, list[str]] = field(default_factory=dict)  # which runtime brings which engines
-    lacks: dict[str, str] = field(default_factory=dict)  # engines that a runtime should bring: why not, and what to do
+    note: str | None = None  # optional, a remark on a device that works
+    served_by: dict[str, list[str]] = field(default_factory=dict)  # engines by runtime
+    lacks: dict[str, str] = field(default_factory=dict)  # engines that a runtime lacks, with reason and remedy
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """A physical thing the system reports; it owns one lane."""
+    """A piece of hardware that the system reports. Each has one job queue."""
 
     id: str
     name: str
     vendor: str | None
     kind: DeviceKind
     memory_bytes: int | None = None
-    driver: str | None = None  # its name and version
+    driver: str | None = None  # name and version
     devices: list[str] = field(default_factory=list)
-    reason: str | None = None  # why nothing can use it as things are: no driver, no permission, an emulated adapter
+    reason: str | None = None  # why it is unusable: no driver, no permission, emulated
     remedy: str | None = None
-    memory_shared_bytes: int | None = None  # what it borrows of the machine's memory
+    memory_shared_bytes: int | None = None  # host memory that it may use
     driver_date: str | None = None  # YYYY-MM-DD
     pci_ids: str | None = None  # "1002:744c"
     architecture: str | None = None  # "gfx1100" of AMD, "sm_90" of NVIDIA
     uuid: str | None = None
     luid: str | None = None
     render_node: str | None = None  # "/dev/dri/renderD128"
-    hidden_by: list[str] = field(default_factory=list)  # which variable hides it from which libraries, in sentences
-    cores: int | None = None  # of a processor
+    hidden_by: list[str] = field(default_factory=list)  # sentences: which variable hides it from which libraries
+    cores: int | None = None  # processor cores
     threads: int | None = None
     instructions: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A catalogue entry. `options_schemas` are the JSON Schemas of options by task, `options_schema` that of `task`."""
+    """A catalogue entry. `options_schemas`: JSON Schemas of the options by task; `options_schema`: that of `task`."""
 
     id: str
     name: str
@@ -132,12 +132,12 @@ class Model:
     options_schema: dict[str, Any] = field(default_factory=dict)
     options_schemas: dict[str, dict[str, Any]] = field(default_factory=dict)
     tasks: list[str] = field(default_factory=list)
-    details: dict[str, Any] = field(default_factory=dict)  # what its files tell: see docs/models.md
+    details: dict[str, Any] = field(default_factory=dict)  # facts from its files, see docs/models.md
 
 
 @dataclass(frozen=True)
 class Problem:
-    """An error as HTTP, events and jobs show it (RFC 9457, with `code` and `remedy`)."""
+    """An error in HTTP responses, events and jobs (RFC 9457, with `code` and `remedy`)."""
 
     type: str
     title: str
@@ -149,7 +149,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A finished file of a job."""
+    """A file that a job produced."""
 
     name: str
     media_type: str
@@ -159,30 +159,30 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Output:
-    """What a job made: text, files, or both."""
+    """The output of a job: text, files, or both."""
 
     text: str | None = None
     finish_reason: str | None = None
     artifacts: list[Artifact] = field(default_factory=list)
-    result: dict[str, Any] | None = None  # of a benchmark, in full
-    lyrics: dict[str, Any] | None = None  # of a song in words: see docs/lyrics.md
+    result: dict[str, Any] | None = None  # complete result of a benchmark
+    lyrics: dict[str, Any] | None = None  # of a song, see docs/lyrics.md
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a phase of a job is."""
+    """The progress of one phase of a job."""
 
     phase: str
     done: float
     total: float | None
     unit: str
     eta_s: float | None = None
-    per_s: float | None = None  # units a second in this phase
+    per_s: float | None = None  # units per second in this phase
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try to run a job on one device."""
+    """One attempt to run a job on one device."""
 
     device: str
     runtime: str | None
@@ -194,7 +194,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class PlacementPart:
-    """A share of the model's nodes or weight bytes, and where it lies."""
+    """A share of the model's nodes or weight bytes, and the device that contains it."""
 
     where: str
     share_of_nodes: float | None
@@ -203,7 +203,7 @@ class PlacementPart:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the model really lies, with the sentence that names the source of this knowledge."""
+    """Where the model is placed, and the evidence in a sentence."""
 
     on_device: float | None
     parts: list[PlacementPart] = field(default_factory=list)
@@ -212,7 +212,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class Memory:
-    """Resident memory of the worker around a job, or device memory where a driver reports it."""
+    """Resident memory of the worker around a job, or device memory if the driver reports it."""
 
     before_bytes: int | None = None
     peak_bytes: int | None = None
@@ -221,7 +221,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Times:
-    """Durations by the monotonic clock. `run_s` begins when the worker starts on the job."""
+    """Durations by the monotonic clock. `run_s` starts when the worker starts the job."""
 
     queued_s: float | None = None
     load_s: float | None = None
@@ -232,7 +232,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Rate:
-    """Tokens a second, or seconds of audio a second."""
+    """A rate in tokens per second or seconds of audio per second."""
 
     value: float
     unit: str
@@ -240,7 +240,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Receipt:
-    """The evidence of where a job ran. `used` comes from the worker's evidence, never from the request."""
+    """The evidence of where a job ran. `used` is from the worker's evidence, never from the request."""
 
     asked: str
     resolved: str | None
@@ -263,17 +263,19 @@ class Receipt:
     model_file: str | None = None
     chat_template: Literal["model", "default"] | None = None
     rate: Rate | None = None
-    audio_s: float | None = None  # of all variations together
-    phases: dict[str, float] = field(default_factory=dict)  # seconds of the run, by the name of its phase
-    chosen: dict[str, Any] = field(default_factory=dict)  # what a tune was made from, also what the request left open
+    audio_s: float | None = None  # total of all variations
+    phases: dict[str, float] = field(default_factory=dict)  # seconds by phase name
+    chosen: dict[str, Any] = field(
+        default_factory=dict
+    )  # all choices for a tune, including those that the request left open
     worker_pid: int | None = None
-    variations: list[int] | None = None  # those of a share, counted from 1
-    parts: list[Receipt] = field(default_factory=list)  # of the shares, whose names stand above with commas between
+    variations: list[int] | None = None  # variations of a share, counted from 1
+    parts: list[Receipt] = field(default_factory=list)  # receipts of the shares; the names above are joined by commas
 
 
 @dataclass(frozen=True)
 class Job:
-    """A request and its life; `receipt` stands for each job that was given to a worker."""
+    """A request and its state. `receipt` is set as soon as a worker gets the job."""
 
     id: str
     task: str
@@ -291,7 +293,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Event:
-    """One numbered line of a job's history; `data` always has `job_id` and `at`."""
+    """One numbered event of a job's log. `data` always has `job_id` and `at`."""
 
     id: int
     event: str

@@ -1,9 +1,9 @@
-"""Any DirectX 12 card on Windows and WSL2 through torch-directml, whose calls were read in 0.2.5.dev240914.
+"""Any DirectX 12 card on Windows and WSL2 through torch-directml, as of version 0.2.5.dev240914.
 
-It numbers cards in DXCore's order and tells a name only: no address, no LUID, so a card is known by its place alone.
-`is_available` has been seen to end the process; `default_device` is always 0 and says nothing. It has no bfloat16
-(github.com/microsoft/DirectML, issue 688) and no running sums of whole numbers (343), and its users report single
-operations that go to the processor.
+The package lists cards in DXCore's order with only a name: no address, no LUID. So the position identifies a card.
+`is_available` has ended the process; `default_device` is always 0. It supports neither bfloat16
+(github.com/microsoft/DirectML, issue 688) nor cumulative sums of integers (343), and users report that single
+operations run on the processor.
 """
 
 from __future__ import annotations
@@ -11,32 +11,24 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from backend.common.device_api import DetectedDevice
-from backend.devices import Backend, DeviceAbsent, InstallOffer
-
-BACKEND = Backend(
-    name="directml",
-    label="DirectML",
-    kind="gpu",
-    rank=160,
-    runtimes=("directml",),
-    aliases=("dml",),
-    systems=("linux", "win32"),
-    offers=(InstallOffer("directml", systems=("win32",)),),
+from backend.common.device_api import (
+    Backend,
+    DetectedDevice,
+    DeviceAbsent,
+    InstallOffer,
+    TorchAccess,
+    TorchSupport,
+    Visibility,
 )
-MECHANISMS = {"torch_directml": "_mechanisms.torch"}
-HIDING = ("DML_VISIBLE_DEVICES",)
+from backend.devices._mechanisms.identity import clean, match_device
 
 
-def environment(found: DetectedDevice) -> dict[str, str]:
-    """That card alone, by its place."""
-    return {"DML_VISIBLE_DEVICES": str(found.position)}
+def _environment(detected: DetectedDevice) -> dict[str, str]:
+    return {"DML_VISIBLE_DEVICES": str(detected.position)}
 
 
-def list_devices(torch: Any) -> list[DetectedDevice]:
-    """Cards that the package lists. Raises Absent."""
-    from backend.devices._mechanisms.identity import clean
-
+def _list_devices(torch: Any) -> list[DetectedDevice]:
+    """List the cards of the package. Raises DeviceAbsent."""
     torch_directml = importlib.import_module("torch_directml")
     count = int(torch_directml.device_count())
     if not count:
@@ -48,13 +40,23 @@ def list_devices(torch: Any) -> list[DetectedDevice]:
     ]
 
 
-def take_place(torch: Any, found: DetectedDevice) -> Any:
-    """A place on the card. Raises Absent."""
-    from backend.devices._mechanisms.identity import chosen
-    from backend.devices._mechanisms.torch import TorchAccess
-
+def _open_device(torch: Any, detected: DetectedDevice) -> TorchAccess:
+    """Open a card. Raises DeviceAbsent."""
     torch_directml = importlib.import_module("torch_directml")
-    place = chosen(found, list_devices(torch)).position
-    device = torch_directml.device(place)
-    waiting = torch.tensor([[0.0]]).to(device)  # the package has no call that waits; reading a value back does
-    return TorchAccess(torch, device, "privateuseone", waiting.cpu, None, number="float16", plain=True)
+    device = torch_directml.device(match_device(detected, _list_devices(torch)).position)
+    probe = torch.tensor([[0.0]]).to(device)  # the package cannot synchronize; reading a value back waits
+    return TorchAccess(torch, device, "privateuseone", probe.cpu, None, number="float16", plain=True)
+
+
+BACKEND = Backend(
+    name="directml",
+    label="DirectML",
+    kind="gpu",
+    rank=160,
+    runtimes=("directml",),
+    aliases=("dml",),
+    systems=("linux", "win32"),
+    offers=(InstallOffer("directml", systems=("win32",)),),
+    torch=TorchSupport(_list_devices, _open_device, library="torch_directml"),
+    visibility=Visibility(variables=("DML_VISIBLE_DEVICES",), environment=_environment),
+)

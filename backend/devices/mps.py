@@ -4,8 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.common.device_api import DetectedDevice
-from backend.devices import Backend, DeviceAbsent, InstallOffer
+from backend.common.device_api import (
+    Backend,
+    DetectedDevice,
+    DeviceAbsent,
+    InstallOffer,
+    TorchAccess,
+    TorchSupport,
+    Visibility,
+)
+from backend.devices._mechanisms.identity import clean, size
+from backend.devices._mechanisms.torch import build_name
+from backend.devices._mechanisms.torch_cuda import counter
+
+
+def _list_devices(torch: Any) -> list[DetectedDevice]:
+    """List the GPU. Raises DeviceAbsent."""
+    mps = getattr(getattr(torch, "backends", None), "mps", None)
+    if mps is None or not mps.is_built():
+        raise DeviceAbsent(f"This is {build_name(torch)}: it cannot reach Apple's GPU.", quiet=True)
+    if not mps.is_available():
+        raise DeviceAbsent("it lists no GPU (requires macOS 14 or later and an Apple or AMD GPU)")
+    name = mps.get_name() if hasattr(mps, "get_name") else BACKEND.label
+    limit = getattr(torch.mps, "recommended_max_memory", lambda: None)()
+    return [DetectedDevice(clean(name), "integrated", "metal:0", size(limit), None, "torch")]
+
+
+def _open_device(torch: Any, detected: DetectedDevice) -> TorchAccess:
+    """Open the GPU. Raises DeviceAbsent."""
+    _list_devices(torch)
+    mps = torch.mps
+    return TorchAccess(torch, torch.device("mps"), "mps", mps.synchronize, counter(mps, "current_allocated_memory"))
+
 
 BACKEND = Backend(
     name="mps",
@@ -17,31 +47,7 @@ BACKEND = Backend(
     systems=("darwin",),
     vendors=("Apple",),
     offers=(InstallOffer("torch"),),
+    torch=TorchSupport(_list_devices, _open_device),
+    # With the fallback enabled, single operations silently run on the processor.
+    visibility=Visibility(for_listing={"PYTORCH_ENABLE_MPS_FALLBACK": "0"}),
 )
-MECHANISMS = {"torch": "_mechanisms.torch"}
-LISTING = {"PYTORCH_ENABLE_MPS_FALLBACK": "0"}  # else single operations run on the processor without a word
-
-
-def list_devices(torch: Any) -> list[DetectedDevice]:
-    """The one GPU. Raises Absent."""
-    from backend.devices._mechanisms.identity import clean, size
-    from backend.devices._mechanisms.torch import build_name
-
-    mps = getattr(getattr(torch, "backends", None), "mps", None)
-    if mps is None or not mps.is_built():
-        raise DeviceAbsent(f"This is {build_name(torch)}: Apple's GPU cannot be reached with it.", quiet=True)
-    if not mps.is_available():
-        raise DeviceAbsent("it lists no GPU (macOS 14 or later and an Apple or AMD GPU are needed)")
-    name = mps.get_name() if hasattr(mps, "get_name") else BACKEND.label
-    limit = getattr(torch.mps, "recommended_max_memory", lambda: None)()
-    return [DetectedDevice(clean(name), "integrated", "metal:0", size(limit), None, "torch")]
-
-
-def take_place(torch: Any, found: DetectedDevice) -> Any:
-    """A place on it. Raises Absent."""
-    from backend.devices._mechanisms.torch import TorchAccess
-    from backend.devices._mechanisms.torch_cuda import counter
-
-    list_devices(torch)
-    mps = torch.mps
-    return TorchAccess(torch, torch.device("mps"), "mps", mps.synchronize, counter(mps, "current_allocated_memory"))

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from backend.devices import Backend
+from backend.common.device_api import Backend, OnnxProvider
+
+_OPTIONS = (
+    "AllowLowPrecisionAccumulationOnGPU EnableOnSubgraphs MLComputeUnits ModelCacheDirectory ModelFormat "
+    "ProfileComputePlan RequireStaticInputShapes SpecializationStrategy"
+).split()
+
+
+def _cache_options(folder: str, provider: str) -> dict[str, str]:
+    """Return the options that keep compiled graphs in the folder."""
+    return {"ModelCacheDirectory": folder}
+
 
 BACKEND = Backend(
     name="onnx-coreml",
@@ -14,18 +25,11 @@ BACKEND = Backend(
     indexed=False,
     systems=("darwin",),
     vendors=("Apple",),
+    onnx=OnnxProvider(
+        names=("coreml",),
+        options=tuple(_OPTIONS),
+        rounds_inputs=True,
+        compiles_shapes=True,  # ONNX Runtime's documentation recommends fixed shapes
+        cache_options=_cache_options,
+    ),
 )
-MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
-PROVIDERS = ("coreml",)
-# What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
-OPTIONS = (
-    "AllowLowPrecisionAccumulationOnGPU EnableOnSubgraphs MLComputeUnits ModelCacheDirectory ModelFormat "
-    "ProfileComputePlan RequireStaticInputShapes SpecializationStrategy"
-).split()
-COMPILES_SHAPES = True  # ONNX Runtime's pages advise fixed ones
-ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
-
-
-def cache_options(folder: str, provider: str) -> dict[str, str]:
-    """Compiled graphs."""
-    return {"ModelCacheDirectory": folder}

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.devices import Backend, InstallOffer
+from backend.common.device_api import Backend, InstallOffer, OnnxProvider
+
+_OPTIONS = (
+    "device_filter disable_metacommands enable_graph_capture enable_graph_serialization performance_preference"
+).split()
+
+
+def _prepare_session(options: Any) -> None:
+    """Disable memory patterns, which DirectML does not support."""
+    options.enable_mem_pattern = False
+
 
 BACKEND = Backend(
     name="onnx-directml",
@@ -15,15 +25,9 @@ BACKEND = Backend(
     aliases=("onnx_dml", "DmlExecutionProvider", "DMLExecutionProvider", "DirectMLExecutionProvider", "onnx_directml"),
     systems=("win32",),
     offers=(InstallOffer("onnx-directml"),),
+    onnx=OnnxProvider(
+        names=("dml", "directml"),
+        options=tuple(_OPTIONS),
+        prepare_session=_prepare_session,
+    ),
 )
-MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
-PROVIDERS = ("dml", "directml")
-# What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
-OPTIONS = (
-    "device_filter disable_metacommands enable_graph_capture enable_graph_serialization performance_preference".split()
-)
-
-
-def prepare_session(options: Any) -> None:
-    """DirectML plans its own memory, and its sessions run one node after the other."""
-    options.enable_mem_pattern = False

@@ -1,10 +1,21 @@
-"""Intel processors, GPUs and NPUs through OpenVINO."""
+"""Intel processors, GPUs and NPUs through ONNX Runtime's OpenVINO provider."""
 
 from __future__ import annotations
 
 import json
 
-from backend.devices import Backend, InstallOffer
+from backend.common.device_api import Backend, InstallOffer, OnnxProvider
+
+_OPTIONS = (
+    "cache_dir device_type disable_dynamic_shapes enable_causallm enable_opencl_throttling enable_qdq_optimizer "
+    "layout load_config model_priority num_of_threads num_streams precision reshape_input"
+).split()
+
+
+def _cache_options(folder: str, provider: str) -> dict[str, str]:
+    """Return the options that keep compiled graphs in the folder."""
+    return {"cache_dir": folder}
+
 
 BACKEND = Backend(
     name="onnx-openvino",
@@ -16,25 +27,20 @@ BACKEND = Backend(
     systems=("linux", "win32"),
     vendors=("Intel",),
     offers=(InstallOffer("openvino", kinds=("gpu", "integrated", "npu")),),
+    onnx=OnnxProvider(
+        names=("openvino",),
+        options=tuple(_OPTIONS),
+        # By default processors with AMX and Intel's cards compute float32 in bfloat16 or float16. Seen on a Xeon with
+        # onnxruntime-ep-openvino 1.8.1, whose option `precision` did not change it.
+        proof_options={
+            "load_config": json.dumps({kind: {"INFERENCE_PRECISION_HINT": "f32"} for kind in ("CPU", "GPU")})
+        },
+        rounds_inputs=True,
+        lists_devices=True,
+        none_listed=(
+            "ONNX Runtime's OpenVINO provider supports only Intel devices and lists no device here; for text on any "
+            "processor, use the device cpu with the engine openvino-genai"
+        ),
+        cache_options=_cache_options,
+    ),
 )
-MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
-PROVIDERS = ("openvino",)
-# What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
-OPTIONS = (
-    "cache_dir device_type disable_dynamic_shapes enable_causallm enable_opencl_throttling enable_qdq_optimizer "
-    "layout load_config model_priority num_of_threads num_streams precision reshape_input"
-).split()
-# Processors with AMX and Intel's cards compute float32 in bfloat16 or float16 unless told otherwise; seen on a Xeon
-# with onnxruntime-ep-openvino 1.8.1, whose option `precision` did not change it.
-PROOF_OPTIONS = {"load_config": json.dumps({kind: {"INFERENCE_PRECISION_HINT": "f32"} for kind in ("CPU", "GPU")})}
-ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
-LISTS_DEVICES = True  # so a provider that lists none has none
-NONE_LISTED = (
-    "OpenVINO's provider for ONNX Runtime takes Intel's devices alone and lists no device here; text runs by OpenVINO "
-    "itself on any processor: the device cpu with the engine openvino-genai"
-)
-
-
-def cache_options(folder: str, provider: str) -> dict[str, str]:
-    """Compiled graphs."""
-    return {"cache_dir": folder}

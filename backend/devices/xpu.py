@@ -4,66 +4,55 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.common.device_api import DetectedDevice
-from backend.devices import Backend, DeviceAbsent, InstallOffer
-
-BACKEND = Backend(
-    name="xpu",
-    label="Intel XPU",
-    kind="gpu",
-    rank=140,
-    runtimes=("xpu", "torch"),
-    systems=("linux", "win32"),
-    vendors=("Intel",),
-    offers=(InstallOffer("xpu"),),
+from backend.common.device_api import (
+    Backend,
+    DetectedDevice,
+    DeviceAbsent,
+    InstallOffer,
+    TorchAccess,
+    TorchSupport,
+    Visibility,
 )
-MECHANISMS = {"torch": "_mechanisms.torch"}
-HIDING = ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR")
+from backend.devices._mechanisms.identity import clean, hardware_id, match_device, size, uuid_text
+from backend.devices._mechanisms.torch import build_name, device_named, preferred_dtype
+from backend.devices._mechanisms.torch_cuda import counter
 
 
-def environment(found: DetectedDevice) -> dict[str, str]:
-    """That card alone; Level Zero takes places."""
-    return {"ZE_AFFINITY_MASK": str(found.position)}
+def _environment(detected: DetectedDevice) -> dict[str, str]:
+    """Return the variables that show only this card. Level Zero accepts positions."""
+    return {"ZE_AFFINITY_MASK": str(detected.position)}
 
 
-def list_devices(torch: Any) -> list[DetectedDevice]:
-    """Cards of a torch that was built for Intel's. Raises Absent."""
-    from backend.devices._mechanisms.torch import build_name
-
+def _list_devices(torch: Any) -> list[DetectedDevice]:
+    """List the cards of a torch built for Intel's. Raises DeviceAbsent."""
     xpu, build = getattr(torch, "xpu", None), getattr(torch, "version", None)
     if xpu is None or not getattr(build, "xpu", None):
         other = getattr(build, "cuda", None) or getattr(build, "hip", None)
-        raise DeviceAbsent(f"This is {build_name(torch)}: no Intel card can be reached with it.", quiet=bool(other))
+        raise DeviceAbsent(f"This is {build_name(torch)}: it cannot reach Intel cards.", quiet=bool(other))
     count = int(xpu.device_count()) if xpu.is_available() else 0
     if not count:
         raise DeviceAbsent(
             "it lists no card (is Intel's compute runtime, libze-intel-gpu1 and intel-opencl-icd, installed?)"
         )
-    return [_found(xpu, position, count) for position in range(count)]
+    return [_describe_card(xpu, position, count) for position in range(count)]
 
 
-def take_place(torch: Any, found: DetectedDevice) -> Any:
-    """A place on the card. Raises Absent."""
-    from backend.devices._mechanisms.identity import chosen, size
-    from backend.devices._mechanisms.torch import TorchAccess, device_named, short_number
-    from backend.devices._mechanisms.torch_cuda import counter
-
-    place = chosen(found, list_devices(torch)).position
+def _open_device(torch: Any, detected: DetectedDevice) -> TorchAccess:
+    """Open a card. Raises DeviceAbsent."""
+    position = match_device(detected, _list_devices(torch)).position
     xpu = torch.xpu
     return TorchAccess(
         torch,
-        device_named(torch, "xpu", place),
+        device_named(torch, "xpu", position),
         "xpu",
-        lambda: xpu.synchronize(place),
-        counter(xpu, "memory_allocated", place),
-        lambda: size(xpu.mem_get_info(place)[0]) if hasattr(xpu, "mem_get_info") else None,
-        short_number(xpu),
+        lambda: xpu.synchronize(position),
+        counter(xpu, "memory_allocated", position),
+        lambda: size(xpu.mem_get_info(position)[0]) if hasattr(xpu, "mem_get_info") else None,
+        preferred_dtype(xpu),
     )
 
 
-def _found(xpu: Any, position: int, count: int) -> DetectedDevice:
-    from backend.devices._mechanisms.identity import clean, hardware_id, size, uuid_text
-
+def _describe_card(xpu: Any, position: int, count: int) -> DetectedDevice:
     facts = xpu.get_device_properties(position)
     uuid = uuid_text(getattr(facts, "uuid", None))
     identity = {"uuid": uuid} if uuid else {}
@@ -78,3 +67,17 @@ def _found(xpu: Any, position: int, count: int) -> DetectedDevice:
         count=count,
         identity=identity,
     )
+
+
+BACKEND = Backend(
+    name="xpu",
+    label="Intel XPU",
+    kind="gpu",
+    rank=140,
+    runtimes=("xpu", "torch"),
+    systems=("linux", "win32"),
+    vendors=("Intel",),
+    offers=(InstallOffer("xpu"),),
+    torch=TorchSupport(_list_devices, _open_device),
+    visibility=Visibility(variables=("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"), environment=_environment),
+)

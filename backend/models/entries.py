@@ -15,8 +15,8 @@ import yaml
 from backend.common.config.settings import Settings
 from backend.common.config.settings.schema import OwnModel
 from backend.common.errors import Configuration, ModelBroken, unicode
+from backend.common.files import is_reserved_windows_name
 from backend.common.formats.gguf import read_header
-from backend.common.reserved_names import is_reserved_windows_name
 from backend.engines import Engine, engines, serves
 from backend.models.sources import Source
 from backend.tasks.songs.adapter import ENGINE as ADAPTER

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from backend.child.download.workspace import NAME, lock_for, part_for
 from backend.common.config.settings.schema import Task
 from backend.common.errors import Configuration, JobActive, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
+from backend.common.files import is_reserved_windows_name
 from backend.common.formats.gguf.kinds import part_names
-from backend.common.reserved_names import is_reserved_windows_name
 from backend.engines import engines
 from backend.models import hub_cache
 from backend.models.converted_forms import drop_forms

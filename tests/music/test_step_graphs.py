@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from backend.common.device_api import OnnxProvider
 from backend.common.errors import ModelLoadFailed
 from backend.common.types import Placement, PlacementPart
 from backend.devices._mechanisms.onnx_placement import OnnxPlace
@@ -23,6 +24,7 @@ from backend.tasks.music.plan import Plan
 from backend.tasks.music.thread_tuning import counts, fastest
 from backend.tasks.music.weights import DATA, Weights, read_weights
 
+PROVIDER = OnnxProvider(names=("played",))
 ALL = frozenset({"device-fp32", "host-fp32", "device-fp16", "host-fp16"})
 
 
@@ -54,7 +56,7 @@ class Device(OnnxPlace):
         self.last = (name, bool(dimensions))
         if name in self.refuses:
             raise RuntimeError(f"{name} needs what this driver lacks")
-        processor = OnnxPlace(onnxruntime, "cpu", "CPUExecutionProvider", None, None)
+        processor = OnnxPlace(onnxruntime, "cpu", "CPUExecutionProvider", None, PROVIDER)
         made = processor.session(model, 1, dimensions=dimensions)
         return SimpleNamespace(
             get_inputs=made.get_inputs,
@@ -70,8 +72,8 @@ class Device(OnnxPlace):
         return Placement(share, [PlacementPart(self.device, share)], "Played.")
 
 
-def device(file: Any = None, **traits: Any) -> Device:
-    return Device(onnxruntime, "onnx-npu:0", "Played", None, file, **traits)
+def device(provider_facts: OnnxProvider = PROVIDER, **traits: Any) -> Device:
+    return Device(onnxruntime, "onnx-npu:0", "Played", None, provider_facts, **traits)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,7 @@ def weights() -> Weights:
         ({"refuses": {"device-fp32"}}, "step-host-fp32.onnx", ["device-fp32", "host-fp32"]),
         ({"memory_of_its_own": False, "fixed": True}, "step-host-fp32.onnx", ["host-fp32", "host-fp32 fixed"]),
         (
-            {"memory_of_its_own": False, "file": SimpleNamespace(COMPILES_SHAPES=True)},
+            {"memory_of_its_own": False, "provider_facts": replace(PROVIDER, compiles_shapes=True)},
             "step-host-fp32.onnx",
             ["host-fp32 fixed"],
         ),
@@ -122,7 +124,7 @@ def test_with_none_whole_it_gets_the_one_with_most_on_the_device(weights: Weight
 def test_a_device_that_computes_something_else_is_refused(weights: Weights) -> None:
     with pytest.raises(ModelLoadFailed, match=r"off by 0\.5 from the processor's"):
         choose(device(memory_of_its_own=False, off=0.5), weights, DATA, 1)
-    rounding = SimpleNamespace(ROUNDS_INPUTS=True)
+    rounding = replace(PROVIDER, rounds_inputs=True)
     assert (
         "within 0.1 of"
         in choose(device(rounding, memory_of_its_own=False, off=0.1), weights, DATA, 1).placement.evidence
@@ -139,7 +141,7 @@ def test_a_device_that_takes_no_graph_says_why(weights: Weights) -> None:
 
 
 def test_a_slow_device_is_asked_for_fewer_tokens(weights: Weights) -> None:
-    place = OnnxPlace(onnxruntime, "cpu", "CPUExecutionProvider", None, None)
+    place = OnnxPlace(onnxruntime, "cpu", "CPUExecutionProvider", None, PROVIDER)
     decoder = choose(place, weights, DATA, 1).decoder
     late = iter(range(0, 100, 2))
     other = RowByRow(lambda: choose(place, weights, DATA, 1).decoder)
@@ -175,7 +177,7 @@ def test_a_processor_of_few_cores_is_not_measured(most: int, tried: list[int]) -
 
 
 def test_the_number_of_threads_is_chosen_at_the_load_and_changes_no_tune(weights: Weights) -> None:
-    place = OnnxPlace(onnxruntime, "cpu", "CPUExecutionProvider", None, None)
+    place = OnnxPlace(onnxruntime, "cpu", "CPUExecutionProvider", None, PROVIDER)
     many = choose(place, weights, DATA, 6)
     assert many.threads in (2, 4, 6) and "chosen by measurement" in many.placement.evidence
     one = choose(place, weights, DATA, 1)

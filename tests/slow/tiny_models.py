@@ -64,9 +64,9 @@ def main(words: list[str]) -> int:
     parser.add_argument("--compiled", action="store_true")
     args = parser.parse_args(words)
     failed = 0
-    cpu._number = lambda torch: "float32"
+    cpu._dtype = lambda torch: "float32"
     cuda: Any = torch_cuda
-    cuda.short_number = lambda module: "float32"
+    cuda.preferred_dtype = lambda module: "float32"
     for kind in args.kinds or KINDS:
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / kind

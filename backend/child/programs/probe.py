@@ -25,6 +25,7 @@ from backend.devices import (
     INDEX_LIMIT,
     DeviceAbsent,
     WrongResult,
+    backends,
     backends_of,
     detected_device_from,
     libraries,
@@ -66,7 +67,7 @@ def _list(channel: Channel, only: list[str]) -> None:
 
 def _listed(channel: Channel, name: str, library: str) -> None:
     here = mechanism(name, library)
-    found = here.enumerate_devices(name, library)
+    found = here.enumerate_devices(backends()[name], library)
     if not found:
         raise DeviceAbsent("it lists no device")
     frame = {"op": "listed", "backends": [name], "library": library, "versions": here.versions(library)}
@@ -99,7 +100,7 @@ def _prove(channel: Channel, order: dict[str, Any]) -> None:
 def _proved(channel: Channel, here: Any, backend: str, found: Any) -> None:
     proof = prove(backend, found)
     try:
-        free = here.free_bytes(backend, found)
+        free = here.free_bytes(backends()[backend], found)
     except Exception:  # noqa: BLE001 (a library that cannot tell; what it can compute was just seen)
         free = None
     channel.send({"op": "proved", "proof": asdict(proof), "memory_free_bytes": free})

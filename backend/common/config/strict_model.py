@@ -1,4 +1,4 @@
-"""The base of every body that callers send: no unknown keys, no guesses about types, and refusals in words."""
+"""The base model of request bodies: no unknown keys, no type coercion, validation errors in sentences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from backend.common.errors import TouchstoneError, Validation
 
 NAME_LIMIT = 200
-SHOWN = 5  # faults of one request that are told
+SHOWN = 5  # reported errors per request
 Name = Annotated[str, StringConstraints(min_length=1, max_length=NAME_LIMIT)]
 
 
@@ -26,8 +26,8 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _is_whole(data: Any) -> bool:
-    """Whether every text in it is Unicode, found quickly; False also where that is not certain."""
+def _is_surely_unicode(data: Any) -> bool:
+    """Return whether every string in it is valid Unicode, by a fast check. False if that is uncertain."""
     try:
         json.dumps(data, ensure_ascii=False).encode()
     except (UnicodeEncodeError, TypeError, ValueError, RecursionError):
@@ -36,16 +36,16 @@ def _is_whole(data: Any) -> bool:
 
 
 class StrictModel(BaseModel):
-    """No unknown keys, no guesses about types."""
+    """A pydantic model without unknown keys and type coercion."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _unicode(cls, data: Any) -> Any:
-        """Half of a surrogate pair, in a key or a value, would break the worker, the history and every answer."""
+        """Reject a lone surrogate in a key or a value: it would break the worker, the history and every response."""
         data = cls._shortened(data)
-        if _is_whole(data):
+        if _is_surely_unicode(data):
             return data
         pending: list[tuple[tuple[str, ...], Any]] = [((), data)]
         while pending:
@@ -61,7 +61,7 @@ class StrictModel(BaseModel):
 
     @classmethod
     def _shortened(cls, data: Any) -> Any:
-        """Of unknown keys the first few, which are named: looking at 100,000 would hold everything else up."""
+        """Return the data with only the first few unknown keys, because checking 100,000 would block the server."""
         if not isinstance(data, dict) or len(data) <= len(cls.model_fields) + SHOWN:
             return data
         known = {name: data[name] for name in cls.known_names() if name in data}
@@ -69,12 +69,12 @@ class StrictModel(BaseModel):
 
     @classmethod
     def known_names(cls) -> list[str]:
-        """The keys that it knows."""
+        """Return the names of all fields, as callers write them."""
         return [facts.alias or name for name, facts in cls.model_fields.items()]
 
 
 def to_validation_error(errors: Sequence[Mapping[str, Any]], known: Mapping[str, Any]) -> TouchstoneError:
-    """One Validation for pydantic's list of errors, with the nearest right key for one that is not known."""
+    """Return one Validation for pydantic's list of errors, with the closest valid key for an unknown one."""
     sentences, remedies = [], []
     for error in errors[:SHOWN]:
         where = _place(error) or "the request"
@@ -85,8 +85,8 @@ def to_validation_error(errors: Sequence[Mapping[str, Any]], known: Mapping[str,
             sentences.append(f"{where[:NAME_LIMIT]!r} is not known")
             remedies.append(f"Did you mean {near[0]!r}?" if near else f"Known here: {', '.join(here)}.")
         elif error["type"] == "string_unicode":
-            sentences.append(f"{where} is not valid Unicode (half of a surrogate pair)")
-            remedies.append("Send whole characters.")
+            sentences.append(f"{where} is not valid Unicode (it contains a lone surrogate)")
+            remedies.append("Send valid UTF-8 text.")
         elif error["type"] == "model_attributes_type":
             sentences.append(f"{where} is not a JSON object")
         elif error["type"] == "too_short":
@@ -99,12 +99,12 @@ def to_validation_error(errors: Sequence[Mapping[str, Any]], known: Mapping[str,
             message = str(error["msg"]).removeprefix("Value error, ")
             sentences.append(message if where == "the request" else f"{where}: {message[0].lower()}{message[1:]}")
     fields = [place for error in errors[:SHOWN] if (place := _place(error))]
-    remedy = " ".join(dict.fromkeys(remedies)) or "Correct the request; /docs describes it."
+    remedy = " ".join(dict.fromkeys(remedies)) or "Correct the request; the API is documented at /docs."
     return Validation("; ".join(sentences) + ".", remedy, fields=fields)
 
 
 def _known_at(known: Mapping[str, Any], place: Sequence[str | int]) -> Mapping[str, Any]:
-    """The fields of the object at `place`, found by walking the annotations."""
+    """Return the fields of the object at `place`, by walking the annotations."""
     for part in place:
         pending = [known[str(part)].annotation] if str(part) in known else []
         while pending:

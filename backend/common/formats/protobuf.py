@@ -1,4 +1,4 @@
-"""Protobuf's wire format (protobuf.dev/programming-guides/encoding), read where it lies: no bytes are copied."""
+"""Parser of protobuf's wire format (protobuf.dev/programming-guides/encoding), without copying bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def fields(data: bytes | mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int | slice]]:
-    """The fields between two places: numbers as such, everything else as where it lies. Raises ValueError."""
+    """Parse the fields between two offsets: numbers as integers, others as slices. Raises ValueError."""
     while at < end:
         key, at = varint(data, at)
         kind = key & 7
@@ -20,15 +20,15 @@ def fields(data: bytes | mmap.mmap, at: int, end: int) -> Iterator[tuple[int, in
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
         else:
-            raise ValueError("a kind that there is not")
+            raise ValueError("unknown wire type")
         if at + length > end:
-            raise ValueError("cut short")
+            raise ValueError("truncated")
         yield key >> 3, slice(at, at + length)
         at += length
 
 
 def varint(data: bytes | mmap.mmap, at: int) -> tuple[int, int]:
-    """The number at a place, and the place behind it. Raises ValueError, and IndexError where the bytes end."""
+    """Return the number at an offset and the offset after it. Raises ValueError, IndexError at the end of the data."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -38,4 +38,4 @@ def varint(data: bytes | mmap.mmap, at: int) -> tuple[int, int]:
             return value, at
         shift += 7
         if shift > 63:
-            raise ValueError("an endless number")
+            raise ValueError("varint too long")

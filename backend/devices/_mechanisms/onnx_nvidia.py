@@ -1,21 +1,22 @@
-"""What the providers for NVIDIA cards have in common: which variables hide and order the cards, what must be loaded."""
+"""What the ONNX Runtime providers for NVIDIA cards share: the variables that hide cards, and preloaded libraries."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from backend.common.device_api import DetectedDevice
+from backend.common.device_api import DetectedDevice, Visibility
 
-HIDING = ("CUDA_VISIBLE_DEVICES",)
-LISTING = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-
-
-def environment(found: DetectedDevice) -> dict[str, str]:
-    """That card alone, by its place."""
-    return {"CUDA_VISIBLE_DEVICES": str(found.position), **LISTING}
+_LISTING = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def prepare_library(onnxruntime: Any) -> None:
-    """Loads the libraries that came as packages, where no loader would find them."""
+def preload_libraries(onnxruntime: Any) -> None:
+    """Load CUDA's libraries from pip packages, where the system's loader does not search."""
     if hasattr(onnxruntime, "preload_dlls"):
         onnxruntime.preload_dlls()
+
+
+def _environment(detected: DetectedDevice) -> dict[str, str]:
+    return {"CUDA_VISIBLE_DEVICES": str(detected.position), **_LISTING}
+
+
+VISIBILITY = Visibility(variables=("CUDA_VISIBLE_DEVICES",), for_listing=_LISTING, environment=_environment)

@@ -1,7 +1,7 @@
-"""The proof on a device that ONNX Runtime reaches: six operations, repeated, each a model of one node on that device.
+"""The proof of a device through ONNX Runtime: six operations, repeated, each a model of one node on that device.
 
-Sessions are made with fallback to the processor switched off, and the record says which provider got each node. What a
-provider does not support is not wrong, as long as the matrix product runs there: the proof names it.
+Sessions disable the fallback to the processor, and the record shows which provider ran each node. An operation that
+the provider does not support is no failure, as long as the matrix product runs there: the proof lists it as skipped.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.common import error_patterns
+from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent, WrongResult
 from backend.common.types import Proof
-from backend.devices import DeviceAbsent, WrongResult
-from backend.devices._mechanisms.onnx import clean_trouble
+from backend.devices._mechanisms.onnx import clean_error_text, open_device, versions
 from backend.devices._mechanisms.onnx_placement import OnnxPlace
 from backend.devices._mechanisms.onnx_test_models import Value, one_node
 from backend.devices._mechanisms.proof_record import ProofRecorder
@@ -36,14 +36,18 @@ from backend.devices._mechanisms.reference_math import (
 )
 
 _TILE = 64
-_SIDES = ((64, 0.0), (256, 0.5), (1024, 20.0))  # of the products that are timed, and the GFLOP/s that make one worth it
+_SIDES = (
+    (64, 0.0),
+    (256, 0.5),
+    (1024, 20.0),
+)  # of timed products, each with the GFLOP/s that the smaller ones must reach
 _TIMED_S = 0.05
-_REFUSED = "assigned to the default CPU EP"  # what ONNX Runtime says where it would have fallen back
+_FALLBACK_REFUSED = "assigned to the default CPU EP"  # ONNX Runtime's text where it would have fallen back
 
 
 @dataclass
 class _Case:
-    """One operation, its inputs by name (dtype, shape, numbers) and the right answer."""
+    """One operation, its inputs by name (dtype, shape, values) and the reference result."""
 
     name: str
     dtype: str
@@ -57,17 +61,21 @@ class _Case:
         return one_node(self.name, values, Value("y", self.dtype, self.shape), self.attributes)
 
 
-def prove_place(place: OnnxPlace, versions: dict[str, str]) -> Proof:
-    """Raises WrongResult where numbers or places are wrong, and whatever ONNX Runtime raises."""
+def prove(backend: Backend, detected: DetectedDevice) -> Proof:
+    """Compute on the device and compare.
+
+    Raises WrongResult if numbers or placement are wrong, DeviceAbsent, and what ONNX Runtime raises.
+    """
+    place = open_device(backend, detected)
     checks = ProofRecorder()
     nodes: dict[str, int] = {}
     share = COARSE if place.rounds_inputs else PRECISE
     try:
         differences = _run(place, [_real_product(share) for _ in range(3)], checks, nodes)
     except Exception as error:
-        if _REFUSED in str(error):
+        if _FALLBACK_REFUSED in str(error):
             raise DeviceAbsent(
-                f"{place.provider} is built in and takes no node here: its device or its driver is not there"
+                f"{place.provider} is built in but accepts no node: its device or its driver is missing"
             ) from error
         raise
     for cases in ([_half_product() for _ in range(2)], [_conv()], [_mean()], [_softmax()], [_gather()]):
@@ -78,80 +86,81 @@ def prove_place(place: OnnxPlace, versions: dict[str, str]) -> Proof:
         except Exception as error:
             if error_patterns.classify_error_text(str(error)):
                 raise
-            checks.skip(cases[0].name, cases[0].dtype, clean_trouble(error))
-    gflops = _rate(place, share if share == COARSE else 0.0, checks, nodes)
+            checks.skip(cases[0].name, cases[0].dtype, clean_error_text(error))
+    gflops = _measure_gflops(place, share if share == COARSE else 0.0, checks, nodes)
     total = sum(nodes.values())
     evidence = (
         f"ONNX Runtime's {' and '.join(sorted(nodes))}: {total} of {total} nodes on {place.provider}, "
-        "with fallback to the processor switched off"
+        "with fallback to the processor disabled"
     )
     operation = "MatMul 32×64×24, with convolution, means, softmax and gather"
-    return checks.proof(operation, differences, versions, evidence, gflops)
+    return checks.proof(operation, differences, versions(detected.library), evidence, gflops)
 
 
 def _run(place: OnnxPlace, cases: list[_Case], checks: ProofRecorder, nodes: dict[str, int]) -> list[Difference]:
-    """Runs cases of one shape through one session, then the first again: what is stale or right but once shows."""
-    session = _session(place, cases[0].model())
-    found = []
+    """Run cases of one shape in one session, then the first again, to detect stale results."""
+    session = _create_session(place, cases[0].model())
+    differences = []
     for case in (*cases, cases[0]):
-        got = session.run(None, _fed(case))[0]
-        found.append(checks.compare(case.name, case.dtype, got.reshape(-1).tolist(), case.reference))
-    _count(place, session, f"{cases[0].name} {cases[0].dtype}", nodes)
-    return found
+        got = session.run(None, _arrays(case))[0]
+        differences.append(checks.compare(case.name, case.dtype, got.reshape(-1).tolist(), case.reference))
+    _count_nodes(place, session, f"{cases[0].name} {cases[0].dtype}", nodes)
+    return differences
 
 
-def _session(place: OnnxPlace, model: bytes) -> Any:
+def _create_session(place: OnnxPlace, model: bytes) -> Any:
     return place.session(model, strict=True, provider_options=place.exact_options)
 
 
-def _count(place: OnnxPlace, session: Any, what: str, nodes: dict[str, int]) -> None:
+def _count_nodes(place: OnnxPlace, session: Any, what: str, nodes: dict[str, int]) -> None:
+    """Add the session's nodes to `nodes`, by source. Raises WrongResult if one ran elsewhere."""
     ran, source = place.nodes_run(session)
     if set(ran) != {place.device}:
-        others = ", ".join(sorted(set(ran) - {place.device})) or "nobody knows where"
+        others = ", ".join(sorted(set(ran) - {place.device})) or "an unknown device"
         raise WrongResult(f"{what} was given to {place.provider}, but ran on {others}")
     nodes[source] = nodes.get(source, 0) + sum(ran.values())
 
 
-def _rate(place: OnnxPlace, share: float, checks: ProofRecorder, nodes: dict[str, int]) -> float:
-    """The best GFLOP/s of square products of growing size."""
+def _measure_gflops(place: OnnxPlace, share: float, checks: ProofRecorder, nodes: dict[str, int]) -> float:
+    """Return the best GFLOP/s of square products of growing size."""
     best = 0.0
     for side, above in _SIDES:
         if best >= above:
-            best = max(best, _timed(place, side, share, checks, nodes))
+            best = max(best, _time_product(place, side, share, checks, nodes))
     return best
 
 
-def _timed(place: OnnxPlace, side: int, share: float, checks: ProofRecorder, nodes: dict[str, int]) -> float:
-    """GFLOP/s of a product of whole numbers, made of tiles, a row of which is checked."""
+def _time_product(place: OnnxPlace, side: int, share: float, checks: ProofRecorder, nodes: dict[str, int]) -> float:
+    """Return the GFLOP/s of a tiled product of whole numbers, and check one row of it."""
     import numpy
 
     source, times = fresh(), side // _TILE
     left, right = whole_matrix(source, _TILE, _TILE, 3, outliers=2), whole_matrix(source, _TILE, _TILE, 3)
     square = {"a": ("float32", [side, side], None), "b": ("float32", [side, side], None)}
-    session = _session(place, _Case("MatMul", "float32", square, [side, side], Reference([], []), {}).model())
-    fed = {
+    session = _create_session(place, _Case("MatMul", "float32", square, [side, side], Reference([], []), {}).model())
+    arrays = {
         name: numpy.tile(numpy.array(matrix, numpy.float32), (times, times))
         for name, matrix in zip("ab", (left, right), strict=True)
     }
     row = source.randrange(side)
     small = product([left[row % _TILE]], right, share)
     want = Reference([times * value for value in small.values] * times, [times * off for off in small.allowed] * times)
-    got = session.run(None, fed)[0][row].tolist()
-    gflops = 2e-9 * side**3 / _seconds(lambda: session.run(None, fed))
-    _count(place, session, f"MatMul {side}×{side}", nodes)
+    got = session.run(None, arrays)[0][row].tolist()
+    gflops = 2e-9 * side**3 / _seconds(lambda: session.run(None, arrays))
+    _count_nodes(place, session, f"MatMul {side}×{side}", nodes)
     checks.compare(f"MatMul {side}×{side}", "float32", got, want, gflops)
     return gflops
 
 
 def _seconds(work: Callable[[], Any]) -> float:
-    """Seconds of one run, the best of some, copies to the device and back among them."""
-    best, spent = float("inf"), 0.0
-    while spent < _TIMED_S:
+    """Return the seconds of the fastest of several runs, including copies to the device and back."""
+    best_s, spent_s = float("inf"), 0.0
+    while spent_s < _TIMED_S:
         start = time.perf_counter()
         work()
         seconds = time.perf_counter() - start
-        best, spent = min(best, seconds), spent + seconds
-    return best
+        best_s, spent_s = min(best_s, seconds), spent_s + seconds
+    return best_s
 
 
 def _real_product(share: float) -> _Case:
@@ -199,7 +208,7 @@ def _gather() -> _Case:
     return _Case("Gather", "float32", inputs, [40, 65], rows_picked(table, order), {})
 
 
-def _fed(case: _Case) -> dict[str, Any]:
+def _arrays(case: _Case) -> dict[str, Any]:
     import numpy
 
     return {name: numpy.array(values, dtype) for name, (dtype, _, values) in case.inputs.items()}

@@ -12,6 +12,6 @@ __all__ = ["ELEMENT_TYPES", "Value", "one_node"]
 def one_node(
     operation: str, inputs: Sequence[Value], output: Value, attributes: Mapping[str, int | Sequence[int]] | None = None
 ) -> bytes:
-    """A model that is one operation."""
+    """Return a model with one node."""
     node = Node(operation, [value.name for value in inputs], [output.name], dict(attributes or {}))
     return write("proof", [node], inputs, [output])

@@ -1,4 +1,4 @@
-"""What a proof writes down: each operation beside its reference, and all of it as a Proof, for every library."""
+"""The record of a proof: each operation with its error and tolerance, for every library."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from backend.devices._mechanisms.reference_math import Difference, Reference, co
 
 
 class ProofRecorder:
-    """The checks of a proof in their order; its clock starts here."""
+    """The checks of a proof, in order. Its duration is measured from the constructor."""
 
     def __init__(self) -> None:
-        self._began = time.perf_counter()
+        self._started = time.perf_counter()
         self._rows: list[dict[str, Any]] = []
 
     def compare(
         self, name: str, dtype: str, got: list[float], reference: Reference, gflops: float | None = None
     ) -> Difference:
-        """Takes an operation down with its error. Raises WrongResult where that is too large."""
+        """Record an operation with its error. Raises WrongResult if the error exceeds the tolerance."""
         difference = compare(f"{name} {dtype}", got, reference)
-        said = {"max_abs_error": difference.error, "tolerance": difference.allowed}
-        self._rows.append({"operation": name, "dtype": dtype, **said, **({} if gflops is None else {"gflops": gflops})})
+        row = {"operation": name, "dtype": dtype, "max_abs_error": difference.error, "tolerance": difference.allowed}
+        self._rows.append(row if gflops is None else {**row, "gflops": gflops})
         return difference
 
     def skip(self, name: str, dtype: str, why: str) -> None:
-        """Takes down that an operation could not be computed."""
+        """Record an operation that the library cannot compute."""
         self._rows.append({"operation": name, "dtype": dtype, "skipped": why.partition("\n")[0][:200]})
 
     def proof(
         self, operation: str, products: Iterable[Difference], versions: dict[str, str], evidence: str, gflops: float
     ) -> Proof:
-        """All of it, with the error of the worst of the products."""
+        """Return the proof of all checks. Its error and tolerance are those of the worst product."""
         worst = max(products, key=lambda difference: difference.error / difference.allowed)
         return Proof(
             operation,
             "float32",
             worst.error,
             worst.allowed,
-            time.perf_counter() - self._began,
+            time.perf_counter() - self._started,
             versions,
             utc_now(),
             os.getpid(),

@@ -1,9 +1,9 @@
-"""What the proofs compute: fresh random inputs, and references made another way, in plain Python on the processor.
+"""Random inputs of the proofs, and reference results in plain Python on the processor.
 
-Matrices are lists of rows. A reference comes with what each entry may be off by. Products of small integers are exact
-in every floating-point format whose mantissa holds their sums, so there nothing may be off; for others the bound is
-the classical one for inner products, a multiple of the sum of the products' magnitudes (N. J. Higham, Accuracy and
-Stability of Numerical Algorithms, 2nd edition, section 3.1).
+Matrices are lists of rows. A reference has a tolerance for each entry. Products of small integers are exact in every
+floating-point format whose mantissa holds their sums, so their tolerance is 0. For other products it is the classical
+bound for inner products, a multiple of the sum of the products' magnitudes (N. J. Higham, Accuracy and Stability of
+Numerical Algorithms, 2nd edition, section 3.1).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from backend.devices import WrongResult
+from backend.common.device_api import WrongResult
 
 Matrix = list[list[float]]
-# Of the products' magnitudes: float32 as it is (twice what 64 roundings can do), and with inputs rounded to 11 bits.
+# Shares of the products' magnitudes: for float32 (twice the bound of 64 roundings), and for inputs of 11 bits.
 PRECISE, COARSE = 8e-6, 4e-3
-LEFT_OUTLIER, RIGHT_OUTLIER = 400.0, 60.0  # their products stay within float16, to which some hardware rounds
+LEFT_OUTLIER, RIGHT_OUTLIER = 400.0, 60.0  # their products stay in the range of float16, to which some hardware rounds
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The right answer, flat, and what each entry of another one may be off by."""
+    """The reference result, flat, and the tolerance of each entry."""
 
     values: list[float]
     allowed: list[float]
@@ -33,35 +33,35 @@ class Reference:
 
 @dataclass(frozen=True)
 class Difference:
-    """The entry that comes nearest to what is allowed, or beyond it."""
+    """The entry that is closest to its tolerance, or furthest beyond it."""
 
     error: float
     allowed: float
 
 
 def fresh() -> random.Random:
-    """A source of numbers that no one can have prepared for."""
+    """Return a random generator with a secret seed, so results cannot be prepared."""
     return random.Random(secrets.randbits(64))
 
 
 def real_matrix(source: random.Random, rows: int, columns: int, outliers: int, largest: float = LEFT_OUTLIER) -> Matrix:
-    """Values between -1 and 1 as float32 holds them, and some that are up to `largest`."""
+    """Return a matrix of float32 values between -1 and 1, with outliers of up to `largest`."""
     values = array("f", (source.uniform(-1, 1) for _ in range(rows * columns)))
-    for place in source.sample(range(rows * columns), outliers):
-        values[place] = source.choice((-1, 1)) * source.uniform(largest / 2, largest)
+    for position in source.sample(range(rows * columns), outliers):
+        values[position] = source.choice((-1, 1)) * source.uniform(largest / 2, largest)
     return _rows(values.tolist(), columns)
 
 
 def whole_matrix(source: random.Random, rows: int, columns: int, largest: int, outliers: int = 0) -> Matrix:
-    """Whole numbers; an outlier is 64 times the largest other."""
+    """Return a matrix of whole numbers of up to `largest`, with outliers 64 times as large."""
     values = [float(source.randint(-largest, largest)) for _ in range(rows * columns)]
-    for place in source.sample(range(rows * columns), outliers):
-        values[place] = source.choice((-64.0, 64.0)) * largest
+    for position in source.sample(range(rows * columns), outliers):
+        values[position] = source.choice((-64.0, 64.0)) * largest
     return _rows(values, columns)
 
 
 def product(left: Matrix, right: Matrix, share: float) -> Reference:
-    """The matrix product; `share` of the products' magnitudes may be lost, 0 for whole numbers."""
+    """Return the matrix product. Tolerance: `share` of the products' magnitudes, 0 for whole numbers."""
     columns = list(zip(*right, strict=True))
     values, allowed = [], []
     for row in left:
@@ -73,7 +73,7 @@ def product(left: Matrix, right: Matrix, share: float) -> Reference:
 
 
 def convolution(images: list[Matrix], filters: list[list[Matrix]], share: float) -> Reference:
-    """A two-dimensional cross-correlation of one image of several channels, without padding, stride 1."""
+    """Return the 2-D cross-correlation of one image of several channels, without padding, stride 1."""
     height, width, side = len(images[0]), len(images[0][0]), len(filters[0][0])
     values, allowed = [], []
     for kernels in filters:
@@ -91,12 +91,12 @@ def convolution(images: list[Matrix], filters: list[list[Matrix]], share: float)
 
 
 def row_sums(matrix: Matrix) -> Reference:
-    """The sum of each row."""
+    """Return the sum of each row."""
     return Reference([math.fsum(row) for row in matrix], [PRECISE * math.fsum(map(abs, row)) for row in matrix])
 
 
 def softmax(matrix: Matrix) -> Reference:
-    """The softmax of each row, with the largest entry taken off first."""
+    """Return the softmax of each row, with the largest entry subtracted first."""
     values: list[float] = []
     for row in matrix:
         powers = [math.exp(value - max(row)) for value in row]
@@ -105,19 +105,19 @@ def softmax(matrix: Matrix) -> Reference:
 
 
 def rows_picked(matrix: Matrix, order: Sequence[int]) -> Reference:
-    """Rows in another order: nothing is computed, so nothing may differ."""
-    values = [value for place in order for value in matrix[place]]
+    """Return rows in another order. Tolerance: 0, because this only copies."""
+    values = [value for position in order for value in matrix[position]]
     return Reference(values, [0.0] * len(values))
 
 
 def compare(what: str, got: Sequence[float], reference: Reference) -> Difference:
-    """How far `got`, flat, is from the reference. Raises WrongResult with the error measured."""
+    """Compare `got`, flat, with the reference. Raises WrongResult with the measured error."""
     if len(got) != len(reference.values):
-        raise WrongResult(f"{what} gave {len(got)} numbers instead of {len(reference.values)}")
+        raise WrongResult(f"{what} returned {len(got)} numbers instead of {len(reference.values)}")
     if odd := sum(not math.isfinite(value) for value in got):
-        raise WrongResult(f"{what} gave {odd} of {len(got)} entries that are not numbers (NaN or infinite)")
+        raise WrongResult(f"{what} returned {odd} of {len(got)} entries that are NaN or infinite")
     errors = [abs(value - want) for value, want in zip(got, reference.values, strict=True)]
-    worst = max(range(len(errors)), key=lambda place: errors[place] - reference.allowed[place])
+    worst = max(range(len(errors)), key=lambda position: errors[position] - reference.allowed[position])
     bad = sum(error > allowed for error, allowed in zip(errors, reference.allowed, strict=True))
     if bad:
         raise WrongResult(
@@ -128,14 +128,14 @@ def compare(what: str, got: Sequence[float], reference: Reference) -> Difference
 
 
 def flat(values: object) -> list[float]:
-    """The numbers of nested lists, in order."""
+    """Return the numbers of nested lists, in order."""
     if isinstance(values, (list, tuple)):
         return [number for inner in values for number in flat(inner)]
     return [float(values)]  # type: ignore[arg-type]
 
 
 def _factor(got: Sequence[float], want: Sequence[float]) -> str:
-    """In words, where all entries are wrong in the same way."""
+    """Describe an error that all entries share; empty if there is none."""
     if not any(got):
         return "; every entry is 0"
     power = math.fsum(value * value for value in want)

@@ -1,8 +1,6 @@
-"""Devices through torch, and through what extends it. All functions run in a child.
+"""Devices through torch and the libraries that extend it. All functions run in a child process.
 
-The protocol of a mechanism: `load` imports the library, `enumerate_devices` lists, `prove` computes. A backend's
-own file says what torch's build must be, how its devices are listed, and how a place on one is taken:
-`list_devices(torch) -> list[DetectedDevice]` and `take_place(torch, found) -> Ground`, both raising Absent.
+A backend file's `TorchSupport` checks what torch was built for, lists the devices and opens one.
 """
 
 from __future__ import annotations
@@ -10,35 +8,13 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from backend.common.device_api import DetectedDevice
-from backend.common.types import Proof
-from backend.devices import backend_module
-
-
-@dataclass(frozen=True)
-class TorchAccess:
-    """Where tensors can be put. `allocated_bytes` is None where the library counts nothing.
-
-    `number` is the type that models compute in there, the shortest that it does well. `plain`: only plain arithmetic
-    and slices are to be asked of it; indexing by tensors, sorting and running sums are left to the processor.
-    """
-
-    torch: Any
-    device: Any
-    type: str  # what a tensor there says of itself
-    synchronize: Callable[[], None]
-    allocated_bytes: Callable[[], int] | None
-    free_bytes: Callable[[], int | None] = lambda: None
-    number: str = "bfloat16"
-    plain: bool = False
-    records: bool = False  # whether what it is told to do can be recorded and played, as `torch.cuda` does
+from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent, TorchAccess, TorchSupport
 
 
 def load(library: str) -> Any:
-    """Imports torch, and what extends it. Raises ImportError, OSError, and whatever a broken build raises."""
+    """Import torch and the library that extends it. Raises ImportError, OSError, and what a broken build raises."""
     torch = importlib.import_module("torch")
     if library != "torch":
         importlib.import_module(library)
@@ -46,67 +22,65 @@ def load(library: str) -> Any:
 
 
 def versions(library: str) -> dict[str, str]:
-    """Versions of what is imported."""
+    """Return the versions of torch and of the platform that it was built for."""
     torch = importlib.import_module("torch")
-    found = {"torch": str(getattr(torch, "__version__", "unknown"))}
+    numbers = {"torch": str(getattr(torch, "__version__", "unknown"))}
     build = getattr(torch, "version", None)
     for name in ("cuda", "hip", "xpu"):
         if number := getattr(build, name, None):
-            found[name] = str(number)
-    return found
+            numbers[name] = str(number)
+    return numbers
 
 
-def enumerate_devices(backend: str, library: str) -> list[DetectedDevice]:
-    """Devices as torch lists them. Raises Absent."""
-    found: list[DetectedDevice] = backend_module(backend).list_devices(load(library))
-    return found
+def enumerate_devices(backend: Backend, library: str) -> list[DetectedDevice]:
+    """List a backend's devices through torch. Raises DeviceAbsent."""
+    return _support(backend).list_devices(load(library))
 
 
-def prove(backend: str, found: DetectedDevice) -> Proof:
-    """Computes on the device. Raises WrongResult, Absent, and what torch raises."""
-    from backend.devices._mechanisms.torch_proof import prove_ground
-
-    return prove_ground(ground(backend, found), versions(found.library))
+def free_bytes(backend: Backend, detected: DetectedDevice) -> int | None:
+    """Return the free memory of a device, None if torch does not report it."""
+    return open_device(backend, detected).free_bytes()
 
 
-def free_bytes(backend: str, found: DetectedDevice) -> int | None:
-    """Free memory of the device, where torch tells."""
-    return ground(backend, found).free_bytes()
-
-
-def ground(backend: str, found: DetectedDevice) -> TorchAccess:
-    """Takes a place on the device. Raises Absent."""
-    taken: TorchAccess = backend_module(backend).take_place(load(found.library), found)
-    return taken
+def open_device(backend: Backend, detected: DetectedDevice) -> TorchAccess:
+    """Open a device. Raises DeviceAbsent."""
+    return _support(backend).open_device(load(detected.library), detected)
 
 
 def device_named(torch: Any, type: str, index: int) -> Any:
-    """The device as `tensor.to` takes it."""
+    """Return the device as `tensor.to` accepts it."""
     return torch.device(type, index) if hasattr(torch, "device") else f"{type}:{index}"
 
 
-def short_number(module: Any) -> str:
-    """What cards of `torch.cuda` or `torch.xpu` compute well: bfloat16 if they have it themselves, else float16."""
-    has = getattr(module, "is_bf16_supported", None)
-    return "bfloat16" if has and has(including_emulation=False) else "float16"
+def preferred_dtype(module: Any) -> str:
+    """Return the dtype for models on a card of `torch.cuda` or `torch.xpu`: native bfloat16, else float16."""
+    has_bfloat16 = getattr(module, "is_bf16_supported", None)
+    return "bfloat16" if has_bfloat16 and has_bfloat16(including_emulation=False) else "float16"
 
 
 def build_name(torch: Any) -> str:
-    """What this torch was built for, in words."""
+    """Return torch's version and the platform that it was built for, in words."""
+    name = f"torch {getattr(torch, '__version__', 'of an unknown version')}"
     build = getattr(torch, "version", None)
-    for name, words in (("hip", "ROCm (HIP {})"), ("cuda", "CUDA {}"), ("xpu", "Intel XPU {}")):
-        if number := getattr(build, name, None):
-            return f"torch {getattr(torch, '__version__', 'of an unknown version')}, built for " + words.format(number)
+    for attribute, platform in (("hip", "ROCm (HIP {})"), ("cuda", "CUDA {}"), ("xpu", "Intel XPU {}")):
+        if number := getattr(build, attribute, None):
+            return f"{name}, built for {platform.format(number)}"
     mps = getattr(getattr(torch, "backends", None), "mps", None)
     if mps is not None and mps.is_built():
-        return f"torch {getattr(torch, '__version__', 'of an unknown version')}, built for Apple's GPU"
-    return f"torch {getattr(torch, '__version__', 'of an unknown version')}, built for the processor alone"
+        return f"{name}, built for Apple's GPU"
+    return f"{name}, built for the processor alone"
 
 
 def seconds_of(work: Callable[[], Any], synchronize: Callable[[], None]) -> float:
-    """How long the device takes for it."""
+    """Return the seconds that the device takes for the work."""
     synchronize()
     start = time.perf_counter()
     work()
     synchronize()
     return time.perf_counter() - start
+
+
+def _support(backend: Backend) -> TorchSupport:
+    if backend.torch is None:
+        raise DeviceAbsent(f"torch does not reach {backend.label}")
+    return backend.torch

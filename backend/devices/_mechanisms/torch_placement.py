@@ -1,4 +1,4 @@
-"""A place on a device for an engine's tensors, with evidence of where they lie."""
+"""An open device for an engine's tensors, with evidence of where they are."""
 
 from __future__ import annotations
 
@@ -7,44 +7,45 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from backend.common.device_api import DetectedDevice
+from backend.common.device_api import TorchAccess
 from backend.common.types import Placement, PlacementPart
-from backend.devices._mechanisms.lookup import served
-from backend.devices._mechanisms.torch import TorchAccess
 
 
 @dataclass(frozen=True)
 class TorchPlace:
-    """`device` is what `tensor.to(…)` takes, `torch` the imported module."""
+    """A device that an engine computes on through torch."""
 
     id: str
     ground: TorchAccess
 
     @property
     def torch(self) -> Any:
-        """The imported module."""
+        """The imported torch module."""
         return self.ground.torch
 
     @property
     def device(self) -> Any:
-        """The torch.device."""
+        """The torch.device, as `tensor.to` accepts it."""
         return self.ground.device
 
     @property
     def is_processor(self) -> bool:
-        """Whether the device is the processor itself."""
+        """Whether the device is the processor."""
         return self.ground.type == "cpu"
 
     def synchronize(self) -> None:
-        """Waits until the device has done what it was told."""
+        """Wait until the device has finished all work."""
         self.ground.synchronize()
 
     def allocated_bytes(self) -> int | None:
-        """What torch's allocator has handed out there; None where nothing is counted."""
+        """Return the bytes in use by torch's allocator there, None if it does not count."""
         return self.ground.allocated_bytes() if self.ground.allocated_bytes else None
 
     def taken_since(self, free_before: int | None) -> Callable[[], int | None]:
-        """Tells what of the card's memory is gone since so much was free: what is loaded, and the driver's share."""
+        """Return a function that returns the card's memory use since then: the model and the driver's share.
+
+        `free_before`: optional, free bytes before the load. Without it the function returns None.
+        """
 
         def taken() -> int | None:
             free = None if free_before is None else self.ground.free_bytes()
@@ -53,25 +54,21 @@ class TorchPlace:
         return taken
 
     def placement(self, tensors: Iterable[Any]) -> Placement:
-        """Where these tensors lie, by bytes, checked against the allocator's count where there is one."""
+        """Return where these tensors are, by bytes, checked against the allocator's count if there is one."""
         sizes: Counter[str] = Counter()
         for tensor in tensors:
-            lies = str(tensor.device.type)
-            sizes[self.id if lies == self.ground.type else lies] += tensor.numel() * tensor.element_size()
+            actual = str(tensor.device.type)
+            sizes[self.id if actual == self.ground.type else actual] += tensor.numel() * tensor.element_size()
         total, here = sum(sizes.values()), sizes[self.id]
         if not total:
             return Placement(None, [], "The model has no tensors.")
         parts = [PlacementPart(where, size / total) for where, size in sizes.most_common()]
-        evidence = f"torch: {here} of {total} bytes of weights lie on {self.device}"
+        evidence = f"torch: {here} of {total} bytes of weights are on {self.device}"
         counted = self.allocated_bytes()
         if counted is None:
-            return Placement(here / total, parts, f"{evidence}; its memory is not counted.")
-        if counted < here:  # they say so, but nothing was ever taken there
-            return Placement(None, [], f"{evidence}, but the allocator counts {counted} bytes there: not known.")
+            return Placement(here / total, parts, f"{evidence}; torch does not count this device's memory.")
+        if counted < here:  # the tensors name this device, but its memory was never allocated
+            return Placement(
+                None, [], f"{evidence}, but the allocator counts {counted} bytes there: placement unknown."
+            )
         return Placement(here / total, parts, f"{evidence}; the allocator counts {counted} bytes there.")
-
-
-def open_place(device: str, found: DetectedDevice | None) -> TorchPlace:
-    """The place of a device id. Raises Absent, DeviceNotReady."""
-    here, name, listed = served(device, found, "torch", "torch")
-    return TorchPlace(device, here.ground(name, listed))

@@ -1,4 +1,4 @@
-"""The proof on a device that torch reaches: six operations, fresh inputs, repeated; and evidence of where data lay."""
+"""The proof of a device through torch: six operations with random inputs, repeated, and evidence of data placement."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from backend.common.device_api import Backend, DetectedDevice, TorchAccess, WrongResult
 from backend.common.types import Proof
-from backend.devices import WrongResult
 from backend.devices._mechanisms.proof_record import ProofRecorder
 from backend.devices._mechanisms.reference_math import (
     COARSE,
@@ -27,74 +27,74 @@ from backend.devices._mechanisms.reference_math import (
     softmax,
     whole_matrix,
 )
-from backend.devices._mechanisms.torch import TorchAccess, seconds_of
+from backend.devices._mechanisms.torch import open_device, seconds_of, versions
 
 _TILE = 64
-_SIDES = (
-    (64, 0.0),
-    (256, 0.5),
-    (1024, 20.0),
-    (2048, 500.0),
-)  # of timed products, and the GFLOP/s that make one worth it
+# Sides of timed products, each with the GFLOP/s that the smaller ones must reach.
+_SIDES = ((64, 0.0), (256, 0.5), (1024, 20.0), (2048, 500.0))
 _TIMED_S = 0.05
 _UNSUPPORTED = re.compile(r"not implemented|not supported|unsupported|does not support", re.IGNORECASE)
-_SLACK_BYTES = 64 * 1024 * 1024  # allocators round up, and libraries keep room to work in
+_SLACK_BYTES = 64 * 1024 * 1024  # allocators round up, and libraries allocate workspace
 
 
-def prove_ground(ground: TorchAccess, versions: dict[str, str]) -> Proof:
-    """Raises WrongResult where numbers or places are wrong, and whatever torch raises."""
+def prove(backend: Backend, detected: DetectedDevice) -> Proof:
+    """Compute on the device and compare.
+
+    Raises WrongResult if numbers or placement are wrong, DeviceAbsent, and what torch raises.
+    """
+    access = open_device(backend, detected)
     checks = ProofRecorder()
-    first = _Product(ground)
+    first = _Product(access)
     before = first.check(checks)
-    for _ in range(2):  # other numbers through the same shapes: what is stale or right but once shows
-        _Product(ground).check(checks)
+    for _ in range(2):  # other numbers, same shapes: detects stale results and results right only once
+        _Product(access).check(checks)
         try:
-            _half_product(ground, checks)
+            _half_product(access, checks)
         except (RuntimeError, TypeError) as error:
             if not _UNSUPPORTED.search(str(error)):
                 raise
             checks.skip("MatMul", "float16", str(error))
-    _operations(ground, checks)
+    _operations(access, checks)
     after = first.check(checks)
-    evidence, gflops = _weigh(ground, checks)
+    evidence, gflops = _measure(access, checks)
     operation = "MatMul 32×64×24, with convolution, sums, softmax and gather"
-    return checks.proof(operation, (before, after), versions, evidence, gflops)
+    return checks.proof(operation, (before, after), versions(detected.library), evidence, gflops)
 
 
 class _Product:
-    """A product of reals with outliers, which can be asked for again."""
+    """A product of real matrices with outliers, which can be repeated."""
 
-    def __init__(self, ground: TorchAccess) -> None:
+    def __init__(self, access: TorchAccess) -> None:
         source = fresh()
         left, right = real_matrix(source, 32, 64, 6), real_matrix(source, 64, 24, 6, RIGHT_OUTLIER)
-        self._ground = ground
+        self._ground = access
         self._reference = product(left, right, PRECISE)
-        self._left, self._right = _put(ground, left, "float32"), _put(ground, right, "float32")
+        self._left, self._right = _to_device(access, left, "float32"), _to_device(access, right, "float32")
 
     def check(self, checks: ProofRecorder) -> Difference:
-        return _checked(
+        return _check(
             checks, "MatMul", "float32", self._ground, _multiply(self._ground, self._left, self._right), self._reference
         )
 
 
-def _half_product(ground: TorchAccess, checks: ProofRecorder) -> None:
+def _half_product(access: TorchAccess, checks: ProofRecorder) -> None:
     source = fresh()
     left, right = whole_matrix(source, 32, 48, 3, outliers=3), whole_matrix(source, 48, 24, 3)
     reference = product(left, right, 0.0)  # sums of magnitudes stay below 2,048, so float16 holds each exactly
-    got = _multiply(ground, _put(ground, left, "float16"), _put(ground, right, "float16"))
-    _checked(checks, "MatMul", "float16", ground, got, reference)
+    got = _multiply(access, _to_device(access, left, "float16"), _to_device(access, right, "float16"))
+    _check(checks, "MatMul", "float16", access, got, reference)
 
 
-def _operations(ground: TorchAccess, checks: ProofRecorder) -> None:
-    """A torch that lacks one of these functions altogether is not wrong: the proof says which were not computed."""
-    torch, source = ground.torch, fresh()
+def _operations(access: TorchAccess, checks: ProofRecorder) -> None:
+    """Check the other operations. A function that this torch lacks is no failure: the proof lists it as skipped."""
+    torch, source = access.torch, fresh()
     image = [whole_matrix(source, 10, 10, 4, outliers=1) for _ in range(3)]
     filters = [[whole_matrix(source, 3, 3, 4) for _ in range(3)] for _ in range(4)]
     table = real_matrix(source, 24, 65, outliers=4)
     order = [source.randrange(24) for _ in range(40)]
     steep = [[value * 9 for value in row] for row in whole_matrix(source, 16, 33, 10)]
     functional = getattr(getattr(torch, "nn", None), "functional", None)
-    floats, whole = partial(_put, ground, dtype="float32"), partial(_put, ground, dtype="int64")
+    floats, whole = partial(_to_device, access, dtype="float32"), partial(_to_device, access, dtype="int64")
     work: list[tuple[str, Any, Callable[[Any], Any], Reference]] = [
         (
             "Conv2d",
@@ -113,91 +113,91 @@ def _operations(ground: TorchAccess, checks: ProofRecorder) -> None:
     ]
     for name, function, compute, reference in work:
         if function is None:
-            checks.skip(name, "float32", "this torch does not have it")
+            checks.skip(name, "float32", "this version of torch does not have it")
         else:
-            _checked(checks, name, "float32", ground, compute(function), reference)
+            _check(checks, name, "float32", access, compute(function), reference)
 
 
-def _weigh(ground: TorchAccess, checks: ProofRecorder) -> tuple[str, float]:
-    """Where data lies by the allocator's count, and how fast products are, in GFLOP/s; of each a row is checked."""
+def _measure(access: TorchAccess, checks: ProofRecorder) -> tuple[str, float]:
+    """Return evidence of data placement by the allocator's count, and the best GFLOP/s of checked products."""
     best, evidence = 0.0, ""
     for side, above in _SIDES:
         if best >= above:
-            evidence, gflops = _weighed(ground, side, checks)
+            evidence, gflops = _measure_product(access, side, checks)
             best = max(best, gflops)
-    return f"results lay on {ground.type}; {evidence}", best
+    return f"results were on {access.type}; {evidence}", best
 
 
-def _weighed(ground: TorchAccess, side: int, checks: ProofRecorder) -> tuple[str, float]:
+def _measure_product(access: TorchAccess, side: int, checks: ProofRecorder) -> tuple[str, float]:
     source, times = fresh(), side // _TILE
     left, right = whole_matrix(source, _TILE, _TILE, 3, outliers=2), whole_matrix(source, _TILE, _TILE, 3)
-    before = _allocated(ground)
-    a, b = (_tiled(ground, matrix, times) for matrix in (left, right))
-    c = _multiply(ground, a, b)
-    grown = _grown(ground, before, 3 * 4 * side * side)
+    before = _allocated(access)
+    a, b = (_tiled(access, matrix, times) for matrix in (left, right))
+    c = _multiply(access, a, b)
+    grown = _memory_growth(access, before, 3 * 4 * side * side)
     row = source.randrange(side)
-    small = product([left[row % _TILE]], right, 0.0).values  # tiles of the small one, as often as there are tiles
+    small = product([left[row % _TILE]], right, 0.0).values  # each row of tiles repeats the small product
     want = Reference([times * value for value in small] * times, [0.0] * side)
-    _checked(checks, f"MatMul {side}×{side}", "float32", ground, c[row], want)
-    says = (
-        "there is no count of memory that could confirm it"
+    _check(checks, f"MatMul {side}×{side}", "float32", access, c[row], want)
+    counted = (
+        "torch has no count of that device's memory to confirm it"
         if grown is None
         else f"the allocator's count of that device's memory grew by {grown} bytes for {3 * 4 * side * side}"
     )
-    return says, _gflops(ground, a, b, side)
+    return counted, _gflops(access, a, b, side)
 
 
-def _tiled(ground: TorchAccess, matrix: Matrix, times: int) -> Any:
-    tile = _put(ground, matrix, "float32")
+def _tiled(access: TorchAccess, matrix: Matrix, times: int) -> Any:
+    tile = _to_device(access, matrix, "float32")
     return tile if times == 1 else tile.repeat(times, times)
 
 
-def _allocated(ground: TorchAccess) -> int | None:
-    ground.synchronize()
-    return ground.allocated_bytes() if ground.allocated_bytes else None
+def _allocated(access: TorchAccess) -> int | None:
+    access.synchronize()
+    return access.allocated_bytes() if access.allocated_bytes else None
 
 
-def _grown(ground: TorchAccess, before: int | None, expected: int) -> int | None:
-    after = _allocated(ground)
+def _memory_growth(access: TorchAccess, before: int | None, expected: int) -> int | None:
+    after = _allocated(access)
     if before is None or after is None:
         return None
     if not expected <= after - before <= expected + _SLACK_BYTES:
         raise WrongResult(
             f"tensors of {expected} bytes were put on the device, but the count of its memory in use went from "
-            f"{before} to {after} bytes: they lie elsewhere"
+            f"{before} to {after} bytes: they are elsewhere"
         )
     return after - before
 
 
-def _gflops(ground: TorchAccess, a: Any, b: Any, side: int) -> float:
-    """The best of some rounds, each long enough that starting and waiting count for little."""
+def _gflops(access: TorchAccess, a: Any, b: Any, side: int) -> float:
+    """Return the best GFLOP/s of several rounds, each long enough to hide the latency of start and synchronization."""
     runs, best, spent_s = 1, 0.0, 0.0
     while spent_s < _TIMED_S:
-        seconds = seconds_of(partial(_repeat, ground, a, b, runs), ground.synchronize)
+        seconds = seconds_of(partial(_repeat, access, a, b, runs), access.synchronize)
         best, spent_s = max(best, 2e-9 * side**3 * runs / max(seconds, 1e-9)), spent_s + seconds
         runs = min(1000, max(runs, int(runs * _TIMED_S / 4 / max(seconds, 1e-9))))
     return best
 
 
-def _repeat(ground: TorchAccess, a: Any, b: Any, runs: int) -> None:
+def _repeat(access: TorchAccess, a: Any, b: Any, runs: int) -> None:
     for _ in range(runs):
-        _multiply(ground, a, b)
+        _multiply(access, a, b)
 
 
-def _multiply(ground: TorchAccess, a: Any, b: Any) -> Any:
-    return ground.torch.matmul(a, b) if hasattr(ground.torch, "matmul") else a @ b
+def _multiply(access: TorchAccess, a: Any, b: Any) -> Any:
+    return access.torch.matmul(a, b) if hasattr(access.torch, "matmul") else a @ b
 
 
-def _put(ground: TorchAccess, values: Any, dtype: str) -> Any:
-    return ground.torch.tensor(values, dtype=getattr(ground.torch, dtype)).to(ground.device)
+def _to_device(access: TorchAccess, values: Any, dtype: str) -> Any:
+    return access.torch.tensor(values, dtype=getattr(access.torch, dtype)).to(access.device)
 
 
-def _checked(
-    checks: ProofRecorder, name: str, dtype: str, ground: TorchAccess, got: Any, reference: Reference
+def _check(
+    checks: ProofRecorder, name: str, dtype: str, access: TorchAccess, got: Any, reference: Reference
 ) -> Difference:
-    lies = _type_of(got)
-    if lies != ground.type:
-        raise WrongResult(f"{name} {dtype} was asked of {ground.type}, but its result lies on {lies}: it ran elsewhere")
+    actual = _type_of(got)
+    if actual != access.type:
+        raise WrongResult(f"{name} {dtype} was asked of {access.type}, but its result is on {actual}: it ran elsewhere")
     return checks.compare(name, dtype, flat(got.cpu().tolist()), reference)
 
 

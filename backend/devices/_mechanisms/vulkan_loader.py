@@ -1,8 +1,8 @@
-"""Physical devices as the Vulkan loader lists them: name, type, PCI address, UUID. All runs in a child.
+"""Physical devices as the Vulkan loader lists them: name, type, PCI address, UUID. Runs in a child process.
 
-Other libraries that compute through Vulkan call a software implementation a GPU; its device type here tells. Structures
-and numbers are those of the Vulkan specification, version 1.1 (VkPhysicalDeviceProperties2,
-VkPhysicalDeviceIDProperties) and VK_EXT_pci_bus_info.
+Other libraries that compute through Vulkan report a software implementation as a GPU; the device type here reveals it.
+Structures and numbers are from the Vulkan specification, version 1.1 (VkPhysicalDeviceProperties2,
+VkPhysicalDeviceIDProperties), and VK_EXT_pci_bus_info.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VERSION_1_1 = 1 << 22 | 1 << 12
 
 @dataclass(frozen=True)
 class PhysicalDevice:
-    """One device of the loader, in its own order."""
+    """One physical device, in the loader's order."""
 
     name: str
     kind: DeviceKind
@@ -57,24 +57,28 @@ class _InstanceCreateInfo(ctypes.Structure):
 
 
 def physical_devices(loader: str | None = None) -> list[PhysicalDevice]:
-    """Raises OSError where there is no loader, and with Vulkan's number where no driver works."""
+    """List the physical devices.
+
+    `loader`: optional, path of the Vulkan loader. Default: the system's.
+    Raises OSError if there is no loader, and with Vulkan's result code if no driver works.
+    """
     vulkan = ctypes.CDLL(loader or ("vulkan-1.dll" if sys.platform == "win32" else "libvulkan.so.1"))
     application = _ApplicationInfo(sType=0, apiVersion=_VERSION_1_1)
-    wanted = _InstanceCreateInfo(sType=1, pApplicationInfo=ctypes.pointer(application))
+    create_info = _InstanceCreateInfo(sType=1, pApplicationInfo=ctypes.pointer(application))
     instance = ctypes.c_void_p()
-    if result := vulkan.vkCreateInstance(ctypes.byref(wanted), None, ctypes.byref(instance)):
-        raise OSError(f"vkCreateInstance gave {result}: no Vulkan driver works here")
+    if result := vulkan.vkCreateInstance(ctypes.byref(create_info), None, ctypes.byref(instance)):
+        raise OSError(f"vkCreateInstance returned {result}: no Vulkan driver works here")
     try:
         count = ctypes.c_uint32(0)
         vulkan.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), None)
         handles = (ctypes.c_void_p * count.value)()
         vulkan.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), handles)
-        return [_described(vulkan, ctypes.c_void_p(handle)) for handle in handles[: count.value]]
+        return [_describe_device(vulkan, ctypes.c_void_p(handle)) for handle in handles[: count.value]]
     finally:
         vulkan.vkDestroyInstance(instance, None)
 
 
-def _described(vulkan: ctypes.CDLL, handle: ctypes.c_void_p) -> PhysicalDevice:
+def _describe_device(vulkan: ctypes.CDLL, handle: ctypes.c_void_p) -> PhysicalDevice:
     identity = ctypes.create_string_buffer(struct.pack("=IIQ", _ID, 0, 0), 16 + 16 + 16 + 8 + 4 + 4)
     bus = ctypes.create_string_buffer(struct.pack("=IIQ", _PCI_BUS, 0, ctypes.addressof(identity)), 16 + 4 * 4)
     all_ = ctypes.create_string_buffer(struct.pack("=IIQ", _PROPERTIES_2, 0, ctypes.addressof(bus)), 4096)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend.common.device_api import OnnxProvider
 from backend.common.types import Placement
 from backend.engines._audio.tune_session import TOLERANCE
 from backend.tasks.music.network import graph_name
@@ -95,7 +96,10 @@ def _processor(place: OnnxPlace, weights: Weights, folder: Path, threads: int | 
 
 def _beside(place: OnnxPlace) -> OnnxPlace:
     """The processor, through the same library."""
-    return replace(place, device="cpu", provider="CPUExecutionProvider", ep_device=None, file=None, options={})
+    facts = OnnxProvider(names=("cpu",))
+    return replace(
+        place, device="cpu", provider="CPUExecutionProvider", ep_device=None, provider_facts=facts, options={}
+    )
 
 
 def _ways(place: OnnxPlace, folder: Path) -> Iterator[_Way]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from backend.common.disk_space import require_disk_space
 from backend.common.errors import Validation
+from backend.common.files import require_disk_space
 from backend.tasks.audio.files.kinds import KINDS
 from backend.tasks.audio.files.tags import facts_of
 from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, RenderResult

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.common.disk_space import require_disk_space
 from backend.common.error_patterns import require_finite
 from backend.common.errors import OutOfMemory, Validation
+from backend.common.files import require_disk_space
 from backend.tasks.audio.files.kinds import KINDS, unfit
 from backend.tasks.audio.files.tags import Tags, facts_of
 from backend.tasks.audio.files.writer import SoundFiles

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from backend.common.disk_space import require_disk_space
 from backend.common.errors import Validation
+from backend.common.files import require_disk_space
 from backend.tasks.audio.files.tags import Tags, facts_of
 from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, RenderResult
 from backend.tasks.stems.audio_source import Source, measure

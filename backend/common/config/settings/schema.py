@@ -1,4 +1,4 @@
-"""Every setting with its type and default. `config.yaml` shows the same list with a line of why for each."""
+"""Every setting with its type and default. `config.yaml` has the same list with a comment on each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 
 
 def parse_size(value: object) -> object:
-    """Bytes of `4GB` (powers of 1000) or `4GiB` (powers of 1024); whatever is not such a text goes through."""
+    """Parse `4GB` (powers of 1000) or `4GiB` (powers of 1024) to bytes. Returns other types unchanged."""
     if not isinstance(value, str):
         return value
     match = _SIZE.fullmatch(value.strip())
@@ -27,7 +27,7 @@ def parse_size(value: object) -> object:
 
 
 def with_home(path: str | Path) -> Path:
-    """Fills in `~`; leaves a name that the system does not know as it is, where Path.expanduser would raise."""
+    """Expand `~`. An unknown user name stays as it is; Path.expanduser would raise an exception."""
     return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
@@ -42,7 +42,7 @@ def _no_bool(value: object) -> object:
 
 
 def _anchor(path: Path, info: ValidationInfo) -> Path:
-    """Makes a path absolute, beside the configuration file (without one, as in tests, it stays as it is)."""
+    """Make a path absolute, relative to the configuration file. Without one, as in tests, it stays relative."""
     root: Path | None = (info.context or {}).get("root")
     if "\0" in str(path):
         raise ValueError("should be a path without a null byte")
@@ -61,7 +61,7 @@ Task = Literal["text", "lyrics", "music", "stems", "onnx", "embeddings"]
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class DefaultModels:
-    """The model a task takes when the request names none."""
+    """The default model of each task."""
 
     text: ModelId | None = "smollm2-135m-instruct"
     music: ModelId | None = "folk-tunes"
@@ -69,17 +69,17 @@ class DefaultModels:
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class OwnModel:
-    """A model file or folder of the user; it may lie anywhere."""
+    """A model file or folder of the user, anywhere on this machine."""
 
     path: Location
     task: Task | None = None
     engine: str | None = None
-    runtime: str | None = None  # for an adapter: the environment of the user's that it runs in
+    runtime: str | None = None  # for an adapter: the user's environment that runs it
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class DeviceRules:
-    """What the user wants of one device."""
+    """The user's rules for one device."""
 
     enabled: bool = True
     memory_limit: Size | None = None
@@ -88,9 +88,9 @@ class DeviceRules:
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class RuntimeRules:
-    """A user's own interpreter for a runtime: probed like any other, never modified.
+    """The user's interpreter for a runtime: probed like any other, never modified.
 
-    `index` is a package index that an install asks in place of the one that the runtime names.
+    `index`: optional, a package index for installations. Default: the index of the runtime's recipe.
     """
 
     python: Location | None = None
@@ -99,7 +99,7 @@ class RuntimeRules:
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class Server:
-    """Where the service listens and what it accepts."""
+    """The server's address and its limits."""
 
     host: Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)] = "127.0.0.1"
     port: Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=65535)] = 8000
@@ -113,7 +113,7 @@ class Server:
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class Storage:
-    """Where everything lies that the service writes."""
+    """The folder that the service writes to, and how long it keeps jobs."""
 
     data_dir: Location = Path("data")
     keep_days: Annotated[Positive, Field(le=36_500)] = 90
@@ -122,7 +122,7 @@ class Storage:
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class Files:
-    """The files that callers send for their jobs."""
+    """Limits of the files that clients upload for their jobs."""
 
     limit_bytes: Size = 2_000_000_000
     keep_hours: Annotated[Positive, Field(le=87_600)] = 24
@@ -131,14 +131,14 @@ class Files:
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class Queue:
-    """Jobs that wait."""
+    """The limit of queued jobs."""
 
     limit: Count = 1000
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class Supervision:
-    """Limits after which a child process counts as hung."""
+    """Timeouts after which a child process counts as hung."""
 
     silence_s: Positive = 10
     load_s: Positive = 120
@@ -149,7 +149,7 @@ class Supervision:
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class Text:
-    """How text models run."""
+    """Defaults and limits of text models."""
 
     max_tokens: Count = 256
     context_tokens: Annotated[int, BeforeValidator(_no_bool), Field(ge=64)] = 4096
@@ -160,14 +160,14 @@ class Text:
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class Onnx:
-    """How ONNX graphs run. Libraries of operators are programs: name only those that you trust."""
+    """ONNX graphs. Operator libraries are programs: list only those that you trust."""
 
     operator_libraries: list[Location] = field(default_factory=list)
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class Measuring:
-    """Whether the service measures by itself, and after how long without a job."""
+    """Whether the service runs benchmarks when idle, and after how many seconds without a job."""
 
     when_idle: bool = True
     idle_s: Positive = 300
@@ -175,7 +175,7 @@ class Measuring:
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class Log:
-    """What is logged, and where: on stderr, or in a file that is begun anew when it is full."""
+    """The log: level, format, and its target, stderr or a rotated file."""
 
     file: Location | None = None
     file_bytes: Size = 5_000_000
@@ -187,7 +187,7 @@ class Log:
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
 class Settings:
-    """All settings, checked, with absolute paths."""
+    """All settings, validated, with absolute paths."""
 
     device: Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)] = "auto"
     default_models: DefaultModels = field(default_factory=DefaultModels)

@@ -1,7 +1,7 @@
-"""Where settings come from: the configuration file, the environment, the command line.
+"""The sources of settings: the configuration file, the environment, the command line.
 
-Each source gives nested plain data and, for every value, the words that say where it stands. pydantic-settings is not
-used: it passes over unknown variables and repeated keys, which are just what has to be told.
+Each source returns nested plain data and a description of where each value was set. pydantic-settings is not used: it
+ignores unknown variables and repeated keys, which must be errors.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ KeyPath = tuple[str, ...]
 
 @dataclass
 class Layer:
-    """Values of one source, and where each was written."""
+    """The values of one source, and where each was set."""
 
     data: dict[str, Any] = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
 
     def put(self, path: KeyPath, value: Any, origin: str) -> None:
-        """Sets one value deep inside, making the mappings on the way."""
+        """Set one nested value; create mappings as needed. Raises Configuration if a parent is a single value."""
         here = self.data
         for key in path[:-1]:
             inner = here.setdefault(key, {})
             if not isinstance(inner, dict):
                 raise Configuration(
-                    f"{origin} lies inside `{key}`, which {self.origin(path)} already gives a single value.",
+                    f"{origin} sets a value inside `{key}`, but {self.origin(path)} sets `{key}` to a single value.",
                     "Keep one of the two.",
                 )
             here = inner
@@ -49,14 +49,14 @@ class Layer:
         self.origins[path] = origin
 
     def origin(self, path: KeyPath) -> str:
-        """Words for where this path, or the nearest one above it, was written."""
+        """Return where this path, or its closest parent, was set."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.origins:
                 return self.origins[path[:length]]
         return "the configuration"
 
     def merge(self, other: Layer) -> None:
-        """Lets another source win, key by key."""
+        """Override with another source, key by key."""
         _merge(self.data, other.data)
         self.origins.update(other.origins)
 
@@ -70,17 +70,17 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without anchors, which could make a small file endless."""
+    """A YAML loader without anchors, which could expand a small file without limit."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(None, None, "references (*name) are not used here", mark)
+            raise yaml.MarkedYAMLError(None, None, "references (*name) are not supported", mark)
         return super().compose_node(parent, index)
 
 
 def read_file(path: Path) -> Layer:
-    """The configuration file. Raises Configuration with the line of whatever is wrong."""
+    """Parse the configuration file. Raises Configuration with the line of the error."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -90,7 +90,7 @@ def read_file(path: Path) -> Layer:
     except OSError as error:
         raise Configuration(
             f"The configuration file {path} cannot be read: {error.strerror}.",
-            f"Create the file, or point {CONFIG_VARIABLE} (or --config) at another one.",
+            f"Create the file, or set {CONFIG_VARIABLE} or --config to another one.",
         ) from None
     layer = Layer({}, {(): str(path)})
     try:
@@ -98,17 +98,17 @@ def read_file(path: Path) -> Layer:
         node = loader.get_single_node()
         value = {} if node is None else _build(loader, node, (), layer, path)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Configuration(*_yaml_words(path, error)) from None
+        raise Configuration(*_yaml_error_text(path, error)) from None
     if value is not None and not isinstance(value, dict):
         raise Configuration(
-            f"{path} holds a single value or a list, not settings.", "Write `name: value` lines, as in config.yaml."
+            f"{path} contains a single value or a list, not settings.", "Write `name: value` lines, as in config.yaml."
         )
     layer.data = _without_empty(value or {}, ())
     return layer
 
 
 def _without_empty(data: dict[str, Any], path: KeyPath) -> dict[str, Any]:
-    """Leaves out groups with nothing under their name, as when every line below `models:` is a comment."""
+    """Return the data without empty groups, such as `models:` with only comments below it."""
     kept = {}
     for key, value in data.items():
         hint = hint_of((*path, key))
@@ -120,7 +120,7 @@ def _without_empty(data: dict[str, Any], path: KeyPath) -> dict[str, Any]:
 
 
 def _build(loader: _Loader, node: yaml.Node, path: KeyPath, layer: Layer, file: Path) -> Any:
-    """Plain data of a YAML node; notes the line of every key and refuses a key that stands twice."""
+    """Return the plain data of a YAML node and record each key's line. Raises Configuration for a repeated key."""
     if isinstance(node, yaml.SequenceNode):
         return [_build(loader, item, (*path, str(index)), layer, file) for index, item in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
@@ -133,23 +133,23 @@ def _build(loader: _Loader, node: yaml.Node, path: KeyPath, layer: Layer, file: 
         here = (*path, key)
         if key in data:
             raise Configuration(
-                f"`{'.'.join(here)}` stands twice, the second time in {file}, line {line}.", "Remove one of the two."
+                f"`{'.'.join(here)}` is set twice, the second time in {file}, line {line}.", "Remove one of the two."
             )
         layer.origins[here] = f"{file}, line {line}"
         data[key] = _build(loader, value_node, here, layer, file)
     return data
 
 
-def _yaml_words(path: Path, error: Exception) -> tuple[str, str]:
+def _yaml_error_text(path: Path, error: Exception) -> tuple[str, str]:
     mark = getattr(error, "problem_mark", None)
     where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error) or "nested too deeply"
-    hint = " YAML wants blanks instead of tabs." if "\\t" in problem else ""
-    return f"{where}: this is not valid YAML: {problem}.{hint}", "Correct that line; config.yaml shows the form."
+    hint = " YAML requires spaces instead of tabs." if "\\t" in problem else ""
+    return f"{where}: not valid YAML: {problem}.{hint}", "Correct that line; config.yaml has examples."
 
 
 def read_environment(environ: Mapping[str, str]) -> Layer:
-    """All TOUCHSTONE_ variables; an empty one counts as not set."""
+    """Parse all TOUCHSTONE_ variables. An empty one counts as unset. Raises Configuration."""
     layer = Layer()
     for name in sorted(environ):
         bare = name.upper().removeprefix(PREFIX)
@@ -160,29 +160,27 @@ def read_environment(environ: Mapping[str, str]) -> Layer:
         if hint_of(path) is None:
             near = nearest_variable(name)
             raise Configuration(
-                f"The environment variable {name} names no setting.",
+                f"The environment variable {name} does not correspond to a setting.",
                 f"Did you mean {near}? Otherwise unset it." if near else "Unset it; config.yaml lists all settings.",
             )
         if path in layer.origins:
-            raise Configuration(f"{layer.origins[path]} and {name} set the same thing.", "Unset one of the two.")
+            raise Configuration(f"{layer.origins[path]} and {name} set the same setting.", "Unset one of the two.")
         layer.put(path, _from_text(environ[name], hint_of(path), origin), origin)
     return layer
 
 
 def _from_text(text: str, hint: Any, origin: str) -> Any:
-    """A variable's text as it is for a setting that is text, else read as YAML: numbers, lists, null."""
+    """Return a variable's text for a string setting, otherwise parse it as YAML: numbers, lists, null."""
     if text == "null" or not takes_text(hint):
         try:
             return yaml.load(text, _Loader)
         except (yaml.YAMLError, ValueError, RecursionError):
-            raise Configuration(
-                f"{origin} cannot be read: {text!r}.", "Write it as it would stand in config.yaml."
-            ) from None
+            raise Configuration(f"{origin} is not valid YAML: {text!r}.", "Write it as in config.yaml.") from None
     return text
 
 
 def read_flags(flags: Mapping[str, object]) -> Layer:
-    """Flags of the command line by dotted key; None counts as not given."""
+    """Return the command line's flags by dotted key. None counts as not given."""
     layer = Layer()
     for key, value in flags.items():
         if value is not None and key != "config":

@@ -1,4 +1,4 @@
-"""Walks through the header of a GGUF file (the format is described in ggml's docs/gguf.md)."""
+"""Parser of the header of a GGUF file (format: ggml's docs/gguf.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEPT_TEXT_BYTES = 1024
 _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _SIZES = ("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "attention.key_length")
-# Weights in a block and bytes a block, by tensor type. A type that is missing here is not measured.
+# Weights per block and bytes per block, by tensor type. The size of other types is unknown.
 _BLOCKS = {
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
     11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 16: (256, 66), 17: (256, 74),
@@ -27,13 +27,13 @@ _BLOCKS = {
 
 @dataclass(frozen=True)
 class Header:
-    """What a GGUF file says of itself."""
+    """The facts in the header of a GGUF file."""
 
     version: int
     architecture: str
     name: str | None
     context_length: int | None
-    cache_bytes_per_token: int | None  # keys and values at 16 bits; None where the layers differ from each other
+    cache_bytes_per_token: int | None  # KV cache at 16 bits; None if the layers differ
     has_chat_template: bool
     file_type: int | None
     tensor_count: int
@@ -41,18 +41,18 @@ class Header:
     file_bytes: int
     split_count: int
     licence: str | None = None
-    weights: int = 0  # how many numbers it holds
-    sizes: dict[str, int] = field(default_factory=dict)  # of the architecture, by the names of `_SIZES`
-    pooling: int | None = None  # how the states of a text's tokens become one vector: 1 mean, 2 first token, 3 last
+    weights: int = 0  # number of weights
+    sizes: dict[str, int] = field(default_factory=dict)  # dimensions of the architecture, by the names in `_SIZES`
+    pooling: int | None = None  # pooling of token states into one vector: 1 mean, 2 first token, 3 last
 
     @property
     def makes_embeddings(self) -> bool:
-        """Whether the model was made to turn texts into vectors."""
+        """Whether it is an embedding model."""
         return self.pooling in (1, 2, 3)
 
 
 class Reader:
-    """Walks through a header, never past the end of the file."""
+    """Reads a header, never past the end of the file. All methods raise ModelBroken."""
 
     def __init__(self, file: BinaryIO, size: int, name: str, byteorder: str) -> None:
         self.file, self.size, self.name, self.at = file, size, name, 4
@@ -62,54 +62,56 @@ class Reader:
         file.seek(self.at)
 
     def header(self) -> Header:
-        """Reads everything before the weights and checks that the weights are all there."""
+        """Parse everything before the weights, and check that the weights are complete."""
         version = int(self.number("I"))
         tensors, keys = int(self.number("Q")), int(self.number("Q"))
         self.bounded("tensors", tensors, _MAX_TENSORS, 24)
         self.bounded("entries", keys, _MAX_KEYS, 13)
         facts = self.facts(keys)
-        text, whole = _kind_of(facts, str), _kind_of(facts, int)
+        text, integer = _getter(facts, str), _getter(facts, int)
         architecture = text("general.architecture")
         if not architecture:
             raise damaged(self.name, "it does not name its architecture")
         if text("general.type") in ("adapter", "mmproj") or architecture == "clip":
             raise ModelBroken(
                 f"{self.name} is an addition to a model ({text('general.type') or architecture}), not a model.",
-                "Use the file of the model itself.",
+                "Use the model file itself.",
             )
-        alignment = whole("general.alignment") or 32
+        alignment = integer("general.alignment") or 32
         if alignment < 1 or alignment.bit_count() != 1:
             raise damaged(self.name, f"its alignment of {alignment} is not a power of two")
         return Header(
             version=version,
             architecture=architecture,
             name=text("general.name"),
-            context_length=max(0, whole(f"{architecture}.context_length") or 0) or None,
-            cache_bytes_per_token=_cache_bytes_per_token(whole, architecture),
+            context_length=max(0, integer(f"{architecture}.context_length") or 0) or None,
+            cache_bytes_per_token=_cache_bytes_per_token(integer, architecture),
             has_chat_template="tokenizer.chat_template" in facts,
-            file_type=whole("general.file_type"),
+            file_type=integer("general.file_type"),
             tensor_count=tensors,
             weight_bytes=self.weights(tensors, alignment),
             file_bytes=self.size,
-            split_count=whole("split.count") or 1,
+            split_count=integer("split.count") or 1,
             licence=text("general.license"),
             weights=self.elements,
-            sizes={name: size for name in _SIZES if (size := whole(f"{architecture}.{name}"))},
-            pooling=whole(f"{architecture}.pooling_type"),
+            sizes={name: size for name in _SIZES if (size := integer(f"{architecture}.{name}"))},
+            pooling=integer(f"{architecture}.pooling_type"),
         )
 
     def facts(self, count: int) -> dict[str, Any]:
-        """The metadata; of arrays and long texts only that they are there."""
+        """Parse the metadata. The values of arrays and long strings are None."""
         facts: dict[str, Any] = {}
         for _ in range(count):
             key = self.text()
             if key is None or key in facts:
-                raise damaged(self.name, f"the entry {key!r} stands twice" if key else "an entry has an endless name")
+                raise damaged(
+                    self.name, f"the entry {key!r} is repeated" if key else "the name of an entry is too long"
+                )
             facts[key] = self.value(int(self.number("I")))
         return facts
 
     def value(self, kind: int) -> Any:
-        """One value; None for an array or a long text."""
+        """Parse one value. Returns None for an array or a long string."""
         if kind in _SCALARS:
             return self.number(_SCALARS[kind])
         if kind == _STRING:
@@ -129,9 +131,9 @@ class Reader:
         return None
 
     def weights(self, count: int, alignment: int) -> int | None:
-        """Bytes of all weights, None if one has a type we do not know. Raises ModelBroken if the file ends before."""
+        """Return the bytes of all weights, None if one has an unknown type. Raises ModelBroken if truncated."""
         if count == 0:
-            raise ModelBroken(f"{self.name} holds no weights, only a vocabulary.", "Use the file of the model itself.")
+            raise ModelBroken(f"{self.name} contains no weights, only a vocabulary.", "Use the model file itself.")
         total: int | None = 0
         end = 0
         for shape, kind, offset in self.tensors(count):
@@ -143,11 +145,11 @@ class Reader:
             total = None if total is None or kind not in _BLOCKS else total + size
         start = -(-self.at // alignment) * alignment
         if start + end > self.size:
-            raise truncated(self.name, f"its weights reach to byte {start + end} and the file ends at byte {self.size}")
+            raise truncated(self.name, f"its weights end at byte {start + end}, but the file ends at byte {self.size}")
         return total
 
     def tensors(self, count: int) -> Iterator[tuple[list[int], int, int]]:
-        """Of each tensor its sizes, the fastest running one first, its type, and where it begins among the weights."""
+        """Parse each tensor: its shape with the contiguous dimension first, its type, and its offset in the weights."""
         for _ in range(count):
             self.text()
             dimensions = int(self.number("I"))
@@ -157,18 +159,18 @@ class Reader:
             yield shape, int(self.number("I")), int(self.number("Q"))
 
     def bounded(self, what: str, count: int, limit: int, least_bytes: int) -> None:
-        """Refuses a count that this file cannot hold, before anything is read or reserved for it."""
+        """Raise ModelBroken for a count that this file cannot contain, before anything is read or allocated."""
         if count > limit:
             raise damaged(self.name, f"it claims {count} {what}, more than any model has")
         if count * least_bytes > self.size - self.at:
-            raise truncated(self.name, f"it claims {count} {what}, more than the rest of the file can hold")
+            raise truncated(self.name, f"it claims {count} {what}, more than the rest of the file can contain")
 
     def number(self, code: str) -> Any:
-        """One number of the given struct type."""
+        """Parse one number of the given struct type."""
         return struct.unpack(self.order + code, self.take(struct.calcsize("=" + code)))[0]
 
     def text(self) -> str | None:
-        """A text, or None if it is longer than what anyone needs of a header."""
+        """Parse a string. Returns None if it is longer than the header's facts need."""
         length = int(self.number("Q"))
         if length > _KEPT_TEXT_BYTES:
             self.skip(length)
@@ -176,50 +178,50 @@ class Reader:
         return self.take(length).decode("utf-8", "replace")
 
     def take(self, length: int) -> bytes:
-        """The next bytes."""
+        """Read the next bytes."""
         if length > self.size - self.at:
-            raise truncated(self.name, f"its header needs {length} bytes more after byte {self.at}")
+            raise truncated(self.name, f"its header needs {length} more bytes after byte {self.at}")
         data = self.file.read(length)
         if len(data) < length:
-            raise truncated(self.name, "it became shorter while it was read")
+            raise truncated(self.name, "it was shortened while it was read")
         self.at += length
         return data
 
     def skip_texts(self, count: int) -> None:
-        """Passes over a list of texts, a vocabulary of 100,000 in some 20 ms."""
+        """Skip a list of strings: a vocabulary of 100,000 tokens in about 20 ms."""
         length_at = struct.Struct(self.order + "Q").unpack_from
-        block, at = b"", 0  # `at` counts from self.at, where the block begins
+        block, at = b"", 0  # `at` is relative to self.at, the start of the block
         for _ in range(count):
             if at + 8 > len(block):
                 self.skip(at)
                 block, at = self.file.read(65_536), 0
                 if len(block) < 8:
-                    raise truncated(self.name, f"a list of texts breaks off after byte {self.at}")
+                    raise truncated(self.name, f"a list of texts ends after byte {self.at}")
             at += 8 + length_at(block, at)[0]
         self.skip(at)
 
     def skip(self, length: int) -> None:
-        """Passes over bytes that nobody needs."""
+        """Skip bytes."""
         if length > self.size - self.at:
-            raise truncated(self.name, f"its header needs {length} bytes more after byte {self.at}")
+            raise truncated(self.name, f"its header needs {length} more bytes after byte {self.at}")
         self.at += length
         self.file.seek(self.at)
 
 
-def _kind_of(facts: dict[str, Any], kind: type[Any]) -> Callable[[str], Any]:
+def _getter(facts: dict[str, Any], kind: type[Any]) -> Callable[[str], Any]:
     def value(key: str) -> Any:
-        found = facts.get(key)
-        return found if isinstance(found, kind) and not isinstance(found, bool) else None
+        fact = facts.get(key)
+        return fact if isinstance(fact, kind) and not isinstance(fact, bool) else None
 
     return value
 
 
-def _cache_bytes_per_token(whole: Callable[[str], Any], architecture: str) -> int | None:
-    layers, heads = whole(f"{architecture}.block_count"), whole(f"{architecture}.attention.head_count")
-    width = whole(f"{architecture}.embedding_length")
+def _cache_bytes_per_token(integer: Callable[[str], Any], architecture: str) -> int | None:
+    layers, heads = integer(f"{architecture}.block_count"), integer(f"{architecture}.attention.head_count")
+    width = integer(f"{architecture}.embedding_length")
     if not (layers and heads and width) or min(layers, heads, width) < 1:
         return None
-    key_value_heads = whole(f"{architecture}.attention.head_count_kv") or heads
-    key = whole(f"{architecture}.attention.key_length") or width // heads
-    value = whole(f"{architecture}.attention.value_length") or width // heads
+    key_value_heads = integer(f"{architecture}.attention.head_count_kv") or heads
+    key = integer(f"{architecture}.attention.key_length") or width // heads
+    value = integer(f"{architecture}.attention.value_length") or width // heads
     return max(0, int(layers * key_value_heads * (key + value) * 2))

@@ -1,8 +1,8 @@
-"""The tokenizer of a GGUF file in the form that Hugging Face's tokenizers, and GenAI with them, read.
+"""Write the tokenizer of a GGUF file in the format of Hugging Face's tokenizers, which GenAI also reads.
 
-The ways to cut text before merging go by the names that GGUF files give them (llama.cpp's llama-vocab.cpp), and are
-written as the models' own tokenizers write them. For `smollm` that differs from llama.cpp in two rare places, where
-training knew the first: several spaces before a digit, and digits outside ASCII after a space.
+Pre-tokenizers have the names of GGUF files (llama.cpp's llama-vocab.cpp) and the patterns of the models' original
+tokenizers. For `smollm` that differs from llama.cpp in two rare cases, where it matches the training: several spaces
+before a digit, and non-ASCII digits after a space.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
 
 
 def write(vocabulary: Vocabulary, folder: Path, context_tokens: int | None) -> None:
-    """Writes tokenizer.json, tokenizer_config.json and the template. Raises ModelIncompatible."""
+    """Write tokenizer.json, tokenizer_config.json and the chat template. Raises ModelIncompatible."""
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "tokenizer.json", tokenizer_json(vocabulary))
     named = {f"{name}_token": vocabulary.text(name) for name in ("bos", "eos", "unk", "pad")}
@@ -40,13 +40,13 @@ def write(vocabulary: Vocabulary, folder: Path, context_tokens: int | None) -> N
 
 
 def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
-    """The content of tokenizer.json. Raises ModelIncompatible for a kind that cannot be written so."""
-    cutting = _cutting(vocabulary.pre)
-    if vocabulary.model != "gpt2" or cutting is None or not vocabulary.merges:
+    """Return the content of tokenizer.json. Raises ModelIncompatible for an unsupported kind."""
+    pre_tokenizer = _pre_tokenizer(vocabulary.pre)
+    if vocabulary.model != "gpt2" or pre_tokenizer is None or not vocabulary.merges:
         raise ModelIncompatible(
-            f"The file's tokenizer ({vocabulary.model}, {vocabulary.pre}) is not among those that can be converted: "
-            "byte-level BPE as GPT-2, SmolLM, Llama 3 and Qwen 2 have it.",
-            "Use the model with llama.cpp, or get it as an ONNX Runtime GenAI folder.",
+            f"The file's tokenizer ({vocabulary.model}, {vocabulary.pre}) cannot be converted: "
+            "supported is byte-level BPE of GPT-2, SmolLM, Llama 3 and Qwen 2.",
+            "Use the model with llama.cpp, or download it as an ONNX Runtime GenAI folder.",
         )
     added = [
         {
@@ -62,7 +62,7 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
         "padding": None,
         "added_tokens": added,
         "normalizer": {"type": "NFC"} if vocabulary.pre == "qwen2" else None,
-        "pre_tokenizer": cutting,
+        "pre_tokenizer": pre_tokenizer,
         "post_processor": None,
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": {
@@ -76,7 +76,7 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def _cutting(pre: str | None) -> dict[str, Any] | None:
+def _pre_tokenizer(pre: str | None) -> dict[str, Any] | None:
     levels = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     if pre in ("gpt-2", "default"):
         return levels

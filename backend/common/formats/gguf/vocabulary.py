@@ -1,7 +1,7 @@
-"""The tokenizer that a GGUF file carries: tokens, their kinds, merges, special ids and the chat template.
+"""The tokenizer in a GGUF file: tokens, token types, merges, special ids and the chat template.
 
-Header and Reader leave long texts and lists out, since nobody needs them to judge a file; who loads or converts a model
-does. The file has been checked before; what is read is bounded by its size all the same.
+Reader skips long strings and lists, which are only needed to load or convert a model. The file was checked before;
+reads are still bounded by its size.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from backend.common.formats.gguf.reader import Reader
 
 CONTROL = 3  # llama.cpp's token types: normal 1, unknown 2, control 3, user defined 4, unused 5, byte 6
 USER_DEFINED = 4
-# Marks that end a text besides the one that the file names so; llama.cpp's list (llama-vocab.cpp).
+# End-of-text tokens besides the one that the file declares: llama.cpp's list (llama-vocab.cpp).
 ENDS = (
     *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|eom_id|>", "<EOT>", "_<EOT>"),
     *("<|end_of_text|>", "<end_of_utterance>"),
@@ -28,10 +28,10 @@ _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What the file says of its tokenizer; a fact that it leaves out is None or empty."""
+    """The tokenizer of a GGUF file. A missing fact is None or empty."""
 
     model: str | None  # "gpt2" for byte-level BPE, "llama" for SentencePiece
-    pre: str | None  # how text is cut before merging, by llama.cpp's names
+    pre: str | None  # name of the pre-tokenizer in llama.cpp
     tokens: list[str] = field(default_factory=list)
     types: list[int] = field(default_factory=list)
     merges: list[str] = field(default_factory=list)
@@ -40,21 +40,23 @@ class Vocabulary:
     chat_template: str | None = None
 
     def text(self, name: str) -> str | None:
-        """The token of a special name as it is written."""
+        """Return the text of a special token, None if the file does not declare it."""
         number = self.special.get(name)
         return self.tokens[number] if number is not None and 0 <= number < len(self.tokens) else None
 
     def control_marks(self) -> list[str]:
-        """Tokens that steer the model and never come from text."""
+        """Return the control tokens, which never result from text."""
         return [token for token, kind in zip(self.tokens, self.types, strict=False) if kind == CONTROL]
 
 
 def read_vocabulary(path: Path, merges: bool = True, byteorder: str = sys.byteorder) -> Vocabulary:
-    """Reads the tokenizer of a GGUF file, without `merges` in half the time. Raises ModelBroken, OSError."""
+    """Parse the tokenizer of a GGUF file; without `merges` in half the time. Raises ModelBroken, OSError."""
     with path.open("rb") as file:
         size = path.stat().st_size
         check_kind(path.name, file.read(512), size, byteorder)
-        facts = _Whole(file, size, path.name, byteorder).tokenizer(() if merges else ("tokenizer.ggml.merges",))
+        facts = _TokenizerReader(file, size, path.name, byteorder).tokenizer(
+            () if merges else ("tokenizer.ggml.merges",)
+        )
     ids = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
     named = {name: facts.get(f"tokenizer.ggml.{word}_token_id") for name, word in ids.items()}
     return Vocabulary(
@@ -69,26 +71,26 @@ def read_vocabulary(path: Path, merges: bool = True, byteorder: str = sys.byteor
     )
 
 
-class _Whole(Reader):
-    """A Reader that keeps the lists and long texts of the tokenizer, and passes over the rest as before."""
+class _TokenizerReader(Reader):
+    """A Reader that keeps the lists and long strings of the tokenizer and skips others."""
 
-    def tokenizer(self, left_out: tuple[str, ...]) -> dict[str, Any]:
+    def tokenizer(self, skipped: tuple[str, ...]) -> dict[str, Any]:
         self.number("I")
         self.number("Q")
         facts: dict[str, Any] = {}
         for _ in range(int(self.number("Q"))):
             key = self.text() or ""
             kind = int(self.number("I"))
-            facts[key] = self._kept(kind) if self._wanted(key, left_out) else self.value(kind)
+            facts[key] = self._parse_complete(kind) if self._wanted(key, skipped) else self.value(kind)
         return facts
 
     @staticmethod
-    def _wanted(key: str, left_out: tuple[str, ...]) -> bool:
-        return key.startswith(_PREFIX) and key not in left_out
+    def _wanted(key: str, skipped: tuple[str, ...]) -> bool:
+        return key.startswith(_PREFIX) and key not in skipped
 
-    def _kept(self, kind: int) -> Any:
+    def _parse_complete(self, kind: int) -> Any:
         if kind == 8:
-            return self._long()
+            return self._long_text()
         if kind != 9:
             return self.value(kind)
         inner, count = int(self.number("I")), int(self.number("Q"))
@@ -102,28 +104,28 @@ class _Whole(Reader):
         return list(struct.unpack(form, self.take(struct.calcsize(form))))
 
     def _texts(self, count: int) -> list[str]:
-        """A list of texts, read in blocks: of a large vocabulary each call counts."""
+        """Parse a list of strings in blocks: for a large vocabulary each call counts."""
         length_at = struct.Struct(self.order + "Q").unpack_from
         texts: list[str] = []
-        block, at = b"", 0  # `at` counts from self.at, where the block begins
+        block, at = b"", 0  # `at` is relative to self.at, the start of the block
         for _ in range(count):
             if at + 8 > len(block):
                 self.skip(at)
                 block, at = self.file.read(1 << 20), 0
                 if len(block) < 8:
-                    raise truncated(self.name, f"a list of texts breaks off after byte {self.at}")
+                    raise truncated(self.name, f"a list of texts ends after byte {self.at}")
             end = at + 8 + length_at(block, at)[0]
             if end > len(block):
                 self.skip(at)
                 block, end, at = self.file.read(end - at), end - at, 0
                 if end > len(block):
-                    raise truncated(self.name, f"a list of texts breaks off after byte {self.at}")
+                    raise truncated(self.name, f"a list of texts ends after byte {self.at}")
             texts.append(block[at + 8 : end].decode("utf-8", "replace"))
             at = end
         self.skip(at)
         return texts
 
-    def _long(self) -> str:
+    def _long_text(self) -> str:
         return self.take(int(self.number("Q"))).decode("utf-8", "replace")
 
 

@@ -1,1 +1,1 @@
-"""Reads, checks and writes ONNX files without the `onnx` package."""
+"""Parse, check and write ONNX files without the `onnx` package."""

@@ -1,6 +1,6 @@
-"""What an ONNX graph takes and gives, and what it is made of, read from the file without any library.
+"""Inputs, outputs, operators and weights of an ONNX graph, parsed from the file without a library.
 
-Field numbers are those of onnx.proto3; `onnxfile.py` says whether the file is whole and where its outside data lies.
+Field numbers are those of onnx.proto3. `validation.py` checks that the file is complete and finds its external data.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from backend.common.errors import ModelBroken
-from backend.common.formats.onnx.validation import read_onnx, text, whole
+from backend.common.formats.onnx.validation import integer, read_onnx, text
 from backend.common.formats.protobuf import fields, varint
 
-# By the number of TensorProto.DataType: NumPy's name, or ONNX's where NumPy has none, and bits of an element.
+# By number of TensorProto.DataType: NumPy's name, otherwise ONNX's, and bits per element.
 _TYPES = {
     **{1: ("float32", 32), 2: ("uint8", 8), 3: ("int8", 8), 4: ("uint16", 16), 5: ("int16", 16), 6: ("int32", 32)},
     **{7: ("int64", 64), 8: ("string", 128), 9: ("bool", 8), 10: ("float16", 16), 11: ("float64", 64)},
@@ -37,9 +37,9 @@ _OFFICIAL = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.t
 
 @dataclass(frozen=True)
 class Slot:
-    """An input or output: NumPy's name of its type, and its sides: a number, a name that leaves it open, or None.
+    """An input or output: NumPy's name of its type, and its dimensions: a number, a symbolic name, or None.
 
-    `shape` is None where the graph does not say how many sides there are; `kind` is `tensor` nearly always.
+    `shape` is None if the number of dimensions is unknown. `kind` is nearly always `tensor`.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class OnnxGraph:
-    """A graph as its file tells of it. `weight_bytes` are those of its constant tensors, inside or beside the file."""
+    """The facts of a graph. `weight_bytes`: size of its constant tensors, in the file and in external files."""
 
     ir_version: int
     producer: str
@@ -63,12 +63,12 @@ class OnnxGraph:
     weight_bytes: int
 
     def as_data(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """Return the facts as plain data for JSON."""
         return asdict(self)
 
 
 def read_graph(path: Path) -> OnnxGraph:
-    """Reads a file and looks for its outside data. Raises ModelBroken."""
+    """Parse a file and check its external data. Raises ModelBroken."""
     read_onnx(path)
     facts = path.stat()
     return _read(path, facts.st_size, facts.st_mtime_ns)
@@ -80,8 +80,8 @@ def _read(path: Path, size: int, mtime_ns: int) -> OnnxGraph:
         try:
             return _graph(data, read_onnx(path).external)
         except (IndexError, ValueError, RecursionError):
-            remedy = "Delete the file and fetch it again from its source."
-            raise ModelBroken(f"{path.name} is no ONNX file, or is cut short.", remedy) from None
+            remedy = "Delete the file and download it again from its source."
+            raise ModelBroken(f"{path.name} is not an ONNX file, or is truncated.", remedy) from None
 
 
 def _graph(data: mmap.mmap, external: tuple[tuple[str, int], ...]) -> OnnxGraph:
@@ -91,7 +91,7 @@ def _graph(data: mmap.mmap, external: tuple[tuple[str, int], ...]) -> OnnxGraph:
     for number, value in model:
         if number == 8 and isinstance(value, slice):
             named = dict(fields(data, value.start, value.stop))
-            sets[text(data, named.get(1)) or "ai.onnx"] = whole(named.get(2))
+            sets[text(data, named.get(1)) or "ai.onnx"] = integer(named.get(2))
     operators: Counter[str] = Counter()
     inputs: list[Slot] = []
     outputs: list[Slot] = []
@@ -104,14 +104,14 @@ def _graph(data: mmap.mmap, external: tuple[tuple[str, int], ...]) -> OnnxGraph:
             domain, name = text(data, node.get(7)), text(data, node.get(4))
             operators[name if domain in _OFFICIAL[:2] else f"{domain}::{name}"] += 1
         elif number == 5:
-            name, held = _weight(data, value)
+            name, size_bytes = _weight(data, value)
             weights.add(name)
-            weight_bytes += held
+            weight_bytes += size_bytes
         elif number in (11, 12):
             (inputs if number == 11 else outputs).append(_slot(data, value))
     facts = dict(model)
     return OnnxGraph(
-        ir_version=whole(facts.get(1)),
+        ir_version=integer(facts.get(1)),
         producer=" ".join(filter(None, (text(data, facts.get(2)), text(data, facts.get(3))))),
         operator_sets=sets,
         inputs=tuple(slot for slot in inputs if slot.name not in weights),
@@ -124,42 +124,42 @@ def _graph(data: mmap.mmap, external: tuple[tuple[str, int], ...]) -> OnnxGraph:
 
 
 def _weight(data: mmap.mmap, where: slice) -> tuple[str, int]:
-    """Name and bytes of a constant tensor."""
+    """Return name and bytes of a constant tensor."""
     sides: list[int] = []
     name, kind = "", 0
     for number, value in fields(data, where.start, where.stop):
         if number == 1:
             sides += _numbers(data, value)
         elif number == 2:
-            kind = whole(value)
+            kind = integer(value)
         elif number == 8:
             name = text(data, value)
     return name, math.prod(max(0, side) for side in sides) * _TYPES.get(kind, ("", 0))[1] // 8
 
 
 def _numbers(data: mmap.mmap, value: int | slice) -> list[int]:
-    """Whole numbers, packed into one field or single."""
+    """Parse integers, packed into one field or single."""
     if isinstance(value, int):
         return [value]
-    found, at = [], value.start
+    numbers, at = [], value.start
     while at < value.stop:
         number, at = varint(data, at)
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
 def _slot(data: mmap.mmap, where: slice) -> Slot:
     facts = dict(fields(data, where.start, where.stop))
     name, kind = text(data, facts.get(1)), facts.get(2)
-    said = dict(fields(data, kind.start, kind.stop)) if isinstance(kind, slice) else {}
-    tensor = said.get(1)
+    types = dict(fields(data, kind.start, kind.stop)) if isinstance(kind, slice) else {}
+    tensor = types.get(1)
     if not isinstance(tensor, slice):
         kinds = {4: "sequence", 5: "map", 8: "sparse_tensor", 9: "optional"}
-        return Slot(name, None, None, next((kinds[number] for number in said if number in kinds), "unknown"))
+        return Slot(name, None, None, next((kinds[number] for number in types if number in kinds), "unknown"))
     element, shape = 0, None
     for number, value in fields(data, tensor.start, tensor.stop):
         if number == 1:
-            element = whole(value)
+            element = integer(value)
         elif number == 2 and isinstance(value, slice):
             shape = tuple(_side(data, side) for each, side in fields(data, value.start, value.stop) if each == 1)
     return Slot(name, _TYPES.get(element, (None, 0))[0], shape)
@@ -177,7 +177,7 @@ def _side(data: mmap.mmap, where: int | slice) -> int | str | None:
 
 @dataclass(frozen=True)
 class NodeOutputs:
-    """A node of the outer graph, in the file's order, and the names of what it gives."""
+    """A node of the top-level graph, in file order, with the names of its outputs."""
 
     name: str
     operator: str
@@ -185,9 +185,9 @@ class NodeOutputs:
 
 
 def node_outputs(path: Path) -> list[NodeOutputs]:
-    """All nodes of the outer graph. Raises ModelBroken."""
+    """Return all nodes of the top-level graph, with their outputs. Raises ModelBroken."""
     read_onnx(path)
-    found = []
+    nodes = []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         graph = dict(fields(data, 0, len(data)))[7]
         for number, value in fields(data, graph.start, graph.stop) if isinstance(graph, slice) else ():
@@ -195,12 +195,12 @@ def node_outputs(path: Path) -> list[NodeOutputs]:
                 facts = list(fields(data, value.start, value.stop))
                 named = dict(facts)
                 outputs = tuple(filter(None, (text(data, each) for at, each in facts if at == 2)))
-                found.append(NodeOutputs(text(data, named.get(3)), text(data, named.get(4)), outputs))
-    return found
+                nodes.append(NodeOutputs(text(data, named.get(3)), text(data, named.get(4)), outputs))
+    return nodes
 
 
 def with_outputs(path: Path, names: list[str]) -> bytes:
-    """The model with more outputs, by appending: a message that follows another of its kind is merged into it."""
+    """Return the model with additional outputs. They are appended: protobuf merges repeated messages."""
     more = b"".join(_message(12, _message(1, name.encode())) for name in names)
     return path.read_bytes() + _message(7, more)
 

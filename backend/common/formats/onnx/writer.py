@@ -1,4 +1,4 @@
-"""Writes ONNX files as protobuf bytes (onnx.proto3), so that nothing needs the onnx package.
+"""Write ONNX files as protobuf bytes (onnx.proto3), without the onnx package.
 
 Field numbers are those of onnx.proto3: ModelProto 1 ir_version, 7 graph, 8 opset_import; GraphProto 1 node, 2 name,
 5 initializer, 11 input, 12 output; NodeProto 1 input, 2 output, 4 op_type, 5 attribute; AttributeProto 1 name, 2 f,
@@ -19,7 +19,7 @@ _EXTERNAL = 1
 
 @dataclass(frozen=True)
 class Value:
-    """An input or output: its element type and shape; a side may be a name, which leaves it open."""
+    """An input or output: its element type and shape. A dimension may be a symbolic name."""
 
     name: str
     dtype: str
@@ -28,7 +28,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Outside:
-    """A place in a file beside the graph: bytes from `offset` on."""
+    """External data: `length` bytes from `offset` in a file next to the graph."""
 
     file: str
     offset: int
@@ -37,7 +37,7 @@ class Outside:
 
 @dataclass(frozen=True)
 class Weight:
-    """An array of the graph: its bytes, little-endian, or where they lie."""
+    """A constant tensor: its bytes, little-endian, or their place in an external file."""
 
     name: str
     dtype: str
@@ -58,7 +58,7 @@ class Node:
 def write(
     name: str, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value], weights: Sequence[Weight] = ()
 ) -> bytes:
-    """A whole model. Nodes stand in the order in which they can be computed."""
+    """Return a complete model. The nodes must be in topological order."""
     graph = b"".join(_field(1, _node(node)) for node in nodes) + _text(2, name)
     graph += b"".join(_field(5, _tensor(weight)) for weight in weights)
     graph += b"".join(_field(11, _value(value)) for value in inputs)
@@ -113,7 +113,7 @@ def _number(number: int, value: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    value &= (1 << 64) - 1  # a negative number is written as its complement
+    value &= (1 << 64) - 1  # a negative number is its two's complement
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

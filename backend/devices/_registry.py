@@ -1,0 +1,86 @@
+"""The registry of backends: the files of this folder, and the mechanisms that reach their devices."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from pathlib import Path
+
+from backend.common.device_api import Backend, DetectedDevice, Mechanism, Prover
+from backend.common.types import Proof
+from backend.devices._mechanisms import ggml, ggml_proof, onnx, onnx_proof, torch, torch_proof
+
+INDEX_LIMIT = 64  # valid ids are NAME:0 to NAME:63
+
+
+@cache
+def backends() -> dict[str, Backend]:
+    """Return all backends by name: one per file of this folder."""
+    package, folder = __name__.rpartition(".")[0], str(Path(__file__).parent)
+    names = sorted(entry.name for entry in pkgutil.iter_modules([folder]) if not entry.name.startswith("_"))
+    found: list[Backend] = [importlib.import_module(f"{package}.{name}").BACKEND for name in names]
+    return {backend.name: backend for backend in found}
+
+
+@cache
+def libraries() -> tuple[str, ...]:
+    """Return the import names of all libraries that reach the devices of some backend."""
+    return tuple(dict.fromkeys(library for backend in backends().values() for library in backend.libraries))
+
+
+def backends_of(library: str) -> tuple[str, ...]:
+    """Return the names of the backends that a library reaches: the processor, then by rank."""
+    reached = [backend for backend in backends().values() if library in backend.libraries]
+    return tuple(backend.name for backend in sorted(reached, key=lambda backend: (backend.kind != "cpu", backend.rank)))
+
+
+def library_of(backend: str) -> str:
+    """Return the preferred library of a backend."""
+    return backends()[backend].libraries[0]
+
+
+def mechanism(backend: str, library: str) -> Mechanism:
+    """Return the module that lists a backend's devices through a library."""
+    return _mechanism_and_prover(backends()[backend], library)[0]
+
+
+def prove(backend: str, detected: DetectedDevice) -> Proof:
+    """Compute on the device and compare with references.
+
+    Raises WrongResult, DeviceAbsent, and what the library raises.
+    """
+    facts = backends()[backend]
+    return _mechanism_and_prover(facts, detected.library)[1].prove(facts, detected)
+
+
+def has_compile_cache(backend: str) -> bool:
+    """Return whether compiled code for a backend can be kept in a folder."""
+    return backends()[backend].has_compile_cache
+
+
+def known_options(backend: str) -> tuple[str, ...]:
+    """Return the provider options of a backend in ONNX Runtime; empty if another library reaches it."""
+    onnx_provider = backends()[backend].onnx
+    return onnx_provider.options if onnx_provider else ()
+
+
+def split_id(device: str) -> tuple[str, int]:
+    """Return backend and index of a device id."""
+    backend, _, index = device.partition(":")
+    return backend, int(index or 0)
+
+
+def device_id(backend: Backend, index: int) -> str:
+    """Return `cpu` for a backend with a single device, `cuda:0` for others."""
+    return f"{backend.name}:{index}" if backend.indexed or index else backend.name
+
+
+def _mechanism_and_prover(backend: Backend, library: str) -> tuple[Mechanism, Prover]:
+    if backend.onnx and backend.onnx.library == library:
+        return onnx, onnx_proof
+    if backend.torch and backend.torch.library == library:
+        return torch, torch_proof
+    if backend.ggml and backend.ggml.library == library:
+        return ggml, ggml_proof
+    raise KeyError(f"{library} does not reach {backend.name}")
