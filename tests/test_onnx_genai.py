@@ -15,9 +15,9 @@ import pytest
 from backend.common.errors import ContextLengthExceeded, ModelBroken, ModelIncompatible
 from backend.engines import LoadRequest, RunRequest, RunResult, load_engine
 from backend.engines._onnx.genai_config import open_folder
-from backend.engines._onnx.genai_model import PROMPT_CHUNK_TOKENS, GenaiRows
+from backend.engines._onnx.genai_model import PREFILL_CHUNK_TOKENS, GenaiBatchModel
 from backend.engines._text import batch_decoder
-from backend.engines._text.batch_decoder import Text
+from backend.engines._text.batch_decoder import TextSequence
 from backend.engines._text.sampler import Sampler
 from backend.engines._text.session import TextSession
 from backend.engines.onnx_genai import load
@@ -73,21 +73,23 @@ def test_prompts_read_together_are_as_read_one_by_one(tmp_path: Path, tells_each
     options = parse_options("text", {"temperature": 0})
 
     def drawn(together: bool) -> list[list[tuple[int, float]]]:
-        rows = GenaiRows(graph, opened_folder, 300, 4, in_place=True)
-        texts = [Text(list(range(3 + n, 3 + n + size)), options, 1, 9, frozenset()) for n, size in enumerate(sizes)]
+        rows = GenaiBatchModel(graph, opened_folder, 300, 4, in_place=True)
+        texts = [
+            TextSequence(list(range(3 + n, 3 + n + size)), options, 1, 9, frozenset()) for n, size in enumerate(sizes)
+        ]
         for row, text in enumerate(texts):
-            rows.begin(row, text)
-        firsts = rows.read_together(0, texts) if together else [None] * len(texts)
+            rows.assign_row(row, text)
+        firsts = rows.prefill_batch(0, texts) if together else [None] * len(texts)
         found = []
         for row, (text, first) in enumerate(zip(texts, firsts, strict=True)):
-            one = first or rows.read(row, text, text.prompt, last=True)
+            one = first or rows.prefill(row, text, text.prompt, last=True)
             assert one
-            text.length, text.last = len(text.prompt), one.token
-            found.append([(one.token, one.highest)])
+            text.length, text.last_token = len(text.prompt), one.token
+            found.append([(one.token, one.max_logit)])
         for _ in range(6):
-            for text, so_far, one in zip(texts, found, rows.write(texts), strict=True):
-                text.length, text.last = text.length + 1, one.token
-                so_far.append((one.token, one.highest))
+            for text, so_far, one in zip(texts, found, rows.decode(texts), strict=True):
+                text.length, text.last_token = text.length + 1, one.token
+                so_far.append((one.token, one.max_logit))
         return found
 
     for one_by_one, at_once in zip(drawn(together=False), drawn(together=True), strict=True):
@@ -97,24 +99,24 @@ def test_prompts_read_together_are_as_read_one_by_one(tmp_path: Path, tells_each
 
 def test_short_prompts_that_wait_are_read_together(session: TextSession, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    read_together = GenaiRows.read_together
+    read_together = GenaiBatchModel.prefill_batch
 
-    def spy(self: GenaiRows, first: int, texts: Any) -> Any:
+    def spy(self: GenaiBatchModel, first: int, texts: Any) -> Any:
         sizes.append(len(texts))
         return read_together(self, first, texts)
 
-    monkeypatch.setattr(GenaiRows, "read_together", spy)
+    monkeypatch.setattr(GenaiBatchModel, "prefill_batch", spy)
     alone = run(session, max_tokens=5)[0]
     reading, all_wait = threading.Event(), threading.Event()
-    begin = GenaiRows.begin
+    begin = GenaiBatchModel.assign_row
 
-    def held(self: GenaiRows, row: int, text: Text) -> None:
+    def held(self: GenaiBatchModel, row: int, text: TextSequence) -> None:
         begin(self, row, text)
         if not reading.is_set():  # the first one alone, until the others wait
             reading.set()
             assert all_wait.wait(30)
 
-    monkeypatch.setattr(GenaiRows, "begin", held)
+    monkeypatch.setattr(GenaiBatchModel, "assign_row", held)
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(run, session, max_tokens=5)
         assert reading.wait(30)
@@ -222,7 +224,7 @@ def test_a_cancel_is_heard_within_a_chunk_of_the_prompt(session: TextSession) ->
         return event == "progress"
 
     _, result, _ = run(session, "x" * 200, stop_at=enough)
-    assert (result.finish_reason, result.counts["tokens"], done) == ("cancelled", 0, [PROMPT_CHUNK_TOKENS])
+    assert (result.finish_reason, result.counts["tokens"], done) == ("cancelled", 0, [PREFILL_CHUNK_TOKENS])
     assert run(session)[0] == run(session)[0]
 
 

@@ -16,8 +16,8 @@ from backend.common.device_api import DetectedDevice
 from backend.common.errors import DeviceNotReady, ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory
 from backend.engines import LoadRequest, RunRequest, load_engine
 from backend.engines._openvino.model_files import open_folder
-from backend.engines._openvino.paged_model import PagedRows
-from backend.engines._openvino.stateful_model import StatefulRows
+from backend.engines._openvino.paged_model import PagedBatchModel
+from backend.engines._openvino.stateful_model import StatefulBatchModel
 from backend.engines._text.session import TextSession
 from backend.tasks.options import parse_options
 from tests.faulty_stacks.environments import PACKAGES
@@ -91,7 +91,7 @@ def test_in_one_pass_over_a_cache_of_blocks_texts_are_those_of_a_request_each(
     alone = [said(opened(folder), prompt) for prompt in prompts]
     plan["rewritten"] = True
     session = opened(folder)
-    assert isinstance(session._decoder._model, PagedRows)
+    assert isinstance(session._decoder._model, PagedBatchModel)
     assert [said(session, prompt) for prompt in prompts] == alone
     with ThreadPoolExecutor(len(prompts)) as pool:  # of three rows: those that end early free theirs, and others move
         lengths = [7, 40, 12, 40, 3, 25]
@@ -106,7 +106,7 @@ def test_what_cannot_be_rewritten_and_what_is_on_a_card_has_a_request_each(
 ) -> None:
     plan |= {"rewritten": True, **other}
     session = opened(write_model(tmp_path / "m"), device, None if device == "cpu" else CARD)
-    assert isinstance(session._decoder._model, StatefulRows) and said(session, PROMPTS[1])
+    assert isinstance(session._decoder._model, StatefulBatchModel) and said(session, PROMPTS[1])
 
 
 def test_the_card_is_found_by_its_luid_and_the_evidence_is_the_library_s_word(
@@ -125,7 +125,7 @@ def test_what_runs_elsewhere_is_not_called_the_card(plan: dict[str, Any], tmp_pa
 
 def test_a_card_that_cannot_be_told_is_not_guessed(plan: dict[str, Any], tmp_path: Path) -> None:
     plan["listed"] = {"GPU.0": CARDS["GPU.0"], "GPU.1": CARDS["GPU.0"]}
-    with pytest.raises(DeviceNotReady, match="GPU.0, GPU.1, and which of them is onnx-openvino:1 cannot be told"):
+    with pytest.raises(DeviceNotReady, match="GPU.0, GPU.1; none of them can be identified as onnx-openvino:1"):
         opened(write_model(tmp_path / "m"), "onnx-openvino:1", CARD)
 
 
@@ -134,7 +134,7 @@ def test_a_card_that_cannot_be_told_is_not_guessed(plan: dict[str, Any], tmp_pat
     [
         ({"no_state": True}, ModelIncompatible, "keeps no state"),
         ({"inputs": ["input_ids", "pixel_values"]}, ModelIncompatible, "its graph has pixel_values"),
-        ({"shift": 3}, ModelIncompatible, "token by token than at once"),
+        ({"shift": 3}, ModelIncompatible, "does not match a full forward pass"),
         ({"fails": "Check failed: Incorrect weights in bin file!"}, ModelBroken, "damaged"),
         ({"fails": "[GPU] clCreateBuffer: out of memory"}, OutOfMemory, "does not fit"),
         ({"fails": "[NPU] unsupported"}, ModelLoadFailed, "could not be loaded"),

@@ -221,7 +221,7 @@ def test_memory_that_ran_out_is_told_in_numbers() -> None:
     made._call.pipe.fails = "CUDA out of memory. Tried to allocate 9.00 GiB"
     with pytest.raises(OutOfMemory) as caught:
         made.compose(wish(seconds=100), [5], lambda *said: None)
-    assert "100 s do not fit" in caught.value.detail and "8.0 GB are free" in caught.value.detail
+    assert "100 s do not fit" in caught.value.detail and "8.0 GB available" in caught.value.detail
     assert "Ask for 36 s or less" in caught.value.remedy
     assert made.together(wish()) == 1 and where.torch.card.emptied == 1
 

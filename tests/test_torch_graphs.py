@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from backend.engines import LoadRequest, RunRequest, RunResult, load_engine
-from backend.engines._text.batch_decoder import Decoder, Drawn, Step, Text
+from backend.engines._text.batch_decoder import BatchDecoder, SampledToken, TextSequence, TokenUpdate
 from backend.engines._torch import cuda_graphs
 from backend.engines._torch.cuda_graphs import COMPILED, RECORDED, SINGLY
 from backend.tasks.options import parse_options
@@ -33,10 +33,10 @@ class Again:
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work = work
-        self.found: Any = None
+        self.outputs: Any = None
 
     def play(self) -> None:
-        self.found = self._work()
+        self.outputs = self._work()
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,9 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(site))
         patch.setattr(importlib.import_module("torch").cuda, "CUDAGraph", object, raising=False)
-        patch.setattr(cuda_graphs, "record", lambda torch, work, pool: (pool, Again(work)))
+        patch.setattr(cuda_graphs, "record_graph", lambda torch, work, pool: (pool, Again(work)))
         landed = (SimpleNamespace(synchronize=lambda: None), None)
-        patch.setattr(cuda_graphs.GraphRows, "_landed", lambda rows, told: (landed[0], told + 0))
+        patch.setattr(cuda_graphs.GraphBatchModel, "_copy_to_host", lambda rows, told: (landed[0], told + 0))
         for name in ("CACHE_DIR", "COMPILE_THREADS"):
             patch.setenv(f"TORCHINDUCTOR_{name}", "")
         patch.setattr(sys, "setswitchinterval", lambda seconds: None)
@@ -104,8 +104,8 @@ def test_recorded_steps_write_the_texts_of_steps_one_by_one(loaded: Callable[[st
 
 
 def test_a_text_says_how_its_steps_were_computed(loaded: Callable[[str], Any]) -> None:
-    assert said(loaded(RECORDED), "a")[1].evidence == "Steps: 39 as a graph. Not compiled: this was asked for."
-    words = "Steps: 39 kernel by kernel. No step is recorded: this was asked for."
+    assert said(loaded(RECORDED), "a")[1].evidence == "Steps: 39 as a graph. Not compiled: disabled by request."
+    words = "Steps: 39 kernel by kernel. No step is recorded: disabled by request."
     assert said(loaded(SINGLY), "a")[1].evidence == words
     without = said(loaded(COMPILED), "a")[1].evidence
     assert without == "Steps: 39 as a graph. Not compiled: Triton, which torch compiles with, is not in this runtime."
@@ -119,7 +119,7 @@ def test_what_no_recording_can_hold_runs_kernel_by_kernel(
     def refused(*_: Any) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nmore words")
 
-    monkeypatch.setattr(cuda_graphs, "record", refused)
+    monkeypatch.setattr(cuda_graphs, "record_graph", refused)
     text, result = said(loaded(RECORDED), "b" * 30)
     assert text == expected
     why = "RuntimeError: operation not permitted when stream is capturing"
@@ -146,36 +146,36 @@ def test_a_text_that_is_cancelled_leaves_the_others_as_they_are(loaded: Callable
 class Counting:
     """Rows whose tokens are numbers, on a device that works ahead."""
 
-    chunk_tokens, together_tokens = 8, 0
+    prefill_chunk_tokens, prefill_batch_tokens = 8, 0
 
     def __init__(self) -> None:
         self.log: list[str] = []
         self._begun = 0
 
-    def begin(self, row: int, text: Text) -> None:
+    def assign_row(self, row: int, text: TextSequence) -> None:
         self.log.append("prompt")
 
-    def read(self, row: int, text: Text, ids: list[int], last: bool) -> Drawn | None:
-        return Drawn(0, 1.0)
+    def prefill(self, row: int, text: TextSequence, ids: list[int], last: bool) -> SampledToken | None:
+        return SampledToken(0, 1.0)
 
-    def start(self, texts: Sequence[Text]) -> Callable[[], list[Drawn]]:
+    def start_decode(self, texts: Sequence[TextSequence]) -> Callable[[], list[SampledToken]]:
         self._begun += 1
         number = self._begun
         self.log.append(f"begin {number}")
 
-        def wait() -> list[Drawn]:
+        def wait() -> list[SampledToken]:
             self.log.append(f"look {number}")
-            return [Drawn(number, 1.0) for _ in texts]
+            return [SampledToken(number, 1.0) for _ in texts]
 
         return wait
 
 
-def texts_of(rows: Any, text: Text) -> list[Step]:
+def texts_of(rows: Any, text: TextSequence) -> list[TokenUpdate]:
     """All its tokens."""
-    Decoder(rows, 1).add(text)
-    steps: list[Step] = []
+    BatchDecoder(rows, 1).add(text)
+    steps: list[TokenUpdate] = []
     while not steps or not steps[-1].finish:
-        news = text.news.get(timeout=10)
+        news = text.updates.get(timeout=10)
         assert isinstance(news, list), news
         steps += news
     return steps
@@ -183,13 +183,13 @@ def texts_of(rows: Any, text: Text) -> list[Step]:
 
 def test_a_step_is_begun_before_the_one_before_it_is_looked_at() -> None:
     rows = Counting()
-    steps = texts_of(rows, Text([1], {}, 0, 4, frozenset()))
-    assert [step.drawn.token for step in steps] == [0, 1, 2, 3]
+    steps = texts_of(rows, TextSequence([1], {}, 0, 4, frozenset()))
+    assert [step.sampled.token for step in steps] == [0, 1, 2, 3]
     assert rows.log == ["prompt", "begin 1", "begin 2", "look 1", "begin 3", "look 2", "look 3"]
 
 
 def test_what_was_begun_for_a_text_that_ended_is_not_its_token() -> None:
     rows = Counting()
-    steps = texts_of(rows, Text([1], {}, 0, 100, frozenset({2})))
-    assert [step.drawn.token for step in steps] == [0, 1, 2]
+    steps = texts_of(rows, TextSequence([1], {}, 0, 100, frozenset({2})))
+    assert [step.sampled.token for step in steps] == [0, 1, 2]
     assert "begin 3" in rows.log and "look 4" not in rows.log

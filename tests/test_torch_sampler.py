@@ -58,15 +58,15 @@ def by_torch(torch: Any, numbers: list[int], logits: list[Any], move: bool = Fal
     sampler = TorchSampler(torch, torch.device("cpu"), rows, STEPS, SIZE)
     wishes = [parse_options("text", WISHES[number]) for number in numbers]
     for row, (number, options) in enumerate(zip(numbers, wishes, strict=True)):
-        sampler.begin(row, options, 5 + number, PROMPT, STEPS)
+        sampler.assign_row(row, options, 5 + number, PROMPT, STEPS)
     found = []
     for step in logits:
         tokens, _ = sampler.next(torch.from_numpy(step[numbers].copy()), 0, traits_of(wishes, SIZE))
         found.append([token for (token,) in tokens.tolist()])
         if move:
-            sampler.move(0, rows - 1)
-            sampler.begin(0, parse_options("text", {"temperature": 0}), 1, [], STEPS)
-            sampler.move(rows - 1, 0)
+            sampler.move_row(0, rows - 1)
+            sampler.assign_row(0, parse_options("text", {"temperature": 0}), 1, [], STEPS)
+            sampler.move_row(rows - 1, 0)
     return [list(column) for column in zip(*found, strict=True)]
 
 
@@ -97,7 +97,7 @@ def test_a_step_does_no_more_than_its_texts_want() -> None:
 def test_log_probabilities_are_those_of_the_model(torch: Any) -> None:
     options = parse_options("text", {"temperature": 0, "logprobs": 2, "logit_bias": {"3": 100}})
     sampler = TorchSampler(torch, torch.device("cpu"), 1, 4, 4)
-    sampler.begin(0, options, 1, [], 4)
+    sampler.assign_row(0, options, 1, [], 4)
     logits = np.log(np.array([[0.1, 0.6, 0.25, 0.05]], np.float32))
     tokens, told = sampler.next(torch.from_numpy(logits), 0, traits_of([options], 4))
     token, highest, own, *rest = told.tolist()[0]

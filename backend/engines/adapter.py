@@ -14,12 +14,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from backend.common.errors import ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError, WorkerCrashed
+from backend.common.errors import ModelBroken, ModelLoadFailed, TouchstoneError, WorkerCrashed
 from backend.common.types import Placement
 from backend.devices import split_id, torch_place
 from backend.engines import Engine, LoadRequest
-from backend.engines._audio.memory_report import want_of_memory
 from backend.engines._audio.song_session import SongSession
+from backend.engines._memory_errors import does_not_fit, out_of_memory_message, ran_out_of_memory
 from backend.engines._torch.supported_backends import BACKENDS
 from backend.tasks.songs.adapter import ENGINE as NAME
 from backend.tasks.songs.adapter import Adapter, read_adapter
@@ -38,6 +38,7 @@ ENGINE = Engine(
     makes_files=True,
 )
 _LIBRARY_BYTES = 100_000_000
+_FEWER_SECONDS = "Request fewer seconds, close other programs, or choose a device with more memory."
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
@@ -100,8 +101,8 @@ class AdapterComposer:
         except _Cancelled:
             raise Cancelled from None
         except (Exception, SystemExit) as error:
-            if told := want_of_memory(error):
-                raise _no_memory(self._adapter, told) from error
+            if message := out_of_memory_message(error):
+                raise ran_out_of_memory(self._adapter.kind.title, message, _FEWER_SECONDS) from error
             raise WorkerCrashed(
                 f"The adapter {self._adapter.path.name} failed to make a song: {type(error).__name__}: "
                 f"{str(error)[:600]}",
@@ -191,16 +192,9 @@ def _installed(adapter: Adapter) -> list[str]:
     return [name for name in adapter.packages if name.lower() in known]
 
 
-def _no_memory(adapter: Adapter, told: str) -> OutOfMemory:
-    return OutOfMemory(
-        f"{adapter.kind.title} ran out of memory: {told}",
-        "Ask for fewer seconds, close what else uses that memory, or choose a device with more.",
-    )
-
-
 def _explained(adapter: Adapter, error: BaseException) -> TouchstoneError:
-    if told := want_of_memory(error):
-        return _no_memory(adapter, told)
+    if message := out_of_memory_message(error):
+        return does_not_fit(adapter.kind.title, message)
     return ModelLoadFailed(
         f"The adapter {adapter.path.name} could not load its model: {type(error).__name__}: {str(error)[:600]}",
         "Correct the adapter, or what its environment has.",

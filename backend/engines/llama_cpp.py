@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.common import error_patterns
-from backend.common.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.common.errors import ModelIncompatible, ModelLoadFailed, TouchstoneError
 from backend.common.formats.gguf import Header, parts, read_header
 from backend.common.formats.gguf.vocabulary import Vocabulary, read_vocabulary
 from backend.common.types import Placement, PlacementPart
@@ -31,6 +31,7 @@ from backend.engines._llama.embeddings import embed
 from backend.engines._llama.grammar import grammar_of
 from backend.engines._llama.prompt import prompt_of
 from backend.engines._llama.stream import Stream
+from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit
 from backend.engines._text.chat_prompt import Chat
 from backend.engines._text.logit_bias import check_biases
 
@@ -239,10 +240,7 @@ def _load_error(path: Path, log: str, context_tokens: int) -> TouchstoneError:
     lines = [match.group(1) or match.group(0) for match in _TELLING.finditer(log)]
     told = lines[0] if lines else "llama.cpp gave no reason"
     if error_patterns.classify_error_text(log) == "out_of_memory":
-        return OutOfMemory(
-            f"{path.name} with a context of {context_tokens} tokens does not fit into memory: {told}.",
-            "Lower text.context_tokens in config.yaml, close other programs, or choose a smaller model.",
-        )
+        return does_not_fit(f"{path.name} with a context of {context_tokens} tokens", f"{told}.", LOWER_CONTEXT)
     if "does not support" in told:
         return ModelIncompatible(f"llama.cpp cannot run models there: {told}.", "Choose another device.")
     if "unknown model architecture" in log or "unsupported" in told:

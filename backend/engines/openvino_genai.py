@@ -1,8 +1,8 @@
-"""Text by folders for OpenVINO GenAI: their graph and vocabulary, driven by our own loop, on Intel's devices.
+"""Text by folders for OpenVINO GenAI, with this project's batching loop for the graph, on Intel's devices.
 
-GenAI's own pipelines choose tokens by rules of theirs and take one text each or hide where they run; here options mean
-what they mean with the other engines, and the library's own word on the compiled model is the evidence. On a processor
-that the provider for ONNX Runtime refuses, the same engine runs on the device `cpu`.
+GenAI's own pipelines sample tokens by other rules, and take one request each or hide where they run. Here options mean
+what they mean with the other engines, and OpenVINO's report on the compiled model is the evidence. On a processor that
+the provider for ONNX Runtime rejects, the same engine runs on the device `cpu`.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from backend.common import error_patterns
 from backend.common.device_api import DetectedDevice
-from backend.common.errors import DeviceNotReady, ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.common.errors import DeviceNotReady, ModelBroken, ModelLoadFailed, TouchstoneError
 from backend.common.types import Placement, PlacementPart
 from backend.devices import backends, split_id
 from backend.engines import Engine, LoadRequest
+from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit, out_of_memory_message
 from backend.engines._openvino.model_files import GRAPH, VOCABULARY, WEIGHTS, OpenvinoFolder, open_folder
-from backend.engines._openvino.paged_model import paged_rows
-from backend.engines._openvino.stateful_model import OpenvinoRows, StatefulRows
-from backend.engines._text.batch_decoder import Decoder
+from backend.engines._openvino.paged_model import compile_paged_model
+from backend.engines._openvino.stateful_model import OpenvinoBatchModel, StatefulBatchModel
+from backend.engines._text.batch_decoder import BatchDecoder
 from backend.engines._text.chat_prompt import Chat
-from backend.engines._text.hf_tokenizer import HfTokens
+from backend.engines._text.hf_tokenizer import HfVocabulary
 from backend.engines._text.session import TextSession
 
 RUNTIME = "openvino"
@@ -45,7 +45,7 @@ _KINDS = {"cpu": "CPU", "npu": "NPU"}
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
-    """Weights, which OpenVINO lays out anew, the cache, and the library."""
+    """Return the bytes of the weights (twice, OpenVINO repacks them), the KV cache and the library."""
     folder = open_folder(Path(model_path))
     if folder.cache_bytes_per_token is None:
         return None
@@ -54,7 +54,10 @@ def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | No
 
 
 def check() -> dict[str, str]:
-    """Finds the libraries. They are not imported beside ONNX Runtime's provider, which brings another OpenVINO."""
+    """Find the libraries without importing them; return their versions.
+
+    ONNX Runtime's provider contains another OpenVINO, and both cannot be imported into one process.
+    """
     from importlib.metadata import version
 
     for name in ("openvino", "tokenizers"):
@@ -64,7 +67,7 @@ def check() -> dict[str, str]:
 
 
 def load(request: LoadRequest) -> TextSession:
-    """Loads a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
+    """Load a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
     import openvino
 
     folder = open_folder(Path(request.model_path))
@@ -76,68 +79,71 @@ def load(request: LoadRequest) -> TextSession:
         rows = _rows(core, folder, kind, request, context)
         begin = folder.names.get("bos_token") if folder.begins_with_bos else None
         content = (folder.path / VOCABULARY).read_text(encoding="utf-8")
-        tokens = HfTokens(content, begin, folder.ends, folder.vocabulary_size)
-        rows.try_out(tokens.encode("A touchstone shows what is gold.") or [0])
+        tokens = HfVocabulary(content, begin, folder.ends, folder.vocabulary_size)
+        rows.verify_incremental(tokens.encode("A touchstone shows what is gold.") or [0])
     placement = _placement(rows.compiled, request.device, kind)
-    return TextSession(Decoder(rows, request.slots), tokens, chat, context, placement, request.threads, check())
+    return TextSession(BatchDecoder(rows, request.slots), tokens, chat, context, placement, request.threads, check())
 
 
-def _rows(core: Any, folder: OpenvinoFolder, kind: str, request: LoadRequest, context_tokens: int) -> OpenvinoRows:
-    """The model with a row for each text: on the processor all rows in one pass, if its graph can be rewritten so."""
+def _rows(
+    core: Any, folder: OpenvinoFolder, kind: str, request: LoadRequest, context_tokens: int
+) -> OpenvinoBatchModel:
+    """Compile the model: with a paged KV cache on the CPU if the graph allows it, otherwise with stateful requests."""
     if kind == "CPU":
         options = {"INFERENCE_NUM_THREADS": request.threads}
-        paged = paged_rows(core, folder.graph, kind, options, request.slots, context_tokens)
+        paged = compile_paged_model(core, folder.graph, kind, options, request.slots, context_tokens)
         if paged:
             return paged
     else:
         options = {}
     compiled = core.compile_model(core.read_model(str(folder.graph)), kind, options)
-    return StatefulRows(compiled, request.slots, folder.path.name)
+    return StatefulBatchModel(compiled, request.slots, folder.path.name)
 
 
 def _kind_of(core: Any, request: LoadRequest) -> str:
-    """The device as OpenVINO names it. Raises DeviceNotReady where it does not tell which it is."""
+    """Return OpenVINO's name of the device. Raises DeviceNotReady if several match."""
     listed: list[str] = list(core.available_devices)
     if split_id(request.device)[0] == "cpu":
         return "CPU"
-    found = request.detected_device
-    wanted = _KINDS.get(found.kind if found else "cpu", "GPU")
-    same = [name for name in listed if name.split(".")[0] == wanted]
-    matching = [name for name in same if found and _is_it(core, name, found)] if len(same) > 1 else same
+    detected = request.detected_device
+    kind = _KINDS.get(detected.kind if detected else "cpu", "GPU")
+    same_kind = [name for name in listed if name.split(".")[0] == kind]
+    matching = same_kind
+    if len(same_kind) > 1:
+        matching = [name for name in same_kind if detected and _is_it(core, name, detected)]
     if len(matching) != 1:
         raise DeviceNotReady(
-            f"OpenVINO lists {', '.join(listed) or 'no device'}, and which of them is {request.device} cannot be told.",
+            f"OpenVINO lists {', '.join(listed) or 'no device'}; none of them can be identified as {request.device}.",
             "Choose the device cpu, or another engine.",
         )
     return matching[0]
 
 
-def _is_it(core: Any, name: str, found: DetectedDevice) -> bool:
-    """Whether one of OpenVINO's cards is the one that was listed, by its LUID or its name."""
-    if luid := found.identity.get("luid"):
-        told = str(core.get_property(name, "DEVICE_LUID")).lower()
-        return told == luid.replace(":", "").replace("-", "").lower()
-    return str(core.get_property(name, "FULL_DEVICE_NAME")).startswith(found.name)
+def _is_it(core: Any, name: str, detected: DetectedDevice) -> bool:
+    """Return whether a card of OpenVINO is the detected device, by LUID or name."""
+    if luid := detected.identity.get("luid"):
+        reported = str(core.get_property(name, "DEVICE_LUID")).lower()
+        return reported == luid.replace(":", "").replace("-", "").lower()
+    return str(core.get_property(name, "FULL_DEVICE_NAME")).startswith(detected.name)
 
 
 def _placement(compiled: Any, device: str, kind: str) -> Placement:
-    """Where the library says that it computes."""
-    told: list[str] = list(compiled.get_property("EXECUTION_DEVICES"))
-    here = [name for name in told if name == kind]
-    if not told:
-        return Placement(None, [], "OpenVINO does not tell where the model runs.")
-    parts = [PlacementPart(device, len(here) / len(told))]
-    parts += [PlacementPart(name.lower(), 1 / len(told)) for name in told if name != kind]
-    return Placement(len(here) / len(told), parts, f"OpenVINO's EXECUTION_DEVICES of the model: {', '.join(told)}.")
+    """Return the placement that the library reports."""
+    listed: list[str] = list(compiled.get_property("EXECUTION_DEVICES"))
+    on_device = [name for name in listed if name == kind]
+    if not listed:
+        return Placement(None, [], "OpenVINO does not report where the model runs.")
+    parts = [PlacementPart(device, len(on_device) / len(listed))]
+    parts += [PlacementPart(name.lower(), 1 / len(listed)) for name in listed if name != kind]
+    evidence = f"OpenVINO's EXECUTION_DEVICES of the model: {', '.join(listed)}."
+    return Placement(len(on_device) / len(listed), parts, evidence)
 
 
 def _load_error(folder: OpenvinoFolder, error: Exception) -> TouchstoneError:
-    told = f"{error}".strip()[-600:]
-    if error_patterns.classify_error_text(told) == "out_of_memory":
-        return OutOfMemory(
-            f"{folder.path.name} does not fit into memory: {told}",
-            "Lower text.context_tokens or text.slots in config.yaml, or choose a smaller model.",
-        )
-    if any(words in told.lower() for words in ("xml", "weights", "unexpected end")):
-        return ModelBroken(f"{folder.path.name} is damaged: {told}", "Fetch the whole folder again.")
-    return ModelLoadFailed(f"{folder.path.name} could not be loaded: {told}", "Try another device, engine or model.")
+    name = folder.path.name
+    if no_memory := out_of_memory_message(error):
+        return does_not_fit(name, no_memory, LOWER_CONTEXT)
+    message = f"{error}".strip()[-600:]
+    if any(part in message.lower() for part in ("xml", "weights", "unexpected end")):
+        return ModelBroken(f"{name} is damaged: {message}", "Download the complete folder again.")
+    return ModelLoadFailed(f"{name} could not be loaded: {message}", "Try another device, engine or model.")

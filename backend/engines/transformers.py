@@ -1,7 +1,7 @@
 """Text by transformers on torch, on every device that a build of torch reaches: GGUF files and folders of safetensors.
 
-The library brings the models; the loop over several texts, the cache and the sampling are our own, so that jobs share a
-loaded model, a cancel is heard within a token, and options mean what they mean with the other engines.
+The library provides the models. The batching loop, the KV cache and the sampling are this project's, so that jobs share
+a loaded model, a cancel takes effect within one token, and options mean what they mean with the other engines.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.common import error_patterns
-from backend.common.errors import ModelIncompatible, ModelLoadFailed, OutOfMemory, TouchstoneError
+from backend.common.errors import ModelIncompatible, ModelLoadFailed, TouchstoneError
 from backend.common.system.resources import memory_free_bytes
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest
-from backend.engines._text.batch_decoder import Decoder
+from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit, needs_more_memory, out_of_memory_message
+from backend.engines._text.batch_decoder import BatchDecoder
 from backend.engines._text.chat_prompt import Chat
-from backend.engines._text.hf_tokenizer import HfTokens
+from backend.engines._text.hf_tokenizer import HfVocabulary
 from backend.engines._text.session import TextSession
 from backend.engines._torch.attention import register
-from backend.engines._torch.batch_model import TorchRows
-from backend.engines._torch.cuda_graphs import COMPILED, GraphRows
+from backend.engines._torch.batch_model import TorchBatchModel
+from backend.engines._torch.cuda_graphs import COMPILED, GraphBatchModel
 from backend.engines._torch.model_files import Source, open_source, wording
 from backend.engines._torch.supported_backends import BACKENDS, LIBRARY_BYTES, RUNTIMES
 
@@ -43,13 +43,15 @@ ENGINE = Engine(
         " logit_bias logprobs raw tools".split()
     ),
 )
-_COMPILE_THREADS = 8  # at most, while steps are served
-_SWITCH_S = 0.0005  # a step takes less than Python's 5 ms; the thread that begins steps must not wait so long
+_COMPILE_THREADS = 8  # the most compiler threads, because steps run at the same time
+_SWITCH_S = (
+    0.0005  # a step is shorter than Python's switch interval of 5 ms, so the decoder thread must not wait for it
+)
 _TRANSFORMERS_BYTES = 250_000_000  # SmolLM2-135M: beyond torch, weights and cache, on x86-64
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
-    """Weights and cache at 16 bits, and the libraries."""
+    """Return the bytes of weights and KV cache at 16 bits, and of the libraries."""
     source = open_source(Path(model_path))
     if source.cache_numbers is None:
         return None
@@ -58,7 +60,7 @@ def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | No
 
 
 def check() -> dict[str, str]:
-    """Imports the libraries."""
+    """Import the libraries; return their versions."""
     import tokenizers
     import torch
     import transformers
@@ -67,7 +69,7 @@ def check() -> dict[str, str]:
 
 
 def load(request: LoadRequest, best: str = COMPILED) -> TextSession:
-    """Loads a model; `best` is the highest of the ways to compute a step that a card may use.
+    """Load a model. `best` is the fastest mode that a card may use to compute a step.
 
     Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady.
     """
@@ -80,30 +82,31 @@ def load(request: LoadRequest, best: str = COMPILED) -> TextSession:
     with chat.kept_if_loaded(lambda error: _load_error(source, error)):
         model = _model(source, place)
         size = int(model.config.get_text_config().vocab_size)
-        tokens = HfTokens(words.tokenizer_json, words.begin, words.ends, size)
+        tokens = HfVocabulary(words.tokenizer_json, words.begin, words.ends, size)
         rows = _rows(place, model, (request.slots, context, size, source.name), request, best)
-        rows.try_out(tokens.encode("A touchstone shows what is gold.") or [0])
+        rows.verify_incremental(tokens.encode("A touchstone shows what is gold.") or [0])
     placement = place.placement([*model.parameters(), *model.buffers()])
-    decoder = Decoder(rows, request.slots)
+    decoder = BatchDecoder(rows, request.slots)
     taken = place.taken_since(request.card_free_bytes)
-    said = rows.said if isinstance(rows, GraphRows) else None
-    return TextSession(decoder, tokens, chat, context, placement, request.threads, check(), taken, said)
+    describe_steps = rows.describe_steps if isinstance(rows, GraphBatchModel) else None
+    return TextSession(decoder, tokens, chat, context, placement, request.threads, check(), taken, describe_steps)
 
 
 def _rows(
     place: TorchPlace, model: Any, sizes: tuple[int, int, int, str], request: LoadRequest, best: str
-) -> TorchRows:
+) -> TorchBatchModel:
+    """Return the model as batch model: with CUDA graphs on cards that record them."""
     if not place.ground.records:
-        return TorchRows(place, model, *sizes)
+        return TorchBatchModel(place, model, *sizes)
     if folder := request.cache or request.scratch:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(min(request.threads, _COMPILE_THREADS))
     sys.setswitchinterval(_SWITCH_S)
-    return GraphRows(place, model, *sizes, best)
+    return GraphBatchModel(place, model, *sizes, best)
 
 
 def _model(source: Source, place: TorchPlace) -> Any:
-    """The model on the device, in the numbers that it computes well."""
+    """Load the model onto the device, in the data type that the device computes well. Raises OutOfMemory."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
@@ -112,17 +115,13 @@ def _model(source: Source, place: TorchPlace) -> Any:
     needed = source.loading_bytes + source.numbers * number.itemsize
     free = memory_free_bytes()
     if free is not None and needed > free:
-        raise OutOfMemory(
-            f"{source.name} needs {needed / 1e6:.0f} MB of this machine's memory while it is loaded, and "
-            f"{free / 1e6:.0f} MB can be had.",
-            "Close other programs, or choose a smaller model.",
-        )
+        raise needs_more_memory(source.name, needed, free, " of system memory while it is loaded", LOWER_CONTEXT)
     model = transformers.AutoModelForCausalLM.from_pretrained(
         str(source.folder), dtype=number, local_files_only=True, trust_remote_code=False, **source.arguments
     )
     config = model.config.get_text_config()
     if place.ground.plain or getattr(config, "attn_logit_softcapping", None):
-        model.set_attn_implementation("eager")  # torch's own attention knows no such cap
+        model.set_attn_implementation("eager")  # torch's own attention has no soft cap
     elif config._attn_implementation not in ("sdpa", "eager"):
         model.set_attn_implementation("sdpa")
     if place.ground.records and config._attn_implementation == "sdpa":
@@ -131,17 +130,14 @@ def _model(source: Source, place: TorchPlace) -> Any:
 
 
 def _load_error(source: Source, error: Exception) -> TouchstoneError:
-    told = f"{type(error).__name__}: {error}".strip()[:600]
-    if error_patterns.classify_error_text(told) == "out_of_memory":
-        return OutOfMemory(
-            f"{source.name} does not fit into memory: {told}",
-            "Lower text.context_tokens or text.slots in config.yaml, close other programs, or choose a smaller model.",
-        )
-    if isinstance(error, ImportError) or "pip install" in told:
+    if message := out_of_memory_message(error):
+        return does_not_fit(source.name, message, LOWER_CONTEXT)
+    message = f"{type(error).__name__}: {error}".strip()[:600]
+    if isinstance(error, ImportError) or "pip install" in message:
         return ModelLoadFailed(
-            f"{source.name} needs a package that this runtime lacks: {told}",
+            f"{source.name} needs a package that this runtime lacks: {message}",
             "Update the runtime: python -m backend runtimes update NAME.",
         )
     if isinstance(error, (ValueError, KeyError, NotImplementedError)):
-        return ModelIncompatible(f"transformers cannot run {source.name}: {told}", "Choose another engine or model.")
-    return ModelLoadFailed(f"{source.name} could not be loaded: {told}", "Try another device, engine or model.")
+        return ModelIncompatible(f"transformers cannot run {source.name}: {message}", "Choose another engine or model.")
+    return ModelLoadFailed(f"{source.name} could not be loaded: {message}", "Try another device, engine or model.")

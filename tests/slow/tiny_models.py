@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT))
 from backend.devices import cpu  # noqa: E402
 from backend.devices._mechanisms import torch_cuda  # noqa: E402
 from backend.engines import LoadRequest, transformers  # noqa: E402
-from backend.engines._text.batch_decoder import Text  # noqa: E402
-from backend.engines._torch.cuda_graphs import COMPILED, RECORDED, GraphRows  # noqa: E402
+from backend.engines._text.batch_decoder import TextSequence  # noqa: E402
+from backend.engines._torch.cuda_graphs import COMPILED, RECORDED, GraphBatchModel  # noqa: E402
 from tests.tiny_genai import write_tokenizer  # noqa: E402
 
 _SIZES: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -112,20 +112,20 @@ def _said(place: Path, device: str, compiled: bool) -> tuple[list[list[int]], st
     ways: Counter[str] = Counter()
 
     def one(prompt: str) -> list[int]:
-        text = Text(list(prompt.encode()), _GREEDY, 1, TOKENS, frozenset({257}))
+        text = TextSequence(list(prompt.encode()), _GREEDY, 1, TOKENS, frozenset({257}))
         session._decoder.add(text)
         ids: list[int] = []
         while True:
-            news = text.news.get()
+            news = text.updates.get()
             if isinstance(news, Exception):
                 raise news
             if not isinstance(news, int):
-                ids += [step.drawn.token for step in news]
+                ids += [step.sampled.token for step in news]
                 if news[-1].finish:
-                    ways.update(text.ways)
+                    ways.update(text.step_modes)
                     return ids
 
-    if compiled and isinstance(rows, GraphRows):
+    if compiled and isinstance(rows, GraphBatchModel):
         end = time.monotonic() + COMPILE_LIMIT_S
         while ways.keys() != {COMPILED} and time.monotonic() < end and not rows.compiler.gave_up:
             ways.clear()
@@ -135,7 +135,7 @@ def _said(place: Path, device: str, compiled: bool) -> tuple[list[list[int]], st
     alone = [one(prompt) for prompt in PROMPTS]
     with ThreadPoolExecutor(len(PROMPTS)) as pool:
         found = [*alone, *pool.map(one, PROMPTS)]
-    return found, rows.said(ways) if isinstance(rows, GraphRows) else ""
+    return found, rows.describe_steps(ways) if isinstance(rows, GraphBatchModel) else ""
 
 
 if __name__ == "__main__":

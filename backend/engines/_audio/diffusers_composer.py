@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from backend.engines._audio.diffusers_calls import Call
 from backend.engines._audio.memory_placement import Room
-from backend.engines._audio.memory_report import SongMemory, want_of_memory
+from backend.engines._audio.memory_report import SongMemory
+from backend.engines._memory_errors import out_of_memory_message
 from backend.engines._onnx.memory_limit import within_free_memory
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class SongComposer:
                 made = self._call.pipe(**self._call.arguments(wish, seeds, generators, progress.step)).audios
                 sound = made.detach().to("cpu", torch.float32)
         except (RuntimeError, MemoryError) as error:
-            if not (told := want_of_memory(error) or ""):
+            if not (message := out_of_memory_message(error) or ""):
                 raise
             self._most = 1
         else:
@@ -68,7 +69,7 @@ class SongComposer:
             self._progress = _Nothing()
         self._memory.empty()
         free = self._place.ground.free_bytes()
-        raise self._memory.advice(seconds, len(seeds), told, self._memory.bytes_a_second, free)
+        raise self._memory.advice(seconds, len(seeds), message, self._memory.bytes_a_second, free)
 
     def told(self) -> dict[str, Any]:
         """For the receipt."""

@@ -1,6 +1,6 @@
-"""Where a song model gets its room: in which numbers, and whether whole on the card or part after part.
+"""How a song model is placed in memory: its data type, and whether all of it or one part at a time is on the card.
 
-Chosen by the memory that is free when it is loaded, and said in words with the numbers.
+Chosen by the memory that is free when the model is loaded, and described with the figures.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backend.common.errors import OutOfMemory
+from backend.engines._memory_errors import needs_more_memory
 
 if TYPE_CHECKING:
     from backend.devices._mechanisms.torch_placement import TorchPlace
 
-# For what is computed, beside the weights: a fifth of them and not less than this; of smaller models as much again.
+# Working memory beyond the weights: a fifth of them and at least this; for smaller models as much as the weights.
 KEPT_BYTES = 1_000_000_000
 _ITEM_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 class Weighed(Protocol):
-    """A folder whose weights were counted: all, or those of one of its models."""
+    """A model folder whose weights were counted: in total, or for one of its models."""
 
     @property
     def path(self) -> Path: ...
@@ -32,7 +33,10 @@ class Weighed(Protocol):
 
 @dataclass(frozen=True)
 class Room:
-    """`number` is the type of the weights. `in_turns`: each model is on the card only while it computes."""
+    """The chosen placement.
+
+    `number` is the data type of the weights. `in_turns`: each part is on the card only while it runs.
+    """
 
     number: str
     in_turns: bool
@@ -41,17 +45,17 @@ class Room:
 
     @property
     def words(self) -> str:
-        """What was chosen, and by which figures."""
-        free = "" if self.free_bytes is None else f" of {self.free_bytes / 1e9:.1f} GB that were free"
-        turns = ", each part on the card only for its turn" if self.in_turns else ""
+        """Describe the choice and its figures."""
+        free = "" if self.free_bytes is None else f" of {self.free_bytes / 1e9:.1f} GB available"
+        turns = ", each part on the card only while it runs" if self.in_turns else ""
         return f"{self.number}: {self.weight_bytes / 1e9:.1f} GB of weights{free}{turns}"
 
 
 def choose_room(pipeline: Weighed, place: TorchPlace) -> Room:
-    """The room for a model on a device. Raises OutOfMemory with the numbers."""
+    """Choose the placement of a model on a device. Raises OutOfMemory with the figures."""
     free, numbers = place.ground.free_bytes(), pipeline.numbers()
     if place.is_processor:
-        # Processors compute float32 everywhere; the shorter type only where that does not fit.
+        # CPUs compute float32 everywhere; a shorter type is used only if that does not fit.
         for number in dict.fromkeys(("float32", place.ground.number, "bfloat16")):
             weights = numbers * _ITEM_BYTES[number]
             if free is None or with_work(weights) <= free:
@@ -70,14 +74,10 @@ def choose_room(pipeline: Weighed, place: TorchPlace) -> Room:
 
 
 def with_work(weights: int) -> int:
-    """The weights, and the room for what is computed with them."""
+    """Return the size of weights plus the memory for computing with them."""
     return weights + max(KEPT_BYTES, weights // 5) if weights > KEPT_BYTES else weights * 2
 
 
 def _too_large(pipeline: Weighed, place: TorchPlace, needed: int, free: int) -> OutOfMemory:
-    least = "" if place.is_processor or len(pipeline.models) == 1 else ", even with each part there only for its turn"
-    return OutOfMemory(
-        f"{pipeline.path.name} needs {needed / 1e9:.1f} GB on {place.id} at 16 bits{least}, and {free / 1e9:.1f} GB "
-        "are free.",
-        "Close what else uses that memory, unload other models, or choose a device with more, or a smaller model.",
-    )
+    turns = "" if place.is_processor or len(pipeline.models) == 1 else ", even with one part at a time on the card"
+    return needs_more_memory(pipeline.path.name, needed, free, f" on {place.id} at 16 bits{turns}")

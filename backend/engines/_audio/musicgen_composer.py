@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from backend.common.system.resources import memory_free_bytes
 from backend.engines._audio.memory_placement import Room
-from backend.engines._audio.memory_report import SongMemory, want_of_memory
+from backend.engines._audio.memory_report import SongMemory
 from backend.engines._audio.musicgen_chroma import chroma, heard
 from backend.engines._audio.musicgen_sampler import Choice, each_step, guided_first
+from backend.engines._memory_errors import out_of_memory_message
 from backend.engines._onnx.memory_limit import within_free_memory
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class MusicgenComposer:
                 made = self._generated(wish, seeds, tell)
                 sound = made.detach().to("cpu", torch.float32)
         except (RuntimeError, MemoryError) as error:
-            if not (told := want_of_memory(error) or ""):
+            if not (message := out_of_memory_message(error) or ""):
                 raise
         else:
             tell(DECODE, 1, 1, "songs")
@@ -62,7 +63,7 @@ class MusicgenComposer:
             return sound.reshape(len(seeds), self.channels, -1).numpy()  # type: ignore[no-any-return]
         self._memory.empty()
         self._most = max(1, len(seeds) // 2)
-        raise self._memory.advice(seconds, len(seeds), told, self._bytes_a_second(wish), self._free_bytes())
+        raise self._memory.advice(seconds, len(seeds), message, self._bytes_a_second(wish), self._free_bytes())
 
     def told(self) -> dict[str, Any]:
         """For the receipt."""

@@ -13,10 +13,10 @@ from backend.common.errors import (
     ModelBroken,
     ModelIncompatible,
     ModelLoadFailed,
-    OutOfMemory,
     TouchstoneError,
     Validation,
 )
+from backend.engines._memory_errors import ran_out_of_memory
 
 _IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
 _OPSET = re.compile(r"Opset (\d+) is under development.*?domain (\S+) is till opset (\d+)", re.DOTALL)
@@ -95,10 +95,7 @@ def _of_the_machine(error: Exception, text: str, plain: str, name: str) -> Touch
     code = error_patterns.classify_error_text(text)
     if code == "out_of_memory" or isinstance(error, MemoryError):
         size = f" ({int(found[1]) / 1e9:.1f} GB at once)" if (found := _SIZE.search(text)) else ""
-        return OutOfMemory(
-            f"{name} asks for more memory than there is{size}: {plain}",
-            "Send smaller inputs, or choose another device.",
-        )
+        return ran_out_of_memory(f"{name}{size}", plain, "Send smaller inputs, or choose another device.")
     if code == "device_lost":
         return DeviceLost(f"The device was lost: {plain}", "Run the job again; if it repeats, refresh the device.")
     return None

@@ -1,8 +1,8 @@
-"""The graph of a GenAI folder as rows of texts, with sampling on the processor.
+"""The graph of an ONNX Runtime GenAI folder as a `BatchModel`, with sampling on the CPU.
 
-GenAI 0.18 itself cannot on processors: its engine begins a batch together and ends it together, and hides the session
-whose record tells where the nodes run. So its graph is driven here. The attention of these graphs takes a length for
-each row (GroupQueryAttention's `seqlens_k`, made from the mask), with the cache written in place.
+GenAI 0.18 has no continuous batching on CPUs: its engine starts and ends a batch as one, and hides the session, whose
+profile records where nodes run. So this module runs the graph. The attention of these graphs takes one length per row
+(`seqlens_k` of GroupQueryAttention, computed from the mask) and writes the KV cache in place.
 """
 
 from __future__ import annotations
@@ -12,74 +12,76 @@ from typing import Any
 
 from backend.common.errors import ModelIncompatible
 from backend.engines._onnx.genai_config import GenaiFolder
-from backend.engines._text.batch_decoder import Drawn, Text
+from backend.engines._text.batch_decoder import SampledToken, TextSequence
 from backend.engines._text.cpu_sampling import HostSampling
 
-PROMPT_CHUNK_TOKENS = 64
-TOGETHER_TOKENS = 256
-_LOGITS_BYTES = 64 * 1024**2  # of prompts read together: such a graph gives the logits of every token
+PREFILL_CHUNK_TOKENS = 64
+PREFILL_BATCH_TOKENS = 256
+_LOGITS_BYTES = 64 * 1024**2  # limit for a prefill batch, where the graph returns the logits of every token
 
 
-class GenaiRows:
-    """One session and what its texts are sampled with."""
+class GenaiBatchModel:
+    """An ONNX Runtime session, its KV cache and the samplers of its sequences."""
 
-    chunk_tokens = PROMPT_CHUNK_TOKENS
+    prefill_chunk_tokens = PREFILL_CHUNK_TOKENS
 
     def __init__(self, session: Any, folder: GenaiFolder, context_tokens: int, rows: int, in_place: bool) -> None:
-        """`in_place`: the attention writes into the cache that it reads, as ONNX Runtime's own does on processors.
+        """`in_place`: attention writes into the KV cache that it reads, as ONNX Runtime's CPU kernel does.
 
-        Raises ModelIncompatible for a graph with inputs that are not known here.
+        Raises ModelIncompatible for a graph with unknown inputs.
         """
         import numpy
 
         self._np = numpy
         self._graph = _Graph(session, folder, context_tokens, rows, in_place)
-        self.together_tokens = self._graph.together_tokens
+        self.prefill_batch_tokens = self._graph.together_tokens
         self._sampling = HostSampling()
 
-    def begin(self, row: int, text: Text) -> None:
-        """Makes its sampler; the row needs nothing."""
-        self._sampling.begin(text)
+    def assign_row(self, row: int, sequence: TextSequence) -> None:
+        """Create the sequence's sampler. The row needs no preparation."""
+        self._sampling.add(sequence)
 
-    def read(self, row: int, text: Text, ids: list[int], last: bool) -> Drawn | None:
-        """A chunk of a prompt."""
-        logits = self._graph.run(row, self._np.array([ids], self._np.int64), [text.length])
-        return self._sampling.draw(text, logits[0]) if last else None
+    def prefill(self, row: int, sequence: TextSequence, ids: list[int], last: bool) -> SampledToken | None:
+        """Prefill a chunk of a prompt; return a token after the last chunk."""
+        logits = self._graph.run(row, self._np.array([ids], self._np.int64), [sequence.length])
+        return self._sampling.sample(sequence, logits[0]) if last else None
 
-    def read_together(self, first: int, texts: Sequence[Text]) -> list[Drawn]:
-        """Whole prompts, filled up at their ends to the longest.
+    def prefill_batch(self, first: int, sequences: Sequence[TextSequence]) -> list[SampledToken]:
+        """Prefill several prompts, padded at the end to the longest.
 
-        Where the graph gives the logits of the longest one's end alone, the last tokens are a step of their own.
+        If the graph returns logits for the last position alone, the last tokens are computed in a second pass.
         """
-        prompts, counts = [text.prompt for text in texts], [len(text.prompt) for text in texts]
-        if self._graph.tells_each or min(counts) == max(counts):
-            logits = self._graph.run(first, self._filled(prompts), [0] * len(texts), counts)
+        prompts, counts = [sequence.prompt for sequence in sequences], [len(sequence.prompt) for sequence in sequences]
+        if self._graph.has_all_logits or min(counts) == max(counts):
+            logits = self._graph.run(first, self._pad(prompts), [0] * len(sequences), counts)
         else:
-            # A row of length 0 is not allowed: the first token of such a prompt is put there twice, in the same place.
-            self._graph.run(first, self._filled(prompts)[:, :-1], [0] * len(texts), [max(one - 1, 1) for one in counts])
-            lasts = self._filled([prompt[-1:] for prompt in prompts])
-            logits = self._graph.run(first, lasts, [one - 1 for one in counts])
-        return [self._sampling.draw(text, row) for text, row in zip(texts, logits, strict=True)]
+            # Rows of length 0 are not allowed: a prompt of one token is computed twice, at the same position.
+            self._graph.run(
+                first, self._pad(prompts)[:, :-1], [0] * len(sequences), [max(count - 1, 1) for count in counts]
+            )
+            lasts = self._pad([prompt[-1:] for prompt in prompts])
+            logits = self._graph.run(first, lasts, [count - 1 for count in counts])
+        return [self._sampling.sample(sequence, row) for sequence, row in zip(sequences, logits, strict=True)]
 
-    def _filled(self, prompts: Sequence[list[int]]) -> Any:
+    def _pad(self, prompts: Sequence[list[int]]) -> Any:
         ids = self._np.zeros((len(prompts), max(map(len, prompts))), self._np.int64)
         for row, prompt in zip(ids, prompts, strict=True):
             row[: len(prompt)] = prompt
         return ids
 
-    def write(self, texts: Sequence[Text]) -> list[Drawn]:
-        """The next token of each."""
-        ids = self._np.array([[text.last] for text in texts], self._np.int64)
-        logits = self._graph.run(0, ids, [text.length for text in texts])
-        return [self._sampling.draw(text, row) for text, row in zip(texts, logits, strict=True)]
+    def decode(self, sequences: Sequence[TextSequence]) -> list[SampledToken]:
+        """Run one decode step; return the next token of each sequence."""
+        ids = self._np.array([[sequence.last_token] for sequence in sequences], self._np.int64)
+        logits = self._graph.run(0, ids, [sequence.length for sequence in sequences])
+        return [self._sampling.sample(sequence, row) for sequence, row in zip(sequences, logits, strict=True)]
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """Copies what a row holds to another row."""
-        self._graph.move(source, target, length)
+    def move_row(self, source: int, target: int, length: int) -> None:
+        """Copy the cached tokens of a row to another row."""
+        self._graph.move_row(source, target, length)
 
 
 class _Graph:
-    """The session with its cache: one array a layer for keys and for values, a row for each text."""
+    """The session with its KV cache: per layer one array for keys and one for values, with one row per sequence."""
 
     def __init__(self, session: Any, folder: GenaiFolder, context_tokens: int, rows: int, in_place: bool) -> None:
         import numpy
@@ -99,9 +101,9 @@ class _Graph:
         types = {item.name: item.type for item in session.get_inputs()}
         unknown = set(types) - set(pasts) - set(self._names.values())
         if unknown or not set(pasts) <= set(types):
-            told = ", ".join(sorted(unknown)[:3]) or "no inputs for its cache"
+            listed = ", ".join(sorted(unknown)[:3]) or "no inputs for its cache"
             raise ModelIncompatible(
-                f"{folder.path.name} cannot be driven: its graph has {told}.", "Choose another engine or model."
+                f"{folder.path.name} is not supported: its graph has {listed}.", "Choose another engine or model."
             )
         kinds = {"tensor(float)": numpy.float32, "tensor(float16)": numpy.float16}
         kind = kinds.get(types[pasts[0]])
@@ -109,19 +111,19 @@ class _Graph:
         self._logits_kind = kinds.get(logits.type)
         if kind is None or self._logits_kind is None or not isinstance(logits.shape[2], int):
             raise ModelIncompatible(
-                f"{folder.path.name} keeps its cache as {types[pasts[0]]} and its logits as {logits.type} "
-                f"{logits.shape}.",
+                f"{folder.path.name} has an unsupported data type: its KV cache is {types[pasts[0]]} and its logits "
+                f"are {logits.type} {logits.shape}.",
                 "Choose another engine or model.",
             )
         self._vocabulary = logits.shape[2]
-        self.tells_each = logits.shape[1] != 1  # else it gives the logits of the last token alone
-        # The attention takes several tokens of rows of different lengths only where it begins with all of them.
+        self.has_all_logits = logits.shape[1] != 1  # otherwise it returns the logits of the last token alone
+        # Attention accepts several tokens in rows of different lengths only if all rows start empty.
         token_bytes = self._vocabulary * numpy.dtype(self._logits_kind).itemsize
-        limit = min(TOGETHER_TOKENS, _LOGITS_BYTES // token_bytes) if self.tells_each else TOGETHER_TOKENS
+        limit = min(PREFILL_BATCH_TOKENS, _LOGITS_BYTES // token_bytes) if self.has_all_logits else PREFILL_BATCH_TOKENS
         self.together_tokens = limit if in_place else 0
         self._logits = numpy.empty((rows, 1, self._vocabulary), self._logits_kind)
         shape = (rows, int(decoder["num_key_value_heads"]), context_tokens, int(decoder["head_size"]))
-        # Pages of zeros take no memory before they are written.
+        # Zero pages take no memory until they are written.
         self._cache = [numpy.zeros(shape, kind) for _ in pasts]
         self._pairs = list(zip(pasts, presents, self._cache, strict=True))
         self._kind = kind
@@ -129,9 +131,10 @@ class _Graph:
         self._kept: list[Any] = []
 
     def run(self, first: int, ids: Any, lengths: list[int], counts: list[int] | None = None) -> Any:
-        """One pass over rows `first` and on; returns the logits of each row's last token, as float32, until the next.
+        """Run one pass over rows `first` and up; return the logits (rows, vocabulary) of each row's last token.
 
-        `ids` (rows, tokens) follow what each row holds already, `lengths` of it. `counts`: of each row only so many.
+        `ids` (rows, tokens) are appended to the `lengths` tokens that each row holds. `counts`: optional, the number
+        of valid tokens in each row of `ids`. The returned float32 array is valid until the next pass.
         """
         np, (rows, tokens) = self._np, ids.shape
         counts = counts or [tokens] * rows
@@ -139,7 +142,7 @@ class _Graph:
             apart = [self._run_apart(first + row, ids[row : row + 1], lengths[row]) for row in range(rows)]
             return np.concatenate(apart)
         binding = self._binding(first, rows)
-        self._kept = [np.ascontiguousarray(ids)]  # as long as the library reads it
+        self._kept = [np.ascontiguousarray(ids)]  # referenced while the library reads it
         binding.bind_cpu_input(self._names["ids"], self._kept[-1])
         longest = max(lengths) + tokens
         if "attention_mask" in self._names:
@@ -151,7 +154,7 @@ class _Graph:
             self._kept.append(positions)
             binding.bind_cpu_input(self._names["position_ids"], positions)
         logits = self._logits[:rows]
-        if tokens > 1 and self.tells_each:
+        if tokens > 1 and self.has_all_logits:
             logits = np.empty((rows, tokens, self._vocabulary), self._logits_kind)
         binding.bind_output(self._names["logits"], "cpu", 0, self._logits_kind, logits.shape, logits.ctypes.data)
         self._session.run_with_iobinding(binding)
@@ -160,7 +163,7 @@ class _Graph:
         return logits.reshape(rows, -1).astype(np.float32, copy=False)
 
     def _run_apart(self, row: int, ids: Any, length: int) -> Any:
-        """One row whose cache goes in as long as it is, and comes out longer: what every provider can."""
+        """Run one row, with a KV cache of exact length as input and a longer one as output; every provider can."""
         np, tokens = self._np, ids.shape[1]
         feeds = {self._names["ids"]: ids}
         if "attention_mask" in self._names:
@@ -175,13 +178,13 @@ class _Graph:
             cache[row, :, length : length + tokens] = present[0, :, length : length + tokens]
         return logits[:, -1].astype(np.float32)
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """Copies what a row holds to another row."""
+    def move_row(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` tokens of a row to another row."""
         for cache in self._cache:
             cache[target, :, :length] = cache[source, :, :length]
 
     def _binding(self, first: int, rows: int) -> Any:
-        """The cache's rows as input and, in place, as output. Kept as long as the same rows are asked for."""
+        """Return a binding with the rows of the KV cache as input and as output; reused for the same rows."""
         if self._bound and self._bound[0] == (first, rows):
             return self._bound[1]
         binding = self._session.io_binding()

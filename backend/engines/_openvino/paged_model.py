@@ -1,8 +1,8 @@
-"""An OpenVINO graph whose attention reads a cache of blocks: all texts of a step in one pass of the model.
+"""An OpenVINO graph with a paged KV cache: one pass of the model for all sequences of a step.
 
-OpenVINO's own rewriting of a graph (`SDPAToPagedAttention`; its GenAI library batches by it) takes state and mask out
-and puts in a cache, with lists of which blocks each text has there. Here every row owns its blocks from the start, so a
-text that moves takes its list along.
+OpenVINO's graph transformation `SDPAToPagedAttention`, which its GenAI library uses for batching, replaces state and
+mask by a KV cache of blocks and a block table. Every row owns a fixed set of blocks, so moving a sequence swaps two
+lists of block numbers.
 """
 
 from __future__ import annotations
@@ -11,46 +11,46 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from backend.engines._openvino.stateful_model import OpenvinoRows
+from backend.engines._openvino.stateful_model import OpenvinoBatchModel
 
-_LASTS = "last_tokens"  # our own input: of these tokens the logits are wanted
+_LASTS = "last_tokens"  # an input that `_keep_last_logits` adds: positions whose logits are returned
 _KNOWN = {"input_ids", "position_ids", "past_lens", "subsequence_begins", "block_indices", "block_indices_begins"}
 _KNOWN |= {"max_context_len", _LASTS}
 _KEYS, _VALUES = "key_cache.", "value_cache."
-_BEHIND = ("Convert", "Add", "Multiply", "Divide", "Tanh")  # may stand between the last product and the logits
+_AFTER_HEAD = ("Convert", "Add", "Multiply", "Divide", "Tanh")  # operations allowed between LM head and logits
 
 
-def paged_rows(
+def compile_paged_model(
     core: Any, graph: Path, device: str, options: Mapping[str, Any], rows: int, context_tokens: int
-) -> PagedRows | None:
-    """The graph compiled for rows of texts; None where its attention is none that can be rewritten."""
+) -> PagedBatchModel | None:
+    """Return the graph compiled with a paged KV cache, or None if its attention cannot be transformed."""
     model = core.read_model(str(graph))
-    if not any(one.get_type_name() == "ScaledDotProductAttention" for one in model.get_ops()):
+    if not any(node.get_type_name() == "ScaledDotProductAttention" for node in model.get_ops()):
         return None
     from openvino._offline_transformations import paged_attention_transformation
 
     try:
         paged_attention_transformation(model)
-    except RuntimeError:  # its way of keeping a state is none that the rewriting knows
+    except RuntimeError:  # the transformation does not support this form of state
         return None
-    _only_lasts(model)
-    names = {one.get_any_name() for one in model.inputs}
+    _keep_last_logits(model)
+    names = {port.get_any_name() for port in model.inputs}
     if {name for name in names if not name.startswith((_KEYS, _VALUES))} != _KNOWN:
         return None
     compiled = core.compile_model(model, device, dict(options))
-    caches = [one for one in compiled.inputs if one.get_any_name().startswith((_KEYS, _VALUES))]
-    if any(size.is_dynamic for one in caches for size in list(one.get_partial_shape())[1:]):
+    caches = [port for port in compiled.inputs if port.get_any_name().startswith((_KEYS, _VALUES))]
+    if any(size.is_dynamic for port in caches for size in list(port.get_partial_shape())[1:]):
         return None
-    return PagedRows(compiled, caches, rows, context_tokens, graph.parent.name)
+    return PagedBatchModel(compiled, caches, rows, context_tokens, graph.parent.name)
 
 
-def _only_lasts(model: Any) -> None:
-    """Leaves the last product, the dearest of a small model, to the tokens that stand in `_LASTS`."""
+def _keep_last_logits(model: Any) -> None:
+    """Restrict the LM head, the most expensive product of a small model, to the positions in `_LASTS`."""
     import numpy
     from openvino import opset13
 
     product = model.get_results()[0].input_value(0).get_node()
-    while product.get_type_name() in _BEHIND:
+    while product.get_type_name() in _AFTER_HEAD:
         product = product.input_value(0).get_node()
     if product.get_type_name() != "MatMul":
         return
@@ -62,36 +62,36 @@ def _only_lasts(model: Any) -> None:
     model.validate_nodes_and_infer_types()
 
 
-class PagedRows(OpenvinoRows):
-    """A compiled model with a cache of blocks."""
+class PagedBatchModel(OpenvinoBatchModel):
+    """A compiled model with a paged KV cache."""
 
-    together_tokens = 256
+    prefill_batch_tokens = 256
 
     def __init__(self, compiled: Any, caches: Sequence[Any], rows: int, context_tokens: int, name: str) -> None:
         super().__init__(compiled, name)
         import openvino
 
         self._request = compiled.create_infer_request()
-        shapes = {one.get_any_name(): list(one.get_partial_shape()) for one in caches}
+        shapes = {port.get_any_name(): list(port.get_partial_shape()) for port in caches}
         self._block = next(shape for cache, shape in shapes.items() if cache.startswith(_VALUES))[2].get_length()
         each = -(-context_tokens // self._block)
         self._blocks = [list(range(row * each, (row + 1) * each)) for row in range(rows)]
-        for one in caches:
-            sizes = [rows * each, *(size.get_length() for size in shapes[one.get_any_name()][1:])]
-            tensor = openvino.Tensor(one.get_element_type(), openvino.Shape(sizes))
-            self._request.set_tensor(one.get_any_name(), tensor)
+        for port in caches:
+            sizes = [rows * each, *(size.get_length() for size in shapes[port.get_any_name()][1:])]
+            tensor = openvino.Tensor(port.get_element_type(), openvino.Shape(sizes))
+            self._request.set_tensor(port.get_any_name(), tensor)
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """A text takes its blocks along."""
+    def move_row(self, source: int, target: int, length: int) -> None:
+        """Swap the blocks of the two rows."""
         blocks = self._blocks
         blocks[source], blocks[target] = blocks[target], blocks[source]
 
     def _clear(self, row: int) -> None:
-        """Nothing: what is beyond a text's length is read by nobody."""
+        """Do nothing: attention never reads beyond a sequence's length."""
 
     def _run(self, rows: Sequence[int], ids: Sequence[list[int]], lengths: Sequence[int]) -> Any:
         np = self._np
-        counts = [len(one) for one in ids]
+        counts = [len(tokens) for tokens in ids]
         totals = [length + count for length, count in zip(lengths, counts, strict=True)]
         blocks = [self._blocks[row][: -(-total // self._block)] for row, total in zip(rows, totals, strict=True)]
         begins = np.cumsum([0, *counts])

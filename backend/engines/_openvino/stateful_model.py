@@ -1,7 +1,8 @@
-"""OpenVINO graphs as rows of texts: what two ways of keeping texts have in common, and the one by states.
+"""OpenVINO graphs as a `BatchModel`: the base class, and the implementation by stateful inference requests.
 
-`StatefulRows` has a request of the library for each row, with its own state. Requests of one step run at the same time,
-as far as the device has room. A row that moves is a request that changes its place. The other: `_openvino_paged.py`.
+`StatefulBatchModel` has one inference request per row, each with its own state. The requests of one step run
+concurrently as far as the device allows. Moving a row swaps two requests. `paged_model.py` has the implementation with
+a paged KV cache.
 """
 
 from __future__ import annotations
@@ -10,97 +11,101 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.common.errors import ModelIncompatible
-from backend.engines._text.batch_decoder import Drawn, Text
+from backend.engines._text.batch_decoder import SampledToken, TextSequence
 from backend.engines._text.cpu_sampling import HostSampling
 
 _KNOWN = {"input_ids", "attention_mask", "position_ids", "beam_idx"}
-_TRIAL = 7  # tokens by which a model is tried
-_APART = 0.05  # of the largest logit: OpenVINO computes in bfloat16 and keeps the cache in 8 bits where it can
+_CHECK_TOKENS = 7  # length of the prompt in `verify_incremental`
+_MAX_DIFFERENCE = 0.05  # relative to the largest logit; OpenVINO may compute in bfloat16 with an 8-bit KV cache
 
 
-class OpenvinoRows:
-    """A compiled model with a place for each text."""
+class OpenvinoBatchModel:
+    """A compiled model with one row per sequence. Subclasses define where the KV cache of a row is."""
 
-    chunk_tokens = 64
-    together_tokens = 0
+    prefill_chunk_tokens = 64
+    prefill_batch_tokens = 0
 
     def __init__(self, compiled: Any, name: str) -> None:
         import numpy
 
         self.compiled = compiled
         self._np, self._name = numpy, name
-        self._inputs = {one.get_any_name() for one in compiled.inputs}
+        self._inputs = {port.get_any_name() for port in compiled.inputs}
         self._sampling = HostSampling()
 
-    def begin(self, row: int, text: Text) -> None:
-        """Gives a row to a text."""
+    def assign_row(self, row: int, sequence: TextSequence) -> None:
+        """Clear the row and create the sequence's sampler."""
         self._clear(row)
-        self._sampling.begin(text)
+        self._sampling.add(sequence)
 
-    def read(self, row: int, text: Text, ids: list[int], last: bool) -> Drawn | None:
-        """A chunk of a prompt."""
-        logits = self._run([row], [ids], [text.length])[0]
-        return self._sampling.draw(text, logits) if last else None
+    def prefill(self, row: int, sequence: TextSequence, ids: list[int], last: bool) -> SampledToken | None:
+        """Prefill a chunk of a prompt; return a token after the last chunk."""
+        logits = self._run([row], [ids], [sequence.length])[0]
+        return self._sampling.sample(sequence, logits) if last else None
 
-    def read_together(self, first: int, texts: Sequence[Text]) -> list[Drawn]:
-        """Whole prompts, each in its own row."""
-        rows = range(first, first + len(texts))
-        logits = self._run(rows, [text.prompt for text in texts], [0] * len(texts))
-        return [self._sampling.draw(text, row) for text, row in zip(texts, logits, strict=True)]
+    def prefill_batch(self, first: int, sequences: Sequence[TextSequence]) -> list[SampledToken]:
+        """Prefill several complete prompts, each in its own row."""
+        rows = range(first, first + len(sequences))
+        logits = self._run(rows, [sequence.prompt for sequence in sequences], [0] * len(sequences))
+        return [self._sampling.sample(sequence, row) for sequence, row in zip(sequences, logits, strict=True)]
 
-    def write(self, texts: Sequence[Text]) -> list[Drawn]:
-        """The next token of each."""
-        logits = self._run(range(len(texts)), [[text.last] for text in texts], [text.length for text in texts])
-        return [self._sampling.draw(text, row) for text, row in zip(texts, logits, strict=True)]
+    def decode(self, sequences: Sequence[TextSequence]) -> list[SampledToken]:
+        """Run one decode step; return the next token of each sequence."""
+        logits = self._run(
+            range(len(sequences)),
+            [[sequence.last_token] for sequence in sequences],
+            [sequence.length for sequence in sequences],
+        )
+        return [self._sampling.sample(sequence, row) for sequence, row in zip(sequences, logits, strict=True)]
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """A text moves to another row."""
+    def move_row(self, source: int, target: int, length: int) -> None:
+        """Move a sequence to another row."""
         raise NotImplementedError
 
-    def try_out(self, ids: list[int]) -> None:
-        """Compares token by token with all at once. Raises ModelIncompatible where they differ."""
-        ids = (ids * _TRIAL)[:_TRIAL]
+    def verify_incremental(self, ids: list[int]) -> None:
+        """Compare incremental decoding with a full forward pass. Raises ModelIncompatible if the logits differ."""
+        ids = (ids * _CHECK_TOKENS)[:_CHECK_TOKENS]
         self._clear(0)
-        whole = self._run([0], [ids], [0])[0]
+        full = self._run([0], [ids], [0])[0]
         self._clear(0)
         self._run([0], [ids[:-2]], [0])
-        for place in (_TRIAL - 2, _TRIAL - 1):
-            logits = self._run([0], [[ids[place]]], [place])[0]
-        apart = float(self._np.abs(logits - whole).max()) / max(float(self._np.abs(whole).max()), 1e-6)
-        if not apart <= _APART:
+        for position in (_CHECK_TOKENS - 2, _CHECK_TOKENS - 1):
+            logits = self._run([0], [[ids[position]]], [position])[0]
+        difference = float(self._np.abs(logits - full).max()) / max(float(self._np.abs(full).max()), 1e-6)
+        if not difference <= _MAX_DIFFERENCE:
             raise ModelIncompatible(
-                f"{self._name} says something else token by token than at once (logits differ by {apart:.0%} of the "
-                "largest), so it is not driven here.",
+                f"Incremental decoding of {self._name} does not match a full forward pass (logits differ by "
+                f"{difference:.0%}).",
                 "Export it again, or choose another engine or model.",
             )
 
     def _clear(self, row: int) -> None:
-        """Forgets what a row holds."""
+        """Clear the KV cache of a row."""
         raise NotImplementedError
 
     def _run(self, rows: Sequence[int], ids: Sequence[list[int]], lengths: Sequence[int]) -> Any:
-        """Puts `ids` behind what the rows hold, `lengths` of it; the logits of each row's last token, as float32."""
+        """Append `ids` to the `lengths` tokens of the rows; return the logits of each row's last token as float32."""
         raise NotImplementedError
 
 
-class StatefulRows(OpenvinoRows):
-    """A compiled model with a request for each text."""
+class StatefulBatchModel(OpenvinoBatchModel):
+    """A compiled model with one stateful inference request per row."""
 
     def __init__(self, compiled: Any, rows: int, name: str) -> None:
-        """Raises ModelIncompatible for a graph with inputs that are not known here, or none that keeps a state."""
+        """Raises ModelIncompatible for a graph with unknown inputs or without a state."""
         super().__init__(compiled, name)
         unknown = sorted(self._inputs - _KNOWN)
         if unknown or "input_ids" not in self._inputs:
             raise ModelIncompatible(
-                f"{name} cannot be driven: its graph has {', '.join(unknown) or 'no input_ids'}.",
-                "Export it for text generation, with a state.",
+                f"{name} is not supported: its graph has {', '.join(unknown) or 'no input_ids'}.",
+                "Export it for sequence generation, with a state.",
             )
         self._requests = [compiled.create_infer_request() for _ in range(rows)]
         if not self._requests[0].query_state():
             raise ModelIncompatible(f"{name} keeps no state between tokens.", "Export it again with a state.")
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """A text's request changes its place."""
+    def move_row(self, source: int, target: int, length: int) -> None:
+        """Swap the inference requests of the two rows."""
         requests = self._requests
         requests[source], requests[target] = requests[target], requests[source]
 

@@ -1,16 +1,18 @@
-"""Several texts in one loaded model: a step makes the next token of each, and newcomers join at any step.
+"""Continuous batching with chunked prefill: one decode step for all running sequences; others join between steps.
 
-How a step is computed is the matter of `Rows`: a cache with a row for each text, read only up to that text's length, so
-no text sees what another left there. A newcomer's prompt is read in chunks; between two of them the others go on.
-Short prompts that wait together are read together, as models take many tokens at once faster than one by one.
+`BatchModel` computes a step. Its KV cache has one row per sequence, and attention reads a row only up to that
+sequence's length, so leftovers of earlier sequences are never read. A prompt is prefilled in chunks; between two chunks
+the running sequences decode. Short prompts that wait at the same time are prefilled as one batch, because models
+process many tokens at once faster than one by one.
 
-Tokens are told in handfuls, of all texts at the same moment. On a device that works by itself a step is begun before
-the tokens of the one before it are looked at: what then turns out to have ended is computed once for nothing, and the
-device never waits for the host.
+Sampled tokens are coalesced and sent for all sequences at the same moment, which wakes the server once. On an
+asynchronous device the next step starts before the tokens of the previous step are read: a sequence that turns out to
+have ended is then computed once too often, but the device never waits for the host.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter, deque
@@ -22,230 +24,242 @@ from typing import Any, Protocol
 from backend.common.error_patterns import require_finite
 from backend.common.token_batching import flush_interval_s
 
-_LATER_S = 0.01  # than a worker sends what waits, so that no handful waits twice
+log = logging.getLogger(__name__)
+
+_FLUSH_MARGIN_S = 0.01  # longer than the worker's own interval, so that no batch of tokens waits twice
 
 
 @dataclass(eq=False)
-class Text:
-    """One request in the decoder.
+class TextSequence:
+    """One request in the decoder, and its state there.
 
-    `news` gets tokens as lists of `Step`, an empty one where it was stopped, how far the prompt is while some of it is
-    left, or the error that ended all. `limit` is how many tokens are made at most, `ends` the tokens that end it.
-    `stopped` is asked before each step, from the decoder's thread.
+    `updates` is a queue that the caller reads. It gets lists of `TokenUpdate`; an empty list after a cancel; while some
+    of the prompt is left, an integer, the number of prefilled tokens; or the exception that ended the decoder's step.
+    `should_stop` is a callback that runs before each step, in the decoder's thread.
     """
 
     prompt: list[int]
     options: Mapping[str, Any]
     seed: int
-    limit: int
-    ends: frozenset[int]
-    stopped: Callable[[], bool] = lambda: False
-    news: SimpleQueue[list[Step] | int | Exception] = field(default_factory=SimpleQueue)
+    max_tokens: int
+    stop_tokens: frozenset[int]
+    should_stop: Callable[[], bool] = lambda: False
+    updates: SimpleQueue[list[TokenUpdate] | int | Exception] = field(default_factory=SimpleQueue)
     cancelled: bool = False
-    length: int = 0  # tokens in the cache
-    made: int = 0
-    last: int = 0
-    begun: int = 0  # steps that were begun and not yet looked at
-    left: bool = False
-    ways: Counter[str] = field(default_factory=Counter)  # how its steps were computed, where a model has several ways
-    untold: list[Step] = field(default_factory=list)
+    length: int = 0  # tokens in the KV cache
+    generated: int = 0
+    last_token: int = 0
+    in_flight: int = 0  # steps that were started and whose tokens were not read yet
+    finished: bool = False
+    step_modes: Counter[str] = field(default_factory=Counter)  # how steps were computed, if the model has several modes
+    pending: list[TokenUpdate] = field(default_factory=list)
 
-    def tell(self) -> None:
-        """Puts what was kept back into the news."""
-        if self.untold:
-            self.news.put(self.untold)
-            self.untold = []
+    def flush(self) -> None:
+        """Move the pending tokens to the queue of updates."""
+        if self.pending:
+            self.updates.put(self.pending)
+            self.pending = []
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A token that was chosen. `highest` is the highest logit, `likeliest` are (id, log probability), if asked for."""
+class SampledToken:
+    """A sampled token and the highest logit of its step. `top_logprobs` holds (id, log probability) if requested."""
 
     token: int
-    highest: float
+    max_logit: float
     logprob: float | None = None
-    likeliest: tuple[tuple[int, float], ...] = ()
+    top_logprobs: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True)
-class Step:
-    """One token of a text; `finish` is `stop` or `length` with the last one."""
+class TokenUpdate:
+    """One token of a sequence. `finish` is `stop` or `length` for the last token, otherwise None."""
 
-    drawn: Drawn
+    sampled: SampledToken
     finish: str | None = None
 
 
-class Rows(Protocol):
-    """A model with a cache of several rows. Called from one thread alone.
+class BatchModel(Protocol):
+    """A model with a KV cache of several rows. All calls come from one thread.
 
-    It may have `start(texts)`, which is `write` in two halves: it begins the step and gives what waits for its tokens.
-    Another may be begun before that, of texts that have not moved meanwhile.
+    Optional: `start_decode(sequences)`, the first half of `decode` on an asynchronous device. It starts the step and
+    returns a function that waits for the tokens. Another step of the same sequences may start before that.
     """
 
-    chunk_tokens: int  # of a prompt at once: a cancel is heard between chunks, and others get a token between them
-    together_tokens: int  # of several prompts at once, each counted as long as the longest; 0: only one by one
+    prefill_chunk_tokens: int  # tokens of one prompt per call; cancels and decode steps happen between chunks
+    prefill_batch_tokens: int  # of several prompts per call, each counted as long as the longest; 0: one prompt only
 
-    def begin(self, row: int, text: Text) -> None:
-        """Gives a row to a text."""
+    def assign_row(self, row: int, sequence: TextSequence) -> None:
+        """Prepare a row for a new sequence."""
         ...
 
-    def read(self, row: int, text: Text, ids: list[int], last: bool) -> Drawn | None:
-        """Puts tokens of the prompt behind the `text.length` in its row; after the `last` ones draws a token."""
+    def prefill(self, row: int, sequence: TextSequence, ids: list[int], last: bool) -> SampledToken | None:
+        """Append prompt tokens to the `sequence.length` tokens in the row; return a token after the `last` chunk."""
         ...
 
-    def read_together(self, first: int, texts: Sequence[Text]) -> list[Drawn]:
-        """Puts the whole prompts of texts into rows `first` and on, and draws a token for each."""
+    def prefill_batch(self, first: int, sequences: Sequence[TextSequence]) -> list[SampledToken]:
+        """Prefill the complete prompts of several sequences into rows `first` and up; return one token for each."""
         ...
 
-    def write(self, texts: Sequence[Text]) -> list[Drawn]:
-        """Puts each text's last token behind what its row holds, rows 0 and on, and draws the next ones."""
+    def decode(self, sequences: Sequence[TextSequence]) -> list[SampledToken]:
+        """Append each sequence's last token to its row, rows 0 and up, and return the next tokens."""
         ...
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """A text moves to another row, `length` tokens of it."""
+    def move_row(self, source: int, target: int, length: int) -> None:
+        """Move a sequence with `length` cached tokens to another row."""
         ...
 
 
-class Decoder:
-    """The loop over the rows, in a thread of its own."""
+_WaitForTokens = Callable[[], list[SampledToken]]
 
-    def __init__(self, model: Rows, rows: int) -> None:
+
+class BatchDecoder:
+    """The decoding loop, in its own thread. At most `rows` sequences run at once; the others wait in order."""
+
+    def __init__(self, model: BatchModel, rows: int) -> None:
         self._model = model
-        self._start: Callable[[Sequence[Text]], Callable[[], list[Drawn]]] | None = getattr(model, "start", None)
-        self._begun: tuple[list[Text], Callable[[], list[Drawn]]] | None = None
-        self._rows: list[Text] = []  # in the order of the cache's rows: those that write, then the one that reads in
-        self._reading: Text | None = None
-        self._waiting: deque[Text] = deque()
-        self._limit = rows
-        self._told_at = 0.0
-        self._wake = threading.Condition()
-        threading.Thread(target=self._work, daemon=True).start()
+        self._start_decode: Callable[[Sequence[TextSequence]], _WaitForTokens] | None
+        self._start_decode = getattr(model, "start_decode", None)
+        self._step_in_flight: tuple[list[TextSequence], _WaitForTokens] | None = None
+        self._running: list[TextSequence] = []  # in row order: the decoding sequences, then the one in prefill
+        self._in_prefill: TextSequence | None = None
+        self._waiting: deque[TextSequence] = deque()
+        self._max_rows = rows
+        self._flushed_at = 0.0
+        self._work_added = threading.Condition()
+        threading.Thread(target=self._run, daemon=True).start()
 
-    def add(self, text: Text) -> None:
-        """Takes a text on; its news come from now on."""
-        with self._wake:
-            self._waiting.append(text)
-            self._wake.notify()
+    def add(self, sequence: TextSequence) -> None:
+        """Queue a sequence. Its updates arrive in `sequence.updates`."""
+        with self._work_added:
+            self._waiting.append(sequence)
+            self._work_added.notify()
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while True:
-            with self._wake:
-                while not (self._waiting or self._rows):
-                    self._wake.wait()
+            with self._work_added:
+                while not (self._waiting or self._running):
+                    self._work_added.wait()
             try:
                 self._step()
-                self._tell()
-            except Exception as error:  # noqa: BLE001 (whatever the library raises ends these jobs, not the process)
-                for text in [*self._rows, *self._waiting]:
-                    text.tell()
-                    text.news.put(error)
-                self._rows, self._reading, self._begun = [], None, None
+                self._flush()
+            except Exception as error:  # noqa: BLE001 (an exception of the library ends these jobs, not the process)
+                for sequence in [*self._running, *self._waiting]:
+                    sequence.flush()
+                    sequence.updates.put(error)
+                self._running, self._in_prefill, self._step_in_flight = [], None, None
                 self._waiting.clear()
 
     def _step(self) -> None:
-        for text in [text for text in self._rows if text.cancelled or text.stopped()]:
-            text.news.put([])
-            self._leave(text)
-        if self._reading is None:
-            newcomers = self._newcomers()
-            if len(newcomers) > 1:
-                self._read_together(newcomers)
-            elif newcomers:
-                self._reading = newcomers[0]
-        if self._reading:
-            self._read_chunk(self._reading)
-        writing = self._rows[: -1 if self._reading else None]
-        before, self._begun = self._begun, self._begin(writing)
-        if before:
-            self._end(*before)
-        if self._begun and self._start is None:
-            begun, self._begun = self._begun, None
-            self._end(*begun)
+        for sequence in [each for each in self._running if each.cancelled or each.should_stop()]:
+            sequence.updates.put([])
+            self._remove(sequence)
+        if self._in_prefill is None:
+            admitted = self._admit_waiting()
+            if len(admitted) > 1:
+                self._prefill_batch(admitted)
+            elif admitted:
+                self._in_prefill = admitted[0]
+        if self._in_prefill:
+            self._prefill_chunk(self._in_prefill)
+        decoding = self._running[: -1 if self._in_prefill else None]
+        previous, self._step_in_flight = self._step_in_flight, self._start_step(decoding)
+        if previous:
+            self._finish_step(*previous)
+        if self._step_in_flight and self._start_decode is None:
+            current, self._step_in_flight = self._step_in_flight, None
+            self._finish_step(*current)
 
-    def _begin(self, texts: list[Text]) -> tuple[list[Text], Callable[[], list[Drawn]]] | None:
-        """Begins a step of these texts, unless all of them end with the one that was begun before."""
-        if all(text.made + text.begun >= text.limit for text in texts):
+    def _start_step(self, sequences: list[TextSequence]) -> tuple[list[TextSequence], _WaitForTokens] | None:
+        """Start a decode step. Returns None if every sequence reaches its limit with the step in flight."""
+        if all(each.generated + each.in_flight >= each.max_tokens for each in sequences):
             return None
-        if self._start:
-            wait = self._start(texts)
+        if self._start_decode:
+            wait_for_tokens = self._start_decode(sequences)
         else:
-            drawn = self._model.write(texts)
-            wait = lambda: drawn  # noqa: E731
-        for text in texts:  # all of them before any leaves: its row is then filled with another's
-            text.length += 1
-            text.begun += 1
-        return texts, wait
+            sampled = self._model.decode(sequences)
+            wait_for_tokens = lambda: sampled  # noqa: E731
+        for sequence in sequences:  # all of them before any is removed, because a removal moves rows
+            sequence.length += 1
+            sequence.in_flight += 1
+        return sequences, wait_for_tokens
 
-    def _end(self, texts: list[Text], wait: Callable[[], list[Drawn]]) -> None:
-        """Takes what a step brought, but for texts that have left since it was begun."""
-        for text, one in zip(texts, wait(), strict=True):
-            text.begun -= 1
-            if not text.left:
-                self._take(text, one)
+    def _finish_step(self, sequences: list[TextSequence], wait_for_tokens: _WaitForTokens) -> None:
+        """Record the tokens of a step, except for sequences that finished after it was started."""
+        for sequence, sampled in zip(sequences, wait_for_tokens(), strict=True):
+            sequence.in_flight -= 1
+            if not sequence.finished:
+                self._record_token(sequence, sampled)
 
-    def _newcomers(self) -> list[Text]:
-        """Gives rows to those that wait: to one, or to as many with short prompts as can be read at once."""
-        newcomers: list[Text] = []
-        while self._waiting and len(self._rows) < self._limit:
-            longest = max(len(text.prompt) for text in [*newcomers, self._waiting[0]])
-            if newcomers and longest * (len(newcomers) + 1) > self._model.together_tokens:
+    def _admit_waiting(self) -> list[TextSequence]:
+        """Assign rows to waiting sequences: one, or as many short prompts as fit into one prefill batch."""
+        admitted: list[TextSequence] = []
+        while self._waiting and len(self._running) < self._max_rows:
+            longest = max(len(sequence.prompt) for sequence in [*admitted, self._waiting[0]])
+            if admitted and longest * (len(admitted) + 1) > self._model.prefill_batch_tokens:
                 break
-            newcomers.append(self._waiting.popleft())
-            self._model.begin(len(self._rows), newcomers[-1])
-            self._rows.append(newcomers[-1])
-        return newcomers
+            admitted.append(self._waiting.popleft())
+            self._model.assign_row(len(self._running), admitted[-1])
+            self._running.append(admitted[-1])
+        if admitted:
+            log.debug(
+                "sequences joined the batch",
+                extra={"joined": len(admitted), "running": len(self._running), "waiting": len(self._waiting)},
+            )
+        return admitted
 
-    def _read_together(self, texts: list[Text]) -> None:
-        drawn = self._model.read_together(len(self._rows) - len(texts), texts)
-        for text in texts:
-            text.length = len(text.prompt)
-        for text, one in zip(texts, drawn, strict=True):
-            self._take(text, one)
+    def _prefill_batch(self, sequences: list[TextSequence]) -> None:
+        tokens = self._model.prefill_batch(len(self._running) - len(sequences), sequences)
+        for sequence in sequences:
+            sequence.length = len(sequence.prompt)
+        for sequence, sampled in zip(sequences, tokens, strict=True):
+            self._record_token(sequence, sampled)
 
-    def _read_chunk(self, text: Text) -> None:
-        chunk = text.prompt[text.length : text.length + self._model.chunk_tokens]
-        last = text.length + len(chunk) == len(text.prompt)
-        drawn = self._model.read(len(self._rows) - 1, text, chunk, last)
-        text.length += len(chunk)
+    def _prefill_chunk(self, sequence: TextSequence) -> None:
+        chunk = sequence.prompt[sequence.length : sequence.length + self._model.prefill_chunk_tokens]
+        last = sequence.length + len(chunk) == len(sequence.prompt)
+        sampled = self._model.prefill(len(self._running) - 1, sequence, chunk, last)
+        sequence.length += len(chunk)
         if not last:
-            text.news.put(text.length)
+            sequence.updates.put(sequence.length)
             return
-        assert drawn is not None, "the last chunk gives a token"
-        self._reading = None
-        self._take(text, drawn)
+        assert sampled is not None, "the last chunk returns a token"
+        self._in_prefill = None
+        self._record_token(sequence, sampled)
 
-    def _take(self, text: Text, drawn: Drawn) -> None:
-        require_finite(drawn.highest)
-        text.made, text.last = text.made + 1, drawn.token
-        finish = "stop" if drawn.token in text.ends else "length" if text.made >= text.limit else None
-        text.untold.append(Step(drawn, finish))
-        if finish or text.made == 1:
-            text.tell()
+    def _record_token(self, sequence: TextSequence, sampled: SampledToken) -> None:
+        require_finite(sampled.max_logit)
+        sequence.generated, sequence.last_token = sequence.generated + 1, sampled.token
+        at_limit = sequence.generated >= sequence.max_tokens
+        finish = "stop" if sampled.token in sequence.stop_tokens else "length" if at_limit else None
+        sequence.pending.append(TokenUpdate(sampled, finish))
+        if finish or sequence.generated == 1:
+            sequence.flush()
         if finish:
-            self._leave(text)
+            self._remove(sequence)
 
-    def _tell(self) -> None:
-        """Tells what came of all texts at the same moment, for which the server then wakes once."""
+    def _flush(self) -> None:
+        """Send the pending tokens of all sequences at the same moment, so that the server wakes once."""
         now = time.monotonic()
-        # Beside a device that works by itself small handfuls cost little; large ones of many texts hold up the loop.
-        texts = 1 if self._start else len(self._rows)
-        if now - self._told_at >= flush_interval_s(texts) + _LATER_S:
-            self._told_at = now
-            for text in self._rows:
-                text.tell()
+        # On an asynchronous device frequent flushes cost little, while large batches of tokens would delay the loop.
+        concurrency = 1 if self._start_decode else len(self._running)
+        if now - self._flushed_at >= flush_interval_s(concurrency) + _FLUSH_MARGIN_S:
+            self._flushed_at = now
+            for sequence in self._running:
+                sequence.flush()
 
-    def _leave(self, text: Text) -> None:
-        """Frees the row: the last writing one moves there, then the one that reads in moves down."""
-        text.left = True
-        row = self._rows.index(text)
-        if text is self._reading:
-            self._rows.pop()
-            self._reading = None
+    def _remove(self, sequence: TextSequence) -> None:
+        """Free the row: the last decoding sequence moves there, then the one in prefill moves down."""
+        sequence.finished = True
+        row = self._running.index(sequence)
+        if sequence is self._in_prefill:
+            self._running.pop()
+            self._in_prefill = None
             return
-        last = len(self._rows) - (2 if self._reading else 1)
+        last = len(self._running) - (2 if self._in_prefill else 1)
         if row != last:
-            self._model.move(last, row, self._rows[last].length)
-        if self._reading:
-            self._model.move(last + 1, last, self._reading.length)
-        self._rows[row] = self._rows[last]
-        del self._rows[last]
+            self._model.move_row(last, row, self._running[last].length)
+        if self._in_prefill:
+            self._model.move_row(last + 1, last, self._in_prefill.length)
+        self._running[row] = self._running[last]
+        del self._running[last]

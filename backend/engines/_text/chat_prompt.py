@@ -1,4 +1,4 @@
-"""What a text engine makes of a request: the prompt in pieces, by the model's chat template."""
+"""Build the prompt of a text engine from a request, by the model's chat template."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from backend.tasks.text.templates import CHATML, Marks, Renderer
 
 
 class Chat:
-    """One model's template. Made while the model loads; `pieces` may be called from several threads.
+    """One model's chat template. Created while the model loads; `pieces` may be called from several threads.
 
-    `template` is None for a model without one: its plain prompts are continued as they are, and a conversation gets
-    the default form, which the receipt says.
+    `template` is None for a model without one: a plain prompt is then continued as it is, and a conversation is
+    rendered with the default template, which the receipt reports.
     """
 
     def __init__(self, template: str | None, names: dict[str, str], marks: list[str]) -> None:
@@ -25,10 +25,10 @@ class Chat:
         self._renderer = Renderer(CHATML if template is None else template, names, Marks(marks))
 
     def pieces(self, request: RunRequest) -> tuple[list[str], Literal["model", "default"] | None]:
-        """The prompt, each piece to be tokenized for itself, and whose template made it.
+        """Return the prompt in pieces, each to be tokenized separately, and whose template rendered it.
 
-        Raises Validation where the template refuses the messages, UnsupportedParameter where it would drop tools or
-        their calls, ModelBroken where it fails.
+        Raises Validation if the template rejects the messages, UnsupportedParameter if it would ignore tools or tool
+        calls, ModelBroken if it fails.
         """
         tools = request.options["tools"]
         if request.options["raw"] or (request.messages is None and not self._has_template and not tools):
@@ -48,7 +48,7 @@ class Chat:
 
     @contextlib.contextmanager
     def kept_if_loaded(self, told: Callable[[Exception], TouchstoneError] | None = None) -> Iterator[None]:
-        """Ends the template's process if the block fails. Libraries' errors, which share no base, become `told`."""
+        """End the template's process if the block raises. A library's exception is converted by the callback `told`."""
         try:
             yield
         except Exception as error:
@@ -58,5 +58,5 @@ class Chat:
             raise told(error) from error
 
     def close(self) -> None:
-        """Ends the template's process."""
+        """End the template's process."""
         self._renderer.close()

@@ -1,4 +1,4 @@
-"""A vocabulary in the form of Hugging Face's `tokenizers` (tokenizer.json), which is what this library reads."""
+"""A vocabulary in the format of Hugging Face's `tokenizers` library (tokenizer.json)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 
-class HfTokens:
-    """What `_text_session.py` asks of a vocabulary."""
+class HfVocabulary:
+    """Implements the protocol `Vocabulary` of `session.py`."""
 
     def __init__(self, content: str, begin: str | None, ends: Iterable[int | str], vocabulary_size: int | None) -> None:
-        """`content` is that of tokenizer.json; `begin` and `ends` are tokens as they are written, or ids.
+        """Parse `content`, the text of tokenizer.json. `begin` and `ends` are tokens as strings, or ids.
 
-        Raises what the library raises for content that it cannot read.
+        Raises the library's exceptions for content that it cannot parse.
         """
         import tokenizers
         from tokenizers.decoders import DecodeStream
@@ -23,20 +23,20 @@ class HfTokens:
         self._new_stream: Callable[[], Any] = lambda: DecodeStream(skip_special_tokens=True)
         find = self._tokenizer.token_to_id
         self.begin: int | None = None if begin is None else find(begin)
-        found = (end if isinstance(end, int) else find(end) for end in ends)
-        self.ends = frozenset(end for end in found if end is not None)
+        end_ids = (end if isinstance(end, int) else find(end) for end in ends)
+        self.ends = frozenset(end_id for end_id in end_ids if end_id is not None)
         self.vocabulary_size = vocabulary_size
 
     def encode(self, piece: str) -> list[int]:
-        """The tokens of a text."""
+        """Return the tokens of a text."""
         ids: list[int] = self._tokenizer.encode(piece, add_special_tokens=False).ids
         return ids
 
     def stream(self) -> Callable[[int], str]:
-        """What each token adds."""
+        """Return a function that returns the text that each further token adds."""
         tokenizer, stream = self._tokenizer, self._new_stream()
         return lambda token: stream.step(tokenizer, token) or ""
 
     def text(self, token: int) -> str:
-        """One token by itself."""
+        """Return the text of a single token."""
         return str(self._tokenizer.decode([token], skip_special_tokens=False))

@@ -1,7 +1,8 @@
-"""Keys and values of several texts in arrays of a fixed size, for the models of transformers.
+"""A KV cache with one row per sequence in arrays of fixed size, for the models of transformers.
 
-Each layer gets what the class `Cache` of transformers calls: `update` puts the new ones at their places and gives what
-attention looks at. Places are tensors on the device, so a step needs nothing of the host and could be recorded.
+Each layer implements the interface that transformers' class `Cache` calls: `update` writes new keys and values at their
+positions and returns those that attention reads. Positions are tensors on the device, so a step needs no data from the
+host and can be recorded.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Any
 
 @dataclass
 class Place:
-    """Where the present step writes, and what it sees.
+    """The rows and positions that the current step writes, and the window that attention sees.
 
-    `rows` (rows, 1) and `positions` (rows, tokens) are places in the arrays. The rows are `first` to `first + count`;
-    with `first` None only the device knows which. Attention sees `window` tokens of them. `starts` are where each
-    row's new tokens begin, known to the host alone where the device is to be asked for nothing but slices.
+    `rows` (rows, 1) and `positions` (rows, tokens) index the arrays. The rows are `first` to `first + count`; `first`
+    is None if only the device knows them. Attention sees `window` tokens of each row. `starts`: optional, the first
+    position of the new tokens in each row, where the host knows it and the device should only do slicing.
     """
 
     first: int | None
@@ -28,7 +29,7 @@ class Place:
 
 
 class Layer:
-    """One layer's keys and values: (rows, heads, tokens, size), made at the first use."""
+    """Keys and values of one layer: arrays (rows, heads, tokens, size), allocated at the first use."""
 
     is_sliding = False
     is_compileable = True
@@ -40,26 +41,26 @@ class Layer:
         self.arrays: tuple[Any, Any] | None = None
 
     def update(self, keys: Any, values: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-        """Keeps the new keys and values (rows, heads, tokens, size); gives all that the rows have in the window."""
+        """Store the new keys and values (rows, heads, tokens, size); return those of the rows within the window."""
         if self.arrays is None:
             self.arrays = (self._zeros(keys), self._zeros(values))
-        assert self.place is not None, "a step says where it is"
+        assert self.place is not None, "the model sets the place before each pass"
         return self._put(self.arrays[0], keys, self.place), self._put(self.arrays[1], values, self.place)
 
     def get_seq_length(self) -> int:
-        """Models ask where positions are not told, which they always are."""
+        """Return 0. Models only ask when positions are not passed, and they always are."""
         return 0
 
     def get_mask_sizes(self, query_length: Any) -> tuple[int, int]:
-        """How many tokens attention sees, and where they begin."""
+        """Return the number of tokens that attention sees, and the index of the first one."""
         return (self.place.window if self.place else self.shape[1]), 0
 
     def get_max_length(self) -> int:
-        """Tokens that a row holds."""
+        """Return the capacity of a row in tokens."""
         return self.shape[1]
 
     def move(self, source: int, target: int, length: int) -> None:
-        """Copies what a row holds to another."""
+        """Copy the first `length` tokens of a row to another row."""
         for array in self.arrays or ():
             array[target, :, :length].copy_(array[source, :, :length])
 

@@ -1,4 +1,4 @@
-"""The ids of `logit_bias` are tokens of the model: what its vocabulary lacks is refused, not passed over."""
+"""Validation of `logit_bias`: ids beyond the model's vocabulary are rejected, not ignored."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Chooses the next token from logits, in the order of llama.cpp's samplers, so that options mean the same everywhere:
-biases, penalties, the `top_k` likeliest, of these the `top_p` share, and only then the temperature.
+"""Choose the next token from logits, in the order of llama.cpp's samplers, so that options mean the same everywhere.
+
+The order is: biases, penalties, the `top_k` most likely tokens, of these the `top_p` share, then the temperature.
 """
 
 from __future__ import annotations
@@ -8,11 +9,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_CHUNK = 64  # logits are searched for the likeliest by chunks, which numpy does much faster than by sorting them all
+_CHUNK = 64  # the highest logits are searched by chunks, which is much faster in NumPy than sorting all logits
 
 
 class Sampler:
-    """The sampling of one request. `seen` are the tokens that its penalties look at: prompt and text so far."""
+    """The sampler of one request. `prompt` and the generated tokens are what its penalties count."""
 
     def __init__(self, options: Mapping[str, Any], seed: int, prompt: Sequence[int]) -> None:
         import numpy
@@ -28,7 +29,7 @@ class Sampler:
         self._seen = Counter(prompt) if self._penalised else Counter()
 
     def next(self, logits: Any) -> int:
-        """The next token; `logits` is a row of float32, which may be changed."""
+        """Return the next token. `logits` (vocabulary,) is float32 and may be modified."""
         self._weigh(logits)
         token = self._chosen(logits)
         if self._penalised:
@@ -63,16 +64,16 @@ class Sampler:
         return int(ids[np.searchsorted(sums, self._random.random() * sums[-1], side="right").clip(max=len(ids) - 1)])
 
     def _likeliest(self, logits: Any, count: int) -> Any:
-        """Ids of the `count` highest logits, highest first.
+        """Return the ids of the `count` highest logits, highest first.
 
-        They all lie in the `count` chunks with the highest maxima.
+        They are all in the `count` chunks with the highest maxima.
         """
         np = self._np
-        whole = len(logits) // _CHUNK * _CHUNK
-        if count * 4 < whole // _CHUNK:
-            chunks = logits[:whole].reshape(-1, _CHUNK)
+        chunked = len(logits) // _CHUNK * _CHUNK  # logits in full chunks
+        if count * 4 < chunked // _CHUNK:
+            chunks = logits[:chunked].reshape(-1, _CHUNK)
             best = np.argpartition(chunks.max(1), -count)[-count:]
-            rest = np.arange(whole, len(logits))
+            rest = np.arange(chunked, len(logits))
             ids = np.concatenate([(best[:, None] * _CHUNK + np.arange(_CHUNK)).ravel(), rest])
         else:
             ids = np.arange(len(logits))

@@ -1,8 +1,9 @@
-"""A model of transformers as rows of texts: one forward pass a step, with a cache of fixed size and sampling beside it.
+"""A model of transformers as a `BatchModel`: one forward pass per step, with a KV cache of fixed size and sampling.
 
-What a step reads and writes lies on the device and keeps its place: tokens, lengths, cache, chances. The host decides
-only which rows take part, how far attention looks (in windows of fixed sizes) and what sampling has to do; it gets ids
-back. So a step of the same rows, window and traits can be recorded once and played again: `_torch_graphs.py`.
+What a step reads and writes stays on the device at a fixed address: tokens, lengths, KV cache, random numbers. The host
+only decides which rows take part, how far attention looks (in windows of fixed sizes) and what sampling has to do; it
+gets token ids back. So a step with the same rows, window and traits can be recorded once and replayed:
+`cuda_graphs.py`.
 """
 
 from __future__ import annotations
@@ -12,123 +13,124 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backend.common.errors import ModelIncompatible
-from backend.engines._text.batch_decoder import Drawn, Text
+from backend.engines._text.batch_decoder import SampledToken, TextSequence
 from backend.engines._text.kv_cache import Layer, Place
 from backend.engines._torch.gpu_sampler import TorchSampler, Traits, traits_of
 
 if TYPE_CHECKING:
     from backend.devices._mechanisms.torch_placement import TorchPlace
 
-_TRIAL = 7  # tokens of the text by which a model is tried
-_APART = 0.05  # of the largest logit: how far rows of a cache may be off a plain pass; bfloat16 is off by some 0.02
+_CHECK_TOKENS = 7  # length of the prompt in `verify_incremental`
+_MAX_DIFFERENCE = 0.05  # relative to the largest logit; bfloat16 alone differs by about 0.02
 _OTHER = "Choose another engine or model."
 
 
-class TorchRows:
-    """A model with a cache for so many texts of so many tokens. Called from one thread at a time."""
+class TorchBatchModel:
+    """A model with a KV cache of `rows` rows of `context_tokens` tokens. Called from one thread at a time."""
 
     def __init__(
         self, place: TorchPlace, model: Any, rows: int, context_tokens: int, vocabulary_size: int, name: str
     ) -> None:
-        """Raises ModelIncompatible for a model whose kind of attention is not known here."""
+        """Allocate the cache. Raises ModelIncompatible for a model with an unsupported kind of attention."""
         import transformers
 
         torch = place.torch
         self._torch, self._device, self._model, self._name = torch, place.device, model, name
         self._plain = place.ground.plain
-        self.chunk_tokens = 64 if place.ground.type == "cpu" else 512
-        self.together_tokens = 256 if place.ground.type == "cpu" else 2048
+        self.prefill_chunk_tokens = 64 if place.ground.type == "cpu" else 512
+        self.prefill_batch_tokens = 256 if place.ground.type == "cpu" else 2048
         self._grain = 64 if place.ground.type == "cpu" else 256
         self._context = context_tokens
         self._vocabulary_size = vocabulary_size
         config = model.config.get_text_config()
-        self._mask = _Masks(torch, config, name)
+        self._masks = _Masks(torch, config, name)
         self._layers = [Layer(rows, context_tokens) for _ in range(config.num_hidden_layers)]
         self._cache = transformers.Cache(layers=self._layers)
-        known = inspect.signature(model.forward).parameters
-        self._keeps = "logits_to_keep" in known
-        self._wanted: dict[str, Any] = {"use_cache": True}
-        self._wanted["cache" if "cache" in known else "past_key_values"] = self._cache  # its name up to 5.23
+        parameters = inspect.signature(model.forward).parameters
+        self._keeps_logits = "logits_to_keep" in parameters
+        self._forward_args: dict[str, Any] = {"use_cache": True}
+        self._forward_args["cache" if "cache" in parameters else "past_key_values"] = self._cache  # its name up to 5.23
         self._last = torch.zeros((rows, 1), dtype=torch.int64, device=place.device)
         self._lengths = torch.zeros((rows, 1), dtype=torch.int64, device=place.device)
         self._numbers = torch.arange(rows, device=place.device)[:, None]
-        self._beside = torch.device("cpu") if self._plain else place.device
-        self._sampler = TorchSampler(torch, self._beside, rows, context_tokens, vocabulary_size)
+        self._sampling_device = torch.device("cpu") if self._plain else place.device
+        self._sampler = TorchSampler(torch, self._sampling_device, rows, context_tokens, vocabulary_size)
 
-    def begin(self, row: int, text: Text) -> None:
-        """Gives a row to a text."""
+    def assign_row(self, row: int, sequence: TextSequence) -> None:
+        """Reset the row's length and set its sampling options."""
         self._lengths[row] = 0
-        self._sampler.begin(row, text.options, text.seed, text.prompt, text.limit)
+        self._sampler.assign_row(row, sequence.options, sequence.seed, sequence.prompt, sequence.max_tokens)
 
-    def read(self, row: int, text: Text, ids: list[int], last: bool) -> Drawn | None:
-        """A chunk of a prompt."""
+    def prefill(self, row: int, sequence: TextSequence, ids: list[int], last: bool) -> SampledToken | None:
+        """Prefill a chunk of a prompt; return a token after the last chunk."""
         torch = self._torch
         with torch.no_grad():
-            self._lengths[row] = text.length
+            self._lengths[row] = sequence.length
             tokens = torch.tensor([ids], dtype=torch.int64, device=self._device)
-            logits = self._forward(tokens, self._place(row, tokens, [text.length]))
-            self._lengths[row] = text.length + len(ids)
-            return self._drawn(row, logits, [text])[0] if last else None
+            logits = self._forward(tokens, self._place(row, tokens, [sequence.length]))
+            self._lengths[row] = sequence.length + len(ids)
+            return self._sample(row, logits, [sequence])[0] if last else None
 
-    def read_together(self, first: int, texts: Sequence[Text]) -> list[Drawn]:
-        """Whole prompts, filled up at their ends: what stands there is seen by nobody, and written over later."""
-        torch, counts = self._torch, [len(text.prompt) for text in texts]
-        padded = [text.prompt + [0] * (max(counts) - len(text.prompt)) for text in texts]
+    def prefill_batch(self, first: int, sequences: Sequence[TextSequence]) -> list[SampledToken]:
+        """Prefill several complete prompts, padded at the end. Padding is never read and is overwritten later."""
+        torch, counts = self._torch, [len(sequence.prompt) for sequence in sequences]
+        padded = [sequence.prompt + [0] * (max(counts) - len(sequence.prompt)) for sequence in sequences]
         with torch.no_grad():
             tokens = torch.tensor(padded, dtype=torch.int64, device=self._device)
-            logits = self._forward(tokens, self._place(first, tokens, [0] * len(texts)), counts)
-            long = torch.tensor([[one] for one in counts], dtype=torch.int64, device=self._device)
-            self._lengths[first : first + len(texts)] += long
-            return self._drawn(first, logits, texts)
+            logits = self._forward(tokens, self._place(first, tokens, [0] * len(sequences)), counts)
+            long = torch.tensor([[count] for count in counts], dtype=torch.int64, device=self._device)
+            self._lengths[first : first + len(sequences)] += long
+            return self._sample(first, logits, sequences)
 
-    def write(self, texts: Sequence[Text]) -> list[Drawn]:
-        """The next token of each."""
-        lengths = [text.length for text in texts]
-        traits = traits_of([text.options for text in texts], self._vocabulary_size)
+    def decode(self, sequences: Sequence[TextSequence]) -> list[SampledToken]:
+        """Run one decode step; return the next token of each sequence."""
+        lengths = [sequence.length for sequence in sequences]
+        traits = traits_of([sequence.options for sequence in sequences], self._vocabulary_size)
         with self._torch.no_grad():
-            told = self._step(len(texts), self._place(0, self._last[: len(texts)], lengths), traits)
-            return drawn(told.tolist(), texts, traits)
+            outputs = self._step(len(sequences), self._place(0, self._last[: len(sequences)], lengths), traits)
+            return to_sampled_tokens(outputs.tolist(), sequences, traits)
 
-    def move(self, source: int, target: int, length: int) -> None:
-        """A text moves to another row."""
+    def move_row(self, source: int, target: int, length: int) -> None:
+        """Move a sequence to another row."""
         with self._torch.no_grad():
             for layer in self._layers:
                 layer.move(source, target, length)
             for column in (self._last, self._lengths):
                 column[target].copy_(column[source])
-            self._sampler.move(source, target)
+            self._sampler.move_row(source, target)
 
-    def try_out(self, ids: list[int]) -> None:
-        """Compares rows of a cache with a plain pass over the same text. Raises ModelIncompatible where they differ."""
+    def verify_incremental(self, ids: list[int]) -> None:
+        """Compare incremental decoding with a full forward pass. Raises ModelIncompatible if the logits differ."""
         torch = self._torch
         with torch.no_grad():
-            tokens = torch.tensor([(ids * _TRIAL)[:_TRIAL]], dtype=torch.int64, device=self._device)
+            tokens = torch.tensor([(ids * _CHECK_TOKENS)[:_CHECK_TOKENS]], dtype=torch.int64, device=self._device)
             try:
                 plain = self._model(input_ids=tokens, use_cache=False).logits[0, -1].float()
                 rows = len(self._numbers)
-                begin = tokens[:, : _TRIAL - 2]
+                begin = tokens[:, : _CHECK_TOKENS - 2]
                 self._lengths.fill_(0)
                 self._forward(begin, self._place(rows - 1, begin, [0]))
-                for read in (_TRIAL - 2, _TRIAL - 1):
+                for read in (_CHECK_TOKENS - 2, _CHECK_TOKENS - 1):
                     self._lengths.fill_(read)
                     step = tokens[:, read : read + 1].expand(rows, 1).contiguous()
                     logits = self._forward(step, self._place(0, step, [read] * rows))
             except (TypeError, AttributeError, ValueError, IndexError, NotImplementedError) as error:
                 raise ModelIncompatible(
-                    f"{self._name} is of a kind ({self._model.config.model_type}) that cannot be driven token by token "
-                    f"here: {error}"[:600],
+                    f"{self._name} ({self._model.config.model_type}) does not support incremental decoding: {error}"[
+                        :600
+                    ],
                     _OTHER,
                 ) from error
-            apart = float((logits[-1] - plain).abs().max()) / max(float(plain.abs().max()), 1e-6)
-        if not apart <= _APART:
+            difference = float((logits[-1] - plain).abs().max()) / max(float(plain.abs().max()), 1e-6)
+        if not difference <= _MAX_DIFFERENCE:
             raise ModelIncompatible(
-                f"{self._name} ({self._model.config.model_type}) says something else token by token than at once "
-                f"(logits differ by {apart:.0%} of the largest), so it is not driven here.",
+                f"Incremental decoding of {self._name} ({self._model.config.model_type}) does not match a full forward "
+                f"pass (logits differ by {difference:.0%}).",
                 _OTHER,
             )
 
     def _place(self, first: int, ids: Any, lengths: list[int]) -> Place:
-        """Where `ids` (rows, tokens) come: rows `first` and on, behind what they hold, `lengths` as the host knows."""
+        """Return where `ids` (rows, tokens) go: rows `first` and up, each after its `lengths` tokens."""
         rows, positions = slice(first, first + ids.shape[0]), self._lengths[first : first + ids.shape[0]]
         if ids.shape[1] > 1:
             positions = positions + self._torch.arange(ids.shape[1], device=self._device)
@@ -136,66 +138,74 @@ class TorchRows:
         return Place(first, len(lengths), window, self._numbers[rows], positions, lengths if self._plain else None)
 
     def _window(self, tokens: int) -> int:
-        """How far attention looks where it has to see so many."""
+        """Return how far attention looks if it has to see `tokens` tokens."""
         return min(self._context, -(-tokens // self._grain) * self._grain)
 
-    def _step(self, count: int, place: Place, traits: Traits, writing: Any = None) -> Any:
-        """The next token of rows 0 to `count`, and what is told of it; nothing in it needs the host."""
+    def _step(self, count: int, place: Place, traits: Traits, active: Any = None) -> Any:
+        """Decode rows 0 to `count` without waiting for the host; return the sampler's output (see `TorchSampler.next`).
+
+        `active` (rows, 1): optional, 1 for rows with a sequence and 0 for padding.
+        """
         logits = self._forward(self._last[:count], place)
-        self._lengths[:count] += 1 if writing is None else writing
-        chosen, told = self._sampler.next(logits.to(self._beside), 0, traits, writing)
+        self._lengths[:count] += 1 if active is None else active
+        chosen, outputs = self._sampler.next(logits.to(self._sampling_device), 0, traits, active)
         self._last[:count] = chosen.to(self._device)
-        return told
+        return outputs
 
     def _forward(self, ids: Any, place: Place, counts: list[int] | None = None, last: Any = None) -> Any:
-        """One pass; logits (rows, vocabulary) of each row's last token, as float32.
+        """Run one pass; return the logits (rows, vocabulary) of each row's last token as float32.
 
-        `counts`: of each row only so many tokens are meant. `last` (1,): which token is the last of all rows, where
-        only the device knows.
+        `counts`: optional, the number of valid tokens of each row. `last` (1,): optional, the index of the last token
+        of all rows, where only the device knows it.
         """
         torch = self._torch
         for layer in self._layers:
             layer.place = place
-        lasts = sorted({one - 1 for one in counts or [ids.shape[1]]})  # of these tokens the logits are wanted
+        lasts = sorted({count - 1 for count in counts or [ids.shape[1]]})  # logits of these positions are returned
         wanted = torch.tensor(lasts, dtype=torch.int64, device=self._device) if counts else 1 if last is None else last
         out = self._model(
             input_ids=ids,
-            attention_mask=self._mask.of(place.positions, place.window),
+            attention_mask=self._masks.of(place.positions, place.window),
             position_ids=place.positions,
-            **self._wanted,
-            **({"logits_to_keep": wanted} if self._keeps else {}),
+            **self._forward_args,
+            **({"logits_to_keep": wanted} if self._keeps_logits else {}),
         )
         logits = out.logits
-        if last is not None and not self._keeps:
+        if last is not None and not self._keeps_logits:
             logits = logits.index_select(1, last)
         if counts is None:
             return logits[:, -1, : self._vocabulary_size].float()
-        which = [lasts.index(one - 1) if self._keeps else one - 1 for one in counts]
+        which = [lasts.index(count - 1) if self._keeps_logits else count - 1 for count in counts]
         each = [logits[row : row + 1, at, : self._vocabulary_size] for row, at in enumerate(which)]
         return torch.cat(each, 0).float()
 
-    def _drawn(self, first: int, logits: Any, texts: Sequence[Text]) -> list[Drawn]:
-        traits = traits_of([text.options for text in texts], self._vocabulary_size)
-        chosen, told = self._sampler.next(logits.to(self._beside), first, traits)
-        self._last[first : first + len(texts)] = chosen.to(self._device)
-        return drawn(told.tolist(), texts, traits)
+    def _sample(self, first: int, logits: Any, sequences: Sequence[TextSequence]) -> list[SampledToken]:
+        traits = traits_of([sequence.options for sequence in sequences], self._vocabulary_size)
+        chosen, outputs = self._sampler.next(logits.to(self._sampling_device), first, traits)
+        self._last[first : first + len(sequences)] = chosen.to(self._device)
+        return to_sampled_tokens(outputs.tolist(), sequences, traits)
 
 
-def drawn(told: list[list[float]], texts: Sequence[Text], traits: Traits) -> list[Drawn]:
-    """What the device told of the tokens of these texts."""
-    return [_drawn(row, traits.logprobs, text.options) for row, text in zip(told, texts, strict=True)]
+def to_sampled_tokens(
+    outputs: list[list[float]], sequences: Sequence[TextSequence], traits: Traits
+) -> list[SampledToken]:
+    """Convert the sampler's output (rows, columns) to one token per sequence."""
+    return [
+        _to_sampled_token(row, traits.logprobs, sequence.options)
+        for row, sequence in zip(outputs, sequences, strict=True)
+    ]
 
 
-def _drawn(told: list[float], listed: int | None, options: Mapping[str, Any]) -> Drawn:
+def _to_sampled_token(values: list[float], listed: int | None, options: Mapping[str, Any]) -> SampledToken:
     if (wanted := options["logprobs"]) is None or listed is None:
-        return Drawn(int(told[0]), told[1])
-    ids, chances = told[3 : 3 + listed], told[3 + listed :]
-    likeliest = tuple(zip(map(int, ids[:wanted]), chances[:wanted], strict=True))
-    return Drawn(int(told[0]), told[1], told[2], likeliest)
+        return SampledToken(int(values[0]), values[1])
+    ids, logprobs = values[3 : 3 + listed], values[3 + listed :]
+    top_logprobs = tuple(zip(map(int, ids[:wanted]), logprobs[:wanted], strict=True))
+    return SampledToken(int(values[0]), values[1], values[2], top_logprobs)
 
 
 class _Masks:
-    """What each token may look at: what stands before it in its row, in some models only so far back."""
+    """Attention masks: each token sees the earlier tokens of its row, in some models only those of a sliding window."""
 
     def __init__(self, torch: Any, config: Any, name: str) -> None:
         self._torch = torch
@@ -203,20 +213,20 @@ class _Masks:
         self._number = getattr(config, "dtype", None) or torch.float32
         kinds = set(getattr(config, "layer_types", None) or ())
         if odd := sorted(kinds - {"full_attention", "sliding_attention"}):
-            raise ModelIncompatible(f"{name} has layers of a kind that is not known here: {', '.join(odd)}.", _OTHER)
+            raise ModelIncompatible(f"{name} has layers of an unsupported kind: {', '.join(odd)}.", _OTHER)
         self._kinds = kinds if "sliding_attention" in kinds else set()
         self._span = getattr(config, "sliding_window", None) if self._kinds or not kinds else None
 
     def of(self, positions: Any, window: int) -> Any:
-        """For tokens at `positions` (rows, tokens): (rows, 1, tokens, window), or one of them a kind of layer."""
+        """Return the mask (rows, 1, tokens, window) for `positions` (rows, tokens), or one mask per kind of layer."""
         back = positions[:, None, :, None] - self._torch.arange(window, device=positions.device)
         full = back >= 0
         near = full & (back < self._span) if self._span else full
         if not self._kinds:
-            return self._as_wanted(near)
-        return {kind: self._as_wanted(near if kind == "sliding_attention" else full) for kind in sorted(self._kinds)}
+            return self._to_mask(near)
+        return {kind: self._to_mask(near if kind == "sliding_attention" else full) for kind in sorted(self._kinds)}
 
-    def _as_wanted(self, allowed: Any) -> Any:
+    def _to_mask(self, allowed: Any) -> Any:
         if not self._adds:
             return allowed
         torch = self._torch

@@ -39,7 +39,7 @@ class Compiler:
 
     def __init__(self, torch: Any, cache: Any, layers: list[Layer], wanted: bool) -> None:
         self._torch, self._cache, self._layers = torch, cache, layers
-        self._why_not: str | None = None if wanted else "this was asked for"
+        self._why_not: str | None = None if wanted else "disabled by request"
         self._seen: dict[_Shape, tuple[Any, dict[_Part, _Sample]]] = {}  # where a step was, and what its parts got
         self._shapes: dict[_Shape, bool] = {}  # those that were asked for, and whether they are ready
         self._jobs: queue.SimpleQueue[_Shape] = queue.SimpleQueue()
@@ -90,7 +90,7 @@ class Compiler:
         """Whether steps of so many rows and that window are compiled."""
         return self._shapes.get((rows, window), False)
 
-    def said(self, used: bool) -> str:
+    def describe(self, used: bool) -> str:
         """Why steps were not compiled, in a sentence after a space, or nothing."""
         if used:
             return ""
