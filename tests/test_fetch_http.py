@@ -314,22 +314,22 @@ def test_trouble_of_the_server_passes(web: FileServer, entry: Entry) -> None:
 def test_trouble_that_stays_is_told(web: FileServer, entry: Entry) -> None:
     web.statuses = [(500, {})] * 9
     said = refusal(entry, ModelNotDownloaded)
-    assert "trouble of its own (HTTP status 500)" in said
+    assert "an internal error (HTTP status 500)" in said
     assert len(web.asked) == 4
     assert not part(entry).exists()
 
 
 def test_a_server_that_asks_for_a_long_pause_is_not_waited_for(web: FileServer, entry: Entry) -> None:
     web.statuses = [(429, {"Retry-After": "3600"})]
-    assert "asked too often" in refusal(entry, ModelNotDownloaded)
+    assert "limiting requests" in refusal(entry, ModelNotDownloaded)
     assert len(web.asked) == 1
 
 
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        (401, "to strangers"),
-        (403, "to strangers"),
+        (401, "without signing in"),
+        (403, "without signing in"),
         (404, "no such file tiny.gguf"),
         (410, "no such file"),
         (418, "418"),

@@ -318,7 +318,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_comes(
     ("change", "token", "expected"),
     [
         ({"gated": True}, "", "Accept the licence at https://huggingface.co/maker/model, set HF_TOKEN"),
-        ({"gated": True}, "hf_x", "Accept the licence at https://huggingface.co/maker/model, ask for the model again"),
+        ({"gated": True}, "hf_x", "Accept the licence at https://huggingface.co/maker/model, retry the download"),
         ({"token": "hf_y"}, "", "If it is private, set HF_TOKEN"),
         ({"token": "hf_y"}, "hf_x", "does not accept HF_TOKEN"),
         ({"commit": "f" * 40}, "", "has no revision 0123"),

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import urllib.request
+import os
+import ssl
 from dataclasses import replace
 
+import httpx
 import pytest
 
 from backend.child.download.errors import Refused
-from backend.child.download.network import Net, inwardness
+from backend.child.download.network import DownloadClient, HopGuard, address_scope, proxy_for
 from backend.common.errors import TouchstoneError
 from backend.models import Source
 from backend.models.sources import as_data, parse
+from tests.file_server import FileServer
 
 
 @pytest.mark.parametrize(
@@ -134,11 +137,15 @@ def test_what_came_of_a_source_is_no_other_source() -> None:
     ],
 )
 def test_how_far_inside_an_address_lies(host: str, depth: int) -> None:
-    assert inwardness(host) == depth
+    assert address_scope(host) == depth
 
 
-def net(url: str, token: str | None = None) -> tuple[Net, urllib.request.Request]:
-    return Net(url, token, 1.0), urllib.request.Request(url, headers={"Range": "bytes=5-"})
+def guard(url: str) -> HopGuard:
+    return HopGuard(httpx.URL(url))
+
+
+def redirect(opened: HopGuard, target: str) -> None:
+    opened.check_redirect(httpx.URL("https://models.example/x.gguf"), httpx.URL(target))
 
 
 @pytest.mark.parametrize(
@@ -153,44 +160,91 @@ def net(url: str, token: str | None = None) -> tuple[Net, urllib.request.Request
     ],
 )
 def test_a_public_source_does_not_lead_inwards(target: str) -> None:
-    opened, request = net("https://models.example/x.gguf")
-    opened.reached("93.184.216.34")
+    opened = guard("https://models.example/x.gguf")
+    opened.check_connection("93.184.216.34")
     with pytest.raises(Refused, match="not followed"):
-        opened.turned(request, target)
+        redirect(opened, target)
 
 
 def test_a_name_that_turns_out_to_lie_inside_is_found_out_when_it_is_reached() -> None:
-    opened, request = net("https://models.example/x.gguf")
-    opened.reached("93.184.216.34")
-    assert opened.turned(request, "https://files.example/x.gguf").full_url == "https://files.example/x.gguf"
+    opened = guard("https://models.example/x.gguf")
+    opened.check_connection("93.184.216.34")
+    redirect(opened, "https://files.example/x.gguf")
     with pytest.raises(Refused, match="a private network"):
-        opened.reached("10.0.0.1")
-    with pytest.raises(Refused, match="this very machine"):
-        opened.reached("127.0.0.1")
+        opened.check_connection("10.0.0.1")
+    with pytest.raises(Refused, match="this machine"):
+        opened.check_connection("127.0.0.1")
 
 
 def test_a_private_source_may_lead_to_its_neighbours_and_outwards_but_not_back() -> None:
-    opened, request = net("https://models.corp.example/x.gguf")
-    opened.reached("10.0.0.1")
-    opened.turned(request, "https://10.0.0.2/x.gguf")
-    opened.reached("10.0.0.2")
-    opened.turned(request, "https://cdn.example/x.gguf")
-    opened.reached("93.184.216.34")
+    opened = guard("https://models.corp.example/x.gguf")
+    opened.check_connection("10.0.0.1")
+    redirect(opened, "https://10.0.0.2/x.gguf")
+    opened.check_connection("10.0.0.2")
+    redirect(opened, "https://cdn.example/x.gguf")
+    opened.check_connection("93.184.216.34")
     with pytest.raises(Refused):
-        opened.turned(request, "https://10.0.0.2/x.gguf")
+        redirect(opened, "https://10.0.0.2/x.gguf")
 
 
 def test_the_range_goes_along_and_the_token_only_home() -> None:
-    opened, request = net("https://models.example/x.gguf", "hf_secret")
-    opened.reached("93.184.216.34")
-    home = opened.turned(request, "https://models.example/y.gguf")
-    away = opened.turned(request, "https://files.example/x.gguf")
-    assert (home.get_header("Range"), away.get_header("Range")) == ("bytes=5-", "bytes=5-")
-    assert home.get_header("Authorization") == "Bearer hf_secret"
-    assert away.get_header("Authorization") is None
+    with FileServer(b"x" * 50) as home, FileServer(b"x" * 50) as other:
+        home.redirects = {"/models/tiny.gguf": f"{home.origin}/second", "/second": other.url}
+        with DownloadClient(home.url, "hf_secret", 5.0).open({"Range": "bytes=5-"}) as response:
+            assert response.status_code == 206
+        asked = [*home.asked, *other.asked]
+        assert [one.range for one in asked] == ["bytes=5-"] * 3
+        assert [one.headers.get("Authorization") for one in asked] == ["Bearer hf_secret", "Bearer hf_secret", None]
+
+
+def test_no_request_is_sent_over_a_connection_that_leads_inwards() -> None:
+    with FileServer(b"x" * 50) as web:
+        client = DownloadClient(web.url, None, 5.0)
+        with pytest.raises(Refused, match="this machine"), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(HopGuard, "check_connection", refuse_loopback)
+            with client.open({}):
+                pass
+        assert web.asked == []
+
+
+def refuse_loopback(opened: HopGuard, address: str) -> None:
+    raise Refused("model_not_downloaded", "this machine", "")
 
 
 def test_plain_http_is_for_this_machine_alone() -> None:
     with pytest.raises(Refused):
-        net("http://models.example/x.gguf")
-    net("http://127.0.0.1:1/x.gguf")
+        guard("http://models.example/x.gguf")
+    guard("http://127.0.0.1:1/x.gguf")
+
+
+@pytest.mark.parametrize(
+    ("url", "variables", "expected"),
+    [
+        ("https://models.example/x", {"https_proxy": "proxy.example:3128"}, "http://proxy.example:3128"),
+        ("https://models.example/x", {"https_proxy": "http://u:p@proxy.example:1"}, "http://proxy.example:1"),
+        ("https://models.example/x", {"https_proxy": "http://p.example:1", "no_proxy": ".example"}, None),
+        ("https://models.example:8443/x", {"https_proxy": "http://p.example:1", "no_proxy": "models.example"}, None),
+        ("https://models.example/x", {"https_proxy": "http://p.example:1", "no_proxy": "*"}, None),
+        ("https://models.example/x", {"all_proxy": "socks5://p.example:1"}, None),
+        ("https://models.example/x", {}, None),
+    ],
+)
+def test_the_proxy_for_an_address(
+    url: str, variables: dict[str, str], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    proxy = proxy_for(httpx.URL(url), ssl.create_default_context())
+    assert (proxy.url if proxy else None) == expected
+
+
+@pytest.mark.parametrize("proxy", ["socks5h://proxy.example:1080", "http://HOST:PORT"])
+def test_a_proxy_that_cannot_be_used_is_refused_with_a_remedy(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("https_proxy", proxy)
+    with pytest.raises(Refused, match="not an HTTP proxy") as caught:
+        proxy_for(httpx.URL("https://models.example/x"), ssl.create_default_context())
+    assert "HTTPS_PROXY" in caught.value.remedy

@@ -1,43 +1,55 @@
-"""A model file from a web server: streamed, gone on with where it broke off, checked, and moved into place whole."""
+"""Download a file from a web server: streamed, resumed with Range after a break, verified, then moved into place."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import http.client
+import itertools
 import os
 import random
 import re
 import shutil
 import sys
 import time
-import urllib.error
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from backend import __version__
 from backend.child.download.errors import Refused, disk_full, explain_os
-from backend.child.download.http_errors import Place, Transient, explain_network, explain_status, is_untrusted
-from backend.child.download.network import Net
-from backend.child.download.partial_file import Facts, Part
-from backend.child.download.workspace import NAME, sweep, sync_folder, turn
+from backend.child.download.http_errors import (
+    RemoteFile,
+    TransientError,
+    explain_network,
+    explain_status,
+    is_untrusted,
+)
+from backend.child.download.network import DownloadClient
+from backend.child.download.partial_file import FileVersion, PartialFile
+from backend.child.download.workspace import NAME, exclusive, sweep, sync_folder
 from backend.child.progress_report import ProgressReport
 from backend.common.errors import ModelBroken
 from backend.common.formats.gguf import read_header
 from backend.common.formats.gguf.kinds import SPLIT, check_foreign, check_kind
 
+if TYPE_CHECKING:
+    import httpx
+
 _CHUNK_BYTES = 1 << 20
-_WEIGHTS = (".onnx", ".safetensors", ".data")  # beside GGUF: in their place a page or a pointer may have been sent
-_HEAD_BYTES = 512  # enough to tell a web page, a pointer, a pickle
-FIRST_TRIES, _LATER_TRIES = 4, 8  # without a single new byte: quick words at first, patience once much has come
-WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0
+_WEIGHTS = (".onnx", ".safetensors", ".data")  # with GGUF the kinds for which a page or a pointer may have been sent
+_HEAD_BYTES = 512  # enough to recognise a web page, a pointer, a pickle
+FIRST_TRIES, _LATER_TRIES = 4, 8  # without a new byte: few before the first one, more once part of the file is here
+BACKOFF_S, _LONGEST_BACKOFF_S = 0.25, 30.0
 
 
 @dataclass(frozen=True)
 class Order:
-    """What is wanted. `name` is what the file is called at its source, `token` goes there and nowhere else."""
+    """A file to download.
+
+    `to` is the target, `name` the file's name at its source. Optional: `sha256` and `size_bytes` to verify, `token` for
+    the origin of the URL. `stall_s` is the timeout for connecting and for each read.
+    """
 
     to: Path
     url: str
@@ -49,21 +61,21 @@ class Order:
 
 
 def fetch_http(order: Order, report: ProgressReport, sleep: Callable[[float], None] = time.sleep) -> dict[str, Any]:
-    """Fetches the file. Raises Refused."""
+    """Download the file, unless it is in place; return its `{path, sha256, bytes}`. Raises Refused."""
     workspace = order.to.parent / NAME
     try:
         workspace.mkdir(parents=True, exist_ok=True)
         sweep(workspace)
-        with turn(workspace, order.to.name, report):
-            if there := _there(order):
-                return there
-            return Transfer(order, Part(workspace, order.to.name), report, sleep).run()
+        with exclusive(workspace, order.to.name, report):
+            if existing := _existing_result(order):
+                return existing
+            return Transfer(order, PartialFile(workspace, order.to.name), report, sleep).run()
     except OSError as error:
         raise explain_os(error, order.to.parent) from error
 
 
-def _there(order: Order) -> dict[str, Any] | None:
-    """The result, if the whole file is in its place already."""
+def _existing_result(order: Order) -> dict[str, Any] | None:
+    """Return the result if the complete file is already in place."""
     if not order.to.is_file() or order.size_bytes not in (None, order.to.stat().st_size):
         return None
     digest = hashlib.sha256()
@@ -71,7 +83,7 @@ def _there(order: Order) -> dict[str, Any] | None:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     try:
-        _check_whole(order.to, order.name)
+        _check_content(order.to, order.name)
     except ModelBroken:
         return None
     if order.sha256 not in (None, digest.hexdigest()):
@@ -79,200 +91,209 @@ def _there(order: Order) -> dict[str, Any] | None:
     return {"path": str(order.to), "sha256": digest.hexdigest(), "bytes": order.to.stat().st_size}
 
 
-def _check_whole(file: Path, name: str) -> None:
-    """Looks into what came, which may have another name here. Raises ModelBroken."""
+def _check_content(file: Path, name: str) -> None:
+    """Parse the header of a complete GGUF file, which may have another name here. Raises ModelBroken."""
     part = SPLIT.fullmatch(name)
-    if name.lower().endswith(".gguf") and (part is None or int(part[2]) == 1):  # further parts say nothing of the model
+    if name.lower().endswith(".gguf") and (part is None or int(part[2]) == 1):  # later parts hold no model header
         try:
             read_header(file)
         except ModelBroken as broken:
-            own = PurePosixPath(name).name if file.suffix != ".gguf" else file.name
-            raise ModelBroken(broken.detail.replace(file.name, own), broken.remedy) from None
+            shown = PurePosixPath(name).name if file.suffix != ".gguf" else file.name
+            raise ModelBroken(broken.detail.replace(file.name, shown), broken.remedy) from None
 
 
 class Transfer:
     """One download, over as many connections as it takes."""
 
-    def __init__(self, order: Order, part: Part, report: ProgressReport, sleep: Callable[[float], None]) -> None:
-        self._order, self._part, self._report, self._sleep = order, part, report, sleep
-        host = urllib.parse.urlsplit(order.url).hostname or ""
-        self._place = Place(host, order.name)
-        self._net = Net(order.url, order.token, order.stall_s)
-        self._address = hashlib.sha256(order.url.encode()).hexdigest()
+    def __init__(
+        self, order: Order, partial: PartialFile, report: ProgressReport, sleep: Callable[[float], None]
+    ) -> None:
+        self._order, self._partial, self._report, self._sleep = order, partial, report, sleep
+        self._remote = RemoteFile(urllib.parse.urlsplit(order.url).hostname or "", order.name)
+        self._client = DownloadClient(order.url, order.token, order.stall_s)
+        self._url_hash = hashlib.sha256(order.url.encode()).hexdigest()
         self._total = order.size_bytes
 
     def run(self) -> dict[str, Any]:
-        """Tries until the file is whole, or no new byte comes. If its pieces do not fit, it is fetched once more."""
+        """Retry until the file is complete. A file from several pieces that fails its check is fetched once more."""
         try:
-            pieced = self._through()
+            was_resumed = self._transfer()
             try:
                 return self._finish()
             except Refused:
-                self._part.remove()
-                if not pieced:
+                self._partial.remove()
+                if not was_resumed:
                     raise
-            self._through()
+            self._transfer()
             try:
                 return self._finish()
             except Refused:
-                self._part.remove()
+                self._partial.remove()
                 raise
         finally:
-            if not self._part.size:
-                self._part.remove()
+            if not self._partial.size:
+                self._partial.remove()
 
-    def _through(self) -> bool:
-        """Brings the part to its full size; tells whether it began with bytes of an earlier run or line."""
-        pieced, failures = False, 0
+    def _transfer(self) -> bool:
+        """Complete the partial file; return whether it has bytes of an earlier run or connection."""
+        was_resumed, failures = False, 0
         while True:
-            before = self._part.size
+            before = self._partial.size
             try:
-                return self._once() or pieced
-            except Transient as trouble:
-                came = self._part.size != before
-                pieced, failures = pieced or came, 1 if came else failures + 1
-                wait_s = min(WAIT_S * 2**failures, _LONGEST_WAIT_S) * random.uniform(0.5, 1.0)
-                wait_s = wait_s if trouble.wait_s is None else trouble.wait_s
-                tries = _LATER_TRIES if self._part.size else FIRST_TRIES
-                if failures >= tries or wait_s > _LONGEST_WAIT_S:
-                    raise trouble.refused from trouble
-                self._report.progress("retry", self._part.size, self._total)
+                return self._attempt() or was_resumed
+            except TransientError as error:
+                has_new_bytes = self._partial.size != before
+                was_resumed, failures = was_resumed or has_new_bytes, 1 if has_new_bytes else failures + 1
+                wait_s = min(BACKOFF_S * 2**failures, _LONGEST_BACKOFF_S) * random.uniform(0.5, 1.0)
+                wait_s = wait_s if error.wait_s is None else error.wait_s
+                tries = _LATER_TRIES if self._partial.size else FIRST_TRIES
+                if failures >= tries or wait_s > _LONGEST_BACKOFF_S:
+                    raise error.refused from error
+                self._report.progress("retry", self._partial.size, self._total)
                 self._sleep(wait_s)
 
-    def _once(self) -> bool:
-        """One connection. Returns whether it went on with a part. Raises Transient, Refused."""
-        kept = self._kept()
-        offset = self._part.size if kept else 0
-        headers = {"User-Agent": f"Touchstone/{__version__}", "Accept-Encoding": "identity"}
-        if kept:
-            self._part.catch_up(self._report, kept.total)
+    def _attempt(self) -> bool:
+        """Use one connection; return whether it resumed. Raises TransientError, Refused."""
+        earlier = self._resumable_version()
+        offset = self._partial.size if earlier else 0
+        headers: dict[str, str] = {}
+        if earlier:
+            self._partial.hash_existing(self._report, earlier.total)
             headers["Range"] = f"bytes={offset}-"
-            if kept.validator:
-                headers["If-Range"] = kept.validator
-        with self._open(headers) as answer:
-            facts = self._facts(answer)
-            goes_on = kept is not None and answer.status == 206 and _same(kept, facts, offset, answer)
-            if answer.status == 206 and not goes_on:
-                self._part.remove()
-                raise Transient(self._broke_off("answered with another part of the file"))
-            self._check_size(facts.total, offset if goes_on else 0)
-            head = b"" if goes_on else self._head(answer, facts)
-            if not goes_on:
-                self._part.begin(facts)
-            self._stream(answer, head, facts.total)
-        return goes_on
+            if earlier.validator:
+                headers["If-Range"] = earlier.validator
+        with self._open(headers) as response:
+            version = self._version(response)
+            resumes = earlier is not None and _continues(earlier, version, offset, response)
+            if response.status_code == 206 and not resumes:
+                self._partial.remove()
+                raise TransientError(self._interrupted("answered with another part of the file"))
+            self._check_size(version.total, offset if resumes else 0)
+            chunks = response.iter_raw()  # as they arrive, so that a break loses none of them
+            first = b"" if resumes else self._check_head(chunks, version)
+            if not resumes:
+                self._partial.create(version)
+            self._write(first, chunks, version.total)
+        return resumes
 
-    def _kept(self) -> Facts | None:
-        """The facts of a part that may be gone on with."""
-        facts = self._part.facts()
-        wanted = self._order.sha256
-        if facts is None or facts.address != self._address or not (facts.validator or facts.sha256 or wanted):
+    def _resumable_version(self) -> FileVersion | None:
+        """Return the version of the partial file if it may be resumed."""
+        version = self._partial.version()
+        sha256 = self._order.sha256
+        if version is None or version.address != self._url_hash:
             return None
-        if facts.total is not None and self._part.size >= facts.total:
-            self._part.cut(facts.total - 1)  # asking for nothing is an error in HTTP: the last byte comes once more
-        return facts if self._part.size else None
+        if not (version.validator or version.sha256 or sha256):
+            return None  # nothing could prove that the rest is of the same file
+        if version.total is not None and self._partial.size >= version.total:
+            self._partial.truncate(version.total - 1)  # an empty range is an error in HTTP: fetch the last byte again
+        return version if self._partial.size else None
 
-    def _open(self, headers: dict[str, str]) -> http.client.HTTPResponse:
+    @contextlib.contextmanager
+    def _open(self, headers: dict[str, str]) -> Iterator[httpx.Response]:
+        """Open a response that has the file or a part of it. Raises TransientError, Refused."""
+        import httpx
+
         try:
-            return self._net.open(headers)
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code == 416:  # what we have is longer than what there is now
-                    self._part.remove()
-                    raise Transient(self._broke_off("has a shorter file now")) from None
-                found = explain_status(error.code, error.headers, self._place)
-            raise found from None
-        except (OSError, http.client.HTTPException) as error:
-            refused = explain_network(error, self._place)
+            with self._client.open(headers) as response:
+                if response.status_code == 416:  # the partial file is longer than the file is now
+                    self._partial.remove()
+                    raise TransientError(self._interrupted("has a shorter file now"))
+                if not response.is_success:
+                    raise explain_status(response.status_code, response.headers, self._remote)
+                yield response
+        except httpx.HTTPError as error:
+            refused = explain_network(error, self._remote)
             if is_untrusted(error):
                 raise refused from None
-            raise Transient(refused) from None
+            raise TransientError(refused) from None
 
-    def _facts(self, answer: http.client.HTTPResponse) -> Facts:
-        sent = answer.headers
-        total = re.fullmatch(r"bytes \d+-\d+/(\d+)", sent.get("Content-Range") or "")
-        length = total[1] if total else sent.get("Content-Length") if answer.status == 200 else None
-        etag = sent.get("ETag")
-        validator = etag if etag and not etag.startswith("W/") else sent.get("Last-Modified")
+    def _version(self, response: httpx.Response) -> FileVersion:
+        headers = response.headers
+        content_range = re.fullmatch(r"bytes \d+-\d+/(\d+)", headers.get("Content-Range", ""))
+        length = headers.get("Content-Length") if response.status_code == 200 else None
+        length = content_range[1] if content_range else length
+        etag = headers.get("ETag")
+        validator = etag if etag and not etag.startswith("W/") else headers.get("Last-Modified")
         self._total = int(length) if length and length.isdecimal() else self._order.size_bytes
-        return Facts(self._address, self._total, validator, self._order.sha256)
+        return FileVersion(self._url_hash, self._total, validator, self._order.sha256)
 
-    def _check_size(self, total: int | None, have: int) -> None:
-        wanted = self._order.size_bytes
-        if wanted is not None and total is not None and total != wanted:
-            raise self._broken(f"has {total} bytes instead of {wanted}")
-        free = shutil.disk_usage(self._order.to.parent).free + (0 if have else self._part.size)
-        if total is not None and total - have > free:
-            raise disk_full(self._order.to.parent, needed=total - have, free=free)
+    def _check_size(self, total: int | None, offset: int) -> None:
+        """Check the announced size, and that it fits on the disk. Raises Refused."""
+        expected = self._order.size_bytes
+        if expected is not None and total is not None and total != expected:
+            raise self._broken(f"has {total} bytes instead of {expected}")
+        free = shutil.disk_usage(self._order.to.parent).free + (0 if offset else self._partial.size)
+        if total is not None and total - offset > free:
+            raise disk_full(self._order.to.parent, needed=total - offset, free=free)
 
-    def _head(self, answer: http.client.HTTPResponse, facts: Facts) -> bytes:
-        """The first bytes, looked at before an earlier part is given up for them."""
-        head = b""
-        while len(head) < _HEAD_BYTES and (chunk := self._read(answer, _HEAD_BYTES - len(head))):
-            head += chunk
-        size = len(head) if facts.total is None else facts.total
+    def _check_head(self, chunks: Iterator[bytes], version: FileVersion) -> bytes:
+        """Return the first bytes. They are checked before they replace an earlier partial file.
+
+        Raises TransientError, Refused.
+        """
+        first = b""
+        for chunk in chunks:
+            first += chunk
+            if len(first) >= _HEAD_BYTES:
+                break
+        size = len(first) if version.total is None else version.total
+        head = first[:_HEAD_BYTES]
         if len(head) < min(size, _HEAD_BYTES):
-            raise Transient(self._broke_off(f"broke off after {len(head)} of {size} bytes"))
+            raise TransientError(self._interrupted(f"broke off after {len(head)} of {size} bytes"))
         try:
             if self._order.name.lower().endswith(".gguf"):
                 check_kind(self._order.name, head, size, sys.byteorder)
             elif self._order.name.lower().endswith(_WEIGHTS):
                 check_foreign(self._order.name, head, size)
         except ModelBroken as broken:
-            raise Refused(broken.code, f"{broken.detail} It came from {self._place.host}.", broken.remedy) from None
-        return head
+            raise Refused(broken.code, f"{broken.detail} It came from {self._remote.host}.", broken.remedy) from None
+        return first
 
-    def _stream(self, answer: http.client.HTTPResponse, chunk: bytes, total: int | None) -> None:
-        with self._part.open() as file:
-            while chunk or (chunk := self._read(answer, _CHUNK_BYTES)):
-                done = self._part.add(file, chunk)
+    def _write(self, first: bytes, chunks: Iterator[bytes], total: int | None) -> None:
+        """Append the response to the partial file. Raises TransientError if it ends early, Refused if too long."""
+        with self._partial.open() as file:
+            for chunk in itertools.chain([first] if first else [], chunks):
+                done = self._partial.append(file, chunk)
                 if total is not None and done > total:
-                    self._part.remove()
+                    self._partial.remove()
                     raise self._broken(f"is longer than the {total} bytes that were announced")
                 self._report.progress("download", done, total)
-                chunk = b""
             os.fsync(file.fileno())
-        if total is not None and self._part.size < total:
-            raise Transient(self._broke_off(f"broke off after {self._part.size} of {total} bytes"))
-
-    def _read(self, answer: http.client.HTTPResponse, most: int) -> bytes:
-        try:
-            return answer.read1(most)  # what has come, so that a cut loses none of it
-        except (OSError, http.client.HTTPException) as error:
-            raise Transient(explain_network(error, self._place)) from None
+        if total is not None and self._partial.size < total:
+            raise TransientError(self._interrupted(f"broke off after {self._partial.size} of {total} bytes"))
 
     def _finish(self) -> dict[str, Any]:
-        """Checks the whole file and gives it its name."""
-        facts = self._part.facts()
-        found, size = self._part.digest.hexdigest(), self._part.size
-        wanted = self._order.sha256 or (facts.sha256 if facts else None)  # a part may stem from an order without one
-        if wanted not in (None, found):
-            raise self._broken(f"has the SHA-256 {found} instead of {wanted}; it was thrown away")
+        """Verify the complete file and move it into place. Raises Refused."""
+        version = self._partial.version()
+        sha256, size = self._partial.digest.hexdigest(), self._partial.size
+        expected = self._order.sha256 or (version.sha256 if version else None)  # an earlier order may have had one
+        if expected not in (None, sha256):
+            raise self._broken(f"has the SHA-256 {sha256} instead of {expected}; it was deleted")
         try:
-            _check_whole(self._part.file, self._order.name)
+            _check_content(self._partial.file, self._order.name)
         except ModelBroken as broken:
-            raise Refused(broken.code, f"{broken.detail} What came was thrown away.", broken.remedy) from None
-        os.replace(self._part.file, self._order.to)  # noqa: PTH105
+            raise Refused(broken.code, f"{broken.detail} The download was deleted.", broken.remedy) from None
+        os.replace(self._partial.file, self._order.to)  # noqa: PTH105
         sync_folder(self._order.to.parent)
-        self._part.remove()
-        return {"path": str(self._order.to), "sha256": found, "bytes": size}
+        self._partial.remove()
+        return {"path": str(self._order.to), "sha256": sha256, "bytes": size}
 
-    def _broke_off(self, how: str) -> Refused:
-        return explain_network(ConnectionError(f"it {how}"), self._place)
+    def _interrupted(self, how: str) -> Refused:
+        return explain_network(ConnectionError(f"it {how}"), self._remote)
 
     def _broken(self, how: str) -> Refused:
         return Refused(
             "model_broken",
-            f"The file {self._place.name} of {self._place.host} {how}.",
-            "Try again; if it stays so, the source has another file under this address now.",
+            f"The file {self._remote.name} of {self._remote.host} {how}.",
+            "Retry; if it repeats, the server has another file at this address now.",
         )
 
 
-def _same(kept: Facts, facts: Facts, offset: int, answer: http.client.HTTPResponse) -> bool:
-    """Whether an answer 206 goes on with the very file that the part is of."""
-    sent = re.match(r"bytes (\d+)-", answer.headers.get("Content-Range") or "")
-    if sent is None or int(sent[1]) != offset or kept.total != facts.total:
+def _continues(earlier: FileVersion, version: FileVersion, offset: int, response: httpx.Response) -> bool:
+    """Return whether a response is the rest of the file that the partial file is of."""
+    start = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    if response.status_code != 206 or start is None or int(start[1]) != offset or earlier.total != version.total:
         return False
-    if kept.validator and facts.validator:
-        return kept.validator == facts.validator
-    return kept.sha256 is not None and kept.sha256 == facts.sha256
+    if earlier.validator and version.validator:
+        return earlier.validator == version.validator
+    return earlier.sha256 is not None and earlier.sha256 == version.sha256

@@ -20,7 +20,7 @@ from typing import Any
 from backend.child.download.errors import Refused, disk_full, explain_os
 from backend.child.download.http import Order, fetch_http
 from backend.child.download.hub_client import HubFile, HubOrder, Library, Unreached, is_plain
-from backend.child.download.hub_errors import damaged, not_kept
+from backend.child.download.hub_errors import corrupt_file, not_cached
 from backend.child.download.hub_file_selection import Choice, choose, of_pipeline
 from backend.child.download.workspace import NAME, part_for
 from backend.child.progress_report import ProgressReport, Share
@@ -54,7 +54,7 @@ class _Fetch:
         if self._library.offline:
             if kept := self._kept(""):
                 return kept
-            raise not_kept(self._library.asked, self._library.cache, self._lacking)
+            raise not_cached(self._library.query, self._library.cache, self._lacking)
         try:
             choice, commit, files = self._plan()
         except Unreached as unreached:
@@ -118,7 +118,7 @@ class _Fetch:
         fetch_http(Order(blob, url, sha256, file.size, file.name, token, self._order.stall_s), report)
         if _GIT_SHA1.fullmatch(file.etag) and _git_sha1(blob) != file.etag:
             blob.unlink()
-            raise damaged(self._library.asked, file.name)
+            raise corrupt_file(self._library.query, file.name)
 
     def _bring_outside(self, choice: Choice, commit: str) -> None:
         """The files that hold a graph's weights beside it, where the names did not tell them."""

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from backend import __version__
 from backend.child.download.errors import Refused
-from backend.child.download.http import FIRST_TRIES, WAIT_S
-from backend.child.download.hub_errors import Asked, explain, is_passing, odd_endpoint
-from backend.child.download.network import trusted
+from backend.child.download.http import BACKOFF_S, FIRST_TRIES
+from backend.child.download.hub_errors import HubQuery, explain, incompatible_endpoint, is_transient
+from backend.child.download.network import trusted_certificates
 from backend.child.progress_report import ProgressReport
 
 _SAFE = re.compile(r"(?!\.+$)[\w.-]{1,128}", re.ASCII)  # what may be a file's name in the cache
@@ -62,7 +62,7 @@ class Library:
         from huggingface_hub.file_download import repo_folder_name
         from huggingface_hub.utils._http import hf_request_event_hook
 
-        context = trusted()
+        context = trusted_certificates()
         hooks: Any = {"request": [hf_request_event_hook]}
         set_client_factory(
             lambda: httpx2.Client(event_hooks=hooks, follow_redirects=True, timeout=None, verify=context)
@@ -71,12 +71,12 @@ class Library:
         self._api = HfApi(library_name="touchstone", library_version=__version__)
         self.offline = constants.is_offline_mode()
         self.token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
-        self.asked = Asked(order.repo, order.revision, order.asked, constants.ENDPOINT, bool(self.token))
+        self.query = HubQuery(order.repo, order.revision, order.asked, constants.ENDPOINT, bool(self.token))
         self.cache = Path(constants.HF_HUB_CACHE)
         try:
             self.folder = self.cache / repo_folder_name(repo_id=order.repo, repo_type="model")
         except ValueError as error:  # the library has rules for names
-            raise explain(error, self.asked) from None
+            raise explain(error, self.query) from None
         self.largest = constants.MAX_HTTP_DOWNLOAD_SIZE  # larger files are given out by the library's own Xet alone
         self.licence: str | None = None
 
@@ -90,7 +90,7 @@ class Library:
         )
         self.licence = _text(getattr(info.card_data, "license", None))
         if not _SAFE.fullmatch(str(info.sha)):
-            raise odd_endpoint(self.asked)
+            raise incompatible_endpoint(self.query)
         return str(info.sha), {one.rfilename: one.size for one in info.siblings or [] if is_plain(one.rfilename)}
 
     def head(self, name: str, revision: str) -> tuple[str, HubFile]:
@@ -100,7 +100,7 @@ class Library:
         url = self.address(name, revision)
         said = self._ask(lambda: get_hf_file_metadata(url, timeout=self._order.stall_s, token=self.token))
         if not _SAFE.fullmatch(said.commit_hash or "") or not _SAFE.fullmatch(said.etag or ""):
-            raise odd_endpoint(self.asked)
+            raise incompatible_endpoint(self.query)
         return str(said.commit_hash), HubFile(name, said.size, str(said.etag))
 
     def address(self, name: str, revision: str) -> str:
@@ -127,15 +127,15 @@ class Library:
             try:
                 return question()
             except Exception as error:
-                refused = explain(error, self.asked)
+                refused = explain(error, self.query)
                 if isinstance(error, OSError) and error.errno:  # of the disk, which the caller explains
                     raise
-                if not is_passing(error):
+                if not is_transient(error):
                     raise refused from None
                 if attempt == FIRST_TRIES:
                     raise Unreached(refused) from error
                 self._report.progress("retry", 0, None)
-                time.sleep(WAIT_S * 2 ** (attempt - 1))
+                time.sleep(BACKOFF_S * 2 ** (attempt - 1))
         raise AssertionError("the last try has ended")
 
 

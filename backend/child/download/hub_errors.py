@@ -1,23 +1,28 @@
-"""What Hugging Face refuses, in words: from the exceptions of `huggingface_hub`, which are known by name."""
+"""Explain errors of Hugging Face from the exceptions of `huggingface_hub`, recognised by their class names."""
 
 from __future__ import annotations
 
 import socket
-import ssl
 import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 
 from backend.child.download.errors import Refused, not_fetched
-from backend.child.download.http_errors import BY_HAND, Place, explain_network
-
-_PASSING = ("ConnectError", "ReadError", "RemoteProtocolError", "TimeoutException", "NetworkError")
-_PASSING_STATUSES = (408, 425, 429, 500, 502, 503, 504)
+from backend.child.download.http_errors import (
+    BY_HAND,
+    TRANSIENT_STATUSES,
+    RemoteFile,
+    causes,
+    explain_network,
+    has_class,
+    is_untrusted,
+    overloaded,
+)
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What was asked for, and of whom. `has_token`: whether a token went along."""
+class HubQuery:
+    """What is requested, and from which endpoint. `has_token`: whether the request is signed."""
 
     repo: str
     revision: str
@@ -27,103 +32,94 @@ class Asked:
 
     @property
     def host(self) -> str:
-        """Whom the user knows."""
+        """The server's name to show."""
         host = urllib.parse.urlsplit(self.endpoint).hostname or self.endpoint
         return "Hugging Face" if host == "huggingface.co" else f"{host} (HF_ENDPOINT)"
 
 
-def explain(error: Exception, asked: Asked) -> Refused:
-    """The refusal that an exception means."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
+def explain(error: Exception, query: HubQuery) -> Refused:
+    """Return the error to show for an exception of the library."""
+    status = _status(error)
     if status is not None:
-        return _refused(status, _names(error), asked)
-    chain = _chain(error)
-    telling = next((one for one in chain if isinstance(one, (ssl.SSLCertVerificationError, socket.gaierror))), None)
-    if telling is not None or any({*_PASSING, "ProxyError", "UnsupportedProtocol"} & _names(one) for one in chain):
-        return explain_network(telling or error, Place(asked.host, asked.file or asked.repo))
-    said = " ".join(str(error).split())[:300]
-    if "HFValidationError" in _names(error):
-        return Refused("validation_error", f"{asked.repo} cannot be a repository: {said}", "Correct its name.")
-    return not_fetched(f"huggingface_hub gave up on {asked.repo} ({type(error).__name__}: {said})", BY_HAND)
+        return _explain_status(status, error, query)
+    has_network_cause = any(
+        isinstance(cause, socket.gaierror) or has_class(cause, "TransportError") for cause in causes(error)
+    )
+    if has_network_cause or is_untrusted(error):
+        return explain_network(error, RemoteFile(query.host, query.file or query.repo))
+    text = " ".join(str(error).split())[:300]
+    if has_class(error, "HFValidationError"):
+        return Refused("validation_error", f"{query.repo} cannot be a repository: {text}", "Correct its name.")
+    return not_fetched(f"huggingface_hub failed on {query.repo} ({type(error).__name__}: {text})", BY_HAND)
 
 
-def is_passing(error: Exception) -> bool:
-    """Whether the same question may be answered a moment later."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
+def is_transient(error: Exception) -> bool:
+    """Return whether a retry may succeed."""
+    status = _status(error)
     if status is not None:
-        return status in _PASSING_STATUSES
-    untrusted = any(isinstance(one, ssl.SSLCertVerificationError) for one in _chain(error))
-    return not untrusted and bool(set(_PASSING) & _names(error))
+        return status in TRANSIENT_STATUSES
+    return not is_untrusted(error) and has_class(error, "NetworkError", "RemoteProtocolError", "TimeoutException")
 
 
-def not_kept(asked: Asked, cache: Path, lacking: str) -> Refused:
-    """The refusal in offline mode. `lacking` is a file that is not there, where others are."""
-    what = f"{asked.file} of {asked.repo}" if asked.file else asked.repo
+def not_cached(query: HubQuery, cache: Path, missing: str) -> Refused:
+    """Return the error for offline mode. `missing`: a file that is absent where others of the model are present."""
+    what = f"{query.file} of {query.repo}" if query.file else query.repo
     return not_fetched(
-        f"HF_HUB_OFFLINE is set, and {what} ({asked.revision}) is not whole in the cache {cache}"
-        + (f": {lacking} is missing" if lacking else ""),
+        f"HF_HUB_OFFLINE is set, and {what} ({query.revision}) is not complete in the cache {cache}"
+        + (f": {missing} is missing" if missing else ""),
         "Unset HF_HUB_OFFLINE and start again, or copy the cache of a machine that has it (HF_HOME).",
     )
 
 
-def odd_endpoint(asked: Asked) -> Refused:
-    """The refusal for a server that does not answer as Hugging Face does."""
+def incompatible_endpoint(query: HubQuery) -> Refused:
+    """Return the error for a server that does not answer as Hugging Face does."""
     return not_fetched(
-        f"{asked.host} does not answer as Hugging Face does: it tells no commit or no ETag of {asked.repo}",
-        "Check HF_ENDPOINT, and whether a proxy in between changes answers.",
+        f"{query.host} does not answer as Hugging Face does: it sends no commit or no ETag for {query.repo}",
+        "Check HF_ENDPOINT, and whether a proxy in between changes responses.",
     )
 
 
-def damaged(asked: Asked, name: str) -> Refused:
-    """The refusal for a file that is not what was announced."""
+def corrupt_file(query: HubQuery, name: str) -> Refused:
+    """Return the error for a file that does not match its checksum."""
     return Refused(
         "model_broken",
-        f"The file {name} of {asked.repo} came other than announced; it was thrown away.",
-        "Try again; if it stays so, a proxy or mirror in between changes files.",
+        f"The file {name} of {query.repo} does not match its checksum; it was deleted.",
+        "Retry; if it repeats, a proxy or mirror in between changes files.",
     )
 
 
-def _refused(status: int, names: set[str], asked: Asked) -> Refused:
-    page = f"https://huggingface.co/{asked.repo}"
+def _status(error: Exception) -> int | None:
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status if isinstance(status, int) else None
+
+
+def _explain_status(status: int, error: Exception, query: HubQuery) -> Refused:
+    page = f"https://huggingface.co/{query.repo}"
     start_again = "set HF_TOKEN to a token of that account, and start the server again"
-    if "GatedRepoError" in names:
-        then = "ask for the model again" if asked.has_token else start_again
-        by_whom = ", by the account that HF_TOKEN stands for" if asked.has_token else ""
+    if has_class(error, "GatedRepoError"):
+        then = "retry the download" if query.has_token else start_again
+        account = ", by the account of HF_TOKEN" if query.has_token else ""
         return not_fetched(
-            f"the licence of {asked.repo} has to be accepted first{by_whom}", f"Accept the licence at {page}, {then}."
+            f"the licence of {query.repo} has to be accepted first{account}", f"Accept the licence at {page}, {then}."
         )
-    if "EntryNotFoundError" in names:
-        return not_fetched(f"{asked.repo} has no file {asked.file}", f"See the list of files at {page}/tree/main.")
-    if "RevisionNotFoundError" in names:
-        return not_fetched(f"{asked.repo} has no revision {asked.revision}", f"See {page}, or leave the revision out.")
+    if has_class(error, "EntryNotFoundError"):
+        return not_fetched(f"{query.repo} has no file {query.file}", f"See the list of files at {page}/tree/main.")
+    if has_class(error, "RevisionNotFoundError"):
+        return not_fetched(f"{query.repo} has no revision {query.revision}", f"See {page}, or leave the revision out.")
     if status in (408, 425, 429) or status >= 500:
-        said = "is being asked too often" if status == 429 else "has trouble of its own"
-        return not_fetched(f"{asked.host} {said} (HTTP status {status})", f"Try again later. {BY_HAND}")
-    if status == 401 and asked.has_token:
+        return overloaded(status, query.host)
+    if status == 401 and query.has_token:
         return not_fetched(
-            f"{asked.host} does not accept HF_TOKEN for {asked.repo}, or there is no such repository",
+            f"{query.host} does not accept HF_TOKEN for {query.repo}, or there is no such repository",
             f"Check the name at {page} and the token at https://huggingface.co/settings/tokens.",
         )
     if status == 403:
         return not_fetched(
-            f"{asked.host} does not allow access to {asked.repo}",
+            f"{query.host} does not allow access to {query.repo}",
             f"Accept the licence at {page} if it asks for that, {start_again}.",
         )
-    hint = "" if asked.has_token else f" If it is private, {start_again}."
+    hint = "" if query.has_token else f" If it is private, {start_again}."
     return not_fetched(
-        f"{asked.host} has no {asked.repo}, or does not show it to strangers (HTTP status {status})",
+        f"{query.host} has no {query.repo}, or does not show it without signing in (HTTP status {status})",
         f"Check the name at {page}.{hint}",
     )
-
-
-def _names(error: BaseException) -> set[str]:
-    return {kind.__name__ for kind in type(error).__mro__}
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
-    one: BaseException | None = error
-    while one is not None and one not in found:
-        found.append(one)
-        one = one.__cause__ or one.__context__
-    return found

