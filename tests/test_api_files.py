@@ -201,7 +201,7 @@ def test_a_file_that_is_still_coming_is_not_swept(tmp_path: Path) -> None:
 
 def test_the_disk_keeps_its_room(tmp_path: Path) -> None:
     box = inbox(tmp_path, keep_free_bytes=2**60)
-    with pytest.raises(DiskFull, match="are to stay so"):
+    with pytest.raises(DiskFull, match="are reserved"):
         asyncio.run(box.receive("x", sent(b"x")))
     assert list(box.root.iterdir()) == []
 

@@ -60,7 +60,7 @@ def test_a_crash_is_broken_and_names_step_signal_and_last_line(fault: str, step:
 @pytest.mark.parametrize("fault", ["hangs_listing", "hangs_proving"])
 def test_a_hang_costs_its_limit_only(fault: str) -> None:
     device = probed(fault, LIMIT_S)
-    assert device.state == "broken" and device.reason and f"no end after {LIMIT_S:g} s" in device.reason
+    assert device.state == "broken" and device.reason and f"timeout after {LIMIT_S:g} s" in device.reason
 
 
 def test_each_engine_has_the_limit_for_itself() -> None:
@@ -73,7 +73,7 @@ def test_an_engine_that_hangs_is_not_said_to_be_missing() -> None:
     device = probed("hangs_engine", LIMIT_S)
     assert (device.state, device.engines) == ("ready", ["llama.cpp"])
     why = device.lacks["onnx-genai"]
-    assert why.startswith("It was not checked in the runtime base: it hung: no end after") and "less busy" in why
+    assert why.startswith("It was not checked in the runtime base: it hung: timeout after") and "less busy" in why
 
 
 def test_an_engine_whose_library_does_not_load_is_said_to_lack_it() -> None:
@@ -173,5 +173,5 @@ def test_an_engine_that_hangs_takes_none_of_the_others_along() -> None:
     frames += [{"op": "engines", "engines": each} for each in told]
     frames.append({"op": "step", "what": "loading another", "backends": ["cpu"]})
     device = Device("cpu", "CPU", "cpu", "cpu", "probing")
-    found = proved(device, "torch", Outcome(frames, "it hung: no end after 30 s", hung=True))
+    found = proved(device, "torch", Outcome(frames, "it hung: timeout after 30 s", hung=True))
     assert (found.state, found.engines, found.versions) == ("ready", ["llama.cpp", "transformers"], {"torch": "2"})

@@ -145,9 +145,9 @@ def test_the_crash_of_one_backend_takes_no_other_along(tmp_path: Path) -> None:
 
 def test_a_proof_of_an_earlier_start_shows_until_the_new_one_is_there(two_cards: Path, tmp_path: Path) -> None:
     file = tmp_path / "proofs.json"
-    before = once(probes({"mine": two_cards}, book=ProofCache(file)))["cuda:0"]
+    before = once(probes({"mine": two_cards}, proofs=ProofCache(file)))["cuda:0"]
     heard: list[Device] = []
-    after = once(probes({"mine": two_cards}, book=ProofCache(file), on_change=heard.append))["cuda:0"]
+    after = once(probes({"mine": two_cards}, proofs=ProofCache(file), on_change=heard.append))["cuda:0"]
     words = [device for device in heard if device.id == "cuda:0"]
     assert {device.state for device in words} == {"ready"}, "never `probing`"
     assert words[0].proof == before.proof and words[-1].proof == after.proof != before.proof
@@ -156,10 +156,10 @@ def test_a_proof_of_an_earlier_start_shows_until_the_new_one_is_there(two_cards:
 def test_a_proof_counts_for_its_driver_alone(two_cards: Path, tmp_path: Path) -> None:
     file = tmp_path / "proofs.json"
     card = Hardware(PCI, "A card", "NVIDIA", "gpu", driver="nvidia 550.54")
-    once(probes({"mine": two_cards}, book=ProofCache(file), inventory=having(card)))
+    once(probes({"mine": two_cards}, proofs=ProofCache(file), inventory=having(card)))
     heard: list[Device] = []
     newer = Hardware(PCI, "A card", "NVIDIA", "gpu", driver="nvidia 560.10")
-    once(probes({"mine": two_cards}, book=ProofCache(file), inventory=having(newer), on_change=heard.append))
+    once(probes({"mine": two_cards}, proofs=ProofCache(file), inventory=having(newer), on_change=heard.append))
     assert next(device for device in heard if device.id == "cuda:0").state == "probing"
 
 
@@ -171,7 +171,7 @@ def test_a_damaged_book_of_proofs_is_none(two_cards: Path, tmp_path: Path) -> No
 
 
 def test_a_device_with_a_worker_is_not_probed_from_outside(two_cards: Path) -> None:
-    subject = probes({"mine": two_cards}, occupied=lambda device: device == "cuda:0")
+    subject = probes({"mine": two_cards}, is_occupied=lambda device: device == "cuda:0")
     first, second = rounds(subject, lambda: None)
     assert second["cuda:0"].proof == first["cuda:0"].proof, "it was proved once, when nothing was known of it"
     assert second["cuda:1"].proof != first["cuda:1"].proof
@@ -184,7 +184,7 @@ def test_a_card_that_is_listed_no_more_is_gone(tmp_path: Path) -> None:
     before, devices = rounds(subject, lambda: plan.write_text(json.dumps({"cards": [CARD]})))
     assert before["cuda:1"].state == devices["cuda:0"].state == "ready"
     assert (devices["cuda:1"].state, devices["cuda:1"].layer) == ("unavailable", "hardware")
-    assert "lists it no more" in str(devices["cuda:1"].reason)
+    assert "no longer does" in str(devices["cuda:1"].reason)
 
 
 def test_hardware_that_nothing_reaches_shows_what_to_install() -> None:
@@ -248,7 +248,7 @@ def test_a_round_that_is_cut_off_leaves_nothing_that_is_being_checked(two_cards:
 
     asyncio.run(play())
     cut = subject.devices["cuda:0"]
-    assert cut.state == "broken" and cut.reason == "Its check was cut off."
+    assert cut.state == "broken" and cut.reason == "Its check was interrupted."
 
 
 def test_hardware_that_lacks_a_driver_says_that_first() -> None:

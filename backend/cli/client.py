@@ -21,7 +21,7 @@ from backend.common.errors import Interrupted, TouchstoneError, from_code
 from backend.common.types import Event
 from backend.jobs.registry import PAGE
 from backend.jobs.request import parse_request
-from backend.jobs.uploads import pieces
+from backend.jobs.uploads import read_chunks
 from backend.manager import ModelManager
 from backend.manager.health import device_list
 from backend.server.auth_token import token_for_calls
@@ -149,7 +149,7 @@ class HttpClient:
         with path.open("rb") as file:
             headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
             address = f"/api/files/{quote(path.name, safe='')}"
-            found = await self._ask("PUT", address, content=pieces(file), headers=headers)
+            found = await self._ask("PUT", address, content=read_chunks(file), headers=headers)
         return str(found["id"])
 
     def follow(self, job_id: str) -> AsyncIterator[Event]:

@@ -1,4 +1,4 @@
-"""The files that jobs make: `<data>/artifacts/<job id>/`. A worker makes them beside and moves them in when whole."""
+"""The artifact store: the files of jobs, in `<data>/artifacts/<job id>/`. A worker moves a file there once complete."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from backend.child.artifact_writer import MAKING
 
 
 class ArtifactStore:
-    """The folders of all jobs. Its methods touch the disk: call them from a thread."""
+    """The folders of all jobs. The methods read and write the disk: call them in a thread."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def folder(self, job_id: str) -> Path:
-        """Where a job's files lie; made by the worker that has the first one."""
+        """Return the folder of a job's files. The worker makes it with the first file."""
         return self.root / job_id
 
     def begin(self, job_id: str) -> None:
-        """Clears what an earlier attempt of the job has left."""
+        """Remove what an earlier attempt of the job left."""
         self.remove([job_id])
 
     def finish(self, job_id: str) -> None:
-        """Removes what the job's worker did not finish."""
+        """Remove the incomplete files of the job's worker."""
         shutil.rmtree(self.folder(job_id) / MAKING, ignore_errors=True)
         with contextlib.suppress(OSError):
-            self.folder(job_id).rmdir()  # only if nothing is left in it
+            self.folder(job_id).rmdir()  # fails unless the folder is empty
 
     def remove(self, job_ids: Iterable[str]) -> None:
-        """Removes all files of these jobs; what cannot be removed now is tried again by `sweep`."""
+        """Remove all files of these jobs. `sweep` retries what cannot be removed now."""
         for job_id in job_ids:
             shutil.rmtree(self.folder(job_id), ignore_errors=True)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes on the disk, by job."""
-        return {folder.name: _bytes(folder) for folder in self._folders()}
+        """Return the bytes on the disk, by job."""
+        return {folder.name: _size_bytes(folder) for folder in self._folders()}
 
-    def sweep(self, known: Collection[str]) -> None:
-        """Removes the files of jobs that are not known, and what killed workers have left of the others."""
+    def sweep(self, job_ids: Collection[str]) -> None:
+        """Remove the files of all jobs but these, and incomplete files that killed workers left."""
         for folder in self._folders():
-            if folder.name in known:
+            if folder.name in job_ids:
                 self.finish(folder.name)
             else:
                 self.remove([folder.name])
@@ -51,12 +51,12 @@ class ArtifactStore:
         try:
             return [folder for folder in self.root.iterdir() if folder.is_dir()]
         except OSError:
-            return []  # no job has made a file yet
+            return []  # no job has written a file yet
 
 
-def _bytes(folder: Path) -> int:
+def _size_bytes(folder: Path) -> int:
     total = 0
     for file in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # removed meanwhile
+        with contextlib.suppress(OSError):  # it was removed meanwhile
             total += file.lstat().st_size
     return total

@@ -1,6 +1,6 @@
-"""One stream of what happens, for the page: every job's events but tokens, each change of a device or runtime.
+"""The event bus: one stream for the page with all job events but tokens, and changes of devices and runtimes.
 
-Ids have a sequence of their own that begins at the moment of the start, so an id from before a restart is an old one.
+Ids start at the time of the server's start in milliseconds, so ids from before a restart are lower.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 
 from backend.common.types import Event
 
-KEPT = 2000
+KEPT = 2000  # events
 
 
 class EventBus:
-    """Keeps the last events and wakes those who follow."""
+    """Keeps the last events and wakes the followers."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._first = int(clock() * 1000)
@@ -28,21 +28,21 @@ class EventBus:
         self._closed = False
 
     def publish(self, event: str, data: dict[str, Any]) -> None:
-        """Adds an event; tokens are left out."""
+        """Add an event. Tokens are left out."""
         if event == "token":
             return
         self._events.append(Event(next(self._ids), event, data))
         self._wake()
 
     def close(self) -> None:
-        """Ends all followers."""
+        """End all followers."""
         self._closed = True
         self._wake()
 
     async def follow(self, after: int | None = None) -> AsyncIterator[Event]:
-        """Events above `after` that are still kept, and those to come; without `after` only those to come.
+        """Yield the kept events with ids above `after`, then new ones. Default: only new ones.
 
-        An id beyond all that were given is one of an earlier start, after which the clock was set back.
+        An id above all known ids is from an earlier start, after which the clock was set back: all kept events follow.
         """
         woken = asyncio.Event()
         self._followers.add(woken)

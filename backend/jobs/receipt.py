@@ -1,4 +1,4 @@
-"""The receipt of a job, gathered attempt by attempt. Here alone `used` is written, from the worker's evidence."""
+"""The receipt of a job, built attempt by attempt. Only this module sets `used`, from the worker's evidence."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from backend.common.types import Attempt, Device, Memory, Placement, Rate, Recei
 from backend.scheduling.device_resolution import Resolution
 from backend.scheduling.worker import Worker
 
-PLACEMENT_FLOOR = 0.5  # less than this share on the device is not called that device
+PLACEMENT_FLOOR = 0.5  # with a smaller share on the device the job does not count as run there
 
 
 @dataclass
 class ReceiptBuilder:
-    """Collects what becomes the receipt. Durations are of the monotonic clock."""
+    """Collects the facts of a receipt. Durations come from the monotonic clock."""
 
     asked: str
     resolution: Resolution
@@ -28,34 +28,34 @@ class ReceiptBuilder:
     _fields: dict[str, Any] = field(default_factory=dict)
 
     def begin_attempt(self, device: Device, runtime: str, engine: str) -> None:
-        """A device is about to be tried."""
+        """Record the start of an attempt on a device."""
         self.attempts.append(Attempt(device.id, runtime, engine, utc_now()))
         self._fields = {"engine": engine, "runtime": runtime, "hardware_id": device.hardware_id}
 
     @property
     def engine(self) -> str | None:
-        """The engine of the attempt that began last."""
+        """The engine of the last attempt, None before the first."""
         return self.attempts[-1].engine if self.attempts else None
 
     def record_refusal(self, device: str, error: str) -> None:
-        """A device could not even be tried."""
+        """Record a device that was refused before any worker was started."""
         now = utc_now()
         self.attempts.append(Attempt(device, None, None, now, now, error))
 
     def end_attempt(self, error: str | None = None) -> None:
-        """The attempt that began last has ended."""
+        """Record the end of the last attempt, with the error code if it failed."""
         self.attempts[-1] = replace(self.attempts[-1], ended_at=utc_now(), error=error)
 
     def record_placement(self, worker: Worker, device: Device) -> float | None:
-        """Takes down the worker's evidence; returns the share that lies on the device, None if that is not known."""
+        """Record the worker's evidence. Return the model's share on the device, None if it is unknown."""
         assert worker.loaded
-        told = worker.loaded.placement
-        shares = {part.where: part.share_of_nodes for part in told.parts}
-        known = bool(shares) and None not in shares.values()
-        on_device = (shares.get(device.id) or 0.0) if known else None
-        used = max(shares, key=lambda where: shares[where] or 0.0) if known else None
+        reported = worker.loaded.placement
+        shares = {part.where: part.share_of_nodes for part in reported.parts}
+        has_evidence = bool(shares) and None not in shares.values()
+        on_device = (shares.get(device.id) or 0.0) if has_evidence else None
+        used = max(shares, key=lambda where: shares[where] or 0.0) if has_evidence else None
         self._fields.update(
-            placement=Placement(on_device, told.parts, told.evidence),
+            placement=Placement(on_device, reported.parts, reported.evidence),
             used=used,
             versions=worker.loaded.versions,
             model_file=worker.loaded.model_file,
@@ -65,7 +65,7 @@ class ReceiptBuilder:
         return on_device
 
     def record_result(self, done: Header) -> None:
-        """Takes down what the worker measured while it ran."""
+        """Record what the worker measured during the run, from its `done` frame."""
         run_s, first_s, audio_s = done["run_s"], done["first_token_s"], done.get("audio_s")
         tokens = done["counts"].get("tokens", 0)
         rate = None
@@ -75,8 +75,8 @@ class ReceiptBuilder:
             rate = Rate((tokens - 1) / (run_s - first_s), "tokens/s")
         placement: Placement | None = self._fields.get("placement")
         if placement and done.get("evidence"):
-            said = f"{placement.evidence} {done['evidence']}"
-            self._fields["placement"] = replace(placement, evidence=said)
+            evidence = f"{placement.evidence} {done['evidence']}"
+            self._fields["placement"] = replace(placement, evidence=evidence)
         self._fields.update(
             counts=done["counts"],
             memory=Memory(**done["memory"]),
@@ -90,7 +90,7 @@ class ReceiptBuilder:
         )
 
     def build(self, now: float, seed: int | None, model_file: str | None) -> Receipt | None:
-        """The receipt so far; None if no worker was given the job."""
+        """Return the receipt so far, None if no worker was given the job."""
         if not any(attempt.runtime for attempt in self.attempts):
             return None
         times: Times = self._fields.get("times", Times())

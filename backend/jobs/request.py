@@ -1,4 +1,4 @@
-"""What callers may ask for: the shape of a generation request, checked strictly."""
+"""The generation request: the body of `POST /api/generate`, validated strictly."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from backend.common.types import Fallback
 from backend.engines import engines
 
 TEXT_LIMIT = 2048  # in one job for embeddings
-MESSAGE_LIMIT = 2048  # in one conversation; checking hundreds of thousands would hold everything else up
+MESSAGE_LIMIT = 2048  # in one conversation; validating hundreds of thousands would block the event loop
 DEVICE_LIMIT = 64
 Spread = Literal["parallel", "sequential", "first_free"]
 NonEmpty = Annotated[str, StringConstraints(min_length=1)]
 
 
 class Call(StrictModel):
-    """A function that the model asked to be called, with the arguments by name."""
+    """A function that the model calls, with its arguments by name."""
 
     name: str
     arguments: dict[str, Any]
 
 
 class ToolCall(StrictModel):
-    """A call in a turn of the assistant; a turn of the tool answers it by its id."""
+    """A tool call in a message of the assistant; a message of the tool answers it by id."""
 
     id: Name | None = None
     type: Literal["function"] = "function"
@@ -41,7 +41,7 @@ class ToolCall(StrictModel):
 
 
 class Message(StrictModel):
-    """One turn of a conversation. Turns of the assistant may call tools, and those of a tool tell what came of it."""
+    """One message of a conversation. Messages of the assistant may call tools; those of a tool hold the result."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None
@@ -50,9 +50,9 @@ class Message(StrictModel):
     tool_call_id: Name | None = None
 
     @model_validator(mode="after")
-    def _fitting(self) -> Message:
+    def _check_members(self) -> Message:
         if self.content is None and not self.tool_calls:
-            raise ValueError("content may be null only beside tool_calls")
+            raise ValueError("content may be null only with tool_calls")
         if self.tool_calls and self.role != "assistant":
             raise ValueError("tool_calls belong to the role assistant")
         if self.role != "tool" and (self.tool_call_id or self.name):
@@ -60,9 +60,9 @@ class Message(StrictModel):
         return self
 
     @model_serializer(mode="wrap")
-    def _said(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """What was said, and nothing about what was not."""
-        return {key: value for key, value in plain(self).items() if value is not None or key == "content"}
+    def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the members that are set; `content` in any case."""
+        return {key: value for key, value in serialize(self).items() if value is not None or key == "content"}
 
 
 class GenerateRequest(StrictModel):
@@ -73,16 +73,18 @@ class GenerateRequest(StrictModel):
     device: Name = Field("auto", description="A device id, an alias, or auto")
     backend: Name | None = Field(None, description="Another name for device")
     devices: Annotated[list[Name], Field(min_length=1, max_length=DEVICE_LIMIT)] | None = Field(
-        None, description="Several devices, of which each may do it; instead of device"
+        None, description="Several devices that may run the job; instead of device"
     )
     spread: Spread | None = Field(
         None,
-        description="How several devices do it: variations shared out, made in parallel or sequential (one share after "
-        "the other), or all on the one that is first_free; default: parallel where there are several variations",
+        description="How several devices run the job: variations divided and made in parallel or sequential (one share "
+        "after another), or all on the first_free device; default: parallel if there are several variations",
     )
     fallback: Fallback = Field("cpu", description="Where to run if the device cannot")
     engine: Name | None = None
-    prompt: NonEmpty | None = Field(None, description="One message of a user; or use messages. For music: its wishes")
+    prompt: NonEmpty | None = Field(
+        None, description="One message of the user; or use messages. For music: a description"
+    )
     messages: Annotated[list[Message], Field(min_length=1, max_length=MESSAGE_LIMIT)] | None = None
     texts: Annotated[list[NonEmpty], Field(min_length=1, max_length=TEXT_LIMIT)] | None = Field(
         None, description="For embeddings: a vector is made of each"
@@ -94,7 +96,7 @@ class GenerateRequest(StrictModel):
     stream: bool = Field(False, description="Answer with the job's events as they come")
 
     @model_validator(mode="after")
-    def _whole(self) -> GenerateRequest:
+    def _check_members(self) -> GenerateRequest:
         if self.backend is not None and self.device not in ("auto", self.backend):
             raise ValueError(
                 f"device is {self.device!r} and backend is {self.backend!r}: they mean the same, leave one out"
@@ -102,19 +104,19 @@ class GenerateRequest(StrictModel):
         if self.devices is not None and self.asked_device != "auto":
             raise ValueError(f"device is {self.asked_device!r} and devices are named too: leave one of the two out")
         if self.spread is not None and self.devices is None:
-            raise ValueError("spread tells how several devices do it: name them in devices")
+            raise ValueError("spread is for several devices: name them in devices")
         if self.prompt is not None and self.messages is not None:
             raise ValueError("prompt and messages exclude each other: leave one out")
         return self
 
     @property
     def asked_device(self) -> str:
-        """The device as the caller named it."""
+        """The device as the caller named it. Default: auto."""
         return self.backend or self.device
 
 
 def parse_request(body: Mapping[str, Any]) -> GenerateRequest:
-    """Checks a request that did not come through HTTP. Raises Validation."""
+    """Parse a request that did not come through HTTP. Raises Validation."""
     try:
         return GenerateRequest.model_validate(dict(body))
     except ValidationError as error:
@@ -122,5 +124,5 @@ def parse_request(body: Mapping[str, Any]) -> GenerateRequest:
 
 
 def served_tasks() -> list[str]:
-    """The tasks that some engine of this version serves."""
+    """Return the tasks that at least one engine of this version serves, sorted."""
     return sorted({task for engine in engines().values() for task in engine.tasks})

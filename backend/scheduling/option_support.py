@@ -1,4 +1,4 @@
-"""Which engines honour the options that a request sets."""
+"""Option support: which engines honour the options that a request sets."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from backend.tasks.options.lyrics import SONG
 
 
 def engines_honouring(task: str, options: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Those of the engines `names` that honour all options that differ from their defaults."""
+    """Return the engines of `names` that honour all options which differ from their defaults."""
     return [name for name in names if not _ignored(task, options, name)]
 
 
 def check_honoured(task: str, options: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raises UnsupportedParameter if none of the engines `names` honours all that the options ask for."""
+    """Raises UnsupportedParameter if no engine of `names` honours all options which differ from their defaults."""
     names = list(names)
     if names and not engines_honouring(task, options, names):
         ignored = _ignored(task, options, names[0])
         raise UnsupportedParameter(
-            f"{', '.join(ignored)}: the engine {names[0]} does not offer that.",
+            f"{', '.join(ignored)}: not supported by the engine {names[0]}.",
             "Leave it out, or choose another engine or model.",
             fields=[f"options.{name}" for name in ignored],
         )
@@ -32,7 +32,7 @@ def _ignored(task: str, options: Mapping[str, Any], engine: str) -> list[str]:
     honoured = engines()[engine].options
     if honoured is None or task not in OPTIONS:
         return []
-    asked = [
+    changed = [
         name for name, field in OPTIONS[task].model_fields.items() if options.get(name, field.default) != field.default
     ]
-    return [name for name in asked if name not in (*honoured, *SONG)]  # a song is ours to see to, whatever the engine
+    return [name for name in changed if name not in (*honoured, *SONG)]  # the service itself honours those of a song

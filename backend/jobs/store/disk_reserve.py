@@ -1,6 +1,6 @@
-"""Room on the disk that is kept for the endings of accepted jobs: a file that is given up when the disk is full.
+"""The disk reserve: space kept for the endings of accepted jobs, in a file that is deleted when the disk is full.
 
-A job whose ending cannot be stored would be another one after a crash than the one that its caller was told.
+Without it, a job whose ending cannot be stored would have another status after a crash than the one its caller saw.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ RESERVE_BYTES = 4 << 20
 
 
 class DiskReserve:
-    """A file of random bytes, which no file system can store in less room."""
+    """A file of random bytes, which no file system can compress."""
 
     def __init__(self, path: Path, size_bytes: int = RESERVE_BYTES) -> None:
         self._path = path
         self._size_bytes = size_bytes
-        self._kept = False
+        self._is_allocated = False
 
     @property
     def is_allocated(self) -> bool:
-        """Whether the room is set aside."""
-        return self._kept
+        """Whether the space is reserved."""
+        return self._is_allocated
 
     def allocate(self) -> None:
-        """Sets the room aside. Raises OSError, with nothing kept, when the disk has not got it."""
-        if self._kept:
+        """Reserve the space. Raises OSError, with nothing reserved, if the disk is too full."""
+        if self._is_allocated:
             return
         try:
             if not self._path.exists() or self._path.stat().st_size != self._size_bytes:
@@ -35,11 +35,11 @@ class DiskReserve:
         except OSError:
             self._path.unlink(missing_ok=True)
             raise
-        self._kept = True
+        self._is_allocated = True
 
     def release(self) -> bool:
-        """Frees the room; False if there was none."""
-        had, self._kept = self._kept, False
+        """Free the space. Return False if none was reserved."""
+        was_allocated, self._is_allocated = self._is_allocated, False
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
-        return had
+        return was_allocated

@@ -1,4 +1,4 @@
-"""The tables of the history, numbered migrations first to last, and how jobs and events become their rows."""
+"""The tables of the job history as numbered migrations, and the SQL statements for jobs and events."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MIGRATIONS = (
         PRIMARY KEY (job, first)
     ) STRICT, WITHOUT ROWID;
     """,
-    "CREATE INDEX jobs_ended ON jobs (ended_at);",  # the sweep asks for it every minute
+    "CREATE INDEX jobs_ended ON jobs (ended_at);",  # the sweep queries it every minute
 )
 COLUMNS = (
     "id task model status created_at started_at ended_at caller request output error receipt reserved "
@@ -36,38 +36,38 @@ COLUMNS = (
 _JSON = ("request", "output", "error", "receipt")
 
 
-def insert(job: Row) -> Statement:
-    """The statement that adds a job."""
-    values = encoded(job)
+def insert_job_sql(job: Row) -> Statement:
+    """Return the statement that adds a job."""
+    values = encode_row(job)
     marks = ", ".join("?" * len(COLUMNS))
     return f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES ({marks})", [values.get(name) for name in COLUMNS]
 
 
-def packed(job_id: str, events: Iterable[Event]) -> list[Statement]:
-    """The statements that append events, none for none; the same events again, and more, replace the first."""
+def insert_events_sql(job_id: str, events: Iterable[Event]) -> list[Statement]:
+    """Return the statements that append events; empty without events. The same events again, and more, replace them."""
     pack = [[event.id, event.event, event.data] for event in events]
     if not pack:
         return []
-    # A job deleted meanwhile takes its late events with it.
+    # Late events of a job that was deleted meanwhile are dropped.
     sql = "REPLACE INTO events (job, first, pack) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM jobs WHERE id = ?)"
     return [(sql, [job_id, pack[0][0], json.dumps(pack, separators=(",", ":")), job_id])]
 
 
-def changed(job_id: str, fields: Row, events: Iterable[Event]) -> list[Statement]:
-    """The statements that change a job and append events."""
-    statements = packed(job_id, events)
+def update_job_sql(job_id: str, fields: Row, events: Iterable[Event]) -> list[Statement]:
+    """Return the statements that change a job and append events."""
+    statements = insert_events_sql(job_id, events)
     if fields:
-        values = encoded(fields)
+        values = encode_row(fields)
         changes = ", ".join(f"{name} = ?" for name in values)
         statements.append((f"UPDATE jobs SET {changes} WHERE id = ?", [*values.values(), job_id]))
     return statements
 
 
-def encoded(row: Row) -> Row:
-    """The row with its structured members as text."""
+def encode_row(row: Row) -> Row:
+    """Return the row with its structured members as JSON text."""
     return {k: json.dumps(v, separators=(",", ":")) if k in _JSON and v is not None else v for k, v in row.items()}
 
 
-def decoded(row: Row) -> Row:
-    """A row as it was before `encoded`."""
+def decode_row(row: Row) -> Row:
+    """Return the row with its JSON members parsed."""
     return {k: json.loads(v) if k in _JSON and v is not None else v for k, v in row.items()}

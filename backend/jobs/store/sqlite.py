@@ -1,7 +1,7 @@
-"""Job history in SQLite: jobs, their events and receipts, whole after any crash of the process, and the jobs' files.
+"""The job store: jobs, events and receipts in SQLite, consistent after any crash of the process, and the jobs' files.
 
-One thread owns the one connection, so callers never wait for a lock and the event loop never for the disk. Token events
-are written in packs, but expand to exactly the numbered events that followers saw.
+One thread owns the only connection, so callers never wait for a lock and the event loop never waits for the disk. Token
+events are stored in packs, which expand to exactly the numbered events that followers saw.
 """
 
 from __future__ import annotations
@@ -22,18 +22,27 @@ from backend.common.types import ACTIVE, Event
 from backend.jobs.artifacts import ArtifactStore
 from backend.jobs.store import corruption
 from backend.jobs.store.disk_reserve import DiskReserve
-from backend.jobs.store.schema import MIGRATIONS, Change, Row, Statement, changed, decoded, insert, packed
+from backend.jobs.store.schema import (
+    MIGRATIONS,
+    Change,
+    Row,
+    Statement,
+    decode_row,
+    insert_events_sql,
+    insert_job_sql,
+    update_job_sql,
+)
 
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
 
 _ENDED = f"status NOT IN {ACTIVE}"
 SWEEP_AT_ONCE = 100
-BUSY_S = 2.0  # how long another program's lock on the file is waited out
+BUSY_S = 2.0  # timeout for a lock that another program holds on the file
 
 
 class JobStore:
-    """The history file. Every method may raise DiskFull, Internal or, once it is closed, Interrupted."""
+    """The history file. Every method may raise DiskFull, Internal or, after `close`, Interrupted."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,42 +50,42 @@ class JobStore:
         self.artifacts = ArtifactStore(path.parent / "artifacts")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._db: Any = None  # the sqlite3.Connection, once it is open
-        self._file: tuple[int, int] | None = None  # what tells the open file from another of its name
+        self._file: tuple[int, int] | None = None  # device and inode of the open file
         self._closed = False
-        self.set_aside: Path | None = None  # where a history lies that was found damaged at the start
+        self.set_aside: Path | None = None  # the folder with a history that was corrupt at the start
 
     async def open(self) -> None:
-        """Opens or makes the file and brings it to the newest version. Raises Configuration for an unusable folder."""
+        """Open or create the file and migrate it to the newest version. Raises Configuration for an unusable folder."""
         try:
             await self._do(self._open)
         except BaseException as error:
             self._thread.submit(self._close_file)
             self._thread.shutdown(wait=False)
-            if isinstance(error, Internal):  # not of the service: its folder is what the settings name
+            if isinstance(error, Internal):  # at the start it is a matter of the folder that the settings name
                 raise Configuration(error.detail, error.remedy) from error
             raise
 
     async def close(self) -> None:
-        """Writes what is pending and closes."""
-        self._closed = True  # whatever comes from now on is refused
+        """Finish pending writes and close the file."""
+        self._closed = True  # later calls are refused
         await self._in_thread(self._close_file)
         self._thread.shutdown()
 
     async def add(self, job: Row, events: Iterable[Event] = ()) -> None:
-        """Stores a new job durably, with its first events; refuses it where the room for its ending is missing."""
-        await self._write([insert(job), *packed(job["id"], events)], self._keep_reserve)
+        """Store a new job durably, with its first events. Raises DiskFull if the space for its ending is missing."""
+        await self._write([insert_job_sql(job), *insert_events_sql(job["id"], events)], self._allocate_reserve)
 
     async def reserve(self, ids: int) -> None:
-        """Gives every job that has not ended that many event ids more."""
+        """Reserve that many more event ids for every job that has not ended."""
         await self._write([(f"UPDATE jobs SET reserved = reserved + ? WHERE NOT ({_ENDED})", [ids])])
 
     async def update(self, job_id: str, fields: Row, events: Iterable[Event] = ()) -> None:
-        """Changes a job and appends events in one transaction; the same events again, and more, replace the first."""
+        """Change a job and append events in one transaction. The same events again, and more, replace them."""
         await self.update_all([(job_id, fields, list(events))])
 
     async def update_all(self, changes: Iterable[Change]) -> None:
-        """Changes several jobs in one transaction. On a full disk it takes the room that was kept for this."""
-        statements = [statement for change in changes for statement in changed(*change)]
+        """Change several jobs in one transaction. On a full disk it uses the reserved space."""
+        statements = [statement for change in changes for statement in update_job_sql(*change)]
         try:
             await self._write(statements)
         except DiskFull:
@@ -85,14 +94,14 @@ class JobStore:
             await self._write(statements)
 
     async def job(self, job_id: str) -> Row | None:
-        """One job, or None."""
+        """Return one job, None for an unknown id."""
         rows = await self._read("SELECT * FROM jobs WHERE id = ?", [job_id])
         return rows[0] if rows else None
 
     async def jobs(
         self, *, statuses: Iterable[str] = (), task: str | None = None, limit: int = 50, before: str | None = None
     ) -> list[Row]:
-        """Jobs, newest first, older than the job `before` (which may have been deleted meanwhile)."""
+        """Return jobs, newest first, older than the job `before` (which may be deleted meanwhile). Default: all."""
         wanted = list(statuses)
         where = [f"status IN ({', '.join('?' * len(wanted))})"] if wanted else []
         values: list[Any] = [*wanted]
@@ -108,65 +117,65 @@ class JobStore:
         return await self._read(f"SELECT * FROM jobs {condition}ORDER BY seq DESC LIMIT ?", [*values, limit])
 
     async def newest_id(self) -> str | None:
-        """The highest id of all jobs."""
+        """Return the highest id of all jobs, None without jobs."""
         return await self._do(lambda: self._db.execute("SELECT max(id) FROM jobs").fetchone()[0])
 
     async def by_key(self, key: str, since: str) -> Row | None:
-        """The newest job made with this Idempotency-Key since that moment."""
+        """Return the newest job made with this Idempotency-Key since that timestamp, or None."""
         sql = "SELECT * FROM jobs WHERE idempotency_key = ? AND created_at >= ? ORDER BY seq DESC LIMIT 1"
         rows = await self._read(sql, [key, since])
         return rows[0] if rows else None
 
     async def events(self, job_id: str) -> list[Event]:
-        """All events of a job in order."""
+        """Return all events of a job in order."""
         packs = await self._do(
             lambda: self._db.execute("SELECT pack FROM events WHERE job = ? ORDER BY first", [job_id]).fetchall()
         )
         return [Event(*item) for (pack,) in packs for item in json.loads(pack)]
 
     async def delete(self, job_id: str) -> None:
-        """Forgets a job, its events and its files."""
+        """Delete a job, its events and its files."""
         await self._write([("DELETE FROM jobs WHERE id = ?", [job_id])])
         await self._do(lambda: self.artifacts.remove([job_id]))
 
     async def sweep(self, before: str, keep_bytes: int) -> int:
-        """Forgets ended jobs that ended before that moment, and the oldest ones beyond the size, files included.
+        """Delete jobs that ended before that timestamp, then the oldest ones beyond `keep_bytes`, files included.
 
-        Returns how many.
+        Returns how many were deleted.
         """
 
         def work() -> int:
-            old = self._ids(f"{_ENDED} AND ended_at < ?", before)
-            self._forget(old)
-            gone = len(old)
+            expired = self._ids(f"{_ENDED} AND ended_at < ?", before)
+            self._delete(expired)
+            deleted = len(expired)
             sizes = self.artifacts.sizes()
             while (excess := self._bytes() + sum(sizes.values()) - keep_bytes) > 0:
-                swept = []
+                oldest = []
                 for job_id in self._ids(f"{_ENDED} ORDER BY seq LIMIT {SWEEP_AT_ONCE}"):
-                    if excess > 0:  # what a row takes is not known beforehand, what its files take is
-                        swept.append(job_id)
+                    if excess > 0:  # the size of a row is unknown, that of its files is known
+                        oldest.append(job_id)
                         excess -= sizes.pop(job_id, 0)
-                if not swept:
+                if not oldest:
                     break
-                self._forget(swept)
-                gone += len(swept)
-            if gone:
-                self._db.executescript("PRAGMA incremental_vacuum")  # `execute` would take one step, which is one page
+                self._delete(oldest)
+                deleted += len(oldest)
+            if deleted:
+                self._db.executescript("PRAGMA incremental_vacuum")  # `execute` would free one page only
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            return gone
+            return deleted
 
         return await self._do(work)
 
     def _ids(self, where: str, *values: str) -> list[str]:
         return [job_id for (job_id,) in self._db.execute(f"SELECT id FROM jobs WHERE {where}", values)]
 
-    def _forget(self, job_ids: list[str]) -> None:
+    def _delete(self, job_ids: list[str]) -> None:
         with self._db:
             self._db.executemany("DELETE FROM jobs WHERE id = ?", [[job_id] for job_id in job_ids])
         self.artifacts.remove(job_ids)
 
     def _bytes(self) -> int:
-        """What the rows take, without the pages that are free for new ones."""
+        """Return the bytes of the database, without free pages."""
         pages, free, size = (
             self._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
         )
@@ -176,7 +185,7 @@ class JobStore:
         def read() -> list[Row]:
             cursor = self._db.execute(sql, values)
             names = [column[0] for column in cursor.description]
-            return [decoded(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
+            return [decode_row(dict(zip(names, row, strict=True))) for row in cursor.fetchall()]
 
         return await self._do(read)
 
@@ -202,20 +211,20 @@ class JobStore:
             if corruption.is_corruption(error):
                 with contextlib.suppress(OSError):
                     corruption.remember(self.path)
-            raise _translated(error, self.path) from error
+            raise _to_touchstone_error(error, self.path) from error
         except OSError as error:
-            raise self._untouchable(error) from error
+            raise self._folder_error(error) from error
 
     def _close_file(self) -> None:
         if self._db is not None:
             self._db.close()
 
     def _check_in_place(self) -> None:
-        """A file that somebody removed or replaced takes writes as before, and nobody will ever read them."""
+        """Raises Internal if the file was removed or replaced: writes would succeed and be lost."""
         if self._identity(self.path) != self._file:
             raise Internal(
                 f"The job history {self.path} was removed or replaced while the server runs.",
-                "Restart the server: it goes on with what lies there now.",
+                "Restart the server: it continues with the file that is there now.",
             )
 
     @staticmethod
@@ -225,20 +234,20 @@ class JobStore:
             return facts.st_dev, facts.st_ino
         return None
 
-    def _keep_reserve(self) -> None:
+    def _allocate_reserve(self) -> None:
         try:
             self._reserve.allocate()
         except OSError as error:
-            raise self._untouchable(error, "for a job's ending") from error
+            raise self._folder_error(error, "for a job's ending") from error
 
-    def _untouchable(self, error: OSError, why: str = "left") -> TouchstoneError:
+    def _folder_error(self, error: OSError, purpose: str = "left") -> TouchstoneError:
         folder = self.path.parent
         if full(error):
             return DiskFull(
-                f"The disk that holds {folder} has no room {why}: {error.strerror}.", "Free some space there."
+                f"The disk that holds {folder} has no space {purpose}: {error.strerror}.", "Free some space there."
             )
         detail = f"The data folder {folder} cannot be used: {error.strerror} ({error.filename})."
-        return Internal(detail, "Check the folder's permissions and what lies there.")
+        return Internal(detail, "Check the folder's permissions and content.")
 
     def _open(self) -> None:
         try:
@@ -248,7 +257,7 @@ class JobStore:
                 raise
             self._close_file()
             self.set_aside = corruption.quarantine_database(self.path, self.artifacts.root)
-            log.error("the job history was damaged and is set aside", extra={"folder": self.set_aside, "why": error})
+            log.error("the job history was corrupt and is set aside", extra={"folder": self.set_aside, "why": error})
             self._open_file()
 
     def _open_file(self) -> None:
@@ -272,18 +281,19 @@ class JobStore:
             self._db.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
         self._file = self._identity(self.path)
         corruption.check(self.path, self._db)
-        with contextlib.suppress(OSError):  # said when a job is to be added
+        with contextlib.suppress(OSError):  # the error is raised when a job is added
             self._reserve.allocate()
-        self.artifacts.sweep(self._ids("TRUE"))  # what a killed server has left
+        self.artifacts.sweep(self._ids("TRUE"))  # files that a killed server left
 
 
-def _translated(error: sqlite3.Error, path: Path) -> TouchstoneError:
+def _to_touchstone_error(error: sqlite3.Error, path: Path) -> TouchstoneError:
+    """Return DiskFull or Internal for an error of SQLite."""
     if "full" in str(error):
         return DiskFull(
             f"The job history {path} cannot grow: {error}.", f"Free space on the disk that holds {path.parent}."
         )
     if corruption.is_corruption(error):
-        remedy = "Restart the server: it sets the damaged history aside and begins a new one."
+        remedy = "Restart the server: it sets the corrupt history aside and starts a new one."
     elif "locked" in str(error):
         remedy = "Close the other program that has the file open."
     else:

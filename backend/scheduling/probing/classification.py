@@ -1,4 +1,4 @@
-"""From what a probe child said, or how it ended, to what is known of a device: state, stage, reason, remedy, layer."""
+"""Classification: from a probe child's frames, or its exit, to a device's state, stage, reason, remedy and layer."""
 
 from __future__ import annotations
 
@@ -16,25 +16,23 @@ from backend.engines import engines
 from backend.scheduling.probing.failure_layers import Cause, Layer, cause_of
 from backend.scheduling.probing.prober import Outcome
 
-BASE = "base"  # the runtime that comes with the server, whose engines are promised
-REINSTALL = "Install the runtime's packages again (for `base`: delete .venv and start the launcher), then refresh."
+BASE = "base"  # the runtime of the server's own environment, which must have its engines
+REINSTALL = "Reinstall the runtime's packages (for `base`: delete .venv and start the launcher), then refresh."
 _WRONG = (
-    "Do not trust this device: update its driver and the runtime, then refresh; if it repeats, the card and this build "
-    "do not fit each other, or the card is damaged. The CPU serves."
+    "Do not trust this device: update its driver and the runtime, then refresh. If it repeats, the card and this build "
+    "are incompatible, or the card is damaged. Use the CPU meanwhile."
 )
-_GONE = "Check that the card is there and its driver runs (`doctor` tells), or use another device; then refresh."
-_BRINGS = "`runtimes update {runtime}` brings it; into an environment of your own, install {library} with its pip."
-_AGAIN = (
-    "Check the device again when the machine is less busy (`devices` with the server stopped, or the page's button)."
-)
+_GONE = "Check that the card is plugged in and its driver runs (see `doctor`), or use another device; then refresh."
+_BRINGS = "`runtimes update {runtime}` adds it. In your own environment, install {library} with its pip."
+_AGAIN = "Refresh the device when the machine is less busy (`devices` with the server stopped, or the page's button)."
 _CRASHED = (
-    "Update the device's driver and the runtime, then refresh; if it repeats, this card and this build do not fit each "
-    "other, and the CPU serves."
+    "Update the device's driver and the runtime, then refresh. If it repeats, this card and this build are "
+    "incompatible; use the CPU."
 )
 
 
 def unproved(id_: str, backend: Backend, runtime: str, found: DetectedDevice | None = None) -> Device:
-    """The device while nothing is known of it but that it was listed, if it was."""
+    """Return the device in the state `probing`; `found` is how a runtime lists it. Optional."""
     device = Device(
         id=id_,
         name=backend.label,
@@ -43,14 +41,14 @@ def unproved(id_: str, backend: Backend, runtime: str, found: DetectedDevice | N
         state="probing",
         runtimes=[runtime],
         reason="The device is being checked.",
-        remedy="Wait a moment; the result follows by itself.",
+        remedy="Wait a moment; the result follows automatically.",
         aliases=list(dict.fromkeys([*backend.aliases, *(alias for alias, _, _ in backend.engine_aliases)])),
     )
     if found is None:
         return device
     return replace(
         device,
-        name=_told().text(found.name),
+        name=_secrets().text(found.name),
         kind=found.kind,
         stage="visible",
         hardware_id=found.hardware_id,
@@ -60,13 +58,13 @@ def unproved(id_: str, backend: Backend, runtime: str, found: DetectedDevice | N
 
 
 def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
-    """The device after its proof, whatever came of it."""
+    """Return the device after its proof, successful or not."""
     frame = outcome.first("proved")
     if frame is None:
         return refused(device, outcome)
     proof = Proof(**frame["proof"])
-    told = outcome.last("engines") or {"engines": {}}
-    checked: dict[str, dict[str, str]] = told["engines"]
+    frame_of_engines = outcome.last("engines") or {"engines": {}}
+    checked: dict[str, dict[str, str]] = frame_of_engines["engines"]  # versions by engine
     device = replace(
         device,
         stage="measured" if proof.gflops is not None else "runs",
@@ -78,7 +76,7 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
     if runtime == BASE and not checked and (missing or outcome.trouble):
         detail = missing["detail"] if missing else str(outcome.trouble)
         cause = cause_of(detail, "library load", REINSTALL)
-        reason = _told().text(f"The device computes, but no engine can be used on it: {detail}.")
+        reason = _secrets().text(f"The device computes, but no engine can be used on it: {detail}.")
         return replace(device, state="broken", reason=reason, remedy=cause.remedy, layer=cause.layer)
     tasks = sorted({task for name in checked for task in engines()[name].tasks})
     return replace(
@@ -94,26 +92,26 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
 
 
 def _lacks(backend: str, runtime: str, checked: Collection[str], outcome: Outcome) -> dict[str, str]:
-    """Why engines that this runtime should bring are not there: they do not load, or the child did not come to them."""
+    """Return why engines that this runtime should have are missing: they do not load, or were not checked."""
     details = {frame["engine"]: frame["detail"] for frame in outcome.frames if frame["op"] == "no_engine"}
-    found = {}
+    lacks = {}
     for engine in engines().values():
         if engine.name in checked or backend not in engine.backends or runtime not in engine.runtimes:
             continue
         if detail := details.get(engine.name):
             brings = REINSTALL if runtime == BASE else _BRINGS.format(runtime=runtime, library=engine.library)
-            found[engine.name] = _told().text(f"The runtime {runtime} lacks it ({detail.rstrip('.')}). {brings}")
+            lacks[engine.name] = _secrets().text(f"The runtime {runtime} lacks it ({detail.rstrip('.')}). {brings}")
         elif outcome.trouble:
             reason = f"It was not checked in the runtime {runtime}: {outcome.trouble.rstrip('.')}."
-            found[engine.name] = _told().text(f"{reason} {_AGAIN}")
-    return found
+            lacks[engine.name] = _secrets().text(f"{reason} {_AGAIN}")
+    return lacks
 
 
 def refused(device: Device, outcome: Outcome, frame: Header | None = None) -> Device:
-    """The device that was not proved or not even listed: by the frame that says why, or by how the child ended."""
+    """Return the device that was not proved or not listed, with the reason from a frame or from the child's exit."""
     frames = [frame] if frame else outcome.frames
-    for one in frames:
-        if device.backend in one.get("backends", []) and (judged := _by_frame(device, one, outcome)):
+    for each in frames:
+        if device.backend in each.get("backends", []) and (judged := _by_frame(device, each, outcome)):
             return judged
     what = outcome.step()["what"]
     trouble = (outcome.trouble or "it ended without an answer").rstrip(".")
@@ -122,7 +120,7 @@ def refused(device: Device, outcome: Outcome, frame: Header | None = None) -> De
 
 
 def _by_frame(device: Device, frame: Header, outcome: Outcome) -> Device | None:
-    """What one frame says of the device, or None if it is none that refuses."""
+    """Return the device as a frame of the child refuses it, None for any other frame."""
     detail: str = frame.get("detail", "").rstrip(".")
     what = _before(frame, outcome)
     if frame["op"] == "wrong":
@@ -146,7 +144,7 @@ def _refusal(device: Device, state: DeviceState, reason: str, cause: Cause) -> D
     return replace(
         device,
         state=state,
-        reason=_told().text(reason).rstrip(".") + ".",
+        reason=_secrets().text(reason).rstrip(".") + ".",
         remedy=cause.remedy,
         layer=cause.layer,
         proof=None,
@@ -154,15 +152,15 @@ def _refusal(device: Device, state: DeviceState, reason: str, cause: Cause) -> D
 
 
 @cache
-def _told() -> Redactor:
-    """Libraries print what they find, keys and passwords of the environment among it."""
+def _secrets() -> Redactor:
+    """Return the redactor for texts of libraries, which may print keys and passwords of the environment."""
     return redactor(os.environ)
 
 
 def _before(frame: Header, outcome: Outcome) -> str:
-    """What the child was about to do when it sent the frame."""
-    place = next((number for number, one in enumerate(outcome.frames) if one is frame), len(outcome.frames))
-    steps = [one["what"] for one in outcome.frames[:place] if one["op"] == "step"]
+    """Return what the child was about to do when it sent the frame."""
+    index = next((index for index, each in enumerate(outcome.frames) if each is frame), len(outcome.frames))
+    steps = [each["what"] for each in outcome.frames[:index] if each["op"] == "step"]
     return steps[-1] if steps else "starting"
 
 

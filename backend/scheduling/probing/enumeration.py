@@ -1,4 +1,4 @@
-"""What one runtime lists: one child for all backends; those that the crash or hang of one hides get another child."""
+"""Enumeration of the devices of one runtime: one child lists all backends, and another one those left after a crash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backend.scheduling.probing.prober import Outcome, Prober
 
 @dataclass
 class Enumeration:
-    """The answer for one backend: devices, or the outcome and the frame that say why there are none."""
+    """The answer for one backend: its devices, or the frame and the outcome that explain why it has none."""
 
     devices: list[DetectedDevice] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
@@ -24,19 +24,20 @@ class Enumeration:
 
     @property
     def quiet(self) -> bool:
-        """Whether nobody would expect a device."""
+        """Whether a device is not expected, so its absence is not reported."""
         return bool(self.refusal and self.refusal.get("quiet"))
 
     @property
     def failed(self) -> bool:
-        """Whether it is not just that there are none."""
+        """Whether listing failed, as opposed to an empty list."""
         return not self.devices and (self.refusal is None or self.refusal["op"] != "absent")
 
 
 class Enumerator:
-    """Lists the devices of one runtime. `answers` fill as they come; `plan` is None if no child ever got that far.
+    """Lists the devices of one runtime.
 
-    `said` gets the name of each backend as it is answered, and None at the end.
+    `plan` are the backends that it has libraries for, None if no child came that far. `answers` are by backend;
+    `answered` gets the name of each backend with an answer, and None at the end.
     """
 
     def __init__(self, prober: Prober, python: str, runtime: str) -> None:
@@ -45,32 +46,37 @@ class Enumerator:
         self._runtime = runtime
         self.plan: list[str] | None = None
         self.answers: dict[str, Enumeration] = {}
-        self.said: asyncio.Queue[str | None] = asyncio.Queue()
-        self.outcome = Outcome()  # of the first child, for a runtime of which nothing at all is known
+        self.answered: asyncio.Queue[str | None] = asyncio.Queue()
+        self.outcome = Outcome()  # of the first child, for a runtime without any answer
 
     async def run(self, only: Sequence[str] = (), visible: bool = False) -> None:
-        """Lists the devices of all backends or of some; with `visible` only those that the user's variables leave."""
+        """List the devices of all backends (default) or of some; `visible`: only what the user's variables show."""
         try:
-            await self._child("list-visible" if visible else "list", list(only))
+            await self._run_child("list-visible" if visible else "list", list(only))
         finally:
-            self.said.put_nowait(None)
+            self.answered.put_nowait(None)
 
-    async def _child(self, verb: str, only: list[str]) -> None:
+    async def _run_child(self, verb: str, only: list[str]) -> None:
+        """Run a child for these backends; if it hangs or dies at one, run another child for the rest."""
         others: list[asyncio.Task[None]] = []
 
-        def heard(outcome: Outcome) -> bool:
-            self._take(outcome)
-            back = bool(others) and outcome.frames[-1]["op"] != "step"  # another does the rest
-            return not back and (self.plan is None or bool(self._unsaid(only)) or outcome.frames[-1]["op"] == "plan")
+        def on_frame(outcome: Outcome) -> bool:
+            """Record the frame. Return whether the child is still needed."""
+            self._record(outcome)
+            is_replaced = bool(others) and outcome.frames[-1]["op"] != "step"
+            is_planning = self.plan is None or outcome.frames[-1]["op"] == "plan"
+            return not is_replaced and (is_planning or bool(self._unanswered(only)))
 
-        def silent(outcome: Outcome) -> None:
+        def on_silence(outcome: Outcome) -> None:
             stuck = outcome.step()["backends"]
-            rest = [name for name in self._unsaid(only) if name not in stuck]
+            rest = [name for name in self._unanswered(only) if name not in stuck]
             if stuck and rest:
-                others.append(asyncio.ensure_future(self._child(verb, rest)))
+                others.append(asyncio.ensure_future(self._run_child(verb, rest)))
 
         try:
-            outcome = await self._prober.run(self._python, [verb, self._runtime, *only], heard=heard, silent=silent)
+            outcome = await self._prober.run(
+                self._python, [verb, self._runtime, *only], on_frame=on_frame, on_silence=on_silence
+            )
         except BaseException:
             for other in others:
                 other.cancel()
@@ -82,10 +88,10 @@ class Enumerator:
             self._answer(name, None, outcome)
         if others:
             await asyncio.gather(*others)
-        elif blamed and (rest := self._unsaid(only)):  # a child that dies before it lists anything would die again
-            await self._child(verb, rest)
+        elif blamed and (rest := self._unanswered(only)):  # without a step to blame the next child would die as well
+            await self._run_child(verb, rest)
 
-    def _take(self, outcome: Outcome) -> None:
+    def _record(self, outcome: Outcome) -> None:
         frame = outcome.frames[-1]
         if frame["op"] == "plan":
             self.plan = self.plan or frame["backends"]
@@ -93,7 +99,7 @@ class Enumerator:
             for name in frame.get("backends", []):
                 self._answer(name, frame, outcome)
 
-    def _unsaid(self, only: list[str]) -> list[str]:
+    def _unanswered(self, only: list[str]) -> list[str]:
         wanted = [name for name in only if name in self.plan] if only and self.plan else self.plan or []
         return [name for name in wanted if name not in self.answers]
 
@@ -101,8 +107,8 @@ class Enumerator:
         if name in self.answers:
             return
         if frame is not None and frame["op"] == "listed":
-            found = [detected_device_from(fields) for fields in frame["devices"]]
-            self.answers[name] = Enumeration(found, frame["versions"], frame["left_out"], None, outcome)
+            devices = [detected_device_from(fields) for fields in frame["devices"]]
+            self.answers[name] = Enumeration(devices, frame["versions"], frame["left_out"], None, outcome)
         else:
             self.answers[name] = Enumeration(refusal=frame, outcome=outcome)
-        self.said.put_nowait(name)
+        self.answered.put_nowait(name)

@@ -1,4 +1,4 @@
-"""Hardware that no runtime reaches yet: which backend would, and the runtime that brings it."""
+"""Installable devices: hardware that no runtime reaches yet, and the runtime that would."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMPUTES = ("gpu", "integrated", "npu")
 
 
 def fitting(backend: Backend, hardware: Iterable[Hardware]) -> list[Hardware]:
-    """Hardware of this machine that the backend can drive."""
+    """Return the hardware of this machine that the backend can drive."""
     kinds = ("npu",) if backend.kind == "npu" else _COMPUTES
     return [
         item
@@ -28,12 +28,12 @@ def fitting(backend: Backend, hardware: Iterable[Hardware]) -> list[Hardware]:
 
 
 def offer_for(backend: Backend, item: Hardware) -> InstallOffer | None:
-    """The runtime that would make it usable, if one would."""
+    """Return the offer of a runtime that would make the hardware usable, or None."""
     return next((offer for offer in backend.offers if item in fitting(backend, [item]) and _fits(offer, item)), None)
 
 
 def installable(id_: str, backend: Backend, item: Hardware, offer: InstallOffer) -> Device:
-    """The device that would be there. What the hardware itself lacks comes first."""
+    """Return the device that the runtime would add; `unavailable` if the hardware itself has a problem."""
     device = replace(unproved(id_, backend, offer.runtime, as_found(item)), stage="none", hardware_id=item.id)
     remedy = how_to(recipes()[offer.runtime])
     if item.reason:
@@ -45,12 +45,12 @@ def installable(id_: str, backend: Backend, item: Hardware, offer: InstallOffer)
             layer=_layer_of(item),
             runtimes=[],
         )
-    reason = f"{item.name} is here, and no runtime that would use it for {backend.label} is installed."
+    reason = f"{item.name} is here, but no runtime that uses it for {backend.label} is installed."
     return replace(device, state="installable", reason=reason, remedy=remedy, layer="runtime package")
 
 
 def beside_card(device: Device, item: Hardware) -> Device:
-    """A device that is not there, though a card is: which one, and what that itself lacks."""
+    """Return a missing device with the card that should have it, and the problem of that card."""
     device = replace(device, hardware_id=item.id)
     if item.reason is None:
         return replace(device, reason=f"{item.name} is here. {device.reason}")
@@ -59,7 +59,7 @@ def beside_card(device: Device, item: Hardware) -> Device:
 
 
 def as_found(item: Hardware) -> DetectedDevice:
-    """The hardware as a library would list it."""
+    """Return the hardware in the form in which a library lists a device."""
     identity = {"pci": item.id.removeprefix("pci:")} if item.id.startswith("pci:") else {"hardware": item.id}
     return DetectedDevice(item.name, item.kind, item.id, item.memory_bytes, None, identity=identity)
 

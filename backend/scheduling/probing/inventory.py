@@ -1,4 +1,4 @@
-"""The machine's hardware and facts as the server gets them: from a child, within a limit."""
+"""The inventory of hardware and system facts, queried in a child process with a timeout."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from backend.common.hardware.checks import Check, System
 from backend.common.types import Hardware
 
 log = logging.getLogger(__name__)
-LIMIT_S = 60.0  # PowerShell alone may take half of it on a machine that starts
+LIMIT_S = 60.0  # PowerShell may need half of it right after boot
 
 
 async def query_hardware(spawn: Spawn, limit_s: float = LIMIT_S) -> list[Hardware]:
-    """All hardware that the system reports, sorted by id, the processor first.
+    """Return all hardware that the system reports, sorted by id, the CPU first.
 
-    What a child could tell within the limit; empty if it could tell nothing, which is logged.
+    After a timeout it returns the last complete list, which may be empty; failures are logged.
     """
     frames = await _survey(spawn, "hardware", limit_s)
     lists: list[list[dict[str, Any]]] = [frame["hardware"] for frame in frames if frame["op"] == "hardware"]
@@ -28,17 +28,17 @@ async def query_hardware(spawn: Spawn, limit_s: float = LIMIT_S) -> list[Hardwar
 
 
 async def query_system(spawn: Spawn, limit_s: float = LIMIT_S) -> System | None:
-    """The facts about the system for the doctor, or None if a child could not tell them within the limit."""
+    """Return the facts about the system for the doctor, None if the child failed or timed out."""
     frames = await _survey(spawn, "system", limit_s)
-    told: dict[str, Any] | None = next((frame["system"] for frame in frames if frame["op"] == "system"), None)
-    return System(**{**told, "checks": [Check(**fields) for fields in told["checks"]]}) if told else None
+    facts: dict[str, Any] | None = next((frame["system"] for frame in frames if frame["op"] == "system"), None)
+    return System(**{**facts, "checks": [Check(**fields) for fields in facts["checks"]]}) if facts else None
 
 
 async def _survey(spawn: Spawn, what: str, limit_s: float) -> list[Header]:
     try:
         process = spawn(sys.executable, ["survey", what])
     except OSError as error:
-        log.error("the hardware cannot be listed", extra={"detail": str(error)})
+        log.error("listing the hardware failed", extra={"detail": str(error)})
         return []
     child = ChildProcess(process, asyncio.get_running_loop())
     frames: list[Header] = []
@@ -47,9 +47,9 @@ async def _survey(spawn: Spawn, what: str, limit_s: float) -> list[Header]:
             while frame := await child.receive():
                 frames.append(frame)
             if await child.ended() or child.protocol_error:
-                log.error("the hardware cannot be listed", extra={"detail": child.exit_summary()})
+                log.error("listing the hardware failed", extra={"detail": child.exit_summary()})
     except TimeoutError:
-        log.error("the hardware was not listed in time", extra={"limit_s": limit_s})
+        log.error("listing the hardware timed out", extra={"timeout_s": limit_s})
     finally:
         child.kill()
         with contextlib.suppress(TimeoutError):

@@ -1,70 +1,73 @@
-"""Runs probe children, so many at once. One that is silent for a while gives its place up and runs on to its limit."""
+"""The prober: runs a limited number of probe children at once. A silent child gives up its place and runs on."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from backend.child.handle import ChildProcess, Spawn
 from backend.child.wire_protocol import Header
 
+log = logging.getLogger(__name__)
 SILENT_S = 3.0
-LONGEST = 5  # times the limit, whatever a child says
-_ACHIEVED = ("proved", "engines")  # after which a child has its limit anew: each library may be as slow as the first
+MAX_EXTENSIONS = 5  # times the timeout, however much progress a child reports
+_MILESTONES = ("proved", "engines")  # frames that restart the timeout: each library may be as slow as the first
 
 
 @dataclass
 class Outcome:
-    """What a probe child said, and in words how it failed if it did. `hung` where its limit ended it."""
+    """The frames of a probe child, and how it failed if it did. `hung`: it was killed for its timeout."""
 
     frames: list[Header] = field(default_factory=list)
     trouble: str | None = None
     hung: bool = False
 
     def step(self) -> Header:
-        """The last thing that the child said it was about to do."""
-        nothing = {"op": "step", "what": "starting", "backends": []}
-        return next((frame for frame in reversed(self.frames) if frame["op"] == "step"), nothing)
+        """Return the last `step` frame: what the child was about to do."""
+        default = {"op": "step", "what": "starting", "backends": []}
+        return next((frame for frame in reversed(self.frames) if frame["op"] == "step"), default)
 
     def first(self, op: str) -> Header | None:
-        """The first frame of a kind."""
+        """Return the first frame of a kind, or None."""
         return next((frame for frame in self.frames if frame["op"] == op), None)
 
     def last(self, op: str) -> Header | None:
-        """The last frame of a kind."""
+        """Return the last frame of a kind, or None."""
         return next((frame for frame in reversed(self.frames) if frame["op"] == op), None)
 
 
 class Prober:
-    """Runs probe children."""
+    """Runs probe children, at most `at_once`, each with a timeout of `limit_s`."""
 
     def __init__(self, spawn: Spawn, limit_s: float, at_once: int) -> None:
         self._spawn = spawn
         self._limit_s = limit_s
         self._places = asyncio.Semaphore(at_once)
-        self.patience = 1.0  # by which the limit is longer
+        self.patience = 1.0  # factor of the timeout
 
     async def run(
         self,
         python: str,
         arguments: list[str],
-        before: contextlib.AbstractAsyncContextManager[object] | None = None,
-        started: Callable[[], None] = lambda: None,
-        heard: Callable[[Outcome], bool] = lambda _: True,
-        silent: Callable[[Outcome], None] = lambda _: None,
+        turn: contextlib.AbstractAsyncContextManager[object] | None = None,
+        on_start: Callable[[], None] = lambda: None,
+        on_frame: Callable[[Outcome], bool] = lambda _: True,
+        on_silence: Callable[[Outcome], None] = lambda _: None,
     ) -> Outcome:
-        """Runs one child to its end, its limit, or until `heard` says False to a frame.
+        """Run one child to its end, its timeout, or until the callback `on_frame` returns False.
 
-        `before` (a lane's turn) is held as long as the place. Both are given up at the first silence, after `silent`.
+        `turn` (in a device's queue) is held as long as the place. Both are released at the first silence, after the
+        callback `on_silence`. `on_start` is called when the child starts. All of them are optional.
         """
         outcome = Outcome()
         async with contextlib.AsyncExitStack() as held:
-            if before is not None:
-                await held.enter_async_context(before)
+            if turn is not None:
+                await held.enter_async_context(turn)
             await held.enter_async_context(self._place())
-            started()
+            on_start()
             try:
                 process = self._spawn(python, ["probe", *arguments])
             except OSError as error:
@@ -72,7 +75,7 @@ class Prober:
                 return outcome
             child = ChildProcess(process, asyncio.get_running_loop())
             try:
-                await self._listen(child, outcome, held, heard, silent)
+                await self._read_frames(child, outcome, held, on_frame, on_silence)
             finally:
                 child.kill()
                 with contextlib.suppress(TimeoutError):
@@ -80,23 +83,24 @@ class Prober:
                         await child.ended()
         return outcome
 
-    async def _listen(
+    async def _read_frames(
         self,
         child: ChildProcess,
         outcome: Outcome,
         held: contextlib.AsyncExitStack,
-        heard: Callable[[Outcome], bool],
-        silent: Callable[[Outcome], None],
+        on_frame: Callable[[Outcome], bool],
+        on_silence: Callable[[Outcome], None],
     ) -> None:
+        """Read the child's frames into `outcome` until it ends, times out, or is no longer needed."""
         clock = asyncio.get_running_loop().time
         limit_s = self._limit_s * self.patience
-        begun_at = clock()
-        late_at = begun_at + limit_s
-        quiet_at: float | None = clock() + SILENT_S  # None once the place is given up
+        started_at = clock()
+        timeout_at = started_at + limit_s
+        silent_at: float | None = clock() + SILENT_S  # None once the place is released
         frames = asyncio.ensure_future(child.receive())
         try:
             while True:
-                until = late_at if quiet_at is None else min(late_at, quiet_at)
+                until = timeout_at if silent_at is None else min(timeout_at, silent_at)
                 done, _ = await asyncio.wait({frames}, timeout=max(0.0, until - clock()))
                 if done:
                     frame = frames.result()
@@ -105,20 +109,22 @@ class Prober:
                         outcome.trouble = None if code == 0 and not child.protocol_error else child.exit_summary()
                         return
                     outcome.frames.append(frame)
-                    if not heard(outcome):
+                    if not on_frame(outcome):
                         return
-                    if frame["op"] in _ACHIEVED:
-                        late_at = min(clock() + limit_s, begun_at + LONGEST * limit_s)
+                    if frame["op"] in _MILESTONES:
+                        timeout_at = min(clock() + limit_s, started_at + MAX_EXTENSIONS * limit_s)
                     frames = asyncio.ensure_future(child.receive())
-                    quiet_at = None if quiet_at is None else clock() + SILENT_S
-                elif clock() >= late_at:
+                    silent_at = None if silent_at is None else clock() + SILENT_S
+                elif clock() >= timeout_at:
                     line = child.last_line()
-                    said = f"; last line: {line}" if line else ""
-                    outcome.hung, outcome.trouble = True, f"it hung: no end after {late_at - begun_at:.3g} s{said}"
+                    last_line = f"; last line: {line}" if line else ""
+                    timeout_s = timeout_at - started_at
+                    outcome.hung, outcome.trouble = True, f"it hung: timeout after {timeout_s:.3g} s{last_line}"
+                    log.warning("probe timed out", extra={"pid": child.pid, "cause": outcome.trouble})
                     return
-                elif quiet_at is not None:
-                    quiet_at = None
-                    silent(outcome)
+                elif silent_at is not None:
+                    silent_at = None
+                    on_silence(outcome)
                     await held.aclose()
         finally:
             frames.cancel()

@@ -1,4 +1,4 @@
-"""Proofs of earlier starts, by runtime, driver and card: what a device was found to be, until it is looked at again."""
+"""The proof cache: proofs of earlier starts by runtime, driver and card, valid until the device is probed again."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ _FORMAT = 1
 
 
 class ProofCache:
-    """Keeps proved devices in a file; without one, for this process alone."""
+    """Keeps proved devices in a file. Default: in memory only."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._file = JsonFile(path, "devices", _FORMAT)
-        kept = self._file.read()
-        self._entries: dict[str, dict[str, Any]] = kept if isinstance(kept, dict) else {}
+        stored = self._file.read()
+        self._entries: dict[str, dict[str, Any]] = stored if isinstance(stored, dict) else {}
 
     @staticmethod
     def key(device: Device, runtime: str, python: str, versions: dict[str, str], driver: str | None) -> str:
-        """What must be the same for an earlier proof to count."""
+        """Return the key: the facts that must be unchanged for an earlier proof to be valid."""
         parts = [device.id, device.name, device.hardware_id, runtime, python, driver, *sorted(versions.items())]
         return json.dumps(parts)
 
     def get(self, key: str) -> Device | None:
-        """The device as it was proved, with the moment of that proof; None where nothing is known."""
+        """Return the device as it was proved, with the time of the proof; None without a valid entry."""
         try:
             fields = dict(self._entries[key])
             proof = Proof(**fields.pop("proof"))
-            return Device(**{**fields, "proof": proof, "speed": [Speed(**one) for one in fields.pop("speed")]})
+            return Device(**{**fields, "proof": proof, "speed": [Speed(**speed) for speed in fields.pop("speed")]})
         except (LookupError, TypeError, ValueError):
             return None
 
     def put(self, key: str, device: Device) -> None:
-        """Takes down what a probe found: a ready device is kept, any other is forgotten."""
+        """Store a probed device if it is ready, else remove it."""
         if device.state == "ready":
             self._entries[key] = asdict(device)
         elif self._entries.pop(key, None) is None:

@@ -52,7 +52,7 @@ CASES = [
         "slow",
         "beyond the limit",
         at("conv2d", "slow", 3600),
-        reason="computing on cuda:0: it hung: no end after",
+        reason="computing on cuda:0: it hung: timeout after",
         remedy=CRASH,
     ),
     *(

@@ -28,7 +28,7 @@ CASES = [
         "abort", "abort", "terminate called after throwing an instance of 'std::runtime_error'", "SIGABRT.*terminate"
     ),
     *ended("illegal instruction", "signal", "SIGILL", "ended by SIGILL"),
-    *ended("hang", "hang", 3600, "it hung: no end after"),
+    *ended("hang", "hang", 3600, "it hung: timeout after"),
     Case("noise", "on stdout", at("matmul", "print", "loading kernels " * 40_000), **READY),
     Case("noise", "raw bytes", at("matmul", "write", "\x00\x00\x00\x05\xff{}\x1b[2J" * 500), **READY),
     Case("noise", "like frames", at("to", "print", '{"op":"wrong","detail":"no"}\n{"op":"end"}'), **READY),

@@ -102,7 +102,7 @@ CASES = [
                 "ImportError",
                 "libtorch_cpu.so: undefined symbol: _ZNK3c1010TensorImpl20is_contiguous_customE",
                 "undefined symbol",
-                "do not fit each other",
+                "are incompatible",
             ),
             (
                 "C library",
@@ -116,21 +116,21 @@ CASES = [
                 "ImportError",
                 "/lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found",
                 "GLIBCXX",
-                "do not fit each other",
+                "are incompatible",
             ),
             (
                 "NumPy",
                 "ImportError",
                 "numpy.core.multiarray failed: _ARRAY_API not found",
                 "_ARRAY_API",
-                "do not fit each other",
+                "are incompatible",
             ),
             (
                 "architecture",
                 "OSError",
                 "libtorch.so: wrong ELF class: ELFCLASS32",
                 "wrong ELF class",
-                "do not fit each other",
+                "are incompatible",
             ),
         ]
     ),
