@@ -87,7 +87,7 @@ def test_commands_end_at_their_limit_and_say_why() -> None:
     python = sys.executable
     assert run_command((python, "-c", "print('ü')"), 30) == Answer("ü\n")
     hangs = run_command((python, "-c", "import time; time.sleep(3600)"), 0.3)
-    assert hangs == Answer(trouble=f"{python} gave no answer within 0.3 s")
+    assert hangs == Answer(trouble=f"{python} timed out after 0.3 s")
     lost = "import sys; print('row'); print('GPU is lost', file=sys.stderr); sys.exit(15)"
     assert run_command((python, "-c", lost), 30) == Answer("row\n", f"{python} failed with code 15: row")
     assert "cannot be run" in str(run_command(("/no/such/tool",), 30).trouble)

@@ -166,7 +166,7 @@ def test_a_tool_that_fails_is_told_with_the_card(tmp_path: Path) -> None:
     machine = sample("h100-vm")
     machine["commands"] = {}
     card = found(machine, tmp_path)["pci:0000:00:06.0"]
-    assert card.reason and card.reason.startswith("NVIDIA's driver gives no answer: /usr/bin/nvidia-smi")
+    assert card.reason and card.reason.startswith("NVIDIA's driver does not respond: /usr/bin/nvidia-smi")
     assert card.name == "NVIDIA H100 80GB HBM3" and card.memory_bytes is None
 
 
@@ -175,7 +175,7 @@ def test_a_container_without_the_card_s_node_says_how_to_start_it(tmp_path: Path
     del machine["files"]["dev/nvidia0"], machine["files"]["usr/bin/nvidia-smi"]
     machine["files"][".dockerenv"] = ""
     card = found(machine, tmp_path)["pci:0000:00:06.0"]
-    assert card.reason == "/dev/nvidia0 is not there: this docker container was started without the card."
+    assert card.reason == "/dev/nvidia0 is missing: this docker container was started without the card."
     assert card.remedy and "--gpus all" in card.remedy
 
 
@@ -205,8 +205,8 @@ def test_other_owners_and_missing_drivers_are_reasons(tmp_path: Path) -> None:
     reasons = {id_: str(item.reason) for id_, item in hardware.items()}
     assert "vfio-pci" in reasons["pci:0000:03:00.0"]
     assert "No driver" in reasons["pci:0000:04:00.0"]
-    assert "share of the card 0000:04:00.0" in reasons["pci:0000:04:00.1"]
-    assert "management screen" in reasons["pci:0000:02:00.0"]
+    assert "virtual function of the card 0000:04:00.0" in reasons["pci:0000:04:00.1"]
+    assert "management controller" in reasons["pci:0000:02:00.0"]
 
 
 def test_windows_tells_dedicated_and_shared_memory_apart(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_windows_cards_without_their_driver_keep_their_names(tmp_path: Path) -> 
     assert hardware["pci:0000:05:00.0"].name == "Intel Arc A770"
     assert "no driver is installed" in str(hardware["pci:0000:05:00.0"].reason)
     assert hardware["pci:0000:01:00.0"].name == "NVIDIA GeForce RTX 4090"
-    assert "basic driver" in str(hardware["pci:0000:01:00.0"].reason)
+    assert "basic display driver" in str(hardware["pci:0000:01:00.0"].reason)
 
 
 def test_nvidia_s_tool_adds_to_what_windows_tells(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_silent_windows_leaves_the_processor(tmp_path: Path) -> None:
 def test_wsl_asks_windows_and_says_who_must_act(tmp_path: Path) -> None:
     hardware = found(sample("wsl2-amd"), tmp_path)
     card, npu = hardware["pci:0000:03:00.0"], hardware["pci:0000:c3:00.1"]
-    assert card.reason == "/dev/dxg is not there: Windows lends no card to this WSL."
+    assert card.reason == "/dev/dxg is missing: Windows shares no GPU with this WSL."
     assert card.remedy and card.remedy.startswith("On Windows:")
     assert "launch.ps1" in str(npu.remedy)
 
@@ -256,7 +256,7 @@ def test_wsl_with_its_node_reaches_the_card(tmp_path: Path) -> None:
 def test_wsl_without_any_name_shows_that_something_is_there(tmp_path: Path) -> None:
     machine = sample("wsl2-nvidia") | {"commands": {}}
     card = found(machine, tmp_path)["pci:fe50:00:00.0"]
-    assert (card.kind, card.name) == ("gpu", "A card of Windows, through WSL")
+    assert (card.kind, card.name) == ("gpu", "A card of the Windows host")
 
 
 def test_wsl_1_has_no_way_to_a_card(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_container_in_wsl_is_started_anew(tmp_path: Path) -> None:
 def test_dxg_without_its_libraries(tmp_path: Path) -> None:
     machine = sample("wsl2-nvidia")
     del machine["files"]["usr/lib/wsl/lib/libd3d12.so"]
-    assert "libd3d12.so not in" in checks(machine, tmp_path)["wsl-libraries"].detail
+    assert "lacks libd3d12.so" in checks(machine, tmp_path)["wsl-libraries"].detail
 
 
 def test_rocm_in_wsl_needs_its_variable(tmp_path: Path) -> None:

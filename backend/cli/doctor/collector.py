@@ -24,7 +24,7 @@ from backend.cli.doctor.storage_facts import storage_facts
 from backend.common.config.settings import Settings
 from backend.common.errors import Configuration, TouchstoneError
 from backend.common.hardware.checks import System
-from backend.common.system.shared_libraries import distribution_words
+from backend.common.system.shared_libraries import distribution_ids
 from backend.common.types import Device, Hardware, Model
 from backend.models import Catalogue
 from backend.runtimes.recipes import recipes
@@ -123,7 +123,7 @@ def _models(settings: Settings) -> tuple[list[Model], list[tuple[str, str, str]]
 
 
 def _platform(system: System | None) -> Platform:
-    known = Platform(sys.platform, platform.release(), distribution_words(), name=platform.platform())
+    known = Platform(sys.platform, platform.release(), distribution_ids(), name=platform.platform())
     if system is None:
         return replace(known, machine=platform.machine(), joined=_had(_joined, ()))
     return replace(

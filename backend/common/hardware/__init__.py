@@ -1,8 +1,8 @@
-"""The physical hardware of this machine, found without any library of machine learning.
+"""The hardware inventory of this machine, without any machine-learning library.
 
-`hardware(host)` gives it in steps, each more complete than the one before: first what files tell, which nothing can
-make hang, then with what the vendors' own tools say. `system(host)` gives the facts about the system for the doctor.
-Both are made for a child process; the server asks for them through `backend.scheduling.probing.inventory`.
+`hardware(host)` yields it in steps, each more complete: first from files, which cannot hang, then with the output of
+the vendors' tools. `system(host)` returns the facts about the system for the doctor. Both run in a child process; the
+server calls them through `backend.scheduling.probing.inventory`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from backend.common.types import Hardware
 
 
 def hardware(host: Host | None = None) -> Iterator[list[Hardware]]:
-    """Lists of all hardware, the last one the fullest. Ids stay the same from one to the next."""
+    """Yield lists of all hardware, the last one the most complete. Ids do not change between them."""
     host = host or Host()
-    for found in _steps(host):
-        hidden = hidden_by(found, host.environment)
-        yield by_address(replace(item, hidden_by=hidden.get(item.id, [])) for item in found)
+    for items in _steps(host):
+        hidden = hidden_by(items, host.environment)
+        yield by_address(replace(item, hidden_by=hidden.get(item.id, [])) for item in items)
 
 
 def _steps(host: Host) -> Iterator[list[Hardware]]:
     if host.platform == "win32":
         yield [processor(host, "", None, None, None, [])]
-        told = windows.ask(host, powershell(host) or "powershell.exe")
-        yield [windows.windows_cpu(host, told), *windows.adapters(told, nvidia.from_tool(host).cards)]
+        facts = windows.query_windows(host, powershell(host) or "powershell.exe")
+        yield [windows.windows_cpu(host, facts), *windows.adapters(facts, nvidia.from_tool(host).cards)]
     elif host.platform == "darwin":
         yield [processor(host, "", None, None, None, [])]
         yield mac(host)
@@ -43,13 +43,13 @@ def _steps(host: Host) -> Iterator[list[Hardware]]:
         yield [linux_cpu(host), *windows_cards(host)]
     else:
         files = nvidia.from_files(host)
-        first = [linux_cpu(host), *devices_of(host)]
-        yield [*first, *cards_of(host, files)]
+        others = [linux_cpu(host), *devices_of(host)]
+        yield [*others, *cards_of(host, files)]
         tool = nvidia.from_tool(host)
-        if tool.cards or tool.trouble:
-            both = {id_: _joined(card, files.cards.get(id_)) for id_, card in tool.cards.items()}
-            yield [*first, *cards_of(host, nvidia.Driver({**files.cards, **both}, trouble=tool.trouble))]
+        if tool.cards or tool.error:
+            both = {id_: _merge_facts(card, files.cards.get(id_)) for id_, card in tool.cards.items()}
+            yield [*others, *cards_of(host, nvidia.Driver({**files.cards, **both}, error=tool.error))]
 
 
-def _joined(told: nvidia.Told, file: nvidia.Told | None) -> nvidia.Told:
-    return replace(told, minor=file.minor) if file else told
+def _merge_facts(from_tool: nvidia.CardFacts, from_file: nvidia.CardFacts | None) -> nvidia.CardFacts:
+    return replace(from_tool, minor=from_file.minor) if from_file else from_tool

@@ -1,4 +1,4 @@
-"""Whether this user may open a device's node, and what to do if not: the group by its very name."""
+"""Whether this user may open a device node, and otherwise the remedy with the name of the group."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from backend.common.hardware.container import container
 from backend.common.hardware.host import Host
 from backend.common.hardware.wsl import wsl
 
-_RENDER = "render"  # what udev's rules give render and accelerator nodes to
+_RENDER = "render"  # group of render and accelerator nodes in udev's rules
 
 
 def refused(host: Host, path: Path) -> tuple[str, str] | None:
-    """Reason and remedy where the node is missing or may not be opened for reading and writing."""
+    """Return reason and remedy if the node is missing or not readable and writable, None if it is usable."""
     name = host.shown(path)
     if not path.exists():
         if runner := container(host):
             return (
-                f"{name} is not there: this {runner} container was started without it.",
+                f"{name} is missing: this {runner} container was started without it.",
                 f"Start the container with `--device {_device_option(name)}`.",
             )
         return (
-            f"{name} is not there, though the driver is loaded.",
-            "Restart the machine; look into `dmesg` if it stays.",
+            f"{name} is missing although the driver is loaded.",
+            "Restart the machine; if that does not help, check `dmesg`.",
         )
     if host.may_use(path):
         return None
@@ -41,7 +41,7 @@ def _remedy(host: Host, name: str, group: str | None) -> str:
     if group in (None, "root"):
         return (
             f"Give the node to the group {_RENDER}: `sudo chgrp {_RENDER} {name} && sudo chmod g+rw {name}` (a udev "
-            f"rule keeps it so), then `sudo usermod -aG {_RENDER} $USER`, log out and in again."
+            f"rule makes this permanent), then `sudo usermod -aG {_RENDER} $USER`, log out and in again."
         )
     again = "`wsl --shutdown` on Windows and open WSL again" if wsl(host) else "log out and in again"
     return f"`sudo usermod -aG {group} $USER`, then {again}."

@@ -1,9 +1,9 @@
-"""What stands between a Linux card and whoever wants to compute on it: reason and remedy, in sentences."""
+"""Why a Linux card cannot compute: reason and remedy, in sentences."""
 
 from __future__ import annotations
 
 from backend.common.hardware.access import refused
-from backend.common.hardware.chips import AMD, AMD_CPU, INTEL, NVIDIA, cannot_compute, played_by
+from backend.common.hardware.chips import AMD, AMD_CPU, INTEL, NVIDIA, cannot_compute, emulated_by
 from backend.common.hardware.container import container
 from backend.common.hardware.host import Host, names_in
 from backend.common.hardware.pci import Card
@@ -11,7 +11,7 @@ from backend.common.hardware.pci import Card
 Obstacle = tuple[str, str]
 _USE_CPU = "Use the CPU, or another card."
 _FOR_GUESTS = ("vfio-pci", "pci-stub", "pciback", "xen-pciback")
-_OPEN = "nouveau"
+_NOUVEAU = "nouveau"
 _WITHOUT_DRIVER = {
     NVIDIA: "Install NVIDIA's driver (Ubuntu: `sudo ubuntu-drivers install`; Debian: package nvidia-driver), restart.",
     AMD: "Load the kernel's driver (`sudo modprobe amdgpu`); a new card needs a new kernel and linux-firmware.",
@@ -24,18 +24,21 @@ _NPU_WITHOUT_DRIVER = {
 
 
 def obstacle(host: Host, card: Card, minor: int | None) -> Obstacle | None:
-    """The first thing in the way, or None. `minor` is the number of an NVIDIA card's node."""
+    """Return the first reason why the card is unusable, with its remedy, or None.
+
+    `minor`: optional, number of an NVIDIA card's node.
+    """
     return _by_nature(card) or _by_driver(card) or _by_node(host, card, minor)
 
 
 def _by_nature(card: Card) -> Obstacle | None:
-    if player := played_by(card.vendor, card.device):
-        return f"It is {player} and computes nothing.", "Pass a real card through to this machine, or use the CPU."
+    if emulator := emulated_by(card.vendor, card.device):
+        return f"It is {emulator} and cannot compute.", "Pass a physical card through to this machine, or use the CPU."
     if cannot_compute(card.vendor):
-        return "It draws the management screen of a server and computes nothing.", _USE_CPU
+        return "It is the display chip of a server's management controller and cannot compute.", _USE_CPU
     if card.virtual_of:
         return (
-            f"It is a share of the card {card.virtual_of}, made for virtual machines.",
+            f"It is a virtual function of the card {card.virtual_of}, for virtual machines.",
             f"Use {card.virtual_of} itself.",
         )
     return None
@@ -45,13 +48,13 @@ def _by_driver(card: Card) -> Obstacle | None:
     if card.driver in _FOR_GUESTS:
         return (
             f"It is reserved for virtual machines (driver {card.driver}).",
-            "Give it back to its own driver, or run Touchstone in the virtual machine that has it.",
+            "Bind it to its normal driver again, or run Touchstone in the virtual machine that uses it.",
         )
     if card.driver is None:
         remedies = _NPU_WITHOUT_DRIVER if card.is_npu else _WITHOUT_DRIVER
-        return "No driver is in charge of it.", remedies.get(card.vendor, "Install its vendor's driver and restart.")
-    if card.driver == _OPEN:
-        return f"The open driver {_OPEN} is in charge of it, which cannot run CUDA.", _WITHOUT_DRIVER[NVIDIA]
+        return "No driver is loaded for it.", remedies.get(card.vendor, "Install its vendor's driver and restart.")
+    if card.driver == _NOUVEAU:
+        return f"It uses the driver {_NOUVEAU}, which does not support CUDA.", _WITHOUT_DRIVER[NVIDIA]
     return None
 
 
@@ -66,7 +69,7 @@ def _by_node(host: Host, card: Card, minor: int | None) -> Obstacle | None:
 
 
 def _nvidia_node(host: Host, minor: int | None) -> Obstacle | None:
-    """NVIDIA's nodes are made by its own tools, not by udev, and a container gets those of its cards alone."""
+    """Check NVIDIA's node. NVIDIA's tools create it, not udev, and a container has only the nodes of its cards."""
     if minor is None:
         return None
     node = host.path("dev", f"nvidia{minor}")
@@ -74,7 +77,7 @@ def _nvidia_node(host: Host, minor: int | None) -> Obstacle | None:
         return refused(host, node)
     if runner := container(host):
         return (
-            f"{host.shown(node)} is not there: this {runner} container was started without the card.",
-            "Start the container with `--gpus all` (it needs NVIDIA's container toolkit).",
+            f"{host.shown(node)} is missing: this {runner} container was started without the card.",
+            "Start the container with `--gpus all` (requires NVIDIA's container toolkit).",
         )
-    return f"{host.shown(node)} is not there.", "Run `sudo nvidia-modprobe -u -c 0`, or `nvidia-smi` once as root."
+    return f"{host.shown(node)} is missing.", "Run `sudo nvidia-modprobe -u -c 0`, or `nvidia-smi` once as root."

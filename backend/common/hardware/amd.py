@@ -1,4 +1,4 @@
-"""AMD's compute driver (kfd): what each card computes like, and its memory."""
+"""AMD's compute driver (kfd): the compiler target of each card, and its memory."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from backend.common.hardware.host import Host, names_in, number, text_of
 from backend.common.hardware.ids import pci_id
 
 NODES = "sys/class/kfd/kfd/topology/nodes"
-_FRAME_BUFFERS = ("1", "2")  # kinds of heap on the card, seen by all or by the card alone
+_FRAME_BUFFERS = ("1", "2")  # heap types on the card: visible to the host, or private
 
 
 @dataclass(frozen=True)
 class Node:
-    """One GPU as the compute driver numbers it."""
+    """One GPU of the compute driver."""
 
     id: str  # "pci:0000:03:00.0"
     number: int
     target: str | None  # "gfx1100"
     memory_bytes: int | None
-    uuid: str | None  # as ROCm writes it: "GPU-" and sixteen digits
+    uuid: str | None  # in ROCm's form: "GPU-" and sixteen digits
 
 
 def nodes(host: Host) -> dict[str, Node]:
-    """The GPUs by their PCI id. In a container other users' cards refuse to be read and are left out."""
+    """Return the GPUs by PCI id, without those that a container may not read."""
     folder = host.path(NODES)
-    found = [_node(folder / name) for name in sorted(names_in(folder), key=lambda name: number(name) or 0)]
-    return {node.id: node for node in found if node}
+    gpus = [_node(folder / name) for name in sorted(names_in(folder), key=lambda name: number(name) or 0)]
+    return {node.id: node for node in gpus if node}
 
 
 def _node(path: Path) -> Node | None:
@@ -46,7 +46,7 @@ def _node(path: Path) -> Node | None:
 
 
 def _target(version: int) -> str | None:
-    """`gfx90a` for 90010: two digits each for the second and third number, which are written in base 16."""
+    """Return `gfx90a` for 90010: two decimal digits each for the second and third number, written in hexadecimal."""
     if version < 10000:
         return None
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"

@@ -1,4 +1,4 @@
-"""Macs: `system_profiler` for the graphics, `sysctl` for the processor."""
+"""Macs: graphics from `system_profiler`, the processor from `sysctl`."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _MEGA = 1 << 20
 
 
 def mac(host: Host) -> list[Hardware]:
-    """The processor, the graphics, and the neural engine that Apple's own chips have."""
-    words = _sysctl(host.run(PROCESSOR, COMMAND_LIMIT_S).text)
-    brand = words.get("machdep.cpu.brand_string", "")
-    found = [_cpu(host, brand, words)]
+    """Return the processor, the graphics, and the neural engine of Apple's chips."""
+    values = _sysctl(host.run(PROCESSOR, COMMAND_LIMIT_S).text)
+    brand = values.get("machdep.cpu.brand_string", "")
+    items = [_cpu(host, brand, values)]
     system = host.run(("/usr/bin/sw_vers", "-productVersion"), COMMAND_LIMIT_S).text.strip()
     answer = host.run(GRAPHICS, COMMAND_LIMIT_S)
-    found += graphics(answer.text, number(words.get("hw.memsize", "")), f"macOS {system}" if system else None)
-    if _SILICON.match(brand) and not words.get("hw.model", "").startswith("VirtualMac"):
-        found.append(Hardware("platform:apple-ane", "Apple Neural Engine", "Apple", "npu"))
-    return found
+    items += graphics(answer.text, number(values.get("hw.memsize", "")), f"macOS {system}" if system else None)
+    if _SILICON.match(brand) and not values.get("hw.model", "").startswith("VirtualMac"):
+        items.append(Hardware("platform:apple-ane", "Apple Neural Engine", "Apple", "npu"))
+    return items
 
 
 def graphics(text: str, memory_bytes: int | None, driver: str | None) -> list[Hardware]:
-    """The cards in the JSON of `system_profiler`. Apple's own share the machine's memory."""
+    """Parse the cards in the JSON of `system_profiler`. Apple's GPUs share the machine's memory."""
     try:
         entries = json.loads(text)["SPDisplaysDataType"]
     except (ValueError, KeyError, TypeError):
@@ -74,9 +74,9 @@ def _name(entry: dict[str, Any]) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _cpu(host: Host, brand: str, words: dict[str, str]) -> Hardware:
-    instructions = [name for key, name in _INSTRUCTIONS.items() if words.get(key) == "1"]
-    cores, threads = number(words.get("hw.physicalcpu", "")), number(words.get("hw.logicalcpu", ""))
+def _cpu(host: Host, brand: str, values: dict[str, str]) -> Hardware:
+    instructions = [name for key, name in _INSTRUCTIONS.items() if values.get(key) == "1"]
+    cores, threads = number(values.get("hw.physicalcpu", "")), number(values.get("hw.logicalcpu", ""))
     return processor(host, brand, maker_of(brand), cores, threads, instructions)
 
 
@@ -86,10 +86,10 @@ def _sysctl(text: str) -> dict[str, str]:
 
 
 def _size(text: Any) -> int | None:
-    found = _SIZE.search(text) if isinstance(text, str) else None
-    return int(found[1]) * _MEGA * (1024 if found[2] == "G" else 1) if found else None
+    match = _SIZE.search(text) if isinstance(text, str) else None
+    return int(match[1]) * _MEGA * (1024 if match[2] == "G" else 1) if match else None
 
 
 def _hex(text: Any) -> str | None:
-    found = re.search(r"0x([0-9a-f]{4})\b", text.lower()) if isinstance(text, str) else None
-    return found[1] if found else None
+    match = re.search(r"0x([0-9a-f]{4})\b", text.lower()) if isinstance(text, str) else None
+    return match[1] if match else None

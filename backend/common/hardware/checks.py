@@ -1,4 +1,4 @@
-"""What was looked at in the system, as data: plain facts, and checks with verdict and remedy. The doctor tells them."""
+"""Facts about the system, and checks with verdict and remedy, as plain data. The doctor reports them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Side = Literal["here", "windows"]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. `side` tells who must act under WSL: this Linux, or the Windows around it."""
+    """The result of one check. `side`: where to apply the remedy under WSL, in this Linux or on Windows."""
 
     code: str  # "wsl-1", "libcuda-shadowed", "node-refused", "vc-runtime-missing" …
     layer: Layer
@@ -25,7 +25,7 @@ class Check:
 
 @dataclass(frozen=True)
 class System:
-    """The machine in words, and all checks. `wsl` is 1 or 2, or None outside WSL."""
+    """The operating system and all checks. `wsl` is 1 or 2, None outside WSL."""
 
     name: str  # "Debian GNU/Linux 12 (bookworm)", "Microsoft Windows 11 Pro 10.0.26100", "macOS 15.1"
     kernel: str

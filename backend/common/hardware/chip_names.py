@@ -1,4 +1,4 @@
-"""What a chip is called: by the lists of the PCI ID Project and libdrm, of which `names.txt` is an extract."""
+"""Names of chips, from the lists of the PCI ID Project and libdrm. `names.txt` is an extract of both."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _SHORT = {
 
 
 def vendor_name(vendor: str) -> str | None:
-    """`AMD` for `1002`; the registered name for vendors that are met less often."""
+    """Return `AMD` for `1002`; for rare vendors the registered name, None if unknown."""
     return _SHORT.get(vendor) or _vendors().get(vendor)
 
 
 def chip_name(vendor: str, device: str) -> str | None:
-    """The chip as the list has it: `Navi 31 [Radeon RX 7900 XT/7900 XTX/7900 GRE/7900M]`."""
+    """Return the name in the list: `Navi 31 [Radeon RX 7900 XT/7900 XTX/7900 GRE/7900M]`."""
     return _chips().get((vendor, device))
 
 
 def product_name(vendor: str, device: str, revision: str | None) -> str | None:
-    """What the card is sold as, with its vendor: `AMD Radeon RX 7900 XTX`. Known by the revision for AMD's cards."""
+    """Return vendor and product name: `AMD Radeon RX 7900 XTX`. For AMD the revision selects the product."""
     exact = _chips().get((vendor, f"{device}:{revision}"))
     name = exact or chip_name(vendor, device)
     if not name:

@@ -1,4 +1,4 @@
-"""What kind of thing a chip is: a card of its own, part of the processor, an accelerator, or played by a program."""
+"""The kind of a chip: discrete card, part of the processor, accelerator, or emulated by software."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from backend.common.types import DeviceKind
 
 AMD, NVIDIA, INTEL, AMD_CPU = "1002", "10de", "8086", "1022"
 
-# AMD's families by the beginning of the chip's name, with the target of ROCm's compilers and whether the chip is part
-# of a processor. Source: "Processors" in LLVM's AMDGPU usage guide, and AMD's compatibility tables.
+# AMD's families by prefix of the chip's name, with the target of ROCm's compilers and whether the chip is part of a
+# processor. Source: "Processors" in LLVM's AMDGPU usage guide, and AMD's compatibility tables.
 AMD_FAMILIES: tuple[tuple[str, str, bool], ...] = (
     ("Aqua Vanjaram [Instinct MI35", "gfx950", False),
     ("Aqua Vanjaram", "gfx942", False),
@@ -57,44 +57,44 @@ AMD_FAMILIES: tuple[tuple[str, str, bool], ...] = (
 )
 _APU_TARGETS = {target for _, target, integrated in AMD_FAMILIES if integrated}
 _INTEL_CARDS = ("DG1", "DG2", "ATS-M", "Battlemage", "Ponte Vecchio", "SG1", "Crescent Island")
-_NPUS = {INTEL: "NPU", AMD_CPU: "Neural Processing Unit"}  # what the chip's name ends with
-_NO_COMPUTING = {  # a real chip for a screen, in servers' management controllers
+_NPUS = {INTEL: "NPU", AMD_CPU: "Neural Processing Unit"}  # suffix of the chip's name
+_NO_COMPUTING = {  # physical display chips in servers' management controllers
     "1a03": "ASPEED",
     "102b": "Matrox",
 }
 _VIRTUAL = {
-    ("1234", "1111"): "the screen of a QEMU or Bochs machine",
-    ("1b36", "0100"): "the screen of a QEMU machine (QXL)",
-    ("1af4", "1050"): "a virtual machine's screen (virtio)",
-    ("15ad", "0405"): "the screen of a VMware machine",
-    ("15ad", "0406"): "the screen of a VMware machine",
-    ("80ee", "beef"): "the screen of a VirtualBox machine",
-    ("1414", "5353"): "the screen of a Hyper-V machine",
+    ("1234", "1111"): "the display of a QEMU or Bochs machine",
+    ("1b36", "0100"): "the display of a QEMU machine (QXL)",
+    ("1af4", "1050"): "a virtual machine's display (virtio)",
+    ("15ad", "0405"): "the display of a VMware machine",
+    ("15ad", "0406"): "the display of a VMware machine",
+    ("80ee", "beef"): "the display of a VirtualBox machine",
+    ("1414", "5353"): "the display of a Hyper-V machine",
     ("1414", "008c"): "Windows' software renderer (Microsoft Basic Render Driver)",
-    ("1013", "00b8"): "the screen of a virtual machine (Cirrus)",
-    ("1d0f", "1111"): "the screen of an Amazon EC2 machine",
-    ("1ae0", "a002"): "the screen of a Google Cloud machine",
+    ("1013", "00b8"): "the display of a virtual machine (Cirrus)",
+    ("1d0f", "1111"): "the display of an Amazon EC2 machine",
+    ("1ae0", "a002"): "the display of a Google Cloud machine",
 }
 
 
 def amd_target(vendor: str, device: str) -> str | None:
-    """ROCm's compiler target, such as `gfx1100`, by the chip's family; None where the family is not known."""
+    """Return ROCm's compiler target, such as `gfx1100`, by the chip's family; None if the family is unknown."""
     family = _amd_family(vendor, device)
     return family[1] if family else None
 
 
-def played_by(vendor: str, device: str) -> str | None:
-    """In words what plays this adapter, if a program or a virtual machine does."""
+def emulated_by(vendor: str, device: str) -> str | None:
+    """Return what emulates this adapter, in words; None for physical hardware."""
     return _VIRTUAL.get((vendor, device))
 
 
 def cannot_compute(vendor: str) -> bool:
-    """Whether a vendor's display chips serve servers' management screens alone."""
+    """Return whether a vendor's display chips are only for servers' management controllers."""
     return vendor in _NO_COMPUTING
 
 
 def is_npu(vendor: str, device: str, device_class: int) -> bool:
-    """An accelerator for neural networks that is no GPU. AMD's call themselves signal processors (class 0x1180)."""
+    """Return whether it is a neural processor, not a GPU. AMD's have the class of signal processors (0x1180)."""
     name = chip_name(vendor, device) or ""
     if (ending := _NPUS.get(vendor)) and name.endswith(ending):
         return True
@@ -110,9 +110,10 @@ def kind_of(
     own_memory: bool = False,
     target: str | None = None,
 ) -> DeviceKind:
-    """A GPU's kind. `beside_cpu_parts`: other functions of the same slot belong to an AMD processor.
+    """Return a GPU's kind.
 
-    `own_memory`: the driver tells of memory on the card; `target`: what the driver says the chip computes like.
+    `beside_cpu_parts`: other functions of the same slot belong to an AMD processor. `own_memory`: the driver reports
+    memory on the card. `target`: optional, the compiler target that the driver reports.
     """
     name = chip_name(vendor, device) or ""
     if vendor == NVIDIA:

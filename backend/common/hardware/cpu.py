@@ -1,4 +1,4 @@
-"""The processor: its name, cores and threads, and the instructions that make models fast."""
+"""The processor: name, cores, threads, and the instruction sets that speed up models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from backend.common.hardware.host import Host, names_in
 from backend.common.types import Hardware
 
-# As the kernel names them in /proc/cpuinfo → as they are usually written. x86 first, then ARM.
+# Name in /proc/cpuinfo → usual name. x86 first, then ARM.
 _INSTRUCTIONS = {
     "avx": "AVX",
     "avx2": "AVX2",
@@ -49,7 +49,7 @@ _CPU = re.compile(r"cpu\d+")
 
 
 def linux_cpu(host: Host) -> Hardware:
-    """The processor as /proc/cpuinfo and /sys/devices/system/cpu tell of it."""
+    """Return the processor, from /proc/cpuinfo and /sys/devices/system/cpu."""
     facts: dict[str, str] = {}
     count = 0
     for line in host.read("proc/cpuinfo").splitlines():
@@ -70,7 +70,7 @@ def linux_cpu(host: Host) -> Hardware:
 def processor(
     host: Host, name: str, vendor: str | None, cores: int | None, threads: int | None, instructions: list[str]
 ) -> Hardware:
-    """The one Hardware `cpu:0`, with the memory that this process may use."""
+    """Return the Hardware `cpu:0`, with the memory that this process may use."""
     return Hardware(
         id="cpu:0",
         name=" ".join(name.split()) or platform.machine() or "CPU",
@@ -84,7 +84,7 @@ def processor(
 
 
 def maker_of(name: str) -> str | None:
-    """The vendor that a processor's name begins with or holds."""
+    """Return the vendor that a processor's name contains, None if it contains none."""
     return next((maker for maker in ("Intel", "AMD", "Qualcomm", "Apple") if maker in name), None)
 
 

@@ -1,6 +1,6 @@
-"""How much of a card's own memory is free now: from the driver's files, or from its tool, which may not hang us.
+"""The free memory of a card now, from the driver's files or from its tool with a timeout.
 
-A proof tells it too, but of the moment of the proof: since then models were loaded, and other programs came and went.
+A proof also reports free memory, but since then models were loaded and other programs started or exited.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from backend.common.hardware import nvidia
 from backend.common.hardware.host import Host, number, text_of
 
 PCI = "pci:"
-TOOL_S = 3.0  # a model is about to be loaded: longer than that is worse than not to know
+TOOL_S = 3.0  # timeout: a model load waits for it
 
 
 def card_free_bytes(hardware_id: str, host: Host | None = None) -> int | None:
-    """Bytes of the card's own memory that nobody has; None where nothing tells. Takes up to `TOOL_S`."""
+    """Return the free bytes of the card's memory, None if unknown. Takes up to `TOOL_S`."""
     if not hardware_id.startswith(PCI):
         return None
     host, address = host or Host(), hardware_id.removeprefix(PCI)

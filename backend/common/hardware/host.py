@@ -1,6 +1,6 @@
-"""The machine that is looked at: where its files stand, what its commands answer, who we are.
+"""Access to the inspected machine: its files, the output of its commands, this user's permissions.
 
-Everything else in this package asks here alone, so another machine's captured files and answers serve as well.
+The rest of this package uses only this module, so tests can replace it by another machine's captured files and output.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 from backend.common.system import resources
 
 COMMAND_LIMIT_S = 10.0
-_TEXT_LIMIT = 8 << 20  # /proc/cpuinfo of a machine with a thousand threads
+_TEXT_LIMIT = 8 << 20  # enough for /proc/cpuinfo with a thousand threads
 _WINDOWLESS: dict[str, Any] = {"creationflags": 0x08000000} if sys.platform == "win32" else {}  # CREATE_NO_WINDOW
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command printed. `trouble` says why there is no answer: not found, over its limit, failed."""
+    """The output of a command. `trouble`: optional, why it failed: not found, timed out, exit code."""
 
     text: str = ""
     trouble: str | None = None
@@ -32,25 +32,25 @@ Run = Callable[[Sequence[str], float], Answer]
 
 
 def run_command(command: Sequence[str], limit_s: float) -> Answer:
-    """Runs a command in a child, at most `limit_s` seconds. Its stderr is part of the trouble if it fails."""
+    """Run a command with a timeout of `limit_s` seconds. If it fails, its stderr is part of `trouble`."""
     try:
         done = subprocess.run(
             list(command), stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False, **_WINDOWLESS
         )
     except subprocess.TimeoutExpired:
-        return Answer(trouble=f"{command[0]} gave no answer within {limit_s:g} s")
+        return Answer(trouble=f"{command[0]} timed out after {limit_s:g} s")
     except (OSError, ValueError) as error:
         return Answer(trouble=f"{command[0]} cannot be run ({error})")
     text = done.stdout[:_TEXT_LIMIT].decode("utf-8", "replace")
     if done.returncode:
-        said = (done.stderr[:_TEXT_LIMIT].decode("utf-8", "replace") + text).strip().splitlines()
-        why = f": {said[-1].strip()[:300]}" if said else ""
+        lines = (done.stderr[:_TEXT_LIMIT].decode("utf-8", "replace") + text).strip().splitlines()
+        why = f": {lines[-1].strip()[:300]}" if lines else ""
         return Answer(text, f"{command[0]} failed with code {done.returncode}{why}")
     return Answer(text)
 
 
 def remembered(run: Run) -> Run:
-    """The same, asking each command once only."""
+    """Return a function that runs each command once and caches its answer."""
     answers: dict[tuple[str, ...], Answer] = {}
 
     def asked(command: Sequence[str], limit_s: float) -> Answer:
@@ -63,7 +63,7 @@ def remembered(run: Run) -> Run:
 
 
 def _group_of(path: Path) -> str | None:
-    """The group that owns a file, by name where it has one."""
+    """Return the group that owns a file: its name, or its number if it has none; None if unknown."""
     try:
         number = path.stat().st_gid
     except OSError:
@@ -80,7 +80,7 @@ def _group_of(path: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Host:
-    """One machine. The defaults are this one."""
+    """One machine. Default: this machine."""
 
     root: Path = Path("/")
     platform: str = sys.platform
@@ -92,20 +92,20 @@ class Host:
     usable_threads: Callable[[], int] = resources.usable_threads
 
     def path(self, *parts: str) -> Path:
-        """A path below the root."""
+        """Return a path below the root."""
         return self.root.joinpath(*(part.lstrip("/") for part in parts))
 
     def read(self, *parts: str) -> str:
-        """The text of a small file, empty where it cannot be read."""
+        """Return the text of a small file, empty if it cannot be read."""
         return text_of(self.path(*parts))
 
     def shown(self, path: Path) -> str:
-        """A path as the machine itself names it."""
+        """Return a path as it is on the machine itself."""
         return "/" + path.relative_to(self.root).as_posix()
 
 
 def text_of(path: Path) -> str:
-    """The text of a small file without white space around, empty where it cannot be read."""
+    """Return the stripped text of a small file, empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(_TEXT_LIMIT).decode("utf-8", "replace").strip(" \t\r\n\0")
@@ -114,7 +114,7 @@ def text_of(path: Path) -> str:
 
 
 def names_in(path: Path) -> list[str]:
-    """The entries of a folder, sorted; none where there is no such folder."""
+    """Return the sorted entries of a folder, empty if there is no such folder."""
     try:
         return sorted(entry.name for entry in path.iterdir())
     except OSError:
@@ -122,7 +122,7 @@ def names_in(path: Path) -> list[str]:
 
 
 def link_name(path: Path) -> str | None:
-    """The last part of where a link points, such as the driver of a device."""
+    """Return the last part of a link's target, such as the driver of a device; None if it is not a link."""
     try:
         return path.readlink().name
     except OSError:
@@ -130,7 +130,7 @@ def link_name(path: Path) -> str | None:
 
 
 def number(text: str, base: int = 10) -> int | None:
-    """A whole number that is not negative, or None."""
+    """Parse a non-negative integer. Returns None for other text."""
     try:
         value = int(text.strip(), base)
     except ValueError:

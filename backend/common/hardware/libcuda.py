@@ -1,4 +1,4 @@
-"""Which libcuda a program gets, and whether it fits the driver: the classic trap of WSL, containers and updates."""
+"""Checks of libcuda: which file programs load, and whether it matches the driver."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ _VERSION = re.compile(r"\.so\.(\d{3}\.[\d.]+)$")
 
 
 def libcuda_checks(host: Host) -> Iterator[Check]:
-    """What came of loading it. Only asked where there is an NVIDIA card."""
+    """Load libcuda in a child process and check it. Call it only if there is an NVIDIA card."""
     answer = host.run(PROGRAM, COMMAND_LIMIT_S)
     try:
-        found = json.loads(answer.text)
+        report = json.loads(answer.text)
     except ValueError:
-        found = {"error": answer.trouble or "the program that loads it gave no answer"}
-    if not isinstance(found, dict):
-        found = {"error": "the program that loads it answered nonsense"}
-    if "error" in found:
-        yield _missing(host, str(found["error"]))
+        report = {"error": answer.trouble or "the child process that loads it printed no JSON"}
+    if not isinstance(report, dict):
+        report = {"error": "the child process that loads it printed invalid output"}
+    if "error" in report:
+        yield _missing(host, str(report["error"]))
         return
-    path, cuda = str(found.get("path") or ""), found.get("version")
-    said = f"libcuda is {path or 'loaded'}" + (f", for CUDA {cuda}." if cuda else ".")
+    path, cuda = str(report.get("path") or ""), report.get("version")
+    summary = f"libcuda is {path or 'loaded'}" + (f", for CUDA {cuda}." if cuda else ".")
     if "/stubs/" in path:
-        remedy = "Take the folder of stubs out of LD_LIBRARY_PATH: it is for building programs, not for running them."
+        remedy = "Remove the folder of stubs from LD_LIBRARY_PATH: they are only for building programs."
         yield Check(
-            "libcuda-stub", "library load", "problem", f"{said} That is a stub, which computes nothing.", remedy
+            "libcuda-stub", "library load", "problem", f"{summary} That is a stub, which cannot compute.", remedy
         )
     elif wsl(host) == 2 and path and not path.startswith(f"/{LIBRARIES.rpartition('/')[0]}/"):
         yield Check(
             "libcuda-shadowed",
             "library load",
             "problem",
-            f"{said} WSL's own stands in /{LIBRARIES}; another one hides it.",
+            f"{summary} WSL's own libcuda is in /{LIBRARIES}, but another one is loaded first.",
             "Remove the Linux driver from this WSL (`sudo apt-get purge '^libnvidia-compute-.*' '^nvidia-driver-.*'`), "
             f"or put /{LIBRARIES} first in LD_LIBRARY_PATH.",
         )
@@ -52,19 +52,19 @@ def libcuda_checks(host: Host) -> Iterator[Check]:
             "libcuda-mismatch",
             "driver",
             "problem",
-            f"{said} The driver in the kernel is {loaded}: the two belong together.",
-            "Restart the machine: the driver was updated while the old one was in use. In a container: make it anew.",
+            f"{summary} The kernel's driver is {loaded}: the versions must match.",
+            "Restart the machine: the driver was updated while the old one was in use. In a container: recreate it.",
         )
     else:
-        yield Check("libcuda", "library load", "ok", said)
+        yield Check("libcuda", "library load", "ok", summary)
 
 
 def _missing(host: Host, why: str) -> Check:
-    detail = f"There is an NVIDIA card, and libcuda cannot be loaded: {why}."
+    detail = f"There is an NVIDIA card, but libcuda cannot be loaded: {why}."
     if runner := container(host):
         remedy = (
             f"Start the {runner} container with `--gpus all` and NVIDIA_DRIVER_CAPABILITIES=compute,utility "
-            "(it needs NVIDIA's container toolkit)."
+            "(requires NVIDIA's container toolkit)."
         )
         return Check("libcuda-missing", "library load", "problem", detail, remedy)
     if wsl(host):

@@ -1,4 +1,4 @@
-"""The cards of a Linux machine: what the bus, the drivers and the nodes say, put together."""
+"""The cards of a Linux machine, from the PCI bus, the drivers and the device nodes."""
 
 from __future__ import annotations
 
@@ -8,57 +8,57 @@ from dataclasses import replace
 from backend.common.hardware import amd, nvidia
 from backend.common.hardware.access_problems import obstacle
 from backend.common.hardware.chip_names import product_name, vendor_name
-from backend.common.hardware.chips import NVIDIA, amd_target, cannot_compute, kind_of, played_by
+from backend.common.hardware.chips import NVIDIA, amd_target, cannot_compute, emulated_by, kind_of
 from backend.common.hardware.host import Host
 from backend.common.hardware.ids import pci_id_of
 from backend.common.hardware.pci import Card, cards
 from backend.common.types import DeviceKind, Hardware
 
 
-def cards_of(host: Host, told: nvidia.Driver) -> list[Hardware]:
-    """All display controllers and accelerators on the PCI bus, with what NVIDIA's driver told of its own."""
-    computing = amd.nodes(host)
-    found = []
+def cards_of(host: Host, driver: nvidia.Driver) -> list[Hardware]:
+    """Return all display controllers and accelerators on the PCI bus, with the facts of NVIDIA's driver."""
+    amd_nodes = amd.nodes(host)
+    items = []
     for card in cards(host):
         id_ = pci_id_of(card.address)
         if id_:
-            item = _hardware(host, id_, card, computing.get(id_), told.cards.get(id_) or nvidia.Told())
-            found.append(_silent(item, told.trouble) if card.driver == nvidia.MODULE else item)
-    return found
+            item = _hardware(host, id_, card, amd_nodes.get(id_), driver.cards.get(id_) or nvidia.CardFacts())
+            items.append(_with_driver_error(item, driver.error) if card.driver == nvidia.MODULE else item)
+    return items
 
 
-def _hardware(host: Host, id_: str, card: Card, node: amd.Node | None, told: nvidia.Told) -> Hardware:
+def _hardware(host: Host, id_: str, card: Card, node: amd.Node | None, facts: nvidia.CardFacts) -> Hardware:
     target = node.target if node and node.target else amd_target(card.vendor, card.device)
     kind = _kind(card, target if node else None)
-    reason, remedy = obstacle(host, card, told.minor) or (None, None)
-    name = told.name or product_name(card.vendor, card.device, card.revision)
+    reason, remedy = obstacle(host, card, facts.minor) or (None, None)
+    name = facts.name or product_name(card.vendor, card.device, card.revision)
     return Hardware(
         id=id_,
         name=name or f"{vendor_name(card.vendor) or 'Display adapter'} {card.vendor}:{card.device}",
         vendor=vendor_name(card.vendor),
         kind=kind,
-        memory_bytes=told.memory_bytes or card.memory_bytes or (node.memory_bytes if node and kind == "gpu" else None),
+        memory_bytes=facts.memory_bytes or card.memory_bytes or (node.memory_bytes if node and kind == "gpu" else None),
         memory_shared_bytes=card.memory_shared_bytes,
-        driver=_driver(host, card, told),
+        driver=_driver(host, card, facts),
         reason=reason,
         remedy=remedy,
         pci_ids=f"{card.vendor}:{card.device}",
-        architecture=told.architecture or target,
-        uuid=told.uuid or (node.uuid if node else None),
+        architecture=facts.architecture or target,
+        uuid=facts.uuid or (node.uuid if node else None),
         render_node=_node(card),
     )
 
 
-def _silent(item: Hardware, trouble: str | None) -> Hardware:
-    """A card of which NVIDIA's tool told nothing because it failed."""
-    if not trouble or item.reason or item.memory_bytes:
+def _with_driver_error(item: Hardware, error: str | None) -> Hardware:
+    """Add the reason to a card that NVIDIA's tool did not report because it failed."""
+    if not error or item.reason or item.memory_bytes:
         return item
-    remedy = "Restart the machine (after an update of the driver this is needed); look into `dmesg` if it stays."
-    return replace(item, reason=f"NVIDIA's driver gives no answer: {trouble}.", remedy=remedy)
+    remedy = "Restart the machine (required after a driver update); if that does not help, check `dmesg`."
+    return replace(item, reason=f"NVIDIA's driver does not respond: {error}.", remedy=remedy)
 
 
 def _kind(card: Card, target: str | None) -> DeviceKind:
-    if played_by(card.vendor, card.device) or cannot_compute(card.vendor):
+    if emulated_by(card.vendor, card.device) or cannot_compute(card.vendor):
         return "emulated"
     if card.is_npu:
         return "npu"
@@ -72,12 +72,12 @@ def _kind(card: Card, target: str | None) -> DeviceKind:
     )
 
 
-def _driver(host: Host, card: Card, told: nvidia.Told) -> str | None:
-    """Name and version. A driver that is part of the kernel has the kernel's version."""
+def _driver(host: Host, card: Card, facts: nvidia.CardFacts) -> str | None:
+    """Return the driver's name and version. A driver in the kernel has the kernel's version."""
     if card.driver is None:
         return None
     own = host.read("sys/module", card.driver.replace("-", "_"), "version")
-    version = told.driver if card.vendor == NVIDIA else None
+    version = facts.driver if card.vendor == NVIDIA else None
     version = version or own or host.read("proc/sys/kernel/osrelease")
     return f"{card.driver} {version}".strip()
 
@@ -89,5 +89,5 @@ def _node(card: Card) -> str | None:
 
 
 def by_address(hardware: Iterable[Hardware]) -> list[Hardware]:
-    """In the order of their ids, the processor first."""
+    """Return the hardware sorted by id, the processor first."""
     return sorted(hardware, key=lambda item: (item.kind != "cpu", item.id))

@@ -1,4 +1,4 @@
-"""Linux, WSL and their drivers: what stands in the way of whole families of cards rather than of one."""
+"""Checks of Linux, WSL and their drivers that concern all cards of a vendor."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from backend.common.hardware.wsl_host_gpus import UPDATE_WINDOWS
 from backend.common.types import Hardware
 
 _OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
-_LENT = ("libdxcore.so", "libd3d12.so")  # what Windows puts into every WSL 2
+_SHARED = ("libdxcore.so", "libd3d12.so")  # libraries that Windows adds to every WSL 2
 
 
 def wsl_checks(host: Host) -> Iterator[Check]:
-    """Which WSL it is, and what Windows lends to it."""
+    """Check the WSL version and the GPU support that Windows provides."""
     kind = wsl(host)
     if kind == 1:
         yield Check(
             "wsl-1",
             "system",
             "problem",
-            "This is WSL 1, which has no way to a card.",
-            "`wsl --set-version DISTRIBUTION 2` in a terminal of Windows, or run Touchstone on Windows (launch.ps1).",
+            "This is WSL 1, which has no GPU support.",
+            "Run `wsl --set-version DISTRIBUTION 2` in a Windows terminal, or run Touchstone on Windows (launch.ps1).",
             "windows",
         )
     if kind != 2:
@@ -32,23 +32,23 @@ def wsl_checks(host: Host) -> Iterator[Check]:
     if not host.path(NODE).exists():
         if runner := container(host):
             remedy = f"Start the {runner} container with `--device /{NODE} -v /usr/lib/wsl:/usr/lib/wsl`."
-            yield Check("dxg-absent", "driver", "problem", f"/{NODE} is not in this container.", remedy)
+            yield Check("dxg-absent", "driver", "problem", f"/{NODE} is missing from this container.", remedy)
         else:
-            detail = f"/{NODE} is absent: Windows lends no card to this WSL 2."
+            detail = f"/{NODE} is missing: Windows shares no GPU with this WSL 2."
             yield Check("dxg-absent", "driver", "problem", detail, UPDATE_WINDOWS, "windows")
-    elif missing := [name for name in _LENT if not host.path(LIBRARIES, name).exists()]:
-        detail = f"/{NODE} is there, and {' and '.join(missing)} not in /{LIBRARIES}."
+    elif missing := [name for name in _SHARED if not host.path(LIBRARIES, name).exists()]:
+        detail = f"/{NODE} exists, but /{LIBRARIES} lacks {' and '.join(missing)}."
         yield Check("wsl-libraries", "library load", "problem", detail, UPDATE_WINDOWS, "windows")
     else:
-        yield Check("dxg", "driver", "ok", f"/{NODE} and the libraries in /{LIBRARIES} are there.")
+        yield Check("dxg", "driver", "ok", f"/{NODE} and the libraries in /{LIBRARIES} exist.")
     if not powershell(host):
-        detail = "Programs of Windows cannot be started from here, so Windows was not asked for its cards."
-        remedy = "Set `[interop] enabled=true` in /etc/wsl.conf, then `wsl --shutdown`, to see them by name."
+        detail = "Windows programs cannot be started from WSL, so Windows was not asked for its cards."
+        remedy = "To see their names, set `[interop] enabled=true` in /etc/wsl.conf, then run `wsl --shutdown`."
         yield Check("wsl-interop", "settings", "note", detail, remedy)
 
 
 def amd_checks(host: Host, hardware: list[Hardware]) -> Iterator[Check]:
-    """The compute driver of AMD's cards and what overrides it."""
+    """Check AMD's compute driver and the variables that override it."""
     cards = [item for item in hardware if item.vendor == "AMD" and item.kind in ("gpu", "integrated")]
     if not cards:
         return
@@ -60,21 +60,21 @@ def amd_checks(host: Host, hardware: list[Hardware]) -> Iterator[Check]:
         yield Check("hsa-override", "settings", "note", detail, remedy)
     if wsl(host) == 2:
         if host.environment.get("HSA_ENABLE_DXG_DETECTION") != "1":
-            detail = "ROCm looks for cards behind /dev/dxg only if HSA_ENABLE_DXG_DETECTION is 1."
+            detail = "ROCm finds cards through /dev/dxg only if HSA_ENABLE_DXG_DETECTION is 1."
             remedy = "Set HSA_ENABLE_DXG_DETECTION=1 where Touchstone is started."
             yield Check("rocm-dxg", "settings", "note", detail, remedy)
     elif any(item.driver and item.driver.startswith("amdgpu") for item in cards):
         if not names_in(host.path("sys/class/kfd")):
-            detail = "amdgpu is loaded and its compute part (kfd) is not, so ROCm finds no card."
-            remedy = "Use a kernel that was built with CONFIG_HSA_AMD, as distributions' kernels are."
+            detail = "amdgpu is loaded without its compute part (kfd), so ROCm finds no card."
+            remedy = "Use a kernel built with CONFIG_HSA_AMD, such as the distribution's kernel."
             yield Check("kfd-absent", "driver", "problem", detail, remedy)
 
 
 def thread_checks(host: Host, hardware: list[Hardware]) -> Iterator[Check]:
-    """How many threads may be used, where that is fewer than there are."""
+    """Report a limit on threads that is lower than the machine's threads."""
     threads = next((item.threads for item in hardware if item.kind == "cpu"), None)
     cores = next((item.cores for item in hardware if item.kind == "cpu"), None)
     usable = host.usable_threads()
     if threads and usable < (cores or threads):
-        detail = f"{usable} of {threads} threads may be used here: a quota or an affinity says so."
+        detail = f"{usable} of {threads} threads may be used here, because of a CPU quota or affinity."
         yield Check("threads", "system", "note", detail)

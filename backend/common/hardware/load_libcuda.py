@@ -1,6 +1,6 @@
-"""A program that loads NVIDIA's driver library and says which file that was and how new: one JSON object on stdout.
+"""A program that loads NVIDIA's driver library and prints its path and CUDA version as JSON.
 
-Run as a child with a limit, since loading a driver's library is foreign code. It starts nothing on the card.
+It runs in a child process with a timeout, because the library may hang or crash. It starts nothing on the card.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import sys
 
 
 def main() -> int:
-    """Prints `{path, version}`, or `{error}` with the loader's own words."""
+    """Print `{path, version}`, or `{error}` with the loader's message."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         library = ctypes.CDLL(name)
     except OSError as error:
-        print(json.dumps({"error": str(error)}))  # noqa: T201  this program's stdout is its answer
+        print(json.dumps({"error": str(error)}))  # noqa: T201  stdout is this program's result
         return 0
     version = ctypes.c_int()
     failed = library.cuDriverGetVersion(ctypes.byref(version))
@@ -26,7 +26,7 @@ def main() -> int:
 
 
 def _path(part: str) -> str | None:
-    """The file that was mapped, where the system tells."""
+    """Return the path of the mapped file, None if the system does not report it."""
     try:
         with open("/proc/self/maps", encoding="utf-8") as maps:  # noqa: PTH123
             return next((line.split()[-1] for line in maps if part in line), None)

@@ -1,6 +1,7 @@
-"""A program that asks NVIDIA's management library what a card has taken since its driver came: joules on stdout.
+"""A program that prints the joules that a card has used since its driver was loaded, from NVIDIA's NVML.
 
-Run as a child with a limit, since the library may hang on a card that fell off the bus. It starts nothing on the card.
+It runs in a child process with a timeout, because NVML may hang if a card fell off the bus. It starts nothing on the
+card.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 
 
 def main(address: str) -> int:
-    """Prints the joules of the card at a PCI address; 1 with the library's number where it does not tell."""
+    """Print the joules of the card at a PCI address. Returns 1 and prints the error code if NVML fails."""
     name = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
     library, card, millijoules = ctypes.CDLL(name), ctypes.c_void_p(), ctypes.c_ulonglong()
     for failed in (
@@ -19,9 +20,9 @@ def main(address: str) -> int:
         library.nvmlDeviceGetTotalEnergyConsumption(card, ctypes.byref(millijoules)),
     ):
         if failed:
-            print(f"NVML answers {failed}", file=sys.stderr)  # noqa: T201
+            print(f"NVML returned {failed}", file=sys.stderr)  # noqa: T201
             return 1
-    print(millijoules.value / 1000)  # noqa: T201  this program's stdout is its answer
+    print(millijoules.value / 1000)  # noqa: T201  stdout is this program's result
     return 0
 
 

@@ -1,8 +1,9 @@
-"""Writes `names.txt`: what display and accelerator chips are called, out of the two lists that are kept for it.
+"""Write `names.txt`, the names of display and accelerator chips, from two public lists.
 
     python -m backend.common.hardware.make_chip_names /usr/share/misc/pci.ids /usr/share/libdrm/amdgpu.ids
 
-The first is the PCI ID Project's (Debian: pci.ids), the second libdrm's, which tells AMD's products apart by revision.
+The first is the PCI ID Project's (Debian: pci.ids), the second libdrm's, which distinguishes AMD's products by
+revision.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from pathlib import Path
 
 TARGET = Path(__file__).with_name("names.txt")
 NOTICE = Path(__file__).with_name("names-licence.txt")
-# Vendors of which everything is kept that is no audio, USB or bridge function of the card.
-_WHOLE = {
+# Vendors whose entries are all kept, except audio, USB and bridge functions.
+_COMPLETE_VENDORS = {
     *("1002", "10de"),  # AMD, NVIDIA
-    *("1da3", "1ed5", "1e3e", "9999", "1e36", "cabc", "1ee0", "1e52", "0731", "1d22", "1faa"),  # accelerators alone
+    *("1da3", "1ed5", "1e3e", "9999", "1e36", "cabc", "1ee0", "1e52", "0731", "1d22", "1faa"),  # only accelerators
     *("1234", "80ee", "1414", "15ad", "1a03", "102b", "1013"),  # virtual machines, management controllers
 }
-_TELLING = re.compile(
+_RELEVANT = re.compile(
     r"graphics|gpu|\bvga\b|display|\barc\b|\biris\b|\bu?hd \d|neural processing|\bnpu\b|accelerator|\bvpu\b|ascend|"
     r"gaudi|habana|hailo|aipu|cloud ai|data center|ponte|xe\b|battlemage|dg[12]\b|ats-m|alchemist|paravirtual|qxl|svga",
     re.IGNORECASE,
@@ -35,7 +36,7 @@ _OTHER = re.compile(
 
 
 def main(arguments: list[str], target: Path = TARGET) -> int:
-    """Reads the two lists and writes the extract."""
+    """Parse the two lists and write the extract."""
     pci = Path(arguments[0]).read_text(encoding="utf-8")
     amd = Path(arguments[1]).read_text(encoding="utf-8")
     lines = list(_pci(pci))
@@ -50,23 +51,23 @@ def main(arguments: list[str], target: Path = TARGET) -> int:
 
 
 def _pci(text: str) -> Iterator[str]:
-    vendor, told = "", False
+    vendor, is_written = "", False
     for line in text.splitlines():
         if line.startswith("C "):  # the classes follow
             return
         if not line or line.startswith(("#", "\t\t")):
             continue
         if not line.startswith("\t"):
-            vendor, told = line, False
+            vendor, is_written = line, False
         elif _kept(vendor[:4], line[7:]):
-            if not told:
+            if not is_written:
                 yield f"{vendor[:4]} {vendor[6:].strip()}"
-                told = True
+                is_written = True
             yield f"\t{line[1:5]} {line[7:].strip()}"
 
 
 def _kept(vendor: str, name: str) -> bool:
-    return not _OTHER.search(name) and (vendor in _WHOLE or bool(_TELLING.search(name)))
+    return not _OTHER.search(name) and (vendor in _COMPLETE_VENDORS or bool(_RELEVANT.search(name)))
 
 
 def _products(text: str) -> Iterator[str]:

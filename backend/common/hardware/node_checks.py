@@ -1,4 +1,4 @@
-"""The nodes through which programs reach cards: whether this user may open each, with the group by its very name."""
+"""Checks of device nodes: whether this user may open each one, with the name of its group."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _FOLDERS = (
 
 
 def node_checks(host: Host) -> Iterator[Check]:
-    """One check for each node that is there; those that are missing are told of with their card."""
+    """Check each existing node. A missing node is reported with its card."""
     for folder, form in _FOLDERS:
         for name in names_in(host.path(folder)):
             if form.fullmatch(name):
                 path = host.path(folder, name)
                 shown, group = host.shown(path), host.group_of(path)
-                if obstacle := refused(host, path):
-                    yield Check("node-refused", "permission", "problem", *obstacle)
+                if refusal := refused(host, path):
+                    yield Check("node-refused", "permission", "problem", *refusal)
                 else:
                     yield Check("node", "permission", "ok", f"{shown} may be opened (group {group or 'unknown'}).")

@@ -1,6 +1,6 @@
-"""NVIDIA's driver: what its files in /proc and its tool nvidia-smi tell of the cards.
+"""Facts about cards from NVIDIA's driver: its files in /proc and its tool nvidia-smi.
 
-nvidia-smi asks NVML, which may hang on a card that fell off the bus; as a command it has a limit and can be ended.
+nvidia-smi uses NVML, which may hang if a card fell off the bus. As a command it has a timeout and can be killed.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ _VERSION = re.compile(r"\b(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the driver tells of one card."""
+class CardFacts:
+    """The driver's facts about one card."""
 
     name: str | None = None
     uuid: str | None = None
     memory_bytes: int | None = None
     driver: str | None = None  # "580.159.04"
     architecture: str | None = None  # "sm_90"
-    minor: int | None = None  # the number of its node, /dev/nvidia0
+    minor: int | None = None  # number of its node: 0 for /dev/nvidia0
 
 
 @dataclass(frozen=True)
 class Driver:
-    """The driver's cards by PCI id. `trouble` is why nvidia-smi gave no answer though it is there."""
+    """The driver's cards by PCI id. `error`: optional, why nvidia-smi failed."""
 
-    cards: dict[str, Told]
+    cards: dict[str, CardFacts]
     version: str | None = None
-    trouble: str | None = None
+    error: str | None = None
 
 
 def driver_version(host: Host) -> str | None:
-    """The version of the loaded kernel driver."""
-    found = _VERSION.search(host.read(PROC, "version").partition("\n")[0])
-    return found[1] if found else None
+    """Return the version of the loaded kernel driver, None if it is not loaded."""
+    match = _VERSION.search(host.read(PROC, "version").partition("\n")[0])
+    return match[1] if match else None
 
 
 def from_files(host: Host) -> Driver:
-    """What stands in /proc, which nothing can make hang."""
+    """Return the driver's facts from /proc, which cannot hang."""
     cards = {}
     for address in names_in(host.path(PROC, "gpus")):
         if id_ := pci_id_of(address):
             facts = _facts(host.read(PROC, "gpus", address, "information"))
             uuid = facts.get("GPU UUID")
-            cards[id_] = Told(
+            cards[id_] = CardFacts(
                 name=_branded(facts.get("Model")),
                 uuid=uuid if uuid and "?" not in uuid else None,
                 minor=number(facts.get("Device Minor", "")),
@@ -68,7 +68,7 @@ def from_files(host: Host) -> Driver:
 
 
 def from_tool(host: Host) -> Driver:
-    """What nvidia-smi tells, for cards that this process may use."""
+    """Return the facts from nvidia-smi, for cards that this process may use."""
     tool = _tool(host)
     if tool is None:
         return Driver({})
@@ -78,12 +78,12 @@ def from_tool(host: Host) -> Driver:
 
 
 def present(host: Host) -> bool:
-    """Whether the driver may be here, so that its tools can be asked."""
+    """Return whether the driver may be installed, so that its tools can be used."""
     return host.platform == "win32" or host.path(PROC).exists() or host.path("dev/dxg").exists()
 
 
-def told(host: Host, id_: str, field: str, limit_s: float) -> str | None:
-    """A field of one card, without its unit, by nvidia-smi; None where it does not tell."""
+def query_field(host: Host, id_: str, field: str, limit_s: float) -> str | None:
+    """Return a field of one card from nvidia-smi, without its unit; None if it is not available."""
     tool = _tool(host)
     if tool is None:
         return None
@@ -91,13 +91,13 @@ def told(host: Host, id_: str, field: str, limit_s: float) -> str | None:
     for line in answer.text.splitlines():
         address, _, value = line.partition(",")
         if pci_id_of(address.strip()) == id_:
-            return _known(value)
+            return _available_value(value)
     return None
 
 
 def free_bytes(host: Host, id_: str, limit_s: float) -> int | None:
-    """Free memory of one card, by nvidia-smi; None where it does not tell."""
-    mebibytes = number(told(host, id_, "memory.free", limit_s) or "")
+    """Return the free memory of one card from nvidia-smi, None if it is not available."""
+    mebibytes = number(query_field(host, id_, "memory.free", limit_s) or "")
     return None if mebibytes is None else mebibytes << 20
 
 
@@ -108,13 +108,13 @@ def _tool(host: Host) -> str | None:
     return next((host.shown(host.path(place)) for place in _PLACES if host.path(place).exists()), None)
 
 
-def _card(line: str) -> tuple[str, Told] | None:
-    values = [_known(value) for value in line.split(",")]
+def _card(line: str) -> tuple[str, CardFacts] | None:
+    values = [_available_value(value) for value in line.split(",")]
     if len(values) != len(QUERY) or not values[0] or not (id_ := pci_id_of(values[0])):
         return None
     _, uuid, name, memory, driver, capability = values
     mebibytes = number(memory or "")
-    return id_, Told(
+    return id_, CardFacts(
         name=_branded(name),
         uuid=uuid,
         memory_bytes=mebibytes << 20 if mebibytes else None,
@@ -123,8 +123,8 @@ def _card(line: str) -> tuple[str, Told] | None:
     )
 
 
-def _known(value: str) -> str | None:
-    """A value of the table; words in brackets such as [N/A] or [Unknown Error] mean that there is none."""
+def _available_value(value: str) -> str | None:
+    """Return a value of the table, None for placeholders such as [N/A] or [Unknown Error]."""
     value = value.strip()
     return None if not value or value.startswith("[") or value == "N/A" else value
 

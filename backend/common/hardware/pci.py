@@ -1,4 +1,4 @@
-"""The PCI bus as Linux shows it: display controllers and accelerators, with their driver, nodes and memory."""
+"""The PCI bus on Linux: display controllers and accelerators, with driver, nodes and memory."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Card:
     driver: str | None
     render_node: str | None  # "renderD128"
     accel_node: str | None  # "accel0"
-    memory_bytes: int | None  # on the card, as its driver tells
-    memory_shared_bytes: int | None  # of the machine, lent to it
+    memory_bytes: int | None  # on the card, reported by its driver
+    memory_shared_bytes: int | None  # host memory that it may use
     beside_cpu_parts: bool  # other functions in its slot belong to an AMD processor
-    virtual_of: str | None  # the address of the card that this is a share of
+    virtual_of: str | None  # address of the card whose virtual function this is
 
     @property
     def slot(self) -> str:
@@ -41,27 +41,27 @@ class Card:
 
     @property
     def first(self) -> bool:
-        """Whether this is its slot's first function."""
+        """Whether this is the first function of its slot."""
         return self.address.endswith(".0")
 
     @property
     def is_npu(self) -> bool:
-        """Whether it is an accelerator for neural networks and no GPU."""
+        """Whether it is a neural processor and not a GPU."""
         return is_npu(self.vendor, self.device, self.device_class)
 
 
 def cards(host: Host) -> list[Card]:
-    """All of them, by address. What cannot be read is left out; nothing is raised.
+    """Return all cards by address, without those that cannot be read.
 
-    Old cards show a second function for their second screen, which no driver takes: it is no card of its own.
+    A second function for the second display of an old card, which no driver uses, is not a separate card.
     """
-    found = list(_cards(host.path(DEVICES)))
-    driven = {card.slot for card in found if card.driver}
-    return [card for card in found if card.driver or card.virtual_of or card.first or card.slot not in driven]
+    functions = list(_cards(host.path(DEVICES)))
+    driven = {card.slot for card in functions if card.driver}
+    return [card for card in functions if card.driver or card.virtual_of or card.first or card.slot not in driven]
 
 
 def on_pci(path: Path) -> bool:
-    """Whether a device's folder lies somewhere below a PCI device's."""
+    """Return whether a device's folder is below a PCI device's folder."""
     return any(_ADDRESS.fullmatch(part) for part in path.resolve().parts)
 
 
@@ -75,8 +75,8 @@ def _cards(folder: Path) -> Iterator[Card]:
         device_class = _hex(path / "class")
         if device_class is None or not (vendor := _id(path / "vendor")) or not (device := _id(path / "device")):
             continue
-        concerns = device_class >> 16 in (_DISPLAY, _ACCELERATOR)
-        if not concerns and not (device_class >> 8 == _SIGNAL_PROCESSOR and is_npu(vendor, device, device_class)):
+        is_relevant = device_class >> 16 in (_DISPLAY, _ACCELERATOR)
+        if not is_relevant and not (device_class >> 8 == _SIGNAL_PROCESSOR and is_npu(vendor, device, device_class)):
             continue
         yield Card(
             address=address,
@@ -97,7 +97,7 @@ def _cards(folder: Path) -> Iterator[Card]:
 
 
 def _own_memory(path: Path) -> int | None:
-    """amdgpu tells of the card, xe of each tile, i915 of the card beside its node."""
+    """Return the card's memory: amdgpu reports it per card, xe per tile, i915 per DRM node."""
     if size := number(text_of(path / "mem_info_vram_total")):
         return size
     tiles = [text_of(path / name / "physical_vram_size_bytes") for name in names_in(path) if name.startswith("tile")]

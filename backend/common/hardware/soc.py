@@ -1,4 +1,4 @@
-"""Graphics and neural processors off the PCI bus: parts of a phone-like chip, and adapters played by drivers."""
+"""Graphics and neural processors that are not on the PCI bus: parts of a system on a chip, and emulated adapters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.common.hardware.host import Host, link_name, names_in, text_of
 from backend.common.hardware.pci import on_pci
 from backend.common.types import DeviceKind, Hardware
 
-# By the beginning of the device tree's `compatible`.
+# By prefix of the device tree's `compatible`.
 _VENDORS = {
     "qcom": "Qualcomm",
     "arm": "Arm",
@@ -24,35 +24,35 @@ _VENDORS = {
     "amlogic": "Amlogic",
     "ethosu": "Arm",
 }
-_PLAYED = {
-    "hyperv_drm": "the screen of a Hyper-V machine",
-    "vkms": "a screen that the kernel plays (vkms)",
-    "vgem": "memory that the kernel plays as a card (vgem)",
-    "evdi": "a screen behind a USB cable (DisplayLink)",
-    "udl": "a screen behind a USB cable (DisplayLink)",
+_EMULATED = {
+    "hyperv_drm": "the display of a Hyper-V machine",
+    "vkms": "a display that the kernel emulates (vkms)",
+    "vgem": "a memory device that the kernel emulates (vgem)",
+    "evdi": "a USB display (DisplayLink)",
+    "udl": "a USB display (DisplayLink)",
 }
 _NODE = re.compile(r"card\d+|accel\d+")
 
 
 def devices_of(host: Host) -> list[Hardware]:
-    """Those that the kernel shows under /sys/class/drm and /sys/class/accel and not on the PCI bus."""
-    found = []
+    """Return the devices in /sys/class/drm and /sys/class/accel that are not on the PCI bus."""
+    items = []
     for group in ("drm", "accel"):
         folder = host.path("sys/class", group)
         for name in names_in(folder):
             path = folder / name / "device"
             if _NODE.fullmatch(name) and path.exists() and not on_pci(path):
                 if hardware := _hardware(host, path, "npu" if group == "accel" else "integrated", name):
-                    found.append(hardware)
-    return found + _signal_processors(host)
+                    items.append(hardware)
+    return items + _signal_processors(host)
 
 
 def _signal_processors(host: Host) -> list[Hardware]:
-    """Qualcomm's neural processor on Linux: the compute DSP behind the driver fastrpc."""
+    """Return Qualcomm's neural processor on Linux: the compute DSP of the driver fastrpc."""
     names = [name for name in names_in(host.path("sys/class/misc")) if name.startswith("fastrpc-cdsp")]
     if not names:
         return []
-    file = host.path("dev", names[0])  # the second is for signed programs
+    file = host.path("dev", names[0])  # the second node is for signed programs
     reason, remedy = refused(host, file) or (None, None)
     return [
         Hardware(
@@ -71,19 +71,19 @@ def _hardware(host: Host, path: Path, kind: DeviceKind, node: str) -> Hardware |
     facts = dict(line.partition("=")[::2] for line in text_of(path / "uevent").splitlines())
     driver = facts.get("DRIVER") or link_name(path / "driver")
     id_ = f"platform:{link_name(path) or node}"
-    if driver in _PLAYED:
+    if driver in _EMULATED:
         return Hardware(
             id=id_,
             name=f"Display adapter ({driver})",
             vendor=None,
             kind="emulated",
             driver=driver,
-            reason=f"It is {_PLAYED[driver]} and computes nothing.",
-            remedy="Pass a real card through to this machine, or use the CPU.",
+            reason=f"It is {_EMULATED[driver]} and cannot compute.",
+            remedy="Pass a physical card through to this machine, or use the CPU.",
         )
     shown = next((name for name in names_in(path / "drm") if name.startswith("renderD")), None)
     if kind == "integrated" and shown is None:
-        return None  # it drives a screen and does not draw
+        return None  # a display controller that cannot render
     file = host.path("dev/dri", shown) if shown else host.path("dev/accel", node)
     reason, remedy = refused(host, file) or (None, None)
     maker, _, model = facts.get("OF_COMPATIBLE_0", "").partition(",")

@@ -1,4 +1,4 @@
-"""The system in words, with everything that was checked in it. Takes seconds on Windows; made for a child."""
+"""The facts and checks of the operating system. Takes seconds on Windows; runs in a child process."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _NAME = re.compile(r'^PRETTY_NAME="?([^"\n]*)"?', re.MULTILINE)
 
 
 def system(host: Host, hardware: list[Hardware]) -> System:
-    """The facts, given the hardware that was found."""
+    """Return the facts and all checks. `hardware`: the inventory."""
     shell = powershell(host)
-    told = windows.ask(host, shell) if shell else windows.Windows()
+    facts = windows.query_windows(host, shell) if shell else windows.Windows()
     libc = _libc(host)
     return System(
-        name=_name(host, told),
+        name=_name(host, facts),
         kernel=host.read("proc/sys/kernel/osrelease") or platform.release(),
         machine=platform.machine(),
         wsl=wsl(host),
         container=container(host),
         libc=libc,
         groups=_groups(),
-        checks=list(_checks(host, hardware, told if shell else None, libc)),
+        checks=list(_checks(host, hardware, facts if shell else None, libc)),
     )
 
 
-def _checks(host: Host, hardware: list[Hardware], told: windows.Windows | None, libc: str | None) -> Iterator[Check]:
+def _checks(host: Host, hardware: list[Hardware], facts: windows.Windows | None, libc: str | None) -> Iterator[Check]:
     yield from python_checks(host, libc=libc)
-    if told:
-        yield from windows_checks(host, told)
+    if facts:
+        yield from windows_checks(host, facts)
     if host.platform.startswith("linux"):
         yield from wsl_checks(host)
         yield from node_checks(host)
@@ -55,13 +55,13 @@ def _checks(host: Host, hardware: list[Hardware], told: windows.Windows | None, 
     yield from thread_checks(host, hardware)
 
 
-def _name(host: Host, told: windows.Windows) -> str:
+def _name(host: Host, facts: windows.Windows) -> str:
     if host.platform == "win32":
-        return f"{told.text('system', 'Caption')} {told.text('system', 'Version')}".strip() or platform.platform()
+        return f"{facts.text('system', 'Caption')} {facts.text('system', 'Version')}".strip() or platform.platform()
     if host.platform == "darwin":
         return f"macOS {platform.mac_ver()[0]}"
-    found = _NAME.search(host.read("etc/os-release") or host.read("usr/lib/os-release"))
-    return found[1] if found else "Linux"
+    match = _NAME.search(host.read("etc/os-release") or host.read("usr/lib/os-release"))
+    return match[1] if match else "Linux"
 
 
 def _libc(host: Host) -> str | None:

@@ -1,7 +1,7 @@
-"""Which environment variable hides which card from which libraries, in words.
+"""Environment variables that hide cards from libraries, described in sentences.
 
-Such variables change what a library lists and how it numbers it; ids here come from the bus and never change. A number
-in them counts the library's own list, so it is said which card is meant only where that is certain.
+Such variables change which cards a library lists and how it numbers them. Ids here are from the bus and never change. A
+number in a variable refers to the library's list, so a card is only named if the match is certain.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _GPUS = ("gpu", "integrated")
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable: whose cards it concerns, and which libraries heed it."""
+    """One variable: the vendor of its cards, and the libraries that use it."""
 
     name: str
     vendor: str | None  # None: any vendor's
     libraries: str
-    picks: Callable[[str, list[Hardware]], set[str] | None]  # the ids that stay visible, None where that is unsure
+    picks: Callable[[str, list[Hardware]], set[str] | None]  # returns the visible ids, None if uncertain
 
 
 def _by_list(value: str, cards: list[Hardware]) -> set[str] | None:
-    """Numbers and beginnings of UUIDs. As in CUDA's rules, what follows the first wrong entry is ignored."""
+    """Parse numbers and prefixes of UUIDs. As in CUDA, an invalid entry ends the list."""
     visible: set[str] = set()
-    certain = len({card.name for card in cards}) <= 1  # the order among different cards is the library's own
+    certain = len({card.name for card in cards}) <= 1  # the library decides the order of different cards
     for entry in (part.strip() for part in value.split(",")):
         if entry.isdigit():
             if int(entry) >= len(cards):
@@ -46,50 +46,50 @@ def _by_list(value: str, cards: list[Hardware]) -> set[str] | None:
 
 
 def _by_bus_order(value: str, cards: list[Hardware]) -> set[str] | None:
-    """The same where the library's order is the bus's: ROCm, Level Zero."""
+    """Parse a list whose numbers are in bus order: ROCm, Level Zero."""
     alike = [Hardware(card.id, "", None, card.kind, uuid=card.uuid) for card in cards]
     return _by_list(re.sub(r"\.\d+", "", value), alike)
 
 
-def _unsure(value: str, cards: list[Hardware]) -> set[str] | None:
+def _only_none(value: str, cards: list[Hardware]) -> set[str] | None:
     return set() if value.strip() in ("", "-1") else None
 
 
 def _by_ids(value: str, cards: list[Hardware]) -> set[str] | None:
-    """`10de:2684` with an exclamation mark hides every other card; without, it only comes first."""
+    """Parse `10de:2684!`, which hides every other card. Without the exclamation mark it only changes the order."""
     if not value.endswith("!"):
         return {card.id for card in cards}
     return {card.id for card in cards if card.pci_ids == value[:-1].lower()}
 
 
 def _container_list(value: str, cards: list[Hardware]) -> set[str] | None:
-    """Numbers here count the machine's cards, of which a container sees its own alone: they tell it nothing."""
+    """Parse a container's list. Its numbers refer to the host's cards, so only `none` and `void` are meaningful."""
     return set() if value in ("none", "void") else {card.id for card in cards}
 
 
 VARIABLES = (
     Variable("CUDA_VISIBLE_DEVICES", "NVIDIA", "CUDA", _by_list),
     Variable("NVIDIA_VISIBLE_DEVICES", "NVIDIA", "this container", _container_list),
-    Variable("CUDA_VISIBLE_DEVICES", "AMD", "HIP, which heeds CUDA's variable too", _by_bus_order),
+    Variable("CUDA_VISIBLE_DEVICES", "AMD", "HIP, which also uses CUDA's variable", _by_bus_order),
     Variable("HIP_VISIBLE_DEVICES", "AMD", "HIP", _by_bus_order),
     Variable("ROCR_VISIBLE_DEVICES", "AMD", "ROCm", _by_bus_order),
     Variable("GPU_DEVICE_ORDINAL", "AMD", "HIP and OpenCL", _by_bus_order),
     Variable("ZE_AFFINITY_MASK", "Intel", "Level Zero (torch's XPU, OpenVINO)", _by_bus_order),
-    Variable("ONEAPI_DEVICE_SELECTOR", "Intel", "SYCL (torch's XPU)", _unsure),
-    Variable("GGML_VK_VISIBLE_DEVICES", None, "llama.cpp's Vulkan", _unsure),
+    Variable("ONEAPI_DEVICE_SELECTOR", "Intel", "SYCL (torch's XPU)", _only_none),
+    Variable("GGML_VK_VISIBLE_DEVICES", None, "llama.cpp's Vulkan", _only_none),
     Variable("MESA_VK_DEVICE_SELECT", None, "Mesa's Vulkan", _by_ids),
     Variable("VK_DRIVER_FILES", None, "Vulkan", lambda value, cards: None),
     Variable("VK_ICD_FILENAMES", None, "Vulkan", lambda value, cards: None),
     Variable("VK_LOADER_DRIVERS_SELECT", None, "Vulkan", lambda value, cards: None),
     Variable("VK_LOADER_DRIVERS_DISABLE", None, "Vulkan", lambda value, cards: None),
-    Variable("DML_VISIBLE_DEVICES", None, "torch-directml", _unsure),
+    Variable("DML_VISIBLE_DEVICES", None, "torch-directml", _only_none),
 )
 
 
 def hidden_by(hardware: Iterable[Hardware], environment: Mapping[str, str]) -> dict[str, list[str]]:
-    """Sentences for each card that a variable hides or may hide, by the card's id."""
+    """Return sentences about the variables that hide or may hide a card, by the card's id."""
     gpus = sorted((item for item in hardware if item.kind in _GPUS), key=lambda item: item.id)
-    said: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
     for variable in VARIABLES:
         value = environment.get(variable.name)
         cards = [card for card in gpus if variable.vendor in (None, card.vendor)]
@@ -103,11 +103,11 @@ def hidden_by(hardware: Iterable[Hardware], environment: Mapping[str, str]) -> d
                 continue
             else:
                 sentence = f"{variable.name}={_short(value)} hides it from {variable.libraries}."
-            said.setdefault(card.id, []).append(sentence)
-    return said
+            sentences.setdefault(card.id, []).append(sentence)
+    return sentences
 
 
 def _short(value: str) -> str:
-    """A value as it stands, quoted where it is empty or has spaces, and not endless."""
+    """Return a value of at most 80 characters, quoted if it is empty or contains spaces."""
     text = value if len(value) <= 80 else value[:77] + "…"
     return text if text and not re.search(r"\s", text) else repr(text)

@@ -1,4 +1,4 @@
-"""Vulkan on Linux: the loader, and the files that tell it of drivers."""
+"""Checks of Vulkan on Linux: the files that describe its drivers."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from backend.common.types import Hardware
 
 _FOLDERS = ("usr/share/vulkan/icd.d", "etc/vulkan/icd.d", "usr/local/share/vulkan/icd.d")
 _SOFTWARE = ("lvp_", "vk_swiftshader")
-_CHOOSING = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
-_MESA = "Install Mesa's drivers (Debian, Ubuntu: `sudo apt-get install -y mesa-vulkan-drivers`), or NVIDIA's own."
+_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
+_MESA = "Install Mesa's drivers (Debian, Ubuntu: `sudo apt-get install -y mesa-vulkan-drivers`), or NVIDIA's driver."
 
 
 def vulkan_checks(host: Host, hardware: list[Hardware]) -> Iterator[Check]:
-    """Only said where there is a card that Vulkan could reach."""
+    """Check the drivers, if there is a card that Vulkan could reach."""
     if not any(item.kind in ("gpu", "integrated") for item in hardware):
         return
-    for name in _CHOOSING:
+    for name in _VARIABLES:
         files = [part for part in host.environment.get(name, "").split(":") if part]
-        for gone in (part for part in files if not host.path(part).exists()):
+        for missing in (part for part in files if not host.path(part).exists()):
             yield Check(
                 "vulkan-driver-files",
                 "settings",
                 "problem",
-                f"{name} names {gone}, which is not there.",
-                f"Unset {name}, or give it the file of a driver that is installed.",
+                f"{name} names {missing}, which does not exist.",
+                f"Unset {name}, or set it to the file of an installed driver.",
             )
     drivers = [name for folder in _FOLDERS for name in names_in(host.path(folder)) if name.endswith(".json")]
     if not drivers:

@@ -1,4 +1,4 @@
-"""Windows: its answer to `windows_query`, as Hardware and as facts about the system."""
+"""Hardware and system facts of Windows, from the JSON of `windows_query`."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any
 
 from backend.common.hardware import windows_query
 from backend.common.hardware.chip_names import product_name, vendor_name
-from backend.common.hardware.chips import AMD, amd_target, is_npu, kind_of, played_by
+from backend.common.hardware.chips import AMD, amd_target, emulated_by, is_npu, kind_of
 from backend.common.hardware.cpu import maker_of, processor
 from backend.common.hardware.host import Host
 from backend.common.hardware.ids import luid_id, luid_text, pci_id
-from backend.common.hardware.nvidia import Told
+from backend.common.hardware.nvidia import CardFacts
 from backend.common.types import DeviceKind, Hardware
 
 _LUID_KEY = "60b193cb-5276-4d0f-96fc-f173abad3ec6"
 _PCI = re.compile(r"PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})(?:.*&REV_([0-9A-F]{2}))?", re.IGNORECASE)
 _CHIP_CLASS = re.compile(r"CC_(03|12)", re.IGNORECASE)
-_GENERIC = ("NPU Compute Accelerator Device",)  # names that drivers give to whole families
+_GENERIC = ("NPU Compute Accelerator Device",)  # names that drivers use for many chips
 _BASIC = ("basicdisplay", "basicrender")  # Windows' own drivers, by their service
-# By the beginning of the instance's name.
-_PLAYED = {
+# By prefix of the instance's name.
+_EMULATED = {
     "ROOT\\BASICRENDER": "Windows' software renderer",
-    "ROOT\\BASICDISPLAY": "Windows' own driver for a screen without a card",
-    "SWD\\REMOTEDISPLAYENUM": "the screen of a remote desktop session",
-    "SWD\\": "a screen that a program plays",
-    "ROOT\\": "a screen that a program plays",
-    "VMBUS\\": "the screen of a Hyper-V machine",
-    "USB\\": "a screen behind a USB cable",
+    "ROOT\\BASICDISPLAY": "Windows' basic display driver, without a card",
+    "SWD\\REMOTEDISPLAYENUM": "the display of a remote desktop session",
+    "SWD\\": "a display that a program emulates",
+    "ROOT\\": "a display that a program emulates",
+    "VMBUS\\": "the display of a Hyper-V machine",
+    "USB\\": "a USB display",
 }
-_PROBLEMS = {  # Windows' codes of the device manager
+_PROBLEMS = {  # error codes of Windows' device manager
     10: "it could not be started",
-    12: "the machine has no resources left for it",
+    12: "the machine has no free resources for it",
     14: "the machine must be restarted first",
-    22: "it is switched off in the device manager",
+    22: "it is disabled in the device manager",
     28: "no driver is installed",
     31: "its driver could not be loaded",
     43: "it reported a failure and was stopped",
@@ -46,64 +46,64 @@ _DRIVER = "Install the vendor's driver for Windows, restart Windows, then refres
 
 @dataclass(frozen=True)
 class Windows:
-    """What Windows said; empty where it said nothing, with the reason."""
+    """The facts that Windows reported. `trouble`: optional, why there are none."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     trouble: str | None = None
 
     def text(self, *keys: str) -> str:
-        """A fact as text, empty where it is missing."""
+        """Return a fact as text, empty if it is missing."""
         value: Any = self.facts
         for key in keys:
             value = value.get(key) if isinstance(value, dict) else None
         return str(value).strip() if isinstance(value, str | int) else ""
 
     def rows(self, key: str) -> list[dict[str, Any]]:
-        """A table; PowerShell writes one row alone without the list around."""
+        """Return a table. PowerShell writes a single row without a list."""
         rows = self.facts.get(key)
         return [row for row in (rows if isinstance(rows, list) else [rows]) if isinstance(row, dict)]
 
 
-def ask(host: Host, powershell: str) -> Windows:
-    """Asks Windows, within a limit."""
+def query_windows(host: Host, powershell: str) -> Windows:
+    """Query Windows through PowerShell, with a timeout."""
     answer = host.run(windows_query.command(powershell), windows_query.LIMIT_S)
-    return parsed(answer.text, answer.trouble)
+    return parse_facts(answer.text, answer.trouble)
 
 
-def parsed(text: str, trouble: str | None = None) -> Windows:
-    """The answer, whatever came before or after the JSON."""
+def parse_facts(text: str, trouble: str | None = None) -> Windows:
+    """Parse the JSON, ignoring text before and after it."""
     start, end = text.find("{"), text.rfind("}")
     try:
         facts = json.loads(text[start : end + 1])
     except ValueError:
-        return Windows(trouble=trouble or "Windows' PowerShell gave no answer that could be read")
-    return Windows(facts) if isinstance(facts, dict) else Windows(trouble="Windows' PowerShell answered with no table")
+        return Windows(trouble=trouble or "Windows' PowerShell printed no JSON")
+    return Windows(facts) if isinstance(facts, dict) else Windows(trouble="Windows' PowerShell printed unexpected JSON")
 
 
 def windows_cpu(host: Host, windows: Windows) -> Hardware:
-    """The processor as Windows names it."""
+    """Return the processor as Windows describes it."""
     name = windows.text("processor", "Name")
     cores, threads = (_int(windows.text("processor", key)) for key in ("NumberOfCores", "NumberOfLogicalProcessors"))
     return processor(host, name, maker_of(f"{name} {windows.text('processor', 'Manufacturer')}"), cores, threads, [])
 
 
-def adapters(windows: Windows, told: dict[str, Told]) -> list[Hardware]:
-    """The display adapters and neural processors, with what NVIDIA's tool told of its own."""
+def adapters(windows: Windows, nvidia_cards: dict[str, CardFacts]) -> list[Hardware]:
+    """Return the display adapters and neural processors, with the facts of NVIDIA's tool."""
     by_luid = {_int(row.get("AdapterLuid")): row for row in windows.rows("directx")}
-    found: dict[str, Hardware] = {}
+    items: dict[str, Hardware] = {}
     for item in filter(None, (_adapter(row, by_luid) for row in windows.rows("devices"))):
-        others = sum(id_.partition("#")[0] == item.id for id_ in found)
+        others = sum(id_.partition("#")[0] == item.id for id_ in items)
         id_ = f"{item.id}#{others + 1}" if others else item.id
-        found[id_] = _completed(replace(item, id=id_), told.get(id_, Told()))
-    return list(found.values())
+        items[id_] = _with_nvidia_facts(replace(item, id=id_), nvidia_cards.get(id_, CardFacts()))
+    return list(items.values())
 
 
-def _completed(item: Hardware, told: Told) -> Hardware:
+def _with_nvidia_facts(item: Hardware, facts: CardFacts) -> Hardware:
     return replace(
         item,
-        memory_bytes=told.memory_bytes or item.memory_bytes,
-        uuid=told.uuid,
-        architecture=told.architecture or item.architecture,
+        memory_bytes=facts.memory_bytes or item.memory_bytes,
+        uuid=facts.uuid,
+        architecture=facts.architecture or item.architecture,
     )
 
 
@@ -120,12 +120,12 @@ def _adapter(row: dict[str, Any], by_luid: dict[int | None, dict[str, Any]]) -> 
     bus, address = (_int(properties.get(f"DEVPKEY_Device_{key}")) for key in ("BusNumber", "Address"))
     reason, remedy = _obstacle(row, instance, vendor, device)
     basic = str(row.get("service") or "").lower() in _BASIC
-    known = product_name(vendor, device, revision or None)
-    tells_nothing = basic or not name or name in _GENERIC or row.get("error") == 28
+    product = product_name(vendor, device, revision or None)
+    has_generic_name = basic or not name or name in _GENERIC or row.get("error") == 28
     version = properties.get("DEVPKEY_Device_DriverVersion")
     return Hardware(
         id=_pci(bus, address) if chip and bus is not None and address is not None else _other_id(luid, instance),
-        name=(known or name if tells_nothing else name) or "Display adapter",
+        name=(product or name if has_generic_name else name) or "Display adapter",
         vendor=vendor_name(vendor) or maker_of(f"{row.get('maker')} {name}"),
         kind=_kind(row, instance, vendor, device, bus),
         memory_bytes=_int(memory.get("DedicatedVideoMemory")) or _int(row.get("memory")),
@@ -141,43 +141,43 @@ def _adapter(row: dict[str, Any], by_luid: dict[int | None, dict[str, Any]]) -> 
 
 
 def _is_chip(row: dict[str, Any], instance: str) -> bool:
-    """A card that Windows has no driver for is in no class; what it is compatible with tells what it is."""
+    """Return whether it is a card without a driver: Windows assigns no class, but lists compatible classes."""
     compatible = row.get("compatible")
     names = compatible if isinstance(compatible, list) else [compatible]
     return instance.upper().startswith("PCI\\") and any(_CHIP_CLASS.search(str(name)) for name in names)
 
 
 def _pci(bus: int, address: int) -> str:
-    """The address holds device and function in 16 bits each."""
+    """Return the PCI id. The address contains device and function in 16 bits each."""
     return pci_id(bus >> 8, bus & 0xFF, address >> 16 & 0x1F, address & 7)
 
 
 def _other_id(luid: int | None, instance: str) -> str:
-    """Where there is no address: what Windows calls the adapter, without the part that may be a serial number."""
+    """Return an id without a PCI address: the LUID, else the instance name without a possible serial number."""
     return luid_id(luid) if luid else "platform:" + "\\".join(instance.lower().split("\\")[:2])
 
 
 def _kind(row: dict[str, Any], instance: str, vendor: str, device: str, bus: int | None) -> DeviceKind:
-    if _player(instance, vendor, device):
+    if _emulator(instance, vendor, device):
         return "emulated"
     if row.get("class") == "ComputeAccelerator" or (vendor and is_npu(vendor, device, 0)):
         return "npu"
     return kind_of(vendor, device, bus=bus or 0) if vendor else "integrated"
 
 
-def _player(instance: str, vendor: str, device: str) -> str | None:
-    beginning = next((start for start in _PLAYED if instance.upper().startswith(start)), None)
-    return _PLAYED[beginning] if beginning else played_by(vendor, device)
+def _emulator(instance: str, vendor: str, device: str) -> str | None:
+    prefix = next((start for start in _EMULATED if instance.upper().startswith(start)), None)
+    return _EMULATED[prefix] if prefix else emulated_by(vendor, device)
 
 
 def _obstacle(row: dict[str, Any], instance: str, vendor: str, device: str) -> tuple[str | None, str | None]:
-    if player := _player(instance, vendor, device):
-        return f"It is {player} and computes nothing.", "Use the machine's own card, or the CPU."
+    if emulator := _emulator(instance, vendor, device):
+        return f"It is {emulator} and cannot compute.", "Use the machine's physical card, or the CPU."
     if error := _int(row.get("error")):
         what = _PROBLEMS.get(error, "it does not work")
-        return f"Windows' device manager says: {what} (code {error}).", _DRIVER
+        return f"Windows' device manager reports: {what} (code {error}).", _DRIVER
     if str(row.get("service") or "").lower() in _BASIC:
-        return "Windows drives it with its own basic driver, which cannot compute.", _DRIVER
+        return "It uses Windows' basic display driver, which cannot compute.", _DRIVER
     return None, None
 
 

@@ -1,4 +1,4 @@
-"""Windows itself: what packages for it need and where they stumble."""
+"""Checks of Windows: what packages require, and settings that break them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from backend.common.hardware.checks import Check, Side
 from backend.common.hardware.host import Host
 from backend.common.hardware.windows import Windows
 
-_BUILD_WITH_GPUS = 19041  # DirectML's packages and WSL 2 begin here
+_BUILD_WITH_GPUS = 19041  # minimum for DirectML's packages and WSL 2
 _FILE_SYSTEM = "HKLM:\\SYSTEM\\CurrentControlSet\\Control\\FileSystem"
 _VC = "Install Microsoft's Visual C++ runtime: `winget install Microsoft.VCRedist.2015+.x64`, then restart the server."
 
 
 def windows_checks(host: Host, windows: Windows) -> Iterator[Check]:
-    """What Windows told of itself; asked from inside WSL, the remedies are for the Windows side."""
+    """Check Windows. Inside WSL, the remedies apply to the Windows side."""
     side: Side = "here" if host.platform == "win32" else "windows"
     if windows.trouble:
-        yield Check("windows-silent", "system", "note", f"Windows could not be asked: {windows.trouble}.", None, side)
+        yield Check("windows-silent", "system", "note", f"The query of Windows failed: {windows.trouble}.", None, side)
         return
     build = re.search(r"10\.0\.(\d+)", windows.text("system", "Version"))
     if build and int(build[1]) < _BUILD_WITH_GPUS:
-        detail = f"This Windows is build {build[1]}; packages for cards need {_BUILD_WITH_GPUS} or newer."
+        detail = f"This Windows is build {build[1]}; GPU packages require {_BUILD_WITH_GPUS} or newer."
         yield Check("windows-old", "system", "problem", detail, "Update Windows.", side)
     if host.platform != "win32":
         return
@@ -36,7 +36,7 @@ def windows_checks(host: Host, windows: Windows) -> Iterator[Check]:
             "long-paths-off",
             "settings",
             "note",
-            "Paths longer than 260 characters are off; torch's packages have some.",
+            "Paths longer than 260 characters are disabled; torch's packages contain some.",
             f"As administrator: `Set-ItemProperty {_FILE_SYSTEM} LongPathsEnabled 1`; or use a folder such as C:\\ts.",
         )
     if hip := windows.text("hip_path"):

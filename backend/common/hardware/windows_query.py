@@ -1,8 +1,8 @@
-"""The one question to Windows' PowerShell: adapters, processor and system as JSON.
+"""The PowerShell query of Windows' adapters, processor and system, with JSON output.
 
-Where the answers come from: Plug and Play for names, addresses, drivers and each adapter's LUID (the property 2 of
-{60b193cb-…}, DEVPKEY_Gpu_Luid); the registry for memory, since Win32_VideoController's AdapterRAM ends at 4 GB. Each
-line is a statement of its own without double quotes, so that the whole can be one argument, also from inside WSL.
+Sources: Plug and Play for names, addresses, drivers and each adapter's LUID (property 2 of {60b193cb-…},
+DEVPKEY_Gpu_Luid); the registry for memory, because Win32_VideoController's AdapterRAM is limited to 4 GB. Statements
+contain no double quotes, so that all of them can be one argument, also from inside WSL.
 """
 
 from __future__ import annotations
@@ -41,5 +41,5 @@ _STATEMENTS = (
 
 
 def command(powershell: str) -> tuple[str, ...]:
-    """The command line that asks."""
+    """Return the command line of the query."""
     return (powershell, "-NoProfile", "-NonInteractive", "-Command", "; ".join(_STATEMENTS))

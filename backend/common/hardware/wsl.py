@@ -1,4 +1,4 @@
-"""The Windows Subsystem for Linux: which of the two it is, if it is one, and the way to the Windows around it."""
+"""The Windows Subsystem for Linux: its version, and access to Windows' PowerShell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _POWERSHELL = "mnt/c/Windows/System32/WindowsPowerShell/v1.0/powershell.exe"
 
 
 def wsl(host: Host) -> int | None:
-    """1 or 2; None outside. WSL 1 has no Linux kernel but calls itself one; WSL 2 runs Microsoft's build of one."""
+    """Return the version, 1 or 2; None outside WSL.
+
+    WSL 1 imitates a Linux kernel's version; WSL 2 runs Microsoft's build of the kernel.
+    """
     release = host.read("proc/sys/kernel/osrelease") or host.read("proc/version")
     if "microsoft" not in release.lower() and "WSL_INTEROP" not in host.environment:
         return None
@@ -19,7 +22,7 @@ def wsl(host: Host) -> int | None:
 
 
 def powershell(host: Host) -> str | None:
-    """Windows' PowerShell, where this Linux may start programs of Windows."""
+    """Return the path of Windows' PowerShell, None if this Linux cannot start Windows programs."""
     if host.platform == "win32":
         return "powershell.exe"
     if not wsl(host):

@@ -1,4 +1,4 @@
-"""The cards of the Windows around a WSL: Windows names them, `/dev/dxg` is the way to them."""
+"""The cards of the Windows host of WSL: Windows describes them, `/dev/dxg` gives access."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from backend.common.hardware.ids import pci_id_of
 from backend.common.hardware.wsl import NODE, powershell, wsl
 from backend.common.types import Hardware
 
-_PARAVIRTUAL = ("1414", "008e")  # one for each card that Windows lends
+_PARAVIRTUAL = ("1414", "008e")  # one for each card that Windows shares
 UPDATE_WINDOWS = (
-    "On Windows: install the card's newest driver there, run `wsl --update` and `wsl --shutdown`, and open WSL again. "
-    "No driver belongs into WSL itself."
+    "On Windows: install the card's newest driver, run `wsl --update` and `wsl --shutdown`, and open WSL again. "
+    "Do not install a driver inside WSL."
 )
 
 
 def windows_cards(host: Host) -> list[Hardware]:
-    """The cards as Windows or NVIDIA's tool names them; failing both, as the kernel shows that something is there."""
-    told = nvidia.from_tool(host)
+    """Return the cards that Windows or NVIDIA's tool reports, otherwise unnamed ones that the kernel lists."""
+    driver = nvidia.from_tool(host)
     shell = powershell(host)
-    answer = windows.ask(host, shell) if shell else windows.Windows()
-    found = [item for item in windows.adapters(answer, told.cards) if item.kind != "emulated"]
-    known = {item.id for item in found}
-    found += [_nvidia(id_, card) for id_, card in told.cards.items() if id_ not in known]
-    return [_lent(host, item) for item in found or _unnamed(host)]
+    answer = windows.query_windows(host, shell) if shell else windows.Windows()
+    items = [item for item in windows.adapters(answer, driver.cards) if item.kind != "emulated"]
+    ids = {item.id for item in items}
+    items += [_nvidia(id_, card) for id_, card in driver.cards.items() if id_ not in ids]
+    return [_with_wsl_access(host, item) for item in items or _unnamed(host)]
 
 
-def _nvidia(id_: str, card: nvidia.Told) -> Hardware:
+def _nvidia(id_: str, card: nvidia.CardFacts) -> Hardware:
     return Hardware(
         id=id_,
         name=card.name or "NVIDIA card",
@@ -46,29 +46,29 @@ def _nvidia(id_: str, card: nvidia.Told) -> Hardware:
 def _unnamed(host: Host) -> list[Hardware]:
     cards = [card for card in pci.cards(host) if (card.vendor, card.device) == _PARAVIRTUAL]
     ids = [id_ for card in cards if (id_ := pci_id_of(card.address))]
-    return [Hardware(id_, "A card of Windows, through WSL", None, "gpu", driver="dxgkrnl") for id_ in ids]
+    return [Hardware(id_, "A card of the Windows host", None, "gpu", driver="dxgkrnl") for id_ in ids]
 
 
-def _lent(host: Host, item: Hardware) -> Hardware:
-    """With what stands in its way here, beside what Windows says of it."""
+def _with_wsl_access(host: Host, item: Hardware) -> Hardware:
+    """Add the node of a card, or why it cannot be reached from WSL."""
     if item.reason:
         return item
     if wsl(host) == 1:
         reason, remedy = (
-            "This is WSL 1, which has no way to a card.",
-            "On Windows: `wsl --set-version DISTRIBUTION 2`; or run Touchstone on Windows itself (launch.ps1).",
+            "This is WSL 1, which has no GPU support.",
+            "On Windows: `wsl --set-version DISTRIBUTION 2`; or run Touchstone on Windows (launch.ps1).",
         )
     elif item.kind == "npu":
         reason, remedy = (
-            "WSL has no way to a neural processor.",
-            "Run Touchstone on Windows itself (launch.ps1) to use it.",
+            "WSL does not support neural processors.",
+            "Run Touchstone on Windows (launch.ps1) to use it.",
         )
     else:
         node = host.path(NODE)
-        obstacle = refused(host, node)
-        if not obstacle:
+        refusal = refused(host, node)
+        if not refusal:
             return replace(item, render_node=host.shown(node))
-        reason, remedy = obstacle
+        reason, remedy = refusal
         if not node.exists() and not container(host):
-            reason, remedy = f"{host.shown(node)} is not there: Windows lends no card to this WSL.", UPDATE_WINDOWS
+            reason, remedy = f"{host.shown(node)} is missing: Windows shares no GPU with this WSL.", UPDATE_WINDOWS
     return replace(item, reason=reason, remedy=remedy)

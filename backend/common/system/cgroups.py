@@ -1,4 +1,4 @@
-"""Where the limits and counts of a process's cgroup stand, in version 1 and 2. Standard library only."""
+"""Files with the limits and counts of a process's cgroup, version 1 and 2."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ PROC = Path("/proc")
 
 
 def file(pid: int | str, version_2: str, controller: str, version_1: str) -> Path | None:
-    """The file of that name in the cgroup of a process (`self` is this one), or None.
+    """Return the file in the cgroup of a process (`self` is this process), None if there is none.
 
-    A container sees its own cgroup as the root of the mount, whatever the path in /proc says.
+    `version_2`, `version_1`: its name in either version. In a container the cgroup is the root of the mount, whatever
+    the path in /proc is.
     """
     for line in read(PROC / str(pid) / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -28,7 +29,7 @@ def file(pid: int | str, version_2: str, controller: str, version_1: str) -> Pat
 
 
 def read(path: Path | None) -> str:
-    """The text of a small file, empty where it cannot be read."""
+    """Return the text of a small file, empty if it cannot be read."""
     try:
         return path.read_text().strip() if path else ""
     except OSError:

@@ -1,4 +1,4 @@
-"""The kernel's counts of processes ended for want of memory: in one process's cgroup, and on the whole system."""
+"""The kernel's counts of out-of-memory kills, in a process's cgroup and on the system."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from backend.common.system import cgroups
 
 @dataclass(frozen=True)
 class OomWatch:
-    """The counts when the watch began, and the file of the cgroup that the process was in."""
+    """The counts at the start of the watch, and the file with the count of the process's cgroup."""
 
     file: Path | None
     in_cgroup: int | None
     on_system: int | None
 
     def cause(self) -> str | None:
-        """Whose memory has run out since, in words; None if nobody's, or if the system does not tell."""
+        """Return which memory has run out since the start, in words; None if none has or if it is unknown."""
         if self.file and self.in_cgroup is not None and (_kills(self.file) or 0) > self.in_cgroup:
             return "the memory limit of its cgroup (container or service)"
         if self.on_system is not None and (_kills(cgroups.PROC / "vmstat") or 0) > self.on_system:
@@ -26,7 +26,7 @@ class OomWatch:
 
 
 def watch(pid: int) -> OomWatch:
-    """Begins to watch a living process."""
+    """Start to watch a running process."""
     file = cgroups.file(pid, "memory.events", "memory", "memory.oom_control")
     return OomWatch(file, _kills(file) if file else None, _kills(cgroups.PROC / "vmstat"))
 

@@ -1,4 +1,4 @@
-"""Where the machine's power comes from, and how much the processor takes, as far as the system says."""
+"""The machine's power source, and the processors' energy counters."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _TOOL_S = 3.0
 
 
 def on_battery(supplies: Path = SUPPLIES) -> bool:
-    """Whether it runs on battery; False where nothing says so, as on a desktop."""
+    """Return whether the machine runs on battery; False if unknown, as on a desktop."""
     if sys.platform == "win32":
         status = (ctypes.c_ubyte * 12)()  # SYSTEM_POWER_STATUS: the first byte is 0 without mains
         return bool(ctypes.windll.kernel32.GetSystemPowerStatus(ctypes.byref(status))) and status[0] == 0
     if sys.platform == "darwin":
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            said = subprocess.run(["pmset", "-g", "batt"], capture_output=True, text=True, timeout=_TOOL_S).stdout
-            return "'Battery Power'" in said
+            output = subprocess.run(["pmset", "-g", "batt"], capture_output=True, text=True, timeout=_TOOL_S).stdout
+            return "'Battery Power'" in output
         return False
     kinds = {place: _text(place / "type") for place in _places(supplies)}
     mains = [place for place, kind in kinds.items() if kind in ("Mains", "USB", "Wireless")]
@@ -31,10 +31,10 @@ def on_battery(supplies: Path = SUPPLIES) -> bool:
 
 
 def processor_j(root: Path = RAPL) -> float | None:
-    """Joules that the processors have taken since some moment, by their own counters; None where none can be read."""
-    found = [_text(place / "energy_uj") for place in _places(root) if place.name.count(":") == 1]
-    read = [int(text) for text in found if text.isdigit()]
-    return sum(read) / 1e6 if read else None
+    """Return the processors' energy counters in joules, None if none is readable."""
+    texts = [_text(place / "energy_uj") for place in _places(root) if place.name.count(":") == 1]
+    microjoules = [int(text) for text in texts if text.isdigit()]
+    return sum(microjoules) / 1e6 if microjoules else None
 
 
 def _places(root: Path) -> list[Path]:

@@ -1,6 +1,6 @@
-"""What this process may use of the machine: processors and memory, with the limits of containers respected.
+"""Processors and memory that this process may use, within the limits of containers.
 
-Standard library only: the server and the children of any environment ask here.
+The server and child processes of all runtimes use this module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from backend.common.system import cgroups
 
 
 def usable_threads() -> int:
-    """Threads worth starting: affinity mask, then the cgroup's CPU quota, then physical cores where they are told."""
+    """Return the number of threads to start: the minimum of affinity mask, CPU quota and physical cores."""
     allowed = _affinity()
     count = len(allowed) if allowed else os.cpu_count() or 1
     if quota := _cpu_quota():
@@ -25,15 +25,15 @@ def usable_threads() -> int:
 
 
 def memory_bytes() -> int | None:
-    """Memory of the machine, or of the cgroup where that is less; None where the system does not say."""
-    known = [
+    """Return the memory of the machine, or of the cgroup if that is less; None if unknown."""
+    sizes = [
         size for size in (_meminfo("MemTotal"), _cgroup_limit(), _windows_memory(0), _sysconf("SC_PHYS_PAGES")) if size
     ]
-    return min(known) if known else None
+    return min(sizes) if sizes else None
 
 
 def memory_free_bytes() -> int | None:
-    """Memory that can be had without swapping; None where the system does not say."""
+    """Return the memory available without swapping, None if unknown."""
     free = _meminfo("MemAvailable") or _windows_memory(1)
     limit, used = _cgroup_limit(), _cgroup_used()
     if limit is not None and used is not None:
@@ -43,9 +43,9 @@ def memory_free_bytes() -> int | None:
 
 
 def process_cpu_s(pid: int) -> float | None:
-    """Processor time of a process on all cores; None where the system does not say, or it is gone."""
+    """Return the processor time of a process on all cores in seconds, None if unknown or if it has exited."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # a program's name may hold spaces
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # a program's name may contain spaces
     except OSError:
         return None
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -67,11 +67,11 @@ def _physical_cores(allowed: set[int]) -> int | None:
 
 
 def _cpu_quota() -> float | None:
-    words = cgroups.read(cgroups.file("self", "cpu.max", "cpu", "cpu.cfs_quota_us")).split()
-    if len(words) == 1:  # version 1 has the period in a file of its own
-        words.append(cgroups.read(cgroups.file("self", "cpu.max", "cpu", "cpu.cfs_period_us")))
+    values = cgroups.read(cgroups.file("self", "cpu.max", "cpu", "cpu.cfs_quota_us")).split()
+    if len(values) == 1:  # version 1 has the period in a separate file
+        values.append(cgroups.read(cgroups.file("self", "cpu.max", "cpu", "cpu.cfs_period_us")))
     try:
-        quota, period = float(words[0]), float(words[1])
+        quota, period = float(values[0]), float(values[1])
     except (ValueError, IndexError):
         return None
     return quota / period if quota > 0 and period > 0 else None
@@ -84,7 +84,7 @@ def _cgroup_limit() -> int | None:
 
 
 def _cgroup_used() -> int | None:
-    """What is used and cannot be had back: the file cache that nobody touched of late can."""
+    """Return the used memory without the inactive file cache, which the kernel can reclaim."""
     text = cgroups.read(cgroups.file("self", "memory.current", "memory", "memory.usage_in_bytes"))
     if not text.isdigit():
         return None

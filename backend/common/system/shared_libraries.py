@@ -1,6 +1,6 @@
-"""The system's shared libraries: which one a loader misses, and the command that brings it on this distribution.
+"""Missing shared libraries: parse them from loader errors, and return the command that installs them.
 
-Standard library only. Names of packages: the distributions' own package lists.
+Package names are from the distributions' package lists.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MANAGERS = {
 }
 _FAMILIES = {"ubuntu": "debian", "rhel": "fedora", "centos": "fedora", "opensuse": "suse", "sles": "suse"}
 _ORDER = ("debian", "fedora", "suse", "arch", "alpine")
-_PACKAGES: dict[str, tuple[str, ...]] = {  # in the order above; an empty name: that distribution has none
+_PACKAGES: dict[str, tuple[str, ...]] = {  # in the order above; an empty name: not packaged
     "libgomp.so.1": ("libgomp1", "libgomp", "libgomp1", "gcc-libs", "libgomp"),
     "libstdc++.so.6": ("libstdc++6", "libstdc++", "libstdc++6", "gcc-libs", "libstdc++"),
     "libvulkan.so.1": ("libvulkan1", "vulkan-loader", "libvulkan1", "vulkan-icd-loader", "vulkan-loader"),
@@ -40,7 +40,7 @@ _PACKAGES: dict[str, tuple[str, ...]] = {  # in the order above; an empty name: 
     "libsndfile.so.1": ("libsndfile1", "libsndfile", "libsndfile1", "libsndfile", "libsndfile"),
     "libtbb.so.12": ("libtbb12", "tbb", "libtbb12", "onetbb", "onetbb"),
 }
-# These come with a driver, or from Windows into WSL, and from no package manager of the distribution's own.
+# Libraries of drivers, or of Windows in WSL, which no package of the distribution contains.
 _DRIVERS = {
     r"libcuda\.so|libnvidia-ml\.so|nvcuda\.dll|nvml\.dll": "NVIDIA's driver",
     r"libd3d12|libdxcore|libdirectml\.so": "the GPU driver of Windows",
@@ -51,39 +51,42 @@ _DRIVERS = {
 
 
 def missing_library(text: str) -> str | None:
-    """`libgomp.so.1` of a loader's complaint, or None if the text is none."""
-    return next((found[1] for pattern in _MISSING if (found := pattern.search(text))), None)
+    """Parse the missing library, such as `libgomp.so.1`, from a loader's error. Returns None for other texts."""
+    return next((match[1] for pattern in _MISSING if (match := pattern.search(text))), None)
 
 
 def missing_glibc(text: str) -> str | None:
-    """`2.35` if the text says that the C library is older than what a package was built for."""
-    found = _GLIBC.search(text)
-    return found[1] if found else None
+    """Parse the required glibc version, such as `2.35`, from a loader's error. Returns None for other texts."""
+    match = _GLIBC.search(text)
+    return match[1] if match else None
 
 
 def command_for(library: str, distribution: Sequence[str] | None = None) -> str | None:
-    """The command that installs a library, or None if none is known. `distribution` is ID and ID_LIKE of os-release."""
-    known = _PACKAGES.get(library)
-    for name in distribution_words() if distribution is None else distribution:
+    """Return the command that installs a library, None if unknown.
+
+    `distribution`: optional, ID and ID_LIKE of os-release. Default: this system's.
+    """
+    packages = _PACKAGES.get(library)
+    for name in distribution_ids() if distribution is None else distribution:
         family = _FAMILIES.get(name, name.partition("-")[0])
         family = _FAMILIES.get(family, family)
-        if known and family in _ORDER and (package := known[_ORDER.index(family)]):
+        if packages and family in _ORDER and (package := packages[_ORDER.index(family)]):
             return f"{_MANAGERS[family]} {package}"
     return None
 
 
 def package_providing(library: str) -> str | None:
-    """What brings a library that no package of the distribution has."""
-    return next((who for pattern, who in _DRIVERS.items() if re.search(pattern, library)), None)
+    """Return the driver or product that contains a library, None if unknown."""
+    return next((provider for pattern, provider in _DRIVERS.items() if re.search(pattern, library)), None)
 
 
 @cache
-def distribution_words() -> tuple[str, ...]:
-    """ID and ID_LIKE of this Linux, `("ubuntu", "debian")`; empty elsewhere and where nothing says."""
+def distribution_ids() -> tuple[str, ...]:
+    """Return ID and ID_LIKE of this Linux, such as `("ubuntu", "debian")`; empty on other systems or if unknown."""
     if sys.platform != "linux":
         return ()
     try:
-        found = platform.freedesktop_os_release()
+        release = platform.freedesktop_os_release()
     except OSError:
         return ()
-    return (found["ID"], *found.get("ID_LIKE", "").split())
+    return (release["ID"], *release.get("ID_LIKE", "").split())

@@ -1,4 +1,4 @@
-"""Notices that the machine slept, since a driver may have lost its device meanwhile, and that its clock was set."""
+"""Detect that the machine was suspended, after which a driver may have lost its device, and that its clock was set."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ SLEEP_S = 5.0
 
 
 def total_clock() -> float:
-    """Seconds that go on while the machine sleeps. Where only the wall clock does, setting it looks like a sleep."""
+    """Return a clock in seconds that counts suspend. Where only the wall clock does, setting it looks like suspend."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.time() if boot is None else time.clock_gettime(boot)
 
 
 class SuspendDetector:
-    """Compares a clock that stops during sleep with one that does not."""
+    """Compares a clock that stops during suspend with one that does not."""
 
     def __init__(self, awake: Callable[[], float] = time.monotonic, total: Callable[[], float] = total_clock) -> None:
         self._clocks = awake, total
         self._last = awake(), total()
 
     def slept_s(self) -> float:
-        """Seconds slept since the last call, 0 if it was no real sleep."""
+        """Return the seconds of suspend since the last call, 0 if they are below the threshold."""
         awake, total = (clock() for clock in self._clocks)
         slept_s = abs((total - self._last[1]) - (awake - self._last[0]))
         self._last = awake, total
@@ -31,21 +31,21 @@ class SuspendDetector:
 
 
 def steady_clock() -> float:
-    """Seconds that go on while the machine sleeps, and that nobody can set."""
+    """Return a clock in seconds that counts suspend and cannot be set."""
     if sys.platform == "darwin":
-        return time.clock_gettime(time.CLOCK_MONOTONIC)  # there it counts sleep, and `time.monotonic` does not
+        return time.clock_gettime(time.CLOCK_MONOTONIC)  # on macOS it counts suspend, `time.monotonic` does not
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 class ClockJumpDetector:
-    """Compares the clock on the wall, which may be set, with a steady one."""
+    """Compares the wall clock, which can be set, with a steady clock."""
 
     def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = steady_clock) -> None:
         self._clocks = wall, steady
         self._ahead = wall() - steady()
 
     def jumped_s(self) -> float:
-        """By how many seconds the clock was set forward since the start; negative for back."""
+        """Return by how many seconds the clock was set forward since the start; negative for backward."""
         wall, steady = (clock() for clock in self._clocks)
         return wall - steady - self._ahead
