@@ -79,7 +79,7 @@ def engine_table() -> str:
         (
             f"`{one.name}`",
             ", ".join(one.tasks),
-            ", ".join(one.suffixes) or ("a folder" if one.files else "a file of yours"),
+            ", ".join(one.suffixes) or ("a file of yours" if one.runs_user_code else "a folder"),
             _code(one.backends),
         )
         for one in engines().values()

@@ -305,10 +305,10 @@ def test_a_whole_one_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "word"),
     [
-        ({"engine": "adapter"}, "not named"),
+        ({"engine": "adapter"}, "not set"),
         ({"engine": "adapter", "runtime": "absent"}, "absent"),
         ({"engine": "adapter", "runtime": "torch"}, "torch"),
-        ({"runtime": "mine"}, "for the engine adapter alone"),
+        ({"runtime": "mine"}, "for the engine adapter only"),
     ],
 )
 def test_an_adapter_names_the_environment_that_runs_it(model: dict[str, str], word: str, tmp_path: Path) -> None:

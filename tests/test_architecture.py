@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from backend.devices import backends
+from backend.engines import engines
 from tests.service import ROOT
 
 BACKEND = ROOT / "backend"
@@ -97,6 +98,25 @@ def test_a_backend_s_name_stands_in_its_own_file_alone(name: str) -> None:
     own = "devices/" + name.replace("-", "_") + ".py"
     assert places - allowed - {file for file in places if file.startswith("devices/")} == set()
     assert own in places
+
+
+# A library's name is not its engine's: devices and the converter speak of torch, ONNX Runtime and transformers.
+LIBRARIES_OF_THEIR_NAME = {"torch", "onnxruntime"}
+OTHER_MEANINGS = {
+    "transformers": {"child/convert/library_steps.py", "tasks/songs/diffusers_folder.py", "engines/musicgen.py"},
+    "diffusers": {"tasks/songs/diffusers_folder.py"},  # the library
+    "onnx-genai": {"devices/cpu.py"},  # which engine a former name of the device means
+    "adapter": {"common/formats/gguf/reader.py"},  # a value of GGUF's general.type
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(engines()) - LIBRARIES_OF_THEIR_NAME))
+def test_an_engine_s_name_stands_in_its_own_file_alone(name: str) -> None:
+    word = re.compile(rf"""(["']){re.escape(name)}\1""")
+    served = [file for file in FILES if not place(file).startswith(("tasks/music/tools/", "cli/bench/"))]
+    places = {place(file) for file in served if word.search(file.read_text(encoding="utf-8"))}
+    own = "engines/" + re.sub(r"[.-]", "_", name) + ".py"
+    assert places - OTHER_MEANINGS.get(name, set()) == {own}
 
 
 @pytest.mark.parametrize("file", FILES, ids=place)

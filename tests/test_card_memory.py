@@ -11,9 +11,9 @@ import pytest
 
 from backend.child.programs.run import _Program
 from backend.common.config.settings import load_settings
-from backend.common.types import Device
+from backend.common.types import Device, Placement
 from backend.devices._mechanisms.torch_placement import TorchPlace
-from backend.engines import LoadRequest, RunResult
+from backend.engines import LoadRequest, RunResult, Session
 from backend.scheduling.worker import Worker, WorkerKey
 from backend.scheduling.worker_pool import WorkerPool
 from tests.faulty import faulty
@@ -73,7 +73,18 @@ def test_the_receipt_has_the_card_s_figures_where_they_are_told() -> None:
     assert memory == {"before_bytes": 500, "peak_bytes": 900, "after_bytes": 900}
 
 
-@pytest.mark.parametrize("session", [SimpleNamespace(run=run), SimpleNamespace(run=run, device_bytes=lambda: None)])
+class PlainSession(Session):
+    """A session with the defaults of the protocol."""
+
+    placement = Placement(None)
+    threads: int | None = None
+    versions: dict[str, str] = {}
+
+    def run(self, request: Any, emit: Any) -> RunResult:
+        return run(request, emit)
+
+
+@pytest.mark.parametrize("session", [PlainSession(), SimpleNamespace(run=run, device_bytes=lambda: None)])
 def test_else_it_has_those_of_the_process(session: Any) -> None:
     memory = done_of(session)["memory"]
     assert memory["before_bytes"] > 1_000_000 and memory["peak_bytes"] >= memory["after_bytes"]

@@ -56,7 +56,10 @@ def test_the_shipped_entries_are_complete() -> None:
             assert entry.target.is_relative_to(ROOT) and entry.licence
             continue
         if entry.model_class:  # songs, in the cache of Hugging Face once they are here
-            assert entry.song and entry.song.engine in entry.engines and entry.licence
+            classes = {
+                name for engine in entry.engines for each in engines()[engine].formats for name in each.model_classes
+            }
+            assert entry.song and entry.song.name in classes and entry.licence
             assert entry.source and entry.source.kind == "hf" and entry.source.repo and entry.facts["known"]
             assert {"gated", "non_commercial", "memory"} <= set(entry.facts)
             assert ("not for commercial" in entry.licence) is bool(entry.facts["non_commercial"])
@@ -136,7 +139,7 @@ def test_own_models_may_lie_anywhere(build: Callable[..., Catalogue], tmp_path: 
         ("cut.gguf", gguf()[:-90], "truncated"),
         ("weights.pt", b"\x80\x02", "pickle"),
         ("model.xyz", b"x", "No engine of this version reads .xyz"),
-        ("m.gguf.part1of2", gguf(), "cut by hand"),
+        ("m.gguf.part1of2", gguf(), "one part of a manually split file"),
     ],
 )
 def test_broken_models_say_why(
@@ -216,7 +219,7 @@ def test_pieces_cut_by_hand_are_told_with_how_to_join_them(build: Callable[..., 
     put(tmp_path / "data/models/tiny.gguf.part1of2")
     ((file, detail, remedy),) = build().notices()
     assert file.endswith("tiny.gguf.part1of2")
-    assert "cut by hand" in detail
+    assert "one part of a manually split file" in detail
     assert 'cat "tiny.gguf.part1of2" "tiny.gguf.part2of2"' in remedy
 
 
@@ -315,9 +318,9 @@ def test_the_built_in_model_is_ready_without_a_download_and_stays(build: Callabl
 def test_a_model_folder_without_files_of_any_engine_is_broken(build: Callable[..., Catalogue], tmp_path: Path) -> None:
     (tmp_path / "tunes").mkdir()
     catalogue = build("models: {mine: {path: tunes, task: music, engine: onnxruntime}}")
-    wanted = engines()["onnxruntime"].files[0]
-    assert catalogue.models()[-1].reason == f"{tmp_path / 'tunes'} has no file {wanted}."
-    for name in engines()["onnxruntime"].files:
+    files = next(each.files for each in engines()["onnxruntime"].formats if each.name == "tunes")
+    assert catalogue.models()[-1].reason == f"{tmp_path / 'tunes'} has no file {files[0]}."
+    for name in files:
         put(tmp_path / "tunes" / name, b"x")
     assert (catalogue.models()[-1].task, catalogue.models()[-1].state) == ("music", "ready")
 
@@ -328,7 +331,7 @@ def test_a_model_folder_without_files_of_any_engine_is_broken(build: Callable[..
         (["some.gguf", "README.md"], "", "a folder with models", "some.gguf"),
         (["model.onnx", "weights.bin"], "", "a folder with models", "model.onnx"),
         (["pytorch_model.bin", "config.json"], "", "pickle files (pytorch_model.bin)", "GGUF, safetensors or ONNX"),
-        (["model.safetensors"], "model.safetensors", "weights alone", "Name the folder"),
+        (["model.safetensors"], "model.safetensors", "has only weights", "Name the folder"),
         (["README.md"], "", "reads folders models", "These are read"),
     ],
 )

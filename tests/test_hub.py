@@ -280,7 +280,7 @@ def test_offline_a_folder_of_which_a_part_is_cached_lacks_a_file(
     assert model.details["format"] == "safetensors"
     (snapshot(tmp_path) / names[1]).unlink()
     again = catalogue.model(catalogue.resolve(model.id))
-    assert (again.state, again.reason) == ("downloadable", f"{again.name} is not whole: {names[1]} is missing.")
+    assert (again.state, again.reason) == ("downloadable", f"{again.name} is incomplete: {names[1]} is missing.")
 
 
 def test_without_a_hub_the_cache_serves_and_says_so(hub: HubServer, get: Get, catalogue: Catalogue) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from backend.common.errors import Validation
 from backend.common.types import Placement
-from backend.engines import Emit, RunRequest, RunResult
+from backend.engines import Emit, RunRequest, RunResult, Session
 from backend.tasks.lyrics.english_sounds import FILE, English
 from backend.tasks.lyrics.generation import MOST_ASKS, write
 from backend.tasks.lyrics.line_filter import LONGEST, Keeper
@@ -98,7 +98,7 @@ def test_a_song_is_called_a_song_once(style: str | None, named: str) -> None:
 # A song by a session that says what it is told to
 
 
-class Parrot:
+class Parrot(Session):
     placement = Placement(None)
     threads: int | None = None
     versions: dict[str, str] = {}

@@ -110,7 +110,7 @@ class TestFolders:
             assert entry.licence == "CC-BY-NC-4.0 (not for commercial use)" and entry.facts["non_commercial"]
             assert entry.song and (entry.model_class == MELODY) == ("melody" in entry.id)
             assert entry.size_bytes and entry.facts["known"]
-        assert engines()["musicgen"].classes == {PLAIN, MELODY}
+        assert engines()["musicgen"].formats[0].model_classes == {PLAIN, MELODY}
 
 
 class TestChoice:

@@ -162,7 +162,7 @@ def composer(pipe: Pipe, where: Any) -> SongComposer:
 def test_each_pipeline_is_called_as_the_real_one_is(kind: str) -> None:
     real = json.loads(SIGNATURES.read_text(encoding="utf-8"))["names"][f"{kind}.__call__"]
     given = CALLS[kind](Pipe()).arguments(wish(kind), [1, 2], ["a", "b"], lambda step: None)
-    assert set(given) <= set(real) and set(CALLS) == {name for name in KINDS if KINDS[name].engine == "diffusers"}
+    assert set(given) <= set(real) and set(CALLS) == {name for name in KINDS if KINDS[name].is_pipeline}
     assert given["prompt"] == ["a waltz"] * 2 and given["generator"] == ["a", "b"]
 
 

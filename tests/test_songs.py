@@ -268,7 +268,7 @@ class TestFetching:
         id_, catalogue = "audioldm2-music", build()
         model = next(one for one in catalogue.models() if one.id == id_)
         assert model.state == "downloadable" and "not for commercial use" in str(model.licence)
-        assert "Licence: CC-BY-NC-SA-4.0 (not for commercial use). Memory: not told." in str(model.reason)
+        assert "Licence: CC-BY-NC-SA-4.0 (not for commercial use). Memory: unknown." in str(model.reason)
         assert model.details["non_commercial"] is True and "negative_prompt" in model.options_schema["properties"]
         with pytest.raises(ModelNotDownloaded):
             remove(catalogue, id_)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from backend.common.device_api import DetectedDevice
@@ -11,24 +12,92 @@ from backend.common.types import Placement
 
 
 @dataclass(frozen=True)
+class FolderDownload:
+    """How a model folder is found in a repository: the folder that holds `marker`, with the files directly in it.
+
+    Of several such folders, those with `preferred` in their path come first. With `list_components`, `marker` is an
+    index: the function takes the parsed index and a title, returns the subfolders that belong to the model, and raises
+    ModelBroken for an index of another kind. `check` raises ModelBroken if a folder in the cache is incomplete.
+    """
+
+    marker: str
+    title: str
+    priority: int  # lower comes first, if a repository has folders of several formats
+    preferred: str = ""
+    list_components: Callable[[Mapping[str, Any], str], list[str]] | None = None
+    check: Callable[[Path], object] | None = None
+
+
+@dataclass(frozen=True)
+class ModelFormat:
+    """A file format that an engine runs: how models of it are recognised, downloaded, validated and described.
+
+    A model is one file with `suffix`, or a folder with a match for each glob pattern of `files`. All fields but the
+    name are optional; the functions take the path of the model.
+    """
+
+    name: str  # `details.format` of a model
+    suffix: str = ""  # lowercase, with the dot
+    files: tuple[str, ...] = ()
+    model_classes: frozenset[str] = frozenset()  # folders that declare one of these classes run on this engine only
+    task: str = ""  # the task of such models. Default: the engine's first task
+    find_task: Callable[[Path], str | None] | None = None  # the task that a file's content declares
+    is_like: Callable[[Path], bool] | None = None  # whether a folder is of this format, complete or not
+    validate: Callable[[Path], object] | None = None  # raises ModelBroken or ModelIncompatible
+    describe: Callable[[Path], Mapping[str, Any]] | None = None  # `details` of a model
+    find_licence: Callable[[Path], str | None] | None = None
+    web_download: bool = False  # whether such a file may be downloaded from any web address
+    folder_download: FolderDownload | None = None
+
+    def is_complete(self, path: Path) -> bool:
+        """Return whether a path has the suffix, or all files of a model folder."""
+        if self.suffix and path.suffix.lower() == self.suffix:
+            return True
+        return bool(self.files) and all(any(path.glob(pattern)) for pattern in self.files)
+
+    def recognises(self, path: Path) -> bool:
+        """Return whether a path is of this format, also if some of its files are missing."""
+        if self.is_like is not None and self.is_like(path):
+            return True
+        marker = self.folder_download.marker if self.folder_download else ""
+        return self.is_complete(path) or bool(marker) and (path / marker).is_file()
+
+
+@dataclass(frozen=True)
+class ConvertedForm:
+    """A form of a model that the converter can make for an engine."""
+
+    name: str
+    preference: int  # lower is preferred, if several forms of a model exist
+    precision: str | None = None  # default: that of the source
+    options: Mapping[str, str] = field(default_factory=dict)  # of the builder
+    runtime: str | None = None  # the runtime that makes it. Default: the environment for conversions
+    space_factor: int = 16  # disk space needed, as a multiple of the source: float32 weights, builder's copy, result
+
+
+@dataclass(frozen=True)
 class Engine:
-    """The facts of an engine: its library, runtimes and backends, the tasks it runs, the files it reads."""
+    """The facts of an engine: its library, runtimes and backends, the tasks it runs, the formats it reads."""
 
     name: str
     library: str
     runtimes: tuple[str, ...]
     backends: tuple[str, ...]
     tasks: tuple[str, ...]
-    suffixes: tuple[str, ...]
-    files: tuple[str, ...] = ()  # glob patterns of the files that it reads in a model folder
-    other_files: Mapping[str, tuple[tuple[str, ...], ...]] = field(
-        default_factory=dict
-    )  # by task: alternatives of glob patterns
-    classes: frozenset[str] = frozenset()  # model classes, as model folders declare them, that only this engine runs
+    formats: tuple[ModelFormat, ...] = ()
+    converted_forms: tuple[ConvertedForm, ...] = ()
+    runs_user_code: bool = False  # a model is a program of the user, which runs only in a runtime of the user
     batches: bool = False  # whether one loaded model can run several jobs at once
     makes_files: bool = False
     file_tasks: tuple[str, ...] = ()  # tasks that produce files, if not all do
     options: frozenset[str] | None = None  # supported options of its tasks; None: all
+    # The least memory of a card that swaps the model's parts in and out. Default: what `estimate_bytes` returns.
+    least_bytes: Callable[[str], int] | None = None
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The suffixes of the model files that it reads."""
+        return tuple(model_format.suffix for model_format in self.formats if model_format.suffix)
 
 
 @dataclass(frozen=True)
@@ -103,14 +172,16 @@ Emit = Callable[[str, dict[str, Any]], bool]
 
 
 class Session(Protocol):
-    """A loaded model.
-
-    Optional method `device_bytes()`: returns its current memory on the card, None if unknown.
-    """
+    """A loaded model. A session that subclasses this gets the defaults."""
 
     placement: Placement
     threads: int | None
     versions: dict[str, str]
+    model_file: str | None = None  # the file of a model folder that was loaded, for the receipt
+
+    def device_bytes(self) -> int | None:
+        """Return the memory that the model takes on a card now. Default: None, unknown."""
+        return None
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Run a job and emit `progress {phase, done, total, unit}`, `token {text, count}` and `artifact`.
@@ -123,11 +194,7 @@ class Session(Protocol):
 
 
 class EngineModule(Protocol):
-    """The names that a file in `engines/` defines.
-
-    Optional function `least_bytes(model_path)`: returns the least memory of a card that swaps the model's parts in and
-    out.
-    """
+    """The names that a file in `engines/` defines."""
 
     ENGINE: Engine
 

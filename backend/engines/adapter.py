@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 from backend.common.errors import ModelBroken, ModelLoadFailed, TouchstoneError, WorkerCrashed
 from backend.common.types import Placement
 from backend.devices import split_id, torch_place
-from backend.engines import Engine, LoadRequest
+from backend.engines import Engine, LoadRequest, ModelFormat
 from backend.engines._audio.song_session import SongSession
 from backend.engines._memory_errors import does_not_fit, out_of_memory_message, ran_out_of_memory
 from backend.engines._torch.supported_backends import BACKENDS
-from backend.tasks.songs.adapter import ENGINE as NAME
 from backend.tasks.songs.adapter import Adapter, read_adapter
 
 if TYPE_CHECKING:
@@ -29,12 +28,13 @@ if TYPE_CHECKING:
     from backend.tasks.songs.job import Floats, SongRequest, Tell
 
 ENGINE = Engine(
-    name=NAME,
+    name="adapter",
     library="numpy",
     runtimes=(),  # the user's own environments alone
     backends=BACKENDS,
     tasks=("music",),
-    suffixes=(),
+    formats=(ModelFormat(name="adapter", validate=read_adapter),),
+    runs_user_code=True,
     makes_files=True,
 )
 _LIBRARY_BYTES = 100_000_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,18 +12,37 @@ from backend.common.errors import ModelBroken, ModelIncompatible, TouchstoneErro
 from backend.common.formats.safetensors import FETCH
 from backend.common.types import Placement, PlacementPart
 from backend.devices import torch_place
-from backend.engines import Engine, LoadRequest
+from backend.engines import Engine, FolderDownload, LoadRequest, ModelFormat
 from backend.engines._audio.diffusers_calls import CALLS
 from backend.engines._audio.diffusers_composer import SongComposer
 from backend.engines._audio.memory_placement import Room, choose_room, with_work
 from backend.engines._audio.memory_report import load_error
 from backend.engines._audio.song_session import SongSession
 from backend.engines._torch.supported_backends import LIBRARY_BYTES, NEW_BACKENDS, NEW_RUNTIMES
-from backend.tasks.songs.diffusers_folder import Pipeline, open_pipeline
+from backend.tasks.songs.diffusers_folder import Pipeline, components, open_pipeline
 from backend.tasks.songs.model_kinds import KINDS, PIPELINE
 
 if TYPE_CHECKING:
     from backend.devices._mechanisms.torch_placement import TorchPlace
+
+
+def _least_bytes(model_path: str) -> int:
+    """Return the memory of a card that holds one part at a time: the largest at 16 bits, and its working memory."""
+    pipeline = open_pipeline(Path(model_path))
+    return with_work(2 * max(pipeline.numbers(name) for name in pipeline.models))
+
+
+def _describe(path: Path) -> Mapping[str, Any]:
+    pipeline = open_pipeline(path)
+    stored = sum((Counter(model.dtypes) for model in pipeline.models.values()), Counter[str]())
+    return {
+        "architecture": pipeline.kind.name,
+        "quantisation": max(stored, key=lambda name: stored[name], default=None),
+        "context_tokens": None,
+        "chat_template": False,
+        "parts": len(pipeline.models),
+    }
+
 
 ENGINE = Engine(
     name="diffusers",
@@ -29,10 +50,24 @@ ENGINE = Engine(
     runtimes=NEW_RUNTIMES,
     backends=NEW_BACKENDS,
     tasks=("music",),
-    suffixes=(),
-    files=(PIPELINE,),
-    classes=frozenset(name for name, kind in KINDS.items() if kind.engine == "diffusers"),
+    formats=(
+        ModelFormat(
+            name="diffusers",
+            files=(PIPELINE,),
+            model_classes=frozenset(name for name, kind in KINDS.items() if kind.is_pipeline),
+            validate=open_pipeline,
+            describe=_describe,
+            folder_download=FolderDownload(
+                PIPELINE,
+                title="diffusers",
+                priority=20,
+                list_components=components,
+                check=open_pipeline,
+            ),
+        ),
+    ),
     makes_files=True,
+    least_bytes=_least_bytes,
 )
 _DIFFUSERS_BYTES = 300_000_000  # with transformers and accelerate, beyond torch, on x86-64
 
@@ -40,12 +75,6 @@ _DIFFUSERS_BYTES = 300_000_000  # with transformers and accelerate, beyond torch
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
     """Weights at 16 bits, what is computed beside them, and the libraries."""
     return with_work(2 * open_pipeline(Path(model_path)).numbers()) + LIBRARY_BYTES + _DIFFUSERS_BYTES
-
-
-def least_bytes(model_path: str) -> int:
-    """What a card has to hold where each part is there only for its turn: the largest at 16 bits, and its work."""
-    pipeline = open_pipeline(Path(model_path))
-    return with_work(2 * max(pipeline.numbers(name) for name in pipeline.models))
 
 
 def check() -> dict[str, str]:

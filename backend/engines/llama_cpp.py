@@ -25,7 +25,8 @@ from backend.common.formats.gguf import Header, parts, read_header
 from backend.common.formats.gguf.vocabulary import Vocabulary, read_vocabulary
 from backend.common.types import Placement, PlacementPart
 from backend.devices import split_id
-from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult
+from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult, Session
+from backend.engines._formats import GGUF
 from backend.engines._llama import server_process
 from backend.engines._llama.embeddings import embed
 from backend.engines._llama.grammar import grammar_of
@@ -41,7 +42,7 @@ ENGINE = Engine(
     runtimes=("base", *server_process.RUNTIMES),
     backends=("cpu", *server_process.BACKENDS),
     tasks=("text", "lyrics", "embeddings"),
-    suffixes=(".gguf",),
+    formats=(GGUF,),
     batches=True,
     file_tasks=("embeddings",),
     options=frozenset(
@@ -174,7 +175,7 @@ def _in_process(request: LoadRequest, header: Header, context_tokens: int) -> tu
     return server, log.read_text(errors="replace")
 
 
-class LlamaSession:
+class LlamaSession(Session):
     """One loaded model. `run` may be called from as many threads at once as it has slots."""
 
     def __init__(

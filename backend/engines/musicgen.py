@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from backend.common.errors import ModelBroken, TouchstoneError
 from backend.common.formats.safetensors import CONFIG, FETCH
 from backend.devices import torch_place
-from backend.engines import Engine, LoadRequest
+from backend.engines import Engine, LoadRequest, ModelFormat
 from backend.engines._audio.memory_placement import Room, choose_room, with_work
 from backend.engines._audio.memory_report import load_error
 from backend.engines._audio.musicgen_composer import MusicgenComposer
@@ -26,9 +26,14 @@ ENGINE = Engine(
     runtimes=RUNTIMES,
     backends=BACKENDS,
     tasks=("music",),
-    suffixes=(),
-    files=(CONFIG, TOKENIZER, "*.safetensors"),
-    classes=frozenset({PLAIN, MELODY}),
+    formats=(
+        ModelFormat(
+            name="safetensors",
+            files=(CONFIG, TOKENIZER, "*.safetensors"),
+            model_classes=frozenset({PLAIN, MELODY}),
+            validate=open_musicgen,
+        ),
+    ),
     makes_files=True,
 )
 _TRANSFORMERS_BYTES = 250_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from backend.common.formats.onnx.graph import read_graph
 from backend.devices import backends, backends_of, onnx_place
-from backend.engines import Engine, LoadRequest, Session
+from backend.engines import Engine, LoadRequest, ModelFormat, Session
 from backend.engines._audio import stem_session
 from backend.engines._audio.tune_session import (
     COPIED_RUNS,
@@ -28,9 +28,18 @@ ENGINE = Engine(
     runtimes=tuple(dict.fromkeys(runtime for name in _BACKENDS for runtime in backends()[name].runtimes)),
     backends=_BACKENDS,
     tasks=("music", "stems", "onnx"),
-    suffixes=(SUFFIX,),
-    files=(WEIGHTS, COPIED_RUNS, GRAPH),
-    other_files={"stems": ((stem_session.GRAPH, stem_session.WEIGHTS), *stem_session.DEMUCS)},
+    formats=(
+        ModelFormat(
+            name="onnx",
+            suffix=SUFFIX,
+            task="onnx",
+            validate=read_graph,
+            describe=lambda path: read_graph(path).as_data(),
+        ),
+        ModelFormat(name="tunes", files=(WEIGHTS, COPIED_RUNS, GRAPH)),
+        ModelFormat(name="spleeter", files=(stem_session.GRAPH, stem_session.WEIGHTS), task="stems"),
+        *(ModelFormat(name="demucs", files=graphs, task="stems") for graphs in stem_session.DEMUCS),
+    ),
     makes_files=True,
 )
 

@@ -15,7 +15,7 @@ from backend.common.device_api import DetectedDevice
 from backend.common.errors import DeviceNotReady, ModelBroken, ModelLoadFailed, TouchstoneError
 from backend.common.types import Placement, PlacementPart
 from backend.devices import backends, split_id
-from backend.engines import Engine, LoadRequest
+from backend.engines import ConvertedForm, Engine, LoadRequest, ModelFormat
 from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit, out_of_memory_message
 from backend.engines._openvino.model_files import GRAPH, VOCABULARY, WEIGHTS, OpenvinoFolder, open_folder
 from backend.engines._openvino.paged_model import compile_paged_model
@@ -32,8 +32,9 @@ ENGINE = Engine(
     runtimes=(RUNTIME,),
     backends=("cpu", *(name for name, facts in backends().items() if RUNTIME in facts.runtimes)),
     tasks=("text", "lyrics"),
-    suffixes=(),
-    files=(GRAPH, WEIGHTS, VOCABULARY, "config.json"),
+    formats=(ModelFormat(name="openvino", files=(GRAPH, WEIGHTS, VOCABULARY, "config.json")),),
+    # It holds the weights of the GGUF file unchanged: 125 of llama.cpp's 176 tokens before the first difference.
+    converted_forms=(ConvertedForm("openvino", 20, runtime=RUNTIME, space_factor=4),),
     batches=True,
     options=frozenset(
         "max_tokens temperature top_p top_k seed stop repetition_penalty presence_penalty frequency_penalty"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from backend.devices import torch_place
-from backend.engines import Engine, LoadRequest, Session
+from backend.engines import Engine, LoadRequest, ModelFormat, Session
 from backend.engines._audio import stem_session
 from backend.engines._audio.tune_session import (
     COPIED_RUNS,
@@ -26,9 +26,10 @@ ENGINE = Engine(
     runtimes=RUNTIMES,
     backends=BACKENDS,
     tasks=("music", "stems"),
-    suffixes=(),
-    files=(WEIGHTS, COPIED_RUNS),
-    other_files={"stems": ((stem_session.WEIGHTS,),)},
+    formats=(
+        ModelFormat(name="tunes", files=(WEIGHTS, COPIED_RUNS)),
+        ModelFormat(name="spleeter", files=(stem_session.WEIGHTS,), task="stems"),
+    ),
     makes_files=True,
 )
 

@@ -15,6 +15,7 @@ from backend.common.errors import ModelIncompatible, ModelLoadFailed, Touchstone
 from backend.common.system.resources import memory_free_bytes
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest
+from backend.engines._formats import CHECKPOINT, GGUF
 from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit, needs_more_memory, out_of_memory_message
 from backend.engines._text.batch_decoder import BatchDecoder
 from backend.engines._text.chat_prompt import Chat
@@ -35,8 +36,7 @@ ENGINE = Engine(
     runtimes=RUNTIMES,
     backends=BACKENDS,
     tasks=("text", "lyrics"),
-    suffixes=(".gguf",),
-    files=("config.json", "tokenizer.json", "*.safetensors"),
+    formats=(GGUF, CHECKPOINT),
     batches=True,
     options=frozenset(
         "max_tokens temperature top_p top_k seed stop repetition_penalty presence_penalty frequency_penalty"

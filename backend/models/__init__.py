@@ -186,7 +186,7 @@ class Catalogue:
     def notices(self) -> list[tuple[str, str, str]]:
         """What a person should know of files in the model folders that are no models: file, detail, remedy."""
         pieces = [file for file in self._folders.files() if is_split_by_hand(file.name)]
-        detail = "This is one piece of a model that was cut by hand; the pieces are not models."
+        detail = "This is one part of a manually split file; such parts are not models."
         return [(str(file), detail, how_to_join(file.name)) for file in pieces]
 
     def _check_defaults(self) -> None:

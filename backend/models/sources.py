@@ -11,14 +11,19 @@ from typing import Any
 
 from backend.common.errors import Validation
 from backend.common.formats.gguf.kinds import part_names
-from backend.models.file_names import check_member, check_name
+from backend.models.file_names import check_member, check_name, web_suffixes
 
 _HUGGING_FACE = ("huggingface.co", "www.huggingface.co", "hf.co")
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
 _REVISION = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 _VARIANT = re.compile(r"[A-Za-z0-9_]{2,20}", re.ASCII)
-_FORMS = "Name an https:// address of a .gguf file, hf:OWNER/REPO[/FILE], a model id, or a path in a model folder."
 _HF_FORM = "The forms are hf:OWNER/REPO, hf:OWNER/REPO:Q4_K_M and hf:OWNER/REPO/FILE, each with or without @REVISION."
+
+
+def _forms() -> str:
+    """Return the remedy that lists the forms of a source."""
+    files = " or ".join(web_suffixes())
+    return f"Name an https:// address of a {files} file, hf:OWNER/REPO[/FILE], a model id, or a path in a model folder."
 
 
 @dataclass(frozen=True)
@@ -80,14 +85,14 @@ def parse(text: str) -> Source | None:
     """The source that a text names; None if it is a path or an id. Raises Validation, ModelBroken."""
     text = text.strip()
     if re.search(r"[\x00-\x1f\x7f]", text):
-        raise Validation("The model's source has control characters.", _FORMS)
+        raise Validation("The model's source has control characters.", _forms())
     scheme, colon, rest = text.partition(":")
     if scheme.lower() == "hf" and colon:
         source = _of_hugging_face(rest.removeprefix("//"))
     elif scheme.lower() in ("https", "http") and colon:
         source = _of_address(text)
     elif "://" in text:
-        raise Validation(f"{scheme[:20]}:// is not a source that models are fetched from.", _FORMS)
+        raise Validation(f"{scheme[:20]}:// is not a source that models are fetched from.", _forms())
     else:
         return None
     if source.kind == "hf":
@@ -102,14 +107,14 @@ def _of_address(text: str) -> Source:
         parts = urllib.parse.urlsplit(text)
         host, _ = (parts.hostname or "").encode("idna").decode("ascii"), parts.port
     except ValueError:
-        raise Validation("The model's source is not a valid web address.", _FORMS) from None
+        raise Validation("The model's source is not a valid web address.", _forms()) from None
     if parts.username is not None or parts.password is not None:
         raise Validation(
             "The address has a name or password in it, which would be stored and shown.",
             "Leave it out; fetch what needs a sign-in another way and put it into a model folder.",
         )
     if not host:
-        raise Validation("The model's source names no host.", _FORMS)
+        raise Validation("The model's source names no host.", _forms())
     if host.lower() in _HUGGING_FACE:
         return _of_page(parts.path)
     if parts.scheme.lower() != "https" and not _is_loopback(host):

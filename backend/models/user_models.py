@@ -71,7 +71,8 @@ class UserModels:
         if source.kind == "hf":
             return self.file.parent / HUB / (id_ + PurePosixPath(source.member or "").suffix)
         part = SPLIT.fullmatch(source.file_name)
-        return self.file.with_name(f"{id_}-00001-of-{part[3]}.gguf" if part else f"{id_}.gguf")
+        suffix = PurePosixPath(source.file_name).suffix.lower()
+        return self.file.with_name(f"{id_}-00001-of-{part[3]}{suffix}" if part else f"{id_}{suffix}")
 
     def _read(self) -> dict[str, dict[str, Any]]:
         try:

@@ -312,7 +312,7 @@ def least_bytes(engine: str, model_path: str, device: Device, needed: int | None
 
     It reads the model's files: call it in a thread.
     """
-    compute: Callable[[str], int] | None = getattr(load_engine(engine), "least_bytes", None)
+    compute = engines()[engine].least_bytes
     return needed if compute is None or _uses_machine_memory(device) else compute(model_path)
 
 

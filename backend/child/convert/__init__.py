@@ -1,16 +1,18 @@
-"""Makes another engine's form of a model: of a GGUF file or of safetensors an ONNX Runtime GenAI folder, or of a GGUF
-file a folder for OpenVINO GenAI.
+"""Convert a model to the form of another engine: GGUF or safetensors to ONNX Runtime GenAI, GGUF to OpenVINO GenAI.
 
-GGUF → weights at full precision by transformers, with a tokenizer made from the GGUF's vocabulary (the one that
-transformers makes of it cuts words wrongly). Either then goes through GenAI's own builder, and both forms are compared.
-OpenVINO GenAI reads a GGUF file itself (see `offsets.py` for what it rounds).
-Standard library only.
+The engines declare the forms (`Engine.converted_forms`). A GGUF file is first turned into weights at full precision by
+transformers, with a tokenizer made from the GGUF vocabulary (the one that transformers derives splits words wrongly).
+ONNX Runtime GenAI's builder then makes the form, and the outputs of source and form are compared. OpenVINO GenAI reads
+a GGUF file directly (`offsets.py` says what it rounds). Standard library only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from backend.engines import engines
 
 MANIFEST = "touchstone.json"  # in a form: what it was made of, and how far it agrees with that
 OWN_RUNTIME = "convert"  # the environment that is there for conversions alone
@@ -24,7 +26,7 @@ class Form:
     name: str
     engine: str
     precision: str | None = None  # None: as the source has it
-    options: dict[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
     runtime: str = OWN_RUNTIME  # in which it is made
     room: int = 16  # times the source, meanwhile: the weights at 32 bits, the builder's copy, the result
 
@@ -34,18 +36,24 @@ class Form:
         return self.runtime == OWN_RUNTIME
 
 
-FORMS = {
-    form.name: form
-    for form in (
-        # Of SmolLM2-135M's greedy texts at full precision (8 prompts, 159 tokens), int8 says 111 before the first
-        # difference, llama.cpp with the very GGUF 121, int4 by any of the builder's ways 11 to 14: it quantizes anew
-        # what was quantized otherwise. Where both are there, int8 is used.
-        Form("onnx-int8", "onnx-genai", "int8"),
-        # The weights of the GGUF file as they are: 125 of llama.cpp's 176 tokens.
-        Form("openvino", "openvino-genai", runtime="openvino", room=4),
-        Form("onnx-int4", "onnx-genai", "int4", {"algo_config": "rtn", "matmul_mixed_precision": "last_matmul:int8"}),
-    )
-}
+def _declared_forms() -> dict[str, Form]:
+    """Return the forms of all engines by name, the preferred ones first."""
+    declared = [(form, engine.name) for engine in engines().values() for form in engine.converted_forms]
+    return {
+        form.name: Form(
+            form.name, engine, form.precision, form.options, form.runtime or OWN_RUNTIME, room=form.space_factor
+        )
+        for form, engine in sorted(declared, key=lambda pair: pair[0].preference)
+    }
+
+
+FORMS = _declared_forms()
+
+
+def reference_engine(source: Path) -> str:
+    """Return the engine whose output a form of a model file is compared with: it runs without an optional runtime."""
+    suffix = source.suffix.lower()
+    return next(name for name, engine in engines().items() if suffix in engine.suffixes and "base" in engine.runtimes)
 
 
 def place_of(models_dir: Path, model: str, form: str) -> Path:

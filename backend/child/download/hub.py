@@ -28,7 +28,7 @@ from backend.common.errors import ModelBroken
 from backend.common.formats.gguf.kinds import part_names
 from backend.common.formats.onnx.validation import outside_files
 from backend.common.formats.safetensors import open_checkpoint
-from backend.tasks.songs.diffusers_folder import open_pipeline
+from backend.engines import model_formats
 
 _SHA256, _GIT_SHA1 = re.compile(r"[0-9a-f]{64}"), re.compile(r"[0-9a-f]{40}")
 _CHUNK_BYTES = 1 << 20
@@ -63,8 +63,7 @@ class _Fetch:
             raise unreached.refused from None
         try:
             self._bring(files, commit)
-            if choice.kind in ("onnx", "onnx-genai"):
-                self._bring_outside(choice, commit)
+            self._bring_outside(choice, commit)
         except Unreached as unreached:
             raise unreached.refused from None
         with contextlib.suppress(Refused, Unreached):  # all is here; only other programs go by the branch
@@ -75,12 +74,12 @@ class _Fetch:
         """What to fetch. A file that was named needs no list of what there is."""
         asked = self._order.asked
         commit, names = self._order.revision, dict[str, "int | None"]()
-        if asked and asked.lower().endswith((".gguf", ".onnx")):
+        if asked and asked.lower().endswith(tuple(each.suffix for each in model_formats() if each.suffix)):
             names = dict.fromkeys(part_names(asked))
         else:
             commit, names = self._library.listed()
         choice = choose(names, asked, self._order.variant, self._order.repo)
-        if choice.kind == "diffusers":
+        if choice.lists_components:
             commit, index = self._library.head(choice.files[0], commit)
             self._bring([index], commit)
             choice = self._whole(choice, names, self._snapshot(commit))
@@ -138,9 +137,10 @@ class _Fetch:
         names = {path.relative_to(snapshot).as_posix(): _size(path) for path in found}
         try:
             choice = choose(names, self._order.asked, self._order.variant, self._order.repo)
-            if choice.kind == "diffusers":
+            if choice.lists_components:
                 choice = self._whole(choice, names, snapshot)
-                open_pipeline(snapshot / choice.path)
+            if choice.folder and choice.folder.check:
+                choice.folder.check(snapshot / choice.path)
             if choice.kind == "safetensors":
                 open_checkpoint(snapshot / choice.path)
         except ModelBroken as broken:

@@ -1,15 +1,15 @@
-"""Which files of a repository on Hugging Face make a model that this version can use, and why those.
+"""Choose which files of a Hugging Face repository make a model that an engine reads, and report the choice.
 
-A repository may hold several: GGUF comes first, since it runs everywhere; then a folder for ONNX Runtime GenAI, then
-a pipeline of diffusers, then safetensors, then plain ONNX. Of several files in one form the usual one is taken, and
-the others are named.
+A repository may have several formats. The order is: GGUF, which runs everywhere; the folder formats that engines
+declare (`ModelFormat.folder_download`); safetensors; ONNX; other model files that engines read. Of several files in one
+format the most usual is chosen, and the others are named.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -17,35 +17,40 @@ from backend.child.download.errors import Refused
 from backend.common.errors import ModelBroken
 from backend.common.formats.gguf.kinds import PICKLES, SPLIT, part_names
 from backend.common.formats.safetensors import is_variant
-from backend.engines._onnx.genai_config import CONFIG
-from backend.tasks.songs.diffusers_folder import components
-from backend.tasks.songs.model_kinds import PIPELINE
+from backend.engines import FolderDownload, model_formats
 
-# From what most people take to what is left: four bits first, then more, then fewer, then whole numbers' worth of disk.
+# From the most usual to the rest: four bits first, then more bits, then fewer, then unquantised.
 _ORDER = (
     *("Q4_K_M", "Q4_K_S", "Q4_1", "Q4_0", "IQ4_XS", "IQ4_NL", "MXFP4", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q6_K"),
     *("Q8_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_M", "IQ3_S", "IQ3_XS", "IQ3_XXS", "Q2_K", "BF16", "F16", "FP16"),
     *("F32", "FP32"),
 )
 _KIND = re.compile(r"(?<![A-Za-z0-9])(I?Q\d(?:_[A-Z0-9]{1,4})*|TQ\d_\d|MXFP4|BF16|FP?16|FP?32)(?![A-Za-z0-9])", re.I)
-_BESIDE = (".json", ".jinja", ".txt", ".model", ".tiktoken")  # what belongs to a folder's weights
+_BESIDE = (".json", ".jinja", ".txt", ".model", ".tiktoken")  # files that belong to a folder's weights
 _SHOWN = 12
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Files to fetch, in the repository's own names. `path` is the first file, or the folder ("" is the root)."""
+    """Files to download, by their names in the repository. `path` is the first file, or the folder ("": the root)."""
 
     kind: str
     files: tuple[str, ...]
     path: str
     said: str = ""
+    folder: FolderDownload | None = field(default=None, compare=False)
+
+    @property
+    def lists_components(self) -> bool:
+        """Whether `files` is only the index of a model, whose components `of_pipeline` adds."""
+        return self.folder is not None and self.folder.list_components is not None
 
 
 def choose(files: Mapping[str, int | None], asked: str | None, variant: str | None, repo: str) -> Choice:
-    """The model of a repository whose files (with sizes, where they are told) are given.
+    """Choose the model of a repository. `files` maps names to sizes, None if unknown.
 
-    `asked` is a file or folder that was named, `variant` a quantisation such as Q8_0. Raises Refused.
+    `asked`: optional, a file or folder in the repository. `variant`: optional, a quantisation such as Q8_0. Raises
+    Refused.
     """
     names = sorted(files)
     if asked is not None and asked in files:
@@ -60,10 +65,10 @@ def choose(files: Mapping[str, int | None], asked: str | None, variant: str | No
     if variant:
         raise _nothing(f"{repo} has no GGUF files, and only of these one can be chosen by {variant}", repo)
     return (
-        _genai(names, asked, repo)
-        or _pipeline(names, asked)
+        _declared_folder(names, asked, repo)
         or _safetensors(names, asked)
         or _onnx(names, repo)
+        or _other_file(names, repo)
         or _none(names, repo)
     )
 
@@ -73,13 +78,14 @@ def _file(asked: str, names: list[str], repo: str) -> Choice:
     if suffix == ".gguf":
         parts = next(parts for parts in _ggufs(names, everything=True).values() if asked in parts)
         return Choice("gguf", _whole(parts, repo), parts[0])
-    if suffix == ".onnx":
-        return Choice("onnx", (asked,), asked)
+    for model_format in model_formats():
+        if model_format.suffix == suffix:
+            return Choice(model_format.name, (asked,), asked)
     raise _nothing(f"{asked} of {repo} is no model by itself", repo)
 
 
 def _ggufs(names: list[str], everything: bool = False) -> dict[str, list[str]]:
-    """GGUF models by their name, each with its parts; parts for pictures and measurements are none by themselves."""
+    """Return GGUF models by name, each with its parts. Projectors and importance matrices are not models."""
     found: dict[str, list[str]] = {}
     for name in names:
         stem = PurePosixPath(name).name.lower()
@@ -108,7 +114,7 @@ def _gguf(found: Mapping[str, list[str]], files: Mapping[str, int | None], varia
 
 
 def _whole(parts: list[str], repo: str) -> tuple[str, ...]:
-    """All parts of a model in their order. Raises Refused if one is not there."""
+    """Return all parts of a model in order. Raises Refused if one is missing."""
     wanted = part_names(parts[0])
     if missing := [name for name in wanted if name not in parts]:
         raise Refused(
@@ -120,7 +126,7 @@ def _whole(parts: list[str], repo: str) -> tuple[str, ...]:
 
 
 def _kind(name: str) -> str:
-    """The quantisation that a file's name, or its folder's, tells."""
+    """Return the quantisation in a file's name, or in its folder's."""
     part = SPLIT.fullmatch(name)
     found = _KIND.findall(PurePosixPath(f"{part[1]}.gguf" if part else name).with_suffix("").as_posix())
     return str(found[-1]).upper() if found else ""
@@ -130,29 +136,40 @@ def _rank(kind: str) -> int:
     return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
 
 
-def _genai(names: list[str], asked: str | None, repo: str) -> Choice | None:
-    folders = [PurePosixPath(name).parent.as_posix() for name in names if PurePosixPath(name).name == CONFIG]
+def _declared_folder(names: list[str], asked: str | None, repo: str) -> Choice | None:
+    """Return the folder of the first format that an engine declares and the repository has."""
+    declared = [(each.folder_download, each.name) for each in model_formats() if each.folder_download]
+    for folder, kind in sorted(declared, key=lambda pair: pair[0].priority):
+        choice = _indexed(folder, kind, names, asked) if folder.list_components else _marked(folder, kind, names, repo)
+        if choice:
+            return choice
+    return None
+
+
+def _marked(rule: FolderDownload, kind: str, names: list[str], repo: str) -> Choice | None:
+    folders = [PurePosixPath(name).parent.as_posix() for name in names if PurePosixPath(name).name == rule.marker]
     if not folders:
         return None
-    chosen = min(folders, key=lambda folder: ("cpu" not in folder.lower(), folder.count("/"), len(folder), folder))
+    chosen = min(folders, key=lambda each: (rule.preferred not in each.lower(), each.count("/"), len(each), each))
     said = ""
     if len(folders) > 1:
         others = [f"hf:{repo}/{folder}" for folder in folders if folder != chosen]
-        said = f"Of the {len(folders)} folders for ONNX Runtime GenAI it is {chosen}. Others: {_listed(others)}."
+        said = f"Of the {len(folders)} folders for {rule.title} it is {chosen}. Others: {_listed(others)}."
     folder = "" if chosen == "." else chosen
-    return Choice("onnx-genai", tuple(name for name in names if _in(name, folder)), folder, said)
+    return Choice(kind, tuple(name for name in names if _in(name, folder)), folder, said, rule)
 
 
-def _pipeline(names: list[str], asked: str | None) -> Choice | None:
-    """The table of contents alone: what stands in it tells the rest, see `of_pipeline`."""
-    index = f"{asked}/{PIPELINE}" if asked else PIPELINE
-    return Choice("diffusers", (index,), asked or "") if index in names else None
+def _indexed(rule: FolderDownload, kind: str, names: list[str], asked: str | None) -> Choice | None:
+    """Return the index only: its content determines the other files, see `of_pipeline`."""
+    index = f"{asked}/{rule.marker}" if asked else rule.marker
+    return Choice(kind, (index,), asked or "", folder=rule) if index in names else None
 
 
 def of_pipeline(choice: Choice, index: Mapping[str, Any], names: Iterable[str], repo: str) -> Choice:
-    """All files of a pipeline, by its table of contents; each model once, as safetensors. Raises Refused."""
+    """Return the choice with all files of a pipeline, by its index; each model once, as safetensors. Raises Refused."""
+    assert choice.folder and choice.folder.list_components, "the choice is an index"
     try:
-        parts = components(index, repo)
+        parts = choice.folder.list_components(index, repo)
     except ModelBroken as broken:
         raise Refused(broken.code, broken.detail, broken.remedy) from None
     files = [*choice.files, *(name for name in names if _in(name, choice.path) and name.endswith(".md"))]
@@ -197,6 +214,18 @@ def _onnx(names: list[str], repo: str) -> Choice | None:
     return Choice("onnx", (chosen,), chosen, said)
 
 
+def _other_file(names: list[str], repo: str) -> Choice | None:
+    """Return the only file with another suffix that an engine reads. Raises Refused for several."""
+    for model_format in model_formats():
+        if model_format.suffix:
+            files = [name for name in names if name.lower().endswith(model_format.suffix)]
+            if len(files) > 1:
+                raise _nothing(f"{repo} has several {model_format.suffix} files: {_listed(files)}", repo)
+            if files:
+                return Choice(model_format.name, (files[0],), files[0])
+    return None
+
+
 def _none(names: list[str], repo: str) -> Choice:
     pickles = [name for name in names if PurePosixPath(name).suffix.lower() in PICKLES]
     if pickles:
@@ -210,7 +239,7 @@ def _none(names: list[str], repo: str) -> Choice:
 
 
 def _in(name: str, folder: str) -> bool:
-    """Whether a file lies directly in a folder, and may be fetched."""
+    """Return whether a file is directly in a folder and may be downloaded."""
     path = PurePosixPath(name)
     own = "" if path.parent.as_posix() == "." else path.parent.as_posix()
     return own == folder and path.suffix.lower() not in PICKLES and not path.name.startswith(".")

@@ -26,6 +26,7 @@ from backend.child.convert import (
     Form,
     openvino_config,
     place_of,
+    reference_engine,
     source_bytes,
 )
 from backend.child.convert import (
@@ -117,7 +118,7 @@ class _Conversion:
                     self._graph(self._vocabulary, output)
                 self._write_tokenizer(self._vocabulary, output)  # the builder saves its own reading of it
                 self._step("compare")
-                source = comparing.texts("llama.cpp", str(self._source))
+                source = comparing.texts(reference_engine(self._source), str(self._source))
             return self._finish(output, comparing.compared(source, self._answers(output)))
         finally:
             lock.release()

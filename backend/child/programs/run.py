@@ -103,7 +103,7 @@ class _Program:
                 "placement": asdict(self._session.placement),
                 "threads": self._session.threads,
                 "versions": {**self._session.versions, "python": sys.version.split()[0]},
-                "model_file": getattr(self._session, "model_file", None),
+                "model_file": self._session.model_file,
                 "resident_bytes": process.resident_bytes(),
             }
         )
@@ -112,7 +112,7 @@ class _Program:
         job = order["job"]
         assert self._session is not None, "the parent loads before it runs"
         process.reset_peak()
-        on_card: Callable[[], int | None] = getattr(self._session, "device_bytes", lambda: None)
+        on_card = self._session.device_bytes
         before = process.resident_bytes()
         card_before = on_card()
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A loaded model that makes songs, whichever library computes it."""
+"""A loaded model that generates songs, independent of the library that computes it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ from pathlib import Path
 from typing import Any
 
 from backend.common.types import Placement
-from backend.engines import Emit, RunRequest, RunResult
+from backend.engines import Emit, RunRequest, RunResult, Session
 
 
 @dataclass
-class SongSession:
-    """Any `Composer` of `backend.tasks.songs.job`."""
+class SongSession(Session):
+    """A session for any `Composer` of `backend.tasks.songs.job`. `card_bytes` returns the memory on the card."""
 
     composer: Any
     placement: Placement
     threads: int | None
     versions: dict[str, str]
-    device_bytes: Callable[[], int | None]
+    card_bytes: Callable[[], int | None]
+
+    def device_bytes(self) -> int | None:
+        """Return the memory that the model takes on a card now, None if unknown."""
+        return self.card_bytes()
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Makes the songs and hands their files over."""
+        """Generate the songs and hand over their files."""
         from backend.tasks.songs.job import Order, make_songs
 
         order = Order(

@@ -16,7 +16,7 @@ from typing import Any
 from backend.common.errors import ModelBroken
 from backend.common.types import Placement
 from backend.devices import onnx_place, torch_place
-from backend.engines import Emit, LoadRequest, RunRequest, RunResult
+from backend.engines import Emit, LoadRequest, RunRequest, RunResult, Session
 from backend.tasks.stems.choices import DEMUCS_STEMS, MODEL_FILES
 
 WEIGHTS, GRAPH, _ = MODEL_FILES
@@ -27,14 +27,14 @@ _LOOK_S = 0.1
 
 
 @dataclass
-class StemsSession:
+class StemsSession(Session):
     """A loaded model: any `Separator` of `backend.tasks.stems`."""
 
     separator: Any
     placement: Placement
     threads: int | None
     versions: dict[str, str]
-    model_file: str
+    model_file: str | None
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Separates the file `audio` and hands the stems over."""

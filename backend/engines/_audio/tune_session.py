@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.common.types import Placement
-from backend.engines import Emit, RunRequest, RunResult
+from backend.engines import Emit, RunRequest, RunResult, Session
 
 WEIGHTS, COPIED_RUNS = "weights.safetensors", "copied-runs.npy"
 TOLERANCE = 0.02  # of a logit in float32, beside the processor's
@@ -19,7 +19,7 @@ LIBRARY_BYTES = 250_000_000  # ONNX Runtime, NumPy, the sounds in use and the sh
 
 
 @dataclass
-class TuneSession:
+class TuneSession(Session):
     """A loaded model: any `Decoder` of `backend.tasks.music`, and the guard against copying."""
 
     decoder: Any
@@ -27,7 +27,7 @@ class TuneSession:
     placement: Placement
     threads: int | None
     versions: dict[str, str]
-    model_file: str
+    model_file: str | None
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Composes, renders, hands the files over."""

@@ -13,7 +13,7 @@ from typing import Any
 from backend.common.errors import Validation
 from backend.common.types import Placement
 from backend.devices import onnx_place
-from backend.engines import Emit, LoadRequest, RunRequest, RunResult
+from backend.engines import Emit, LoadRequest, RunRequest, RunResult, Session
 from backend.engines._onnx.cancellable_run import stopping
 from backend.engines._onnx.errors import told
 from backend.engines._onnx.memory_limit import within_free_memory
@@ -27,7 +27,7 @@ _NAME_LIMIT = 100
 
 
 @dataclass
-class GraphSession:
+class GraphSession(Session):
     """A loaded graph."""
 
     place: Any
@@ -37,7 +37,7 @@ class GraphSession:
     threads: int | None
     versions: dict[str, str]
     libraries: list[str]
-    model_file: str
+    model_file: str | None
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Runs the graph, or looks at it, by the option `action`."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from backend.common.errors import ContextLengthExceeded
 from backend.common.types import Placement
-from backend.engines import Emit, RunRequest, RunResult
+from backend.engines import Emit, RunRequest, RunResult, Session
 from backend.engines._memory_errors import LOWER_CONTEXT, out_of_memory_message, ran_out_of_memory
 from backend.engines._text.batch_decoder import BatchDecoder, TextSequence, TokenUpdate
 from backend.engines._text.chat_prompt import Chat
@@ -39,7 +39,7 @@ class Vocabulary(Protocol):
         ...
 
 
-class TextSession:
+class TextSession(Session):
     """One loaded model. `run` may be called from as many threads at once as the KV cache has rows."""
 
     def __init__(
@@ -62,8 +62,12 @@ class TextSession:
         self.placement = placement
         self.threads: int | None = threads
         self.versions = versions
-        self.device_bytes = device_bytes
+        self._device_bytes = device_bytes
         self._describe_steps = describe_steps
+
+    def device_bytes(self) -> int | None:
+        """Return the memory that the model takes on a card now, None if unknown."""
+        return self._device_bytes()
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Generate until a stop, the limit or a cancel. Raises ContextLengthExceeded, Validation, OutOfMemory."""

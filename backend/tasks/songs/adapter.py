@@ -17,7 +17,7 @@ from typing import Any
 from backend.common.errors import ModelBroken
 from backend.tasks.songs.model_kinds import ALWAYS, KINDS, SongKind
 
-ENGINE, NAME = "adapter", "ADAPTER"
+NAME = "ADAPTER"
 FUNCTIONS = ("load", "generate")
 _LONGEST_FILE = 1_000_000
 _HIGHEST_RATE = 768_000  # samples a second; no device plays more
@@ -124,7 +124,7 @@ def _adapter(path: Path, facts: Mapping[str, Any]) -> Adapter:
         raise ModelBroken(f"The adapter {path.name}: no song is at most {longest_s} s long.", _HOW)
     kind = SongKind(
         name=path.stem,
-        engine=ENGINE,
+        is_pipeline=False,
         title=said("title", (str,), path.stem),
         takes=frozenset(map(str, takes)),
         defaults={"seconds": min(30, longest_s or 30), **defaults},

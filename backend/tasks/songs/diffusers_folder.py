@@ -66,8 +66,8 @@ def components(index: Mapping[str, Any], title: str) -> list[str]:
     """The names of what a table of contents lists. Raises ModelBroken for a pipeline that makes no songs here."""
     named = index.get("_class_name")
     makes = KINDS.get(named) if isinstance(named, str) else None
-    if makes is None or makes.engine != "diffusers":
-        known = ", ".join(kind.title for kind in KINDS.values() if kind.engine == "diffusers")
+    if makes is None or not makes.is_pipeline:
+        known = ", ".join(kind.title for kind in KINDS.values() if kind.is_pipeline)
         raise ModelBroken(
             f"{title} is a pipeline of diffusers ({str(named)[:60]}) that makes no music, or none that is known here.",
             f"These make music: {known}.",

@@ -33,7 +33,7 @@ class SongKind:
     """
 
     name: str
-    engine: str
+    is_pipeline: bool  # whether it is a pipeline of diffusers
     title: str
     takes: frozenset[str]
     defaults: Mapping[str, float]
@@ -48,7 +48,7 @@ class SongKind:
 
 
 def _kind(name: str, title: str, takes: str, longest_s: float | None, **defaults: float) -> SongKind:
-    return SongKind(name, "diffusers", title, frozenset(takes.split()), defaults, longest_s)
+    return SongKind(name, True, title, frozenset(takes.split()), defaults, longest_s)
 
 
 # They were trained on half a minute (audiocraft's `MusicGen.max_duration`); chances and guidance are audiocraft's.
@@ -57,7 +57,7 @@ _MUSICGEN: Mapping[str, float] = {"seconds": 10, "guidance_scale": 3, "temperatu
 
 def _musicgen(name: str, title: str, *sounds: str) -> SongKind:
     takes = frozenset(_MUSICGEN) - ALWAYS
-    return SongKind(name, "musicgen", title, takes, _MUSICGEN, 30, sounds=frozenset(sounds))
+    return SongKind(name, False, title, takes, _MUSICGEN, 30, sounds=frozenset(sounds))
 
 
 KINDS: dict[str, SongKind] = {

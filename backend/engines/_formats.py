@@ -1,0 +1,81 @@
+"""The model formats that several engines read: GGUF files and folders of safetensors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from backend.common.engine_api import ModelFormat
+from backend.common.errors import ModelBroken
+from backend.common.formats.gguf import read_header
+from backend.common.formats.gguf.kinds import SPLIT
+from backend.common.formats.safetensors import CONFIG, is_checkpoint, open_checkpoint
+
+# The values of llama.cpp's llama_ftype: the type of most of the weights.
+_FILE_TYPES = {
+    **{0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S"},
+    **{12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS"},
+    **{20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M"},
+    **{28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4"},
+}
+
+
+def _find_gguf_task(path: Path) -> str | None:
+    with contextlib.suppress(ModelBroken):
+        if read_header(path).makes_embeddings:
+            return "embeddings"
+    return None
+
+
+def _validate_gguf(path: Path) -> None:
+    """Parse the header, and find all parts of a split model. Raises ModelBroken, ModelIncompatible."""
+    count = read_header(path).split_count
+    part = SPLIT.fullmatch(path.name)
+    for number in range(2, count + 1):
+        other = path.with_name(f"{part[1]}-{number:05}-of-{count:05}.gguf") if part else None
+        if other is None or not other.exists():
+            raise ModelBroken(
+                f"{path.name} is the first of {count} parts; part {number} is not in the same folder.",
+                "Put all parts into the same folder, under their original names.",
+            )
+
+
+def _describe_gguf(path: Path) -> Mapping[str, Any]:
+    header = read_header(path)
+    return {
+        "architecture": header.architecture,
+        "quantisation": _FILE_TYPES.get(-1 if header.file_type is None else header.file_type),
+        "context_tokens": header.context_length,
+        "chat_template": header.has_chat_template,
+        "parts": header.split_count,
+    }
+
+
+def _describe_checkpoint(path: Path) -> Mapping[str, Any]:
+    checkpoint = open_checkpoint(path)
+    return {
+        "architecture": checkpoint.architecture,
+        "quantisation": checkpoint.quantisation,
+        "context_tokens": checkpoint.context_length,
+        "chat_template": checkpoint.has_chat_template,
+        "parts": len(checkpoint.files),
+    }
+
+
+GGUF = ModelFormat(
+    name="gguf",
+    suffix=".gguf",
+    find_task=_find_gguf_task,
+    validate=_validate_gguf,
+    describe=_describe_gguf,
+    find_licence=lambda path: read_header(path).licence,
+    web_download=True,
+)
+CHECKPOINT = ModelFormat(
+    name="safetensors",
+    files=(CONFIG, "tokenizer.json", "*.safetensors"),
+    is_like=is_checkpoint,
+    describe=_describe_checkpoint,
+)
