@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable, Iterable
 
 from backend.cli.doctor.findings import functions
-from backend.cli.launcher.pip_errors import CAUSES, WHEN_BEHIND_A_PROXY
+from backend.cli.launcher.packages import FIRST_START
 from backend.common.errors import BY_CODE
 from backend.common.hardware.chips import AMD_FAMILIES
+from backend.common.installer_errors import ERRORS, diagnosis_of
 from backend.devices import Backend, backends, visibility_variables
 from backend.engines import engines
 from backend.runtimes.recipes import recipes, size
@@ -99,12 +100,11 @@ def problems() -> str:
 
 def installs() -> str:
     """What an installation that failed says."""
-    rows = [
-        (cause.detail, cause.remedy.replace(WHEN_BEHIND_A_PROXY, "").strip())
-        for cause in CAUSES
-        if "glibc" not in cause.remedy  # those name the Python that reads this
-    ]
-    return _table(("what is said", "what to do"), rows)
+    # Left out: those of uv alone, and those whose remedy names the Python that runs this.
+    others = {"killed", "no_python", "versions", "empty_index", "no_match"}
+    diagnoses = [diagnosis_of(error.kind, FIRST_START) for error in ERRORS if error.kind not in others]
+    rows = [(f"{each.reason[0].upper()}{each.reason[1:]}", each.remedy) for each in diagnoses]
+    return _table(("message", "what to do"), rows)
 
 
 def families() -> str:

@@ -445,12 +445,12 @@ def test_an_environment_without_pip(tmp_path: Path, entry: Entry) -> None:
     ("said", "expected"),
     [
         ("/usr/bin/python3: No module named pip", "no pip"),
-        ("ERROR: HTTP error 403 while getting https://x/y.whl", "HTTP status 403"),
-        ("ERROR: No matching distribution found for tinymodel==1.0", "knows no tinymodel"),
+        ("ERROR: HTTP error 403 while getting https://x/y.whl", "answered 403"),
+        ("ERROR: No matching distribution found for tinymodel==1.0", "has no tinymodel"),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES from the requirements file", "not what the package index"),
         ("ERROR: timed out at https://user:secret@host/simple", "timed out at https://host/simple"),
         ("ERROR: something else entirely", "something else entirely"),
-        ("", "no message"),
+        ("", "no output"),
     ],
 )
 def test_what_pip_means(said: str, expected: str) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from backend.child.install.errors import explain, telling_line, unreachable
+from backend.child.install.errors import explain, is_unreachable, telling_line
 from backend.child.install.package_index import configured, parsed
 from backend.child.install.uv import Uv
 
@@ -55,7 +55,7 @@ def test_an_installer_that_is_killed_is_told_by_its_signal_and_not_by_what_it_sa
     program = "import os; print('Downloading', flush=True); os.kill(os.getpid(), 9)"
     code, said = Uv(sys.executable, {}).run(["-c", program])
     refused = explain(said, "fetching the packages", "torch")
-    assert code == -9 and "uv was ended by SIGKILL" in refused.detail and "Downloading" not in refused.detail
+    assert code == -9 and "uv was killed by SIGKILL" in refused.detail and "Downloading" not in refused.detail
     assert "memory" in refused.remedy
 
 
@@ -72,8 +72,8 @@ def test_an_installer_that_is_killed_is_told_by_its_signal_and_not_by_what_it_sa
          "runtime_failed", "Permission denied", "writable"),
         ("error: Request failed after 3 retries in 7.3s\n  cause: Failed to download `https://g.example/python-build-"
          "standalone/x`", "runtime_failed", "needs Python", "uv python install"),
-        ("something new", "runtime_failed", "failed while fetching: something new.", "Mend"),
-        ("", "runtime_failed", "it said nothing", "Mend"),
+        ("something new", "runtime_failed", "failed while fetching: something new.", "Fix"),
+        ("", "runtime_failed", "no output", "Fix"),
     ],
 )  # fmt: skip
 def test_uv_s_last_words(said: str, code: str, detail: str, remedy: str) -> None:
@@ -83,5 +83,5 @@ def test_uv_s_last_words(said: str, code: str, detail: str, remedy: str) -> None
 
 
 def test_only_a_network_that_fails_counts_as_unreachable() -> None:
-    assert unreachable("error: Failed to fetch: `https://x`") and not unreachable("No solution found")
+    assert is_unreachable("error: Failed to fetch: `https://x`") and not is_unreachable("No solution found")
     assert telling_line("error: No solution found\n  cause: Because a\nhint: b") == "Because a"

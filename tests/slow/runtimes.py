@@ -15,7 +15,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from backend.child.install.errors import telling_line, unreachable
+from backend.child.install.errors import is_unreachable, telling_line
 from backend.child.install.package_index import configured, pip_settings
 from backend.runtimes.lock_files import Lock, read_lock
 from backend.runtimes.recipes import Build, Recipe, recipes
@@ -74,7 +74,7 @@ def resolved(recipe: Recipe, build: Build, system: str) -> Lock:
         command += [*(["--index", build.index] if build.index else []), *INDEX.options]
         environment = {**os.environ, **INDEX.environment, "MACOSX_DEPLOYMENT_TARGET": "14.0"}
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        if done.returncode and unreachable(done.stderr):
+        if done.returncode and is_unreachable(done.stderr):
             raise Skipped(f"{build.index or 'the package index'} was not reached ({telling_line(done.stderr)})")
         if done.returncode:
             raise ValueError(telling_line(done.stderr))

@@ -11,7 +11,8 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from backend.child.download.errors import Refused, certificate_not_trusted, not_fetched
+from backend.child.download.errors import Refused, not_fetched
+from backend.common.installer_errors import Operation, diagnosis_of
 
 BY_HAND = "Or fetch the file another way and put it into a model folder."
 TRANSIENT_STATUSES = (408, 425, 429, 500, 502, 503, 504)
@@ -57,23 +58,19 @@ def is_untrusted(error: BaseException) -> bool:
 def explain_network(error: BaseException, file: RemoteFile) -> Refused:
     """Return the error to show for an exception while connecting or reading."""
     chain = causes(error)
+    operation = Operation("retry: the download resumes", file.host, index_setting="the URL", alternative=BY_HAND)
     if is_untrusted(error):
-        return certificate_not_trusted(file.host)
-    if any(isinstance(cause, socket.gaierror) for cause in chain):
-        return not_fetched(
-            f"no network: the name {file.host}, or that of a server it redirects to, cannot be resolved",
-            f"Check the address, connect to the network, or set HTTPS_PROXY if you need a proxy. {BY_HAND}",
-        )
-    if has_class(error, "ProxyError"):
-        return not_fetched(
-            f"the proxy did not connect to {file.host} ({error})",
-            f"Correct HTTPS_PROXY (http://USER:PASSWORD@HOST:PORT), or unset it, and try again. {BY_HAND}",
-        )
-    if any(isinstance(cause, TimeoutError) or has_class(cause, "TimeoutException") for cause in chain):
-        why = f"timeout: {file.host} sent nothing for too long"
+        kind, line = "certificate", ""
+    elif any(isinstance(cause, socket.gaierror) for cause in chain):
+        kind, line = "dns", ""
+    elif has_class(error, "ProxyError"):
+        kind, line = "proxy", str(error)
+    elif any(isinstance(cause, TimeoutError) or has_class(cause, "TimeoutException") for cause in chain):
+        kind, line = "network", "timeout: no data received"
     else:
-        why = f"{file.host} cannot be reached or broke off ({str(error) or type(error).__name__})"
-    return not_fetched(why, f"Check the network and HTTPS_PROXY, then retry: the download resumes. {BY_HAND}")
+        kind, line = "network", str(error) or type(error).__name__
+    diagnosis = diagnosis_of(kind, operation)
+    return not_fetched(f"{diagnosis.reason} ({line})" if line else diagnosis.reason, diagnosis.remedy)
 
 
 def explain_status(status: int, headers: Mapping[str, str], file: RemoteFile) -> Refused | TransientError:

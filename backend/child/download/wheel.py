@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import hashlib
 import os
+import re
 import runpy
 import shutil
 import ssl
@@ -23,11 +24,12 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from backend.child.download.errors import CERTIFICATE, Refused, explain_os, explain_pip
+from backend.child.download.errors import Refused, explain_os, explain_pip
 from backend.child.download.network import DEBIAN_CA_FILE
 from backend.child.download.workspace import NAME, exclusive, sweep, sync_folder, temporary_for
 from backend.child.progress_report import REPORT_S, ProgressReport
 from backend.common.errors import TouchstoneError
+from backend.common.installer_errors import BY_KIND
 from backend.tasks.stems.choices import MODEL_FILES
 
 _CHUNK_BYTES = 1 << 20
@@ -127,7 +129,7 @@ def _run_pip_trusting(arguments: list[str], temporary: Path) -> tuple[int, str]:
     if any(os.environ.get(name) for name in ("PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")):
         return code, said
     for file in (ssl.get_default_verify_paths().cafile, DEBIAN_CA_FILE):  # the first is SSL_CERT_FILE if that is set
-        if code and CERTIFICATE.search(said) and file and Path(file).is_file():
+        if code and re.search(BY_KIND["certificate"].pattern, said, re.IGNORECASE) and file and Path(file).is_file():
             os.environ["REQUESTS_CA_BUNDLE"] = file
             code, said = _run_pip(arguments, temporary)
     return code, said

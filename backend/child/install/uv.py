@@ -14,8 +14,8 @@ from typing import Any
 
 from backend.child import process
 from backend.child.download.errors import Refused, explain_pip
-from backend.child.install.errors import ENDED
 from backend.child.progress_report import ProgressReport
+from backend.common.installer_errors import UV_KILLED
 
 
 class Uv:
@@ -39,7 +39,7 @@ class Uv:
         )
         raw, _ = self._running.communicate()
         code, said = self._running.returncode, raw.decode("utf-8", "replace")
-        return code, f"{said}\nerror: {ENDED}{signal.Signals(-code).name}" if code < 0 else said
+        return code, f"{said}\nerror: {UV_KILLED}{signal.Signals(-code).name}" if code < 0 else said
 
     def kill(self) -> None:
         """Ends the command that runs, if one does."""

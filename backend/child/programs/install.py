@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.child.download.errors import Refused, explain_os
-from backend.child.install.errors import explain, no_python, telling_line, unreachable
+from backend.child.install.errors import explain, is_unreachable, no_python, telling_line
 from backend.child.install.package_index import Index, configured, environment, pip_settings
 from backend.child.install.uv import Uv, find_uv
 from backend.child.programs.download import line_of_stdin
@@ -57,9 +57,9 @@ def _lock(order: dict[str, Any], index: Index, uv: Uv, report: ProgressReport) -
     extra = ["--index", order["index"]] if order["index"] else []
     code, said = uv.run([*words, *extra, *index.options])
     used = bool(extra)
-    if code and extra and index.own and unreachable(said):
+    if code and extra and index.own and is_unreachable(said):
         code, said_too = uv.run([*words, *index.options])
-        used, said = False, said if code and unreachable(said_too) else said_too
+        used, said = False, said if code and is_unreachable(said_too) else said_too
     if code:
         raise explain(said, "looking up versions", order["name"])
     return {"lock": lock.read_text(encoding="utf-8"), "python": python, "extra": used}

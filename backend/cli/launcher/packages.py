@@ -1,22 +1,25 @@
-"""Installs requirement files with pip, showing its progress and translating its failures."""
+"""Install requirement files with pip, show its progress and explain its failures."""
 
 import os
+import platform
+import sys
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
 from backend.cli.launcher import subprocesses
 from backend.cli.launcher.console import SetupFailed, interactive, say
-from backend.cli.launcher.pip_errors import diagnose
+from backend.common.installer_errors import BEHIND_A_PROXY, Operation, diagnose
 
-# Variables of pip that would put packages elsewhere, or leave some out.
-ELSEWHERE = {f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "PYTHON", "NO_DEPS", "DRY_RUN", "NO_BINARY")}
-
-
+# Variables of pip that would install packages elsewhere, or leave some out.
+EXCLUDED_VARIABLES = {
+    f"PIP_{name}" for name in ("TARGET", "PREFIX", "ROOT", "PYTHON", "NO_DEPS", "DRY_RUN", "NO_BINARY")
+}
 KILLED = (-9, 137)
 
 
 class InstallFailed(SetupFailed):
-    """pip gave up. `early` tells that the environment is as it was before."""
+    """pip failed. `early`: the environment is unchanged."""
 
     def __init__(self, detail: str, remedy: str, early: bool) -> None:
         super().__init__(detail, remedy)
@@ -24,30 +27,61 @@ class InstallFailed(SetupFailed):
 
 
 def install(python: Path, requirements: Sequence[Path]) -> None:
-    """Lets the environment's pip install what the files name. Raises InstallFailed."""
-    # Wheels only: a missing one is told in a sentence, where a compiler's complaint would fill the screen.
+    """Install what the requirement files list, with the pip of the environment of `python`. Raises InstallFailed."""
+    # Wheels only: a missing wheel is one sentence, while the errors of a compiler would fill the screen.
     command = [str(python), "-I", "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     command += ["--only-binary", ":all:"]
     if not interactive():
         command.append("--quiet")  # without a terminal pip's progress is a hundred lines of log
     for file in requirements:
         command += ["--requirement", str(file)]
-    kept = {name: value for name, value in os.environ.items() if name.upper() not in ELSEWHERE}
+    kept = {name: value for name, value in os.environ.items() if name.upper() not in EXCLUDED_VARIABLES}
     environment = {"PIP_RETRIES": "2", **kept, "PIP_USER": "0"}  # PIP_USER=1 is refused inside an environment
     lines: list[str] = []
 
-    def hear(line: str) -> None:
+    def keep_line(line: str) -> None:
         if "Retrying" in line and not any("Retrying" in earlier for earlier in lines):
-            say("The package index does not answer; trying again ...")
+            say("The package index does not answer; retrying ...")
         lines.append(line)
 
-    code = subprocesses.run(command, environment, hear)
+    code = subprocesses.run(command, environment, keep_line)
     if code in KILLED:
         raise InstallFailed(
-            "The installation was killed, mostly because the machine had no memory left.",
-            "Close other programs, or give this container or WSL (memory= in .wslconfig) more, and start again.",
+            "The installation was killed, most likely because the machine ran out of memory.",
+            "Close other programs, or give this container or WSL (memory= in .wslconfig) more memory, then start "
+            "again.",
             early=False,
         )
     if code:
-        cause, telling = diagnose(lines)
-        raise InstallFailed(f"{cause.detail}: {telling}", cause.remedy, cause.early)
+        diagnosis = diagnose("\n".join(lines), FIRST_START)
+        reason = diagnosis.reason[0].upper() + diagnosis.reason[1:]
+        raise InstallFailed(f"{reason}: {diagnosis.line}", diagnosis.remedy, diagnosis.is_early)
+
+
+def _supported_systems() -> str:
+    if sys.platform == "linux" and "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or ""):
+        return "This Linux has the C library musl (Alpine); use Debian, Ubuntu or Fedora, or a container of these."
+    return (
+        f"No ready-made package fits Python {platform.python_version()} on {sys.platform} {platform.machine()}; "
+        "use a 64-bit Python 3.11, 3.12 or 3.13 on Windows, Linux (glibc 2.28 or newer) or macOS, and start again."
+    )
+
+
+_CONNECT = f"Connect this machine, then start again; later starts need no network. {BEHIND_A_PROXY}"
+
+FIRST_START = Operation(
+    again="start again",
+    index_setting="PIP_INDEX_URL",
+    certificate_setting="PIP_CERT and SSL_CERT_FILE",
+    remedies={
+        "disk_full": "Free about 1 GB, then start again.",
+        "damaged": "Start again. If it repeats, clear pip's cache (`.venv/bin/python -m pip cache purge`), and check "
+        "whether a proxy or mirror changes files.",
+        "dns": _CONNECT,
+        "network": _CONNECT,
+        "versions": _supported_systems(),
+        "empty_index": f"Check the network and PIP_INDEX_URL. {_supported_systems()}",
+        "no_match": _supported_systems(),
+        "denied": "Keep the repository in a folder that you own, close programs that use its .venv, then start again.",
+    },
+)
