@@ -52,7 +52,7 @@ class DeviceTable:
     def numbered(
         self, backend: str, runtime: str, listed: Sequence[DetectedDevice]
     ) -> list[tuple[str, DetectedDevice]]:
-        """Return the enabled devices that a runtime lists, with their ids. Others that it listed before are marked gone."""
+        """Return the enabled devices that a runtime lists, with their ids. Remove those that it no longer lists."""
         facts = backends()[backend]
         numbered = [(device_id(facts, index), found) for index, found in self._numbering.of(backend, listed)]
         listed_ids = {id_ for id_, _ in numbered}
