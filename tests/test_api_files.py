@@ -163,7 +163,7 @@ def inbox(tmp_path: Path, **rules: int) -> UploadStore:
 def test_an_unknown_or_hostile_id_is_refused(tmp_path: Path) -> None:
     (tmp_path / "files" / "x").mkdir(parents=True)
     for id_ in ("0" * 32, "x", "..", "../files/x", "", "a\0b"):
-        with pytest.raises(Validation, match="no file"):
+        with pytest.raises(Validation, match="Unknown file"):
             inbox(tmp_path).file(id_)
 
 

@@ -267,7 +267,7 @@ def test_no_pickle_is_opened(graphs: Server, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
-        ({"x": "0" * 32}, "There is no file"),
+        ({"x": "0" * 32}, "Unknown file"),
         ({"x": None}, "should be the id of a file, or an array"),
         ({"x": {"a": 1}}, "should be the id of a file, or an array"),
         ({"x": [[1, 2, {"a": 3}]]}, "neither a number nor a text"),

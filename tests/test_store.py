@@ -182,7 +182,7 @@ def test_a_full_disk_takes_the_endings_of_accepted_jobs_and_no_new_job(tmp_path:
             await store.add(refused)
         for row in accepted:
             await store.update(row["id"], {"status": "done", **text})
-        with pytest.raises(DiskFull, match="no room for a job's ending"):
+        with pytest.raises(DiskFull, match="no space for a job's ending"):
             await store.add(refused)
         disk.free()
         await store.add(refused)

@@ -121,7 +121,7 @@ def _look_up_model(catalogue: Catalogue, asked: GenerateRequest) -> _ModelState:
 
 
 def _choose_spread(asked: GenerateRequest, task: str, options: Options) -> Spread:
-    """Return how several devices do the job. Raises Validation where there is nothing to divide."""
+    """Return how several devices do the job. Raises Validation for a task without variations."""
     if "variations" not in options and asked.spread in ("parallel", "sequential"):
         raise errors.Validation(
             f"spread: a {task} job is a single piece of work; devices cannot take shares of it.",
@@ -197,7 +197,7 @@ def _touch_uploads(uploads: UploadStore, asked: GenerateRequest) -> None:
 def check_engine(name: str | None) -> None:
     """Raises Validation for a name that is not an engine's; None is any engine."""
     if name is not None and name not in engines():
-        raise errors.Validation(f"There is no engine {name!r}.", f"Engines: {', '.join(engines())}.")
+        raise errors.Validation(f"Unknown engine {name!r}.", f"Engines: {', '.join(engines())}.")
 
 
 def _check_devices(

@@ -41,7 +41,7 @@ class ExecutorContext(SchedulingContext, Protocol):
 
 
 class JobExecutor:
-    """Runs one job. A job without options loads the model and generates nothing.
+    """Runs one job. A job without options only loads the model.
 
     If the caller named several devices, the first free one runs the job, and another one if it fails.
     """
@@ -217,7 +217,7 @@ class JobExecutor:
         requests = [self._selector.queue_request(target) for target in targets]
         turn = acquire_first(requests, self._job.caller, self._job.set_queue_position)
         entering = turn.__aenter__()
-        if any(request.is_free for request in requests):  # there is no wait that a cancel would have to end
+        if any(request.is_free for request in requests):  # no wait, so a cancel need not end one
             index = await entering
         else:
             waiting = {target.queue.hardware_id: len(target.queue) for target in targets}

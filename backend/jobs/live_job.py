@@ -177,7 +177,7 @@ class LiveJob:
         await self.flush({"status": status, "started_at": self._row["started_at"], "reserved": self._reserved})
 
     async def end(self, status: JobStatus, error: Problem | None = None) -> None:
-        """Set a terminal status: first stored, then published. A second call changes nothing."""
+        """Set a terminal status: first stored, then published. A second call has no effect."""
         if not self.active:
             return
         assert status in TERMINAL
@@ -321,7 +321,7 @@ def new_job_id() -> str:
 
 
 def seed_job_ids(newest: str | None) -> None:
-    """Make new ids sort after `newest`, even if the clock was set back. None: there is no earlier job."""
+    """Make new ids sort after `newest`, even if the clock was set back. None: no earlier job exists."""
     global _last_stamp
     _last_stamp = max(_last_stamp, int(newest[:11], 16) if newest else 0)
 

@@ -176,7 +176,7 @@ class JobRegistry:
             view = await self.view(job_id)
             raise errors.JobFinished(
                 f"The job {job_id} has already ended ({view['status']}).",
-                f"There is nothing to cancel. To run it again: POST /api/jobs/{job_id}/rerun",
+                f"It cannot be cancelled any more. To run it again: POST /api/jobs/{job_id}/rerun",
             )
         log.info("cancel requested", extra={"job": job_id, "status": job.status})
         job.cancelling.set()
@@ -205,7 +205,7 @@ class JobRegistry:
     async def _row(self, job_id: str) -> Row:
         row = await self._store.job(job_id)
         if row is None:
-            raise errors.UnknownJob(f"There is no job {job_id[:100]!r}.", "List the jobs with GET /api/jobs.")
+            raise errors.UnknownJob(f"Unknown job {job_id[:100]!r}.", "List the jobs with GET /api/jobs.")
         return row
 
     async def _run_to_end(self, job: LiveJob, work: Work, before_end: Callable[[], None]) -> None:

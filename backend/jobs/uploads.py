@@ -93,7 +93,7 @@ class UploadStore:
             return Upload(**metadata, expires_at=timestamp(timedelta(seconds=age_s - self._keep_s)))
         except (OSError, ValueError, TypeError):
             raise Validation(
-                f"There is no file {id_[:100]!r}; it may have expired.",
+                f"Unknown file {id_[:100]!r}; it may have expired.",
                 "Send it with PUT /api/files/NAME and use the id of the response.",
             ) from None
 

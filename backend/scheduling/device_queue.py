@@ -155,7 +155,7 @@ class QueueRequest:
 
     @property
     def is_free(self) -> bool:
-        """Whether there is no wait."""
+        """Whether the turn comes without a wait."""
         return self.queue.is_free(self.batch_key, self.max_batch)
 
     def acquire(self, caller: str, on_position: OnPosition) -> Turn:

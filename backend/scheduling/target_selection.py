@@ -60,7 +60,7 @@ class Plan:
 
     `resolutions` are those of the named devices, in the caller's order. `targets` and `refusals` divide these devices,
     by id, into those that can run the job and those that cannot; a name with no device behind it is refused under that
-    name. `is_ready`: all of them are ready, so there is no need to wait for probes.
+    name. `is_ready`: all of them are ready, so the job need not wait for probes.
     """
 
     query: RankingQuery

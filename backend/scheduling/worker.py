@@ -32,7 +32,7 @@ EVENT_LOOP_STALL_S = 0.5  # if a timer fires this late, the server stalled, so t
 
 
 async def ignore_frame(*_: object) -> None:
-    """Do nothing: the default callback."""
+    """The default callback: ignore the frame."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class DiskReserve:
         return self._is_allocated
 
     def allocate(self) -> None:
-        """Reserve the space. Raises OSError, with nothing reserved, if the disk is too full."""
+        """Reserve the space. Raises OSError if the disk is too full."""
         if self._is_allocated:
             return
         try:

@@ -102,7 +102,7 @@ class ProbeService:
         return self.table.found.get((device, runtime))
 
     async def wait_until_idle(self) -> None:
-        """Wait until nothing is being probed."""
+        """Wait until all probes have ended."""
         await self._idle.wait()
 
     async def probe(self, only: str | None = None, runtime: str | None = None) -> None:

@@ -66,5 +66,5 @@ def lie(**place: Any) -> dict[str, Any]:
 
 
 CRASH = "Update the device's driver and the runtime"
-WRONG_REMEDY = "update its driver and the runtime.*The CPU serves"
+WRONG_REMEDY = "update its driver and the runtime.*Use the CPU"
 READY: dict[str, Any] = {"state": "ready", "stage": "measured", "layer": None}
