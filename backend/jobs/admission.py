@@ -214,10 +214,10 @@ def _check_devices(
         return
     resolutions = [context.resolve(name, task, asked.engine) for name in names]
     refusals = [
-        nothing_behind(name, found.reason)
-        if found.resolved is None
-        else refusal_of(context.device(found.resolved), model)
-        for found, name in zip(resolutions, names, strict=True)
+        nothing_behind(name, resolution.reason)
+        if resolution.resolved is None
+        else refusal_of(context.device(resolution.resolved), model)
+        for resolution, name in zip(resolutions, names, strict=True)
     ]
     if refusals[0] and all(refusals):
         raise refusals[0]

@@ -72,9 +72,9 @@ def by_speed(figures: Sequence[SpeedFigure]) -> list[SpeedFigure]:
     return ranked
 
 
-def equal(one: SpeedFigure, other: SpeedFigure) -> bool:
+def equal(first: SpeedFigure, second: SpeedFigure) -> bool:
     """Return whether two figures are equal within the noise: their spreads meet, or they differ by less than NOISE."""
-    slow, fast = sorted((one, other), key=lambda figure: figure.value)
+    slow, fast = sorted((first, second), key=lambda figure: figure.value)
     return slow.unit == fast.unit and (slow.high >= fast.low or slow.value >= (1 - NOISE) * fast.value)
 
 

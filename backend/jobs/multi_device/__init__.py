@@ -109,7 +109,7 @@ class MultiDeviceJob:
             share_job = ShareJob(job, Path(folder), number, share, others, seed, combined)
             self._shares.append((share_job, ShareExecutor(self._context, share_job, self._entry)))
         self._division_reason = _explain_division(shares, job.request.spread == "parallel", all(speeds))
-        log.debug("job divided", extra={"job": job.id, "shares": [share.words for share in shares]})
+        log.debug("job divided", extra={"job": job.id, "shares": [share.label for share in shares]})
 
     async def _run_shares(self, shares: Sequence[tuple[ShareJob, ShareExecutor]], plan: Plan) -> None:
         """Run some shares at once. The first that fails stops the others, and so does a cancel of the job."""
@@ -155,5 +155,5 @@ def _explain_division(shares: Sequence[ShareSpec], is_parallel: bool, by_speed: 
     """Return a sentence on which device makes which variations, and why."""
     how = "at the same time" if is_parallel else "one share after another"
     why = "by measured speeds" if by_speed else "in equal shares, since not all devices were measured with the model"
-    listed = ", ".join(share.words for share in shares)
+    listed = ", ".join(share.label for share in shares)
     return f"The variations are made {how}, divided {why}: {listed}."

@@ -20,7 +20,7 @@ class ShareSpec:
         return list(range(self.first + 1, self.first + self.count + 1))
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """The share as sentences show it."""
         last = f" to {self.first + self.count}" if self.count > 1 else ""
         return f"{self.first + 1}{last} on {self.device}"

@@ -118,7 +118,7 @@ class ShareExecutor(JobExecutor):
         return replace(request, share=(self._share.first, self._share.count))
 
     def _describe_resolution(self, plan: Plan) -> Resolution:
-        return Resolution(self._share.device, f"Variations {self._share.words}.")
+        return Resolution(self._share.device, f"Variations {self._share.label}.")
 
     def _choose_devices(self, devices: Sequence[str]) -> Sequence[str]:
         return devices if self._failed_devices else devices[:1]

@@ -99,7 +99,7 @@ class ProbeService:
 
     def detected_device(self, device: str, runtime: str) -> DetectedDevice | None:
         """Return a device as a runtime lists it, None if it does not."""
-        return self.table.found.get((device, runtime))
+        return self.table.detected.get((device, runtime))
 
     async def wait_until_idle(self) -> None:
         """Wait until all probes have ended."""
@@ -165,14 +165,14 @@ class ProbeService:
             if runtime not in self._pythons:  # it was removed meanwhile
                 continue
             hidden = _hidden(name, answer.devices, visible.get(name)) if visible else {}
-            for id_, found in self.table.numbered(name, runtime, answer.devices):
+            for id_, detected in self.table.numbered(name, runtime, answer.devices):
                 if only not in (None, id_):
                     continue
-                if variables := hidden.get(found.position):
-                    device = _hidden_device(self.table.listed(id_, runtime, found), variables)
+                if variables := hidden.get(detected.position):
+                    device = _hidden_device(self.table.listed(id_, runtime, detected), variables)
                     self.table.set_device(runtime, device)
                 else:
-                    group.create_task(self._probe_device(id_, runtime, python, found, answer.versions, survey))
+                    group.create_task(self._probe_device(id_, runtime, python, detected, answer.versions, survey))
         await running
         await survey  # its cards decide which missing devices are worth reporting
         if runtime in self._pythons:
@@ -191,13 +191,13 @@ class ProbeService:
         id_: str,
         runtime: str,
         python: str,
-        found: DetectedDevice,
+        detected: DetectedDevice,
         versions: dict[str, str],
         survey: asyncio.Task[None],
     ) -> None:
-        if found.identity:  # the survey is needed to match it to a card, and so to a queue
+        if detected.identity:  # the survey is needed to match it to a card, and so to a queue
             await asyncio.wait({survey}, timeout=SURVEY_S)
-        device = self.table.listed(id_, runtime, found)
+        device = self.table.listed(id_, runtime, detected)
         before = self.table.by(runtime, id_)
         if before and before.state == "ready" and device.kind not in ("cpu", "emulated") and self._is_occupied(id_):
             log.debug("probe skipped, a worker uses the device", extra={"device": id_, "runtime": runtime})
@@ -207,7 +207,7 @@ class ProbeService:
         earlier = self._proofs.get(key) if not self.started else None
         if earlier:
             self.table.set_device(runtime, earlier)
-        request = {"backend": device.backend, "found": asdict(found), "runtime": runtime, "device": id_}
+        request = {"backend": device.backend, "found": asdict(detected), "runtime": runtime, "device": id_}
         cut_off = replace(
             device, state="broken", reason="Its check was interrupted.", remedy="Refresh the device to repeat it."
         )
@@ -305,9 +305,9 @@ def _hidden(backend: str, listed: list[DetectedDevice], visible: Enumeration | N
     if not names or visible is None:
         return {}
     settings = ", ".join(f"{name}={os.environ[name]}" for name in names)
-    shown = [found.identity for found in visible.devices]
-    hidden = [found for found in listed if not shown or (found.identity and found.identity not in shown)]
-    return {found.position: settings for found in hidden}
+    shown = [detected.identity for detected in visible.devices]
+    hidden = [detected for detected in listed if not shown or (detected.identity and detected.identity not in shown)]
+    return {detected.position: settings for detected in hidden}
 
 
 def _hidden_device(device: Device, variables: str) -> Device:

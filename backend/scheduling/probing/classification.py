@@ -31,8 +31,8 @@ _CRASHED = (
 )
 
 
-def unproved(id_: str, backend: Backend, runtime: str, found: DetectedDevice | None = None) -> Device:
-    """Return the device in the state `probing`; `found` is how a runtime lists it. Optional."""
+def unproved(id_: str, backend: Backend, runtime: str, detected: DetectedDevice | None = None) -> Device:
+    """Return the device in the state `probing`; `detected` is how a runtime lists it. Optional."""
     device = Device(
         id=id_,
         name=backend.label,
@@ -44,16 +44,16 @@ def unproved(id_: str, backend: Backend, runtime: str, found: DetectedDevice | N
         remedy="Wait a moment; the result follows automatically.",
         aliases=list(dict.fromkeys([*backend.aliases, *(alias for alias, _, _ in backend.engine_aliases)])),
     )
-    if found is None:
+    if detected is None:
         return device
     return replace(
         device,
-        name=_secrets().text(found.name),
-        kind=found.kind,
+        name=_secrets().text(detected.name),
+        kind=detected.kind,
         stage="visible",
-        hardware_id=found.hardware_id,
-        memory_bytes=found.memory_bytes,
-        memory_free_bytes=found.memory_free_bytes,
+        hardware_id=detected.hardware_id,
+        memory_bytes=detected.memory_bytes,
+        memory_free_bytes=detected.memory_free_bytes,
     )
 
 
@@ -69,7 +69,10 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
         device,
         stage="measured" if proof.gflops is not None else "runs",
         proof=proof,
-        versions={**proof.versions, **{k: v for found in checked.values() for k, v in found.items()}},
+        versions={
+            **proof.versions,
+            **{name: version for versions in checked.values() for name, version in versions.items()},
+        },
         memory_free_bytes=frame.get("memory_free_bytes") or device.memory_free_bytes,
     )
     missing = outcome.first("no_engine")

@@ -25,17 +25,17 @@ class Numbering:
     def of(self, backend: str, listed: Sequence[DetectedDevice]) -> list[tuple[int, DetectedDevice]]:
         """Return the devices with their indexes. Those beyond the last valid index are left out."""
         indexes = self._indexes.setdefault(backend, {})
-        ranked = sorted(listed, key=lambda found: (found.identity.get("pci", "~"), found.position))
+        ranked = sorted(listed, key=lambda detected: (detected.identity.get("pci", "~"), detected.position))
         given: list[tuple[int, DetectedDevice]] = []
-        for found in ranked:
-            keys = [f"{kind}:{value}" for kind, value in found.identity.items() if kind != "listed"]
-            keys = keys or [f"place:{found.position}"]
+        for detected in ranked:
+            keys = [f"{kind}:{value}" for kind, value in detected.identity.items() if kind != "listed"]
+            keys = keys or [f"place:{detected.position}"]
             index = next((indexes[key] for key in keys if key in indexes), None)
             if index is None or index in (taken for taken, _ in given):  # two devices claim to be the same card
                 index = next(free for free in range(INDEX_LIMIT * 2) if free not in indexes.values())
                 indexes.update({key: index for key in keys if key not in indexes} or {f"again:{index}": index})
             if index < INDEX_LIMIT:
-                given.append((index, found))
+                given.append((index, detected))
         return given
 
 
@@ -58,14 +58,14 @@ def merged(devices: Iterable[Device]) -> Device:
     )
 
 
-def on_hardware(found: DetectedDevice, hardware: Iterable[Hardware]) -> str | None:
+def on_hardware(detected: DetectedDevice, hardware: Iterable[Hardware]) -> str | None:
     """Return the id of the Hardware behind a device by address, UUID or LUID, else the id that the library reports."""
     items = list(hardware)
-    for kind, value in found.identity.items():
+    for kind, value in detected.identity.items():
         item = matching(items, uuid_id(value) if kind == "uuid" else f"{kind}:{value}")
         if item is not None:
             return item.id
-    return found.hardware_id
+    return detected.hardware_id
 
 
 def _unique(lists: Iterable[Iterable[str]]) -> list[str]:

@@ -33,7 +33,7 @@ class DeviceTable:
         self._numbering = Numbering()
         self._reports: dict[str, dict[str, Device]] = {}  # by device id, then by runtime
         self.devices: dict[str, Device] = {}
-        self.found: dict[tuple[str, str], DetectedDevice] = {}  # by device id and runtime
+        self.detected: dict[tuple[str, str], DetectedDevice] = {}  # by device id and runtime
         self.surveyed: dict[str, Hardware] = {}
         self.troubles: dict[str, Trouble] = {}  # by runtime
 
@@ -52,25 +52,27 @@ class DeviceTable:
     def numbered(
         self, backend: str, runtime: str, listed: Sequence[DetectedDevice]
     ) -> list[tuple[str, DetectedDevice]]:
-        """Return the enabled devices that a runtime lists, with their ids. Remove those that it no longer lists."""
+        """Return the enabled devices that a runtime lists, with ids. Those that it no longer lists are marked gone."""
         facts = backends()[backend]
-        numbered = [(device_id(facts, index), found) for index, found in self._numbering.of(backend, listed)]
+        numbered = [(device_id(facts, index), detected) for index, detected in self._numbering.of(backend, listed)]
         listed_ids = {id_ for id_, _ in numbered}
         for id_, reports in list(self._reports.items()):
             if runtime in reports and reports[runtime].backend == backend and id_ not in listed_ids:
                 self._mark_gone(runtime, id_)
-        enabled = [(id_, found) for id_, found in numbered if self._is_enabled(id_)]
-        self.found.update({(id_, runtime): found for id_, found in enabled})
+        enabled = [(id_, detected) for id_, detected in numbered if self._is_enabled(id_)]
+        self.detected.update({(id_, runtime): detected for id_, detected in enabled})
         return enabled
 
-    def listed(self, id_: str, runtime: str, found: DetectedDevice) -> Device:
+    def listed(self, id_: str, runtime: str, detected: DetectedDevice) -> Device:
         """Return a listed device before its proof, matched to its hardware."""
-        device = unproved(id_, backends()[id_.partition(":")[0]], runtime, found)
-        hardware = on_hardware(found, self.surveyed.values())
+        device = unproved(id_, backends()[id_.partition(":")[0]], runtime, detected)
+        hardware = on_hardware(detected, self.surveyed.values())
         card = self.surveyed.get(hardware or "")
         if card is None or device.kind == "cpu":
             return replace(device, hardware_id=hardware)
-        name = card.name if found.name == found.provider else device.name  # ONNX Runtime has no names for some devices
+        name = (
+            card.name if detected.name == detected.provider else device.name
+        )  # ONNX Runtime has no names for some devices
         memory = device.memory_bytes or (None if device.kind == "emulated" else card.memory_bytes)
         return replace(device, name=name, hardware_id=hardware, memory_bytes=memory)
 
@@ -100,7 +102,7 @@ class DeviceTable:
         for id_, reports in list(self._reports.items()):
             if reports.pop(runtime, None) is None:
                 continue
-            self.found.pop((id_, runtime), None)
+            self.detected.pop((id_, runtime), None)
             if reports:
                 self._set(merged(reports.values()))
                 continue
@@ -121,8 +123,8 @@ class DeviceTable:
         for backend in backends().values():
             cards = sorted(fitting(backend, self.surveyed.values()), key=lambda item: item.id)
             numbers = self._numbering.of(backend.name, [as_found(item) for item in cards])
-            for index, found in numbers:
-                item = next(card for card in cards if card.id == found.hardware_id)
+            for index, detected in numbers:
+                item = next(card for card in cards if card.id == detected.hardware_id)
                 id_, offer = device_id(backend, index), offer_for(backend, item)
                 reached = {device.hardware_id for device in self.devices.values() if device.backend == backend.name}
                 if offer and self._is_enabled(id_) and item.id not in reached and not self._has_report(id_):
