@@ -111,7 +111,7 @@ CASES = [
         "none",
         "runtime package",
         "not compiled with CUDA",
-        "install it anew",
+        "reinstall it",
     ),
     Case(
         "driver",

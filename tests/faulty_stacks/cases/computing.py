@@ -57,7 +57,7 @@ CASES = [
     ),
     *(
         Case(
-            "no memory", variant, at(point, *what), layer="computation", reason=words, remedy="uses the device's memory"
+            "no memory", variant, at(point, *what), layer="computation", reason=words, remedy="use the device's memory"
         )
         for variant, point, what, words in [
             (

@@ -13,7 +13,7 @@ CASES = [
         "none",
         "runtime package",
         "importing torch.*No module named 'sympy'",
-        "install it anew",
+        "reinstall it",
     ),
     Case(
         "import error",
@@ -23,7 +23,7 @@ CASES = [
         "none",
         "runtime package",
         "cannot import name 'DTensor'",
-        "install it anew",
+        "reinstall it",
     ),
     Case(
         "import error",
@@ -78,7 +78,7 @@ CASES = [
         )
         for library, layer, remedy in [
             ("libcuda.so.1", "driver", "libcuda.so.1 comes with NVIDIA's driver"),
-            ("libcudart.so.12", "library load", "libcudart.so.12 into the runtime's environment"),
+            ("libcudart.so.12", "library load", "libcudart.so.12 in the runtime's environment"),
             ("libamdhip64.so.7", "driver", "comes with AMD's ROCm"),
             ("libd3d12.so", "driver", "comes with the GPU driver of Windows"),
             ("libgomp.so.1", "library load", "libgomp1|libgomp"),
