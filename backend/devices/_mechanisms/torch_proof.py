@@ -67,13 +67,13 @@ class _Product:
     def __init__(self, access: TorchAccess) -> None:
         source = fresh()
         left, right = real_matrix(source, 32, 64, 6), real_matrix(source, 64, 24, 6, RIGHT_OUTLIER)
-        self._ground = access
+        self._access = access
         self._reference = product(left, right, PRECISE)
         self._left, self._right = _to_device(access, left, "float32"), _to_device(access, right, "float32")
 
     def check(self, checks: ProofRecorder) -> Difference:
         return _check(
-            checks, "MatMul", "float32", self._ground, _multiply(self._ground, self._left, self._right), self._reference
+            checks, "MatMul", "float32", self._access, _multiply(self._access, self._left, self._right), self._reference
         )
 
 
