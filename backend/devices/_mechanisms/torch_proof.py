@@ -86,7 +86,7 @@ def _half_product(access: TorchAccess, checks: ProofRecorder) -> None:
 
 
 def _operations(access: TorchAccess, checks: ProofRecorder) -> None:
-    """Check the other operations. A function that this torch lacks is no failure: the proof lists it as skipped."""
+    """Check the other operations. A function that this torch lacks is not a failure: the proof lists it as skipped."""
     torch, source = access.torch, fresh()
     image = [whole_matrix(source, 10, 10, 4, outliers=1) for _ in range(3)]
     filters = [[whole_matrix(source, 3, 3, 4) for _ in range(3)] for _ in range(4)]
