@@ -1,4 +1,4 @@
-"""What providers compile is kept for one card, driver and runtime, and goes when nobody loads it."""
+"""The compile cache: one folder per card, driver and runtime, deleted when unused."""
 
 from __future__ import annotations
 

@@ -94,5 +94,5 @@ def test_else_it_has_those_of_the_process(session: Any) -> None:
     ("before", "now", "taken"), [(1000, 400, 600), (1000, 1100, 0), (None, 400, None), (1000, None, None)]
 )
 def test_what_is_gone_of_a_card_was_taken(before: int | None, now: int | None, taken: int | None) -> None:
-    place: Any = SimpleNamespace(ground=SimpleNamespace(free_bytes=lambda: now))
+    place: Any = SimpleNamespace(access=SimpleNamespace(free_bytes=lambda: now))
     assert TorchPlace.taken_since(place, before)() == taken

@@ -1,4 +1,4 @@
-"""Folders of safetensors: what they are, how they are damaged, and what is said where nothing runs them."""
+"""Folders of safetensors: their facts, errors for damaged ones, and for models that no engine runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "max_pos
 
 
 def safetensors(tensors: dict[str, tuple[str, int]]) -> bytes:
-    """A file with tensors of a type and so many bytes."""
+    """Return a file with tensors of these types and sizes."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, (dtype, size) in tensors.items():

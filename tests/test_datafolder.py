@@ -1,4 +1,4 @@
-"""One server a data folder: the second is refused in words that name the first."""
+"""One server per data folder: the error of a second one names the first."""
 
 from __future__ import annotations
 

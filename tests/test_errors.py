@@ -47,7 +47,7 @@ FALL_BACK |= {"device_lost", "placement_too_low"}
 
 
 class DeviceBusy(DeviceNotReady):
-    """A subclass without a code of its own."""
+    """A subclass that defines no code."""
 
 
 class DeviceAsleep(DeviceBusy):

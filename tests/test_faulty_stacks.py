@@ -1,4 +1,4 @@
-"""Stacks that misbehave, each in a real interpreter, from `runtimes: {NAME: {python}}` to the device list."""
+"""Faulty stacks, each in a real interpreter, from `runtimes: {NAME: {python}}` to the device list."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Answer = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
-    """What the device list says of each stack."""
+    """Return the device list's entries of each stack."""
     home = tmp_path_factory.mktemp("stacks")
 
     async def all_of_them() -> dict[str, Answer]:
@@ -53,12 +53,12 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
         found = await asyncio.gather(*(one(number, cases) for number, cases in enumerate(machines())))
         return {name: said for part in found for name, said in part.items()}
 
-    with pytest.MonkeyPatch.context() as patch:  # the hardware is looked at once for all of them
+    with pytest.MonkeyPatch.context() as patch:  # one hardware inventory for all of them
         return asyncio.run(all_of_them())
 
 
 def machines() -> list[list[Case]]:
-    """Stacks that have a card each share a machine; of the others each has its own."""
+    """Group the stacks by machine: stacks with one card share a machine, others have their own."""
     sharing = [case for case in CASES if case.shares]
     return [[case] for case in CASES if not case.shares] + [
         sharing[start : start + TOGETHER] for start in range(0, len(sharing), TOGETHER)
@@ -66,9 +66,9 @@ def machines() -> list[list[Case]]:
 
 
 async def answer(folder: Path, cases: list[Case]) -> Answer:
-    """The body of GET /api/devices on a machine with those stacks, each with a card of its own.
+    """Return the body of GET /api/devices on a machine with those stacks, each with one card.
 
-    Where the processor is not asked for, its own runtime is left out.
+    The processor's runtime is omitted unless a case needs it.
     """
     runtimes = {}
     for number, case in enumerate(cases):
@@ -82,7 +82,7 @@ async def answer(folder: Path, cases: list[Case]) -> Answer:
         "supervision": {"probe_s": LIMIT_S},
         "storage": {"data_dir": "data"},
     }
-    config.write_text(json.dumps(settings))  # which is YAML as well
+    config.write_text(json.dumps(settings))  # JSON is also YAML
     core = Core(load_settings({"config": str(config)}, {}))
     if not processor:
         del core.pythons[BASE]
@@ -91,7 +91,7 @@ async def answer(folder: Path, cases: list[Case]) -> Answer:
 
 
 def device_of(case: Case, answer: Answer) -> dict[str, Any]:
-    """The device that the case is about: by its id, or on a shared machine by its runtime."""
+    """Return the device of the case: by id, or on a shared machine by runtime."""
     found: list[dict[str, Any]] = answer["devices"]
     if case.shares:
         return next(

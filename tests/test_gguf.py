@@ -1,4 +1,4 @@
-"""The GGUF header reader: what it reads, what it says of files that are no models, and that no bytes upset it."""
+"""The GGUF header parser: its facts, its errors for other files, and its robustness against any bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def value(kind: int, item: Any, order: str) -> bytes:
 
 
 def gguf(facts: list[tuple[str, int, Any]] = FACTS, version: int = 3, order: str = "<", tensors: int = 2) -> bytes:
-    """A valid little GGUF file: `tensors` tensors of 64 x 2 weights in Q4_1, 80 bytes each."""
+    """Return a small valid GGUF file: `tensors` tensors of 64 x 2 weights in Q4_1, 80 bytes each."""
     head = b"GGUF" + struct.pack(order + "IQQ", version, tensors, len(facts))
     for key, kind, item in facts:
         head += text(key, order) + struct.pack(order + "I", kind) + value(kind, item, order)
@@ -134,7 +134,7 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
 def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.gguf")
     other_end = os.open(tmp_path / "pipe.gguf", os.O_RDWR)
-    threading.Timer(2.0, os.close, [other_end]).start()  # whoever waits has failed, but not for ever
+    threading.Timer(2.0, os.close, [other_end]).start()  # a blocked open fails the test, with a timeout
     assert "a pipe" in refusal(tmp_path / "pipe.gguf")
     assert "a device" in refusal(Path("/dev/zero"))
 

@@ -1,4 +1,4 @@
-"""What the machine offers: affinity, quota and memory limits are respected, and what is unknown stays unknown."""
+"""Threads and memory of the machine: affinity, CPU quota and memory limits apply; unknown values are None."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backend.common.system import cgroups, resources
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with 8 processors and nothing else; the test lays its cgroups."""
+    """A machine with 8 processors; the tests create its cgroups."""
     monkeypatch.setattr(cgroups, "ROOT", tmp_path / "cgroup")
     monkeypatch.setattr(cgroups, "PROC", tmp_path / "proc")
     monkeypatch.setattr(resources, "_affinity", lambda: set(range(8)))
@@ -27,7 +27,7 @@ def write(file: Path, text: str) -> None:
 
 
 def lay(root: Path, version: int, inside: str, files: dict[str, str]) -> None:
-    """Puts this process into a cgroup; `inside` is the folder below the mount that the files really lie in."""
+    """Put this process into a cgroup. `inside`: the folder below the mount that contains the files."""
     write(root / "proc/self/cgroup", "0::/box/a" if version == 2 else "4:memory:/box/a\n3:cpu,cpuacct:/box/a\n0::/")
     for name, text in files.items():
         write(root / "cgroup" / ("" if version == 2 else name.split(".")[0]) / inside / name, text)

@@ -1,4 +1,4 @@
-"""What the settings say for ONNX graphs: options of providers, libraries of operators; and the verb `onnx`."""
+"""Settings of ONNX graphs: provider options and operator libraries; and the command `onnx`."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def verb(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def here(tmp_path: Path, *words: str) -> int:
-    """The verb in this process, for what needs no worker; its exit code."""
+    """Run the command in this process, without a worker. Returns its exit code."""
     facts = {"storage": {"data_dir": str(tmp_path / "data")}, "runtimes": {"convert": {"python": sys.executable}}}
     (tmp_path / "config.yaml").write_text(json.dumps(facts))
     return main(["onnx", "--config", str(tmp_path / "config.yaml"), *words])

@@ -1,4 +1,4 @@
-"""What is said of ONNX files that are damaged, or want their data from elsewhere."""
+"""Errors for ONNX files that are damaged or have external data in other folders."""
 
 from __future__ import annotations
 

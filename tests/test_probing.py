@@ -1,4 +1,4 @@
-"""Several runtimes, cards that variables hide, proofs of earlier starts, hardware that nothing reaches yet."""
+"""Several runtimes, hidden cards, stored proofs, and hardware that no runtime reaches yet."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ HIDDEN = "The server was started with CUDA_VISIBLE_DEVICES="
 
 
 async def nothing(spawn: Spawn) -> list[Hardware]:
-    """An inventory without hardware."""
+    """Return an inventory without hardware."""
     return []
 
 
 def having(*items: Hardware) -> Callable[[Spawn], Awaitable[list[Hardware]]]:
-    """An inventory with that hardware."""
+    """Return an inventory with that hardware."""
 
     async def inventory(spawn: Spawn) -> list[Hardware]:
         return list(items)
@@ -42,14 +42,14 @@ def having(*items: Hardware) -> Callable[[Spawn], Awaitable[list[Hardware]]]:
 
 
 def probes(pythons: dict[str, Path], **more: Any) -> ProbeService:
-    """Probes of these interpreters alone."""
+    """Return a probe service for these interpreters only."""
     names = {name: str(python) for name, python in pythons.items()}
     more.setdefault("inventory", nothing)
     return ProbeService(names, 60, handle.spawn, DeviceQueue, **more)
 
 
 def rounds(subject: ProbeService, *between: Callable[[], object]) -> list[dict[str, Device]]:
-    """The devices after each round, without the processor, of which every torch has one; acts between the rounds."""
+    """Return the devices after each round, without the processor, and run the actions between rounds."""
     found = []
 
     async def play() -> None:
@@ -63,7 +63,7 @@ def rounds(subject: ProbeService, *between: Callable[[], object]) -> list[dict[s
 
 
 def once(subject: ProbeService) -> dict[str, Device]:
-    """The devices after one round."""
+    """Return the devices after one round."""
     return rounds(subject)[0]
 
 
@@ -284,7 +284,7 @@ def test_a_library_that_lists_nothing_where_the_card_has_no_permission(tmp_path:
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory: pytest.TempPathFactory, model_file: Path) -> Iterator[Server]:
-    """A real server with a good runtime among bad ones."""
+    """Start a real server with one working runtime among broken ones."""
     folder = tmp_path_factory.mktemp("crowd")
     plans: dict[str, dict[str, Any]] = {
         "stuck": {"cards": [], "at": {"import": [["hang", 3600]]}},

@@ -1,4 +1,4 @@
-"""Settings: where they come from, which wins, and how every mistake is told."""
+"""Settings: their sources, precedence, and the error for every mistake."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_shipped_file_shows_every_setting() -> None:
     written = read_file(ROOT / "config.yaml").origins
     text = (ROOT / "config.yaml").read_text(encoding="utf-8")
     for key in all_keys():
-        if ".ID." in key:  # these stand as commented examples
+        if ".ID." in key:  # these are commented examples
             assert f"{key.rsplit('.', 1)[1]}:" in text
         else:
             assert tuple(key.split(".")) in written
     for line in text.splitlines():
         if ":" in line and not line.startswith("#") and not line.endswith(":"):
-            assert "#" in line, f"no reason beside {line!r}"
+            assert "#" in line, f"no comment on {line!r}"
 
 
 def test_an_empty_or_absent_file_gives_the_defaults(tmp_path: Path) -> None:

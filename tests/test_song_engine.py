@@ -143,9 +143,9 @@ class Generator:
 def place(free: int | None, processor: bool = False, number: str = "bfloat16") -> Any:
     """A place on a card with so much room, of which the weights take ten."""
     torch = SimpleNamespace(Generator=Generator, float32="float32", card=Card())
-    ground = SimpleNamespace(free_bytes=lambda: free, number=number, type="cpu" if processor else "card")
+    access = SimpleNamespace(free_bytes=lambda: free, dtype=number, type="cpu" if processor else "card")
     allocated = (lambda: None) if processor else (lambda: 10 * GB)
-    facts = {"torch": torch, "ground": ground, "is_processor": processor, "device": "card:0", "id": "card:0"}
+    facts = {"torch": torch, "access": access, "is_processor": processor, "device": "card:0", "id": "card:0"}
     return SimpleNamespace(**facts, allocated_bytes=allocated, synchronize=lambda: None)
 
 

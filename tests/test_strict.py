@@ -1,4 +1,4 @@
-"""What bodies are refused for, and that looking for it costs no more with thousands of faults."""
+"""Validation errors of request bodies, and their bounded cost with thousands of errors."""
 
 from __future__ import annotations
 

@@ -24,9 +24,8 @@ from backend.common.file_lock import FileLock
 
 BEAT_S = 5.0
 STALE_S = 20.0
-SCRATCH_HOME_LIMIT = (
-    63  # bytes; plus 40 for names that we append makes 103, the longest socket path on macOS (Linux: 107)
-)
+# Bytes: with 40 for appended names this is 103, the longest socket path on macOS (Linux: 107).
+SCRATCH_HOME_LIMIT = 63
 
 
 class DataDir:

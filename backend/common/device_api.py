@@ -64,9 +64,9 @@ class TorchAccess:
     synchronize: Callable[[], None]
     allocated_bytes: Callable[[], int] | None  # None if the library does not count
     free_bytes: Callable[[], int | None] = lambda: None
-    number: str = "bfloat16"  # dtype that models compute in: the shortest that the device computes well
-    plain: bool = False  # only arithmetic and slices work; the processor indexes by tensors, sorts and sums
-    records: bool = False  # work can be recorded and replayed, as CUDA graphs are
+    dtype: str = "bfloat16"  # dtype that models compute in: the shortest that the device computes well
+    plain_only: bool = False  # only arithmetic and slices work; the processor indexes by tensors, sorts and sums
+    can_record: bool = False  # work can be recorded and replayed, as CUDA graphs are
 
 
 @dataclass(frozen=True)

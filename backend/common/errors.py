@@ -29,7 +29,7 @@ def unicode(text: str) -> str:
 
 
 class TouchstoneError(Exception):
-    """Base of the hierarchy: an error code, a sentence that says what happened, and one that says what to do.
+    """Base of the hierarchy: an error code, a detail (what happened) and a remedy (what to do).
 
     `falls_back`: the fallback policy may try another device. `kills_worker`: it counts as a worker death.
     """
@@ -67,7 +67,7 @@ class TouchstoneError(Exception):
 
 
 class RequestRejected(TouchstoneError):
-    """The request itself is wrong: nothing was started."""
+    """The request is invalid. No work was started."""
 
     status = 400
 
@@ -271,5 +271,5 @@ class Configuration(ServiceFailure):
 
 
 def from_code(code: str, detail: str, remedy: str, **extra: Any) -> TouchstoneError:
-    """Rebuild an error from its code, as it arrives from another process. An unknown code gives Internal."""
+    """Rebuild an error from its code, as it arrives from another process. An unknown code becomes Internal."""
     return BY_CODE.get(code, Internal)(detail, remedy, **extra)

@@ -265,9 +265,7 @@ class Receipt:
     rate: Rate | None = None
     audio_s: float | None = None  # total of all variations
     phases: dict[str, float] = field(default_factory=dict)  # seconds by phase name
-    chosen: dict[str, Any] = field(
-        default_factory=dict
-    )  # all choices for a tune, including those that the request left open
+    chosen: dict[str, Any] = field(default_factory=dict)  # all choices for a tune, with those left open by the request
     worker_pid: int | None = None
     variations: list[int] | None = None  # variations of a share, counted from 1
     parts: list[Receipt] = field(default_factory=list)  # receipts of the shares; the names above are joined by commas

@@ -19,8 +19,8 @@ def backends() -> dict[str, Backend]:
     """Return all backends by name: one per file of this folder."""
     package, folder = __name__.rpartition(".")[0], str(Path(__file__).parent)
     names = sorted(entry.name for entry in pkgutil.iter_modules([folder]) if not entry.name.startswith("_"))
-    found: list[Backend] = [importlib.import_module(f"{package}.{name}").BACKEND for name in names]
-    return {backend.name: backend for backend in found}
+    declared: list[Backend] = [importlib.import_module(f"{package}.{name}").BACKEND for name in names]
+    return {backend.name: backend for backend in declared}
 
 
 @cache

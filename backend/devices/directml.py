@@ -45,7 +45,7 @@ def _open_device(torch: Any, detected: DetectedDevice) -> TorchAccess:
     torch_directml = importlib.import_module("torch_directml")
     device = torch_directml.device(match_device(detected, _list_devices(torch)).position)
     probe = torch.tensor([[0.0]]).to(device)  # the package cannot synchronize; reading a value back waits
-    return TorchAccess(torch, device, "privateuseone", probe.cpu, None, number="float16", plain=True)
+    return TorchAccess(torch, device, "privateuseone", probe.cpu, None, dtype="float16", plain_only=True)
 
 
 BACKEND = Backend(

@@ -102,7 +102,7 @@ def _model(folder: MusicgenFolder, place: TorchPlace, room: Room) -> Any:
         output_loading_info=True,
     )
     _check_whole(folder, told)
-    if place.ground.plain:
+    if place.access.plain_only:
         model.set_attn_implementation("eager")
     decoder = model.config.decoder
     fallback = {"pad_token_id": decoder.pad_token_id, "bos_token_id": decoder.bos_token_id}

@@ -96,7 +96,7 @@ def _rows(
     place: TorchPlace, model: Any, sizes: tuple[int, int, int, str], request: LoadRequest, best: str
 ) -> TorchBatchModel:
     """Return the model as batch model: with CUDA graphs on cards that record them."""
-    if not place.ground.records:
+    if not place.access.can_record:
         return TorchBatchModel(place, model, *sizes)
     if folder := request.cache or request.scratch:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
@@ -111,7 +111,7 @@ def _model(source: Source, place: TorchPlace) -> Any:
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    number = getattr(place.torch, place.ground.number)
+    number = getattr(place.torch, place.access.dtype)
     needed = source.loading_bytes + source.numbers * number.itemsize
     free = memory_free_bytes()
     if free is not None and needed > free:
@@ -120,11 +120,11 @@ def _model(source: Source, place: TorchPlace) -> Any:
         str(source.folder), dtype=number, local_files_only=True, trust_remote_code=False, **source.arguments
     )
     config = model.config.get_text_config()
-    if place.ground.plain or getattr(config, "attn_logit_softcapping", None):
+    if place.access.plain_only or getattr(config, "attn_logit_softcapping", None):
         model.set_attn_implementation("eager")  # torch's own attention has no soft cap
     elif config._attn_implementation not in ("sdpa", "eager"):
         model.set_attn_implementation("sdpa")
-    if place.ground.records and config._attn_implementation == "sdpa":
+    if place.access.can_record and config._attn_implementation == "sdpa":
         model.set_attn_implementation(register(place.torch, transformers))
     return model.eval().to(place.device)
 

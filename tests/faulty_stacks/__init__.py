@@ -1,1 +1,1 @@
-"""Stand-in packages that misbehave as real ones were seen to, each in an interpreter of its own."""
+"""Fake packages with faults seen in real ones, each in a separate interpreter."""

@@ -1,4 +1,4 @@
-"""Makes interpreters whose packages misbehave: a folder with a `pyvenv.cfg`, Python, NumPy and the stand-ins."""
+"""Create interpreters with faulty packages: a folder with a `pyvenv.cfg`, Python, NumPy and the fakes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CACHES = shutil.ignore_patterns("__pycache__")
 
 
 def make(folder: Path, plan: dict[str, Any], packages: tuple[str, ...] = ("torch",)) -> Path:
-    """An environment with those packages and that plan; returns its interpreter."""
+    """Create an environment with those packages and that plan. Returns its interpreter."""
     site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     site.mkdir(parents=True)
     (folder / "bin").mkdir()
@@ -36,7 +36,7 @@ def make(folder: Path, plan: dict[str, Any], packages: tuple[str, ...] = ("torch
 
 
 def _changed(folder: Path) -> None:
-    """The real ONNX Runtime, by links to its files, which at the end of its import is changed by the stand-in."""
+    """Link the real ONNX Runtime's files; the fake modifies it at the end of its import."""
     real = _SITE / "onnxruntime"
     (folder / "capi").mkdir(parents=True)
     for path in (*real.iterdir(), *(real / "capi").iterdir()):

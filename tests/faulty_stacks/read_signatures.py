@@ -1,7 +1,9 @@
-"""Prints what a real package offers, for `signatures/`: `PYTHON read_signatures.py torch > signatures/torch.json`.
+"""Print the names and parameters of a real package, for `signatures/`.
 
-By hand, with an interpreter that has the package. `torch_directml` is read from the files of its wheel, since it does
-not import without an adapter: `python read_signatures.py torch_directml FOLDER`.
+    PYTHON read_signatures.py torch > signatures/torch.json
+
+Run it manually with an interpreter that has the package. `torch_directml` is read from the files of its wheel, because
+it cannot be imported without an adapter: `python read_signatures.py torch_directml FOLDER`.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ PLACES = {
 
 
 def of_module(name: str) -> dict[str, Any]:
-    """Names with their parameters, null where Python cannot tell them."""
+    """Return names with their parameters, null if Python does not know them."""
     module = importlib.import_module(name)
     for place in PLACES[name]:
         with contextlib.suppress(ModuleNotFoundError):
@@ -67,7 +69,7 @@ def of_module(name: str) -> dict[str, Any]:
 
 
 def parameters(function: Any) -> list[str] | None:
-    """The parameters' names of a function that Python can look into."""
+    """Return the parameter names of a function, None if Python does not know them."""
     try:
         return list(inspect.signature(function).parameters) if callable(function) else None
     except (TypeError, ValueError):
@@ -75,7 +77,7 @@ def parameters(function: Any) -> list[str] | None:
 
 
 def of_files(name: str, folder: Path) -> dict[str, Any]:
-    """Functions at module level of a package's files."""
+    """Return the module-level functions of a package's files."""
     found: dict[str, list[str] | None] = {}
     for path in sorted((folder / name).glob("*.py")):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

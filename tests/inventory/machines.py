@@ -1,8 +1,8 @@
-"""Machines as samples: files, links and commands' answers in one YAML file each, laid out as a Host.
+"""Sample machines: files, links and command output in one YAML file each, used as a Host.
 
-`windows` is the answer to `windows_query` before PowerShell writes it as JSON. `pci` is short for what sysfs has of a
-card: `ADDRESS CLASS VENDOR:DEVICE REVISION [KEY=VALUE …]`, where the keys are driver, render, accel, and names of files
-below the device. Every sample says at its top where its values come from.
+`windows` is the output of `windows_query` before PowerShell converts it to JSON. `pci` is a short form of a card's
+files in sysfs: `ADDRESS CLASS VENDOR:DEVICE REVISION [KEY=VALUE …]`, where keys are driver, render, accel, and names of
+files below the device. A comment at the top of each sample gives the source of its values.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MEMORY = 16 << 30
 
 
 def sample(name: str) -> dict[str, Any]:
-    """One machine's file."""
+    """Load the YAML file of one machine."""
     loaded: dict[str, Any] = yaml.safe_load((SAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
     return loaded
 
 
 def host(machine: dict[str, Any], root: Path) -> Host:
-    """The machine, with its files below `root`."""
+    """Return the machine as a Host, with its files below `root`."""
     for line in machine.get("pci", []):
         _card(root, line.split())
     for name, text in machine.get("files", {}).items():
@@ -63,12 +63,12 @@ def host(machine: dict[str, Any], root: Path) -> Host:
 
 
 def steps(machine: dict[str, Any], root: Path) -> list[list[Hardware]]:
-    """What the inventory finds there, step by step."""
+    """Return the inventory of the machine, step by step."""
     return list(hardware(host(machine, root)))
 
 
 def found(machine: dict[str, Any], root: Path) -> dict[str, Hardware]:
-    """The fullest list, by id."""
+    """Return the most complete inventory, by id."""
     return {item.id: item for item in steps(machine, root)[-1]}
 
 

@@ -1,4 +1,4 @@
-"""What a card takes: hwmon's files, NVIDIA's library and tool, and None where nothing tells."""
+"""Energy and power of cards from hwmon, NVIDIA's library and tool; None if unknown."""
 
 from __future__ import annotations
 

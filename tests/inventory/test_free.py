@@ -1,4 +1,4 @@
-"""What is free on a card now: AMD's files, NVIDIA's tool, and None where nothing tells."""
+"""Free memory of cards from AMD's files and NVIDIA's tool; None if unknown."""
 
 from __future__ import annotations
 

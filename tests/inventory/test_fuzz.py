@@ -1,4 +1,4 @@
-"""Files cut short, filled with rubbish or made folders, and tools that print nonsense: never an exception."""
+"""Truncated files, files with random content, folders instead of files, and invalid tool output: never an exception."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RUBBISH = (
 
 
 def broken(machine: dict[str, Any], dice: random.Random) -> dict[str, Any]:
-    """The machine with some of its texts cut, doubled or replaced."""
+    """Return the machine with some of its texts truncated, doubled or replaced."""
 
     def change(text: str) -> str:
         fate = dice.random()
@@ -51,7 +51,7 @@ def broken(machine: dict[str, Any], dice: random.Random) -> dict[str, Any]:
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where each plain value of a document stands."""
+    """Return the path of each plain value in a document."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         yield (*path, key)
@@ -95,7 +95,7 @@ def test_folders_where_files_should_be(tmp_path: Path) -> None:
 
 
 def test_a_sysfs_file_that_refuses_to_be_read(tmp_path: Path) -> None:
-    """kfd answers "operation not permitted" for other users' cards."""
+    """kfd returns "operation not permitted" for other users' cards."""
     machine = sample("two-of-one-name")
     nodes = tmp_path / "sys/class/kfd/kfd/topology/nodes"
     host(machine, tmp_path)

@@ -1,4 +1,4 @@
-"""Hardware and system as the server gets them: from real children, which may also hang, die or talk nonsense."""
+"""Hardware and system facts as the server gets them, from child processes that may hang, crash or print garbage."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ channel.send({{"op": "hardware", "hardware": [json.loads({CARD!r})]}})
 
 
 def playing(code: str) -> Spawn:
-    """Children that run this code in place of ours."""
+    """Start child processes that run this code instead of the program."""
 
     def start(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
@@ -120,7 +120,7 @@ def test_the_question_to_windows_is_powershell_in_one_argument() -> None:
     assert '"' not in text and "\n" not in text
     tree = tree_sitter.Parser(tree_sitter.Language(grammar.language())).parse(text.encode())
     assert tree.root_node.has_error is False
-    assert len(text) < 8000  # a command line of Windows has its limits
+    assert len(text) < 8000  # command lines on Windows have a length limit
 
 
 def test_nothing_heavy_is_imported_for_it() -> None:

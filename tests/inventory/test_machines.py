@@ -1,4 +1,4 @@
-"""The inventory on machines that exist: what is there, of which kind, and what stands in its way."""
+"""The inventory of real machines: which hardware, of which kind, and why it is unusable."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_an_unknown_amd_chip_beside_parts_of_the_processor_is_a_part_of_it(tmp_p
 
 
 def test_kfd_tells_what_chips_of_unknown_families_compute_like(tmp_path: Path) -> None:
-    """Bus, device and function stand in 8, 5 and 3 bits of location_id; the last number of a target in base 16."""
+    """location_id has bus, device and function in 8, 5 and 3 bits; the last number of a target is hexadecimal."""
     nodes = "sys/class/kfd/kfd/topology/nodes"
     files = {
         f"{nodes}/{number}/properties": f"simd_count 80\ngfx_target_version {version}\nlocation_id {place}\ndomain 0\n"
@@ -123,7 +123,7 @@ def test_kfd_tells_what_chips_of_unknown_families_compute_like(tmp_path: Path) -
 
 
 def test_the_tiles_of_an_intel_card_add_up(tmp_path: Path) -> None:
-    """xe's file for each tile, as igt-gpu-tools' test of physical_vram_size_bytes reads it."""
+    """xe has a file per tile, as in igt-gpu-tools' test of physical_vram_size_bytes."""
     path = "sys/bus/pci/devices/0000:4d:00.0"
     files = {f"{path}/tile{n}/physical_vram_size_bytes": "0x1000000000\n" for n in range(2)}
     card = found({"pci": ["0000:4d:00.0 038000 8086:0bd5 2f driver=xe"], "files": files}, tmp_path)["pci:0000:4d:00.0"]
@@ -273,7 +273,7 @@ def test_an_apple_machine_shares_its_memory(tmp_path: Path) -> None:
 
 
 def test_an_intel_mac_has_a_card_of_its_own(tmp_path: Path) -> None:
-    """Values of an Intel Mac's system_profiler as public parsers' tests have them."""
+    """Output of system_profiler on an Intel Mac, from the tests of public parsers."""
     card_entry = {
         "sppci_model": "AMD Radeon Pro 5500M",
         "sppci_bus": "spdisplays_pcie_device",

@@ -1,4 +1,4 @@
-"""Names and ids: spellings of addresses, the lists of chips and the program that makes the extract."""
+"""Names and ids: spellings of addresses, the lists of chips and the program that generates the extract."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AMD_IDS = "# List\n1.0.0\n744C,\tC8,\tAMD Radeon RX 7900 XTX\nbroken line\n"
         ("0000:c1:00", "pci:0000:c1:00.0"),
         ("10000:E1:1F.7", "pci:10000:e1:1f.7"),  # behind a volume controller
         ("pci:0000:01:00.0", "pci:0000:01:00.0"),
-        ("0000:00:00.0", None),  # what software devices answer
+        ("0000:00:00.0", None),  # the address that software devices report
         ("0000:01:20.0", None),
         ("GPU-0", None),
         ("", None),

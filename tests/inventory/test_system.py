@@ -1,4 +1,4 @@
-"""The checks of the system: each fault gives its verdict, its remedy, and who must act."""
+"""System checks: each fault has a verdict, a remedy, and the side to apply it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def examined(machine: dict[str, Any], root: Path) -> System:
 
 
 def checks(machine: dict[str, Any], root: Path) -> dict[str, Check]:
-    """The last check of each code."""
+    """Return the last check of each code."""
     return {check.code: check for check in examined(machine, root).checks}
 
 

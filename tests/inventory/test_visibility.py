@@ -1,4 +1,4 @@
-"""What a variable hides is said in words; ids never change by it."""
+"""Variables that hide cards are reported in sentences and never change ids."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hidden(cards: list[Hardware], **environment: str) -> dict[str, list[str]]:
         ("0", ["pci:0000:02:00.0"]),
         ("", ["pci:0000:01:00.0", "pci:0000:02:00.0"]),
         ("-1", ["pci:0000:01:00.0", "pci:0000:02:00.0"]),
-        ("0,7,1", ["pci:0000:02:00.0"]),  # what follows a wrong entry is ignored
+        ("0,7,1", ["pci:0000:02:00.0"]),  # an invalid entry ends the list
         ("GPU-bbbb", ["pci:0000:01:00.0"]),
         ("nonsense", ["pci:0000:01:00.0", "pci:0000:02:00.0"]),
     ],
@@ -54,7 +54,7 @@ def test_a_variable_concerns_its_own_vendor() -> None:
     cards = [card(1), card(2, vendor="AMD"), card(3, vendor="Intel")]
     assert list(hidden(cards, ROCR_VISIBLE_DEVICES="9")) == ["pci:0000:02:00.0"]
     assert list(hidden(cards, ZE_AFFINITY_MASK="1.0")) == ["pci:0000:03:00.0"]
-    assert sorted(hidden(cards, CUDA_VISIBLE_DEVICES="")) == ["pci:0000:01:00.0", "pci:0000:02:00.0"]  # HIP heeds it
+    assert sorted(hidden(cards, CUDA_VISIBLE_DEVICES="")) == ["pci:0000:01:00.0", "pci:0000:02:00.0"]  # HIP uses it too
 
 
 def test_a_container_s_variable_counts_the_machine_s_cards_and_not_its_own() -> None:

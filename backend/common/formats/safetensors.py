@@ -89,7 +89,7 @@ def is_checkpoint(path: Path) -> bool:
 
 
 def is_variant(name: str) -> bool:
-    """Return whether a file's name says that it is a copy of the weights in another type."""
+    """Return whether a file is a copy of the weights in another type, by its name."""
     return _VARIANT.search(name) is not None
 
 

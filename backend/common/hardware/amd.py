@@ -62,6 +62,6 @@ def _memory(banks: Path) -> int | None:
 
 
 def _properties(path: Path) -> dict[str, int]:
-    words = (line.split() for line in text_of(path).splitlines())
-    pairs = ((line[0], number(line[1])) for line in words if len(line) == 2)
+    rows = (line.split() for line in text_of(path).splitlines())
+    pairs = ((row[0], number(row[1])) for row in rows if len(row) == 2)
     return {key: value for key, value in pairs if value is not None}

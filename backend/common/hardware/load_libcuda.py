@@ -1,6 +1,6 @@
 """A program that loads NVIDIA's driver library and prints its path and CUDA version as JSON.
 
-It runs in a child process with a timeout, because the library may hang or crash. It starts nothing on the card.
+It runs in a child process with a timeout, because the library may hang or crash. It runs no code on the card.
 """
 
 from __future__ import annotations

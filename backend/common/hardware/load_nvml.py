@@ -1,7 +1,7 @@
 """A program that prints the joules that a card has used since its driver was loaded, from NVIDIA's NVML.
 
-It runs in a child process with a timeout, because NVML may hang if a card fell off the bus. It starts nothing on the
-card.
+It runs in a child process with a timeout, because NVML may hang if a card fell off the bus. It runs no code on
+the card.
 """
 
 from __future__ import annotations

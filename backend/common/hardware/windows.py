@@ -143,8 +143,8 @@ def _adapter(row: dict[str, Any], by_luid: dict[int | None, dict[str, Any]]) -> 
 def _is_chip(row: dict[str, Any], instance: str) -> bool:
     """Return whether it is a card without a driver: Windows assigns no class, but lists compatible classes."""
     compatible = row.get("compatible")
-    names = compatible if isinstance(compatible, list) else [compatible]
-    return instance.upper().startswith("PCI\\") and any(_CHIP_CLASS.search(str(name)) for name in names)
+    classes = compatible if isinstance(compatible, list) else [compatible]
+    return instance.upper().startswith("PCI\\") and any(_CHIP_CLASS.search(str(name)) for name in classes)
 
 
 def _pci(bus: int, address: int) -> str:

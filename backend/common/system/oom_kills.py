@@ -33,7 +33,7 @@ def watch(pid: int) -> OomWatch:
 
 def _kills(file: Path) -> int | None:
     for line in cgroups.read(file).splitlines():
-        words = line.split()
-        if len(words) == 2 and words[0] == "oom_kill" and words[1].isdigit():
-            return int(words[1])
+        key, _, count = line.partition(" ")
+        if key == "oom_kill" and count.strip().isdigit():
+            return int(count)
     return None

@@ -89,7 +89,7 @@ def _cgroup_used() -> int | None:
     if not text.isdigit():
         return None
     facts = cgroups.read(cgroups.file("self", "memory.stat", "memory", "memory.stat")).splitlines()
-    numbers = {words[0]: int(words[1]) for line in facts if len(words := line.split()) == 2 and words[1].isdigit()}
+    numbers = {pair[0]: int(pair[1]) for line in facts if len(pair := line.split()) == 2 and pair[1].isdigit()}
     return max(0, int(text) - numbers.get("total_inactive_file", numbers.get("inactive_file", 0)))
 
 

@@ -152,7 +152,7 @@ def _operations(runner: _GraphRunner) -> None:
 
 
 def _measure_gflops(runner: _GraphRunner) -> float:
-    """Return the GFLOP/s of a product of whole numbers, larger if the device is fast, and check one row of it."""
+    """Return the GFLOP/s of a product of integers, larger if the device is fast, and check one row of it."""
     best = 0.0
     for side, above in ((128, -1.0), (512, 20.0)):
         if best <= above:

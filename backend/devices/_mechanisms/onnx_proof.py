@@ -1,7 +1,7 @@
 """The proof of a device through ONNX Runtime: six operations, repeated, each a model of one node on that device.
 
 Sessions disable the fallback to the processor, and the record shows which provider ran each node. An operation that
-the provider does not support is no failure, as long as the matrix product runs there: the proof lists it as skipped.
+the provider does not support is not a failure, as long as the matrix product runs there: the proof lists it as skipped.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _measure_gflops(place: OnnxPlace, share: float, checks: ProofRecorder, nodes
 
 
 def _time_product(place: OnnxPlace, side: int, share: float, checks: ProofRecorder, nodes: dict[str, int]) -> float:
-    """Return the GFLOP/s of a tiled product of whole numbers, and check one row of it."""
+    """Return the GFLOP/s of a tiled product of integers, and check one row of it."""
     import numpy
 
     source, times = fresh(), side // _TILE

@@ -53,7 +53,7 @@ def real_matrix(source: random.Random, rows: int, columns: int, outliers: int, l
 
 
 def whole_matrix(source: random.Random, rows: int, columns: int, largest: int, outliers: int = 0) -> Matrix:
-    """Return a matrix of whole numbers of up to `largest`, with outliers 64 times as large."""
+    """Return a matrix of integers of up to `largest`, with outliers 64 times as large."""
     values = [float(source.randint(-largest, largest)) for _ in range(rows * columns)]
     for position in source.sample(range(rows * columns), outliers):
         values[position] = source.choice((-64.0, 64.0)) * largest
@@ -61,7 +61,7 @@ def whole_matrix(source: random.Random, rows: int, columns: int, largest: int, o
 
 
 def product(left: Matrix, right: Matrix, share: float) -> Reference:
-    """Return the matrix product. Tolerance: `share` of the products' magnitudes, 0 for whole numbers."""
+    """Return the matrix product. Tolerance: `share` of the products' magnitudes, 0 for integers."""
     columns = list(zip(*right, strict=True))
     values, allowed = [], []
     for row in left:

@@ -36,7 +36,7 @@ def open_card(torch: Any, detected: DetectedDevice, addresses: Addresses) -> Tor
         counter(cuda, "memory_allocated", position),
         lambda: size(cuda.mem_get_info(position)[0]) if hasattr(cuda, "mem_get_info") else None,
         preferred_dtype(cuda),
-        records=hasattr(cuda, "CUDAGraph"),
+        can_record=hasattr(cuda, "CUDAGraph"),
     )
 
 

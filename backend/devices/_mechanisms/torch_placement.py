@@ -16,30 +16,30 @@ class TorchPlace:
     """A device that an engine computes on through torch."""
 
     id: str
-    ground: TorchAccess
+    access: TorchAccess
 
     @property
     def torch(self) -> Any:
         """The imported torch module."""
-        return self.ground.torch
+        return self.access.torch
 
     @property
     def device(self) -> Any:
         """The torch.device, as `tensor.to` accepts it."""
-        return self.ground.device
+        return self.access.device
 
     @property
     def is_processor(self) -> bool:
         """Whether the device is the processor."""
-        return self.ground.type == "cpu"
+        return self.access.type == "cpu"
 
     def synchronize(self) -> None:
         """Wait until the device has finished all work."""
-        self.ground.synchronize()
+        self.access.synchronize()
 
     def allocated_bytes(self) -> int | None:
         """Return the bytes in use by torch's allocator there, None if it does not count."""
-        return self.ground.allocated_bytes() if self.ground.allocated_bytes else None
+        return self.access.allocated_bytes() if self.access.allocated_bytes else None
 
     def taken_since(self, free_before: int | None) -> Callable[[], int | None]:
         """Return a function that returns the card's memory use since then: the model and the driver's share.
@@ -48,7 +48,7 @@ class TorchPlace:
         """
 
         def taken() -> int | None:
-            free = None if free_before is None else self.ground.free_bytes()
+            free = None if free_before is None else self.access.free_bytes()
             return None if free is None or free_before is None else max(0, free_before - free)
 
         return taken
@@ -58,7 +58,7 @@ class TorchPlace:
         sizes: Counter[str] = Counter()
         for tensor in tensors:
             actual = str(tensor.device.type)
-            sizes[self.id if actual == self.ground.type else actual] += tensor.numel() * tensor.element_size()
+            sizes[self.id if actual == self.access.type else actual] += tensor.numel() * tensor.element_size()
         total, here = sum(sizes.values()), sizes[self.id]
         if not total:
             return Placement(None, [], "The model has no tensors.")
@@ -66,7 +66,7 @@ class TorchPlace:
         evidence = f"torch: {here} of {total} bytes of weights are on {self.device}"
         counted = self.allocated_bytes()
         if counted is None:
-            return Placement(here / total, parts, f"{evidence}; torch does not count this device's memory.")
+            return Placement(here / total, parts, f"{evidence}; its memory is not counted.")
         if counted < here:  # the tensors name this device, but its memory was never allocated
             return Placement(
                 None, [], f"{evidence}, but the allocator counts {counted} bytes there: placement unknown."

@@ -67,13 +67,13 @@ class _Product:
     def __init__(self, access: TorchAccess) -> None:
         source = fresh()
         left, right = real_matrix(source, 32, 64, 6), real_matrix(source, 64, 24, 6, RIGHT_OUTLIER)
-        self._ground = access
+        self._access = access
         self._reference = product(left, right, PRECISE)
         self._left, self._right = _to_device(access, left, "float32"), _to_device(access, right, "float32")
 
     def check(self, checks: ProofRecorder) -> Difference:
         return _check(
-            checks, "MatMul", "float32", self._ground, _multiply(self._ground, self._left, self._right), self._reference
+            checks, "MatMul", "float32", self._access, _multiply(self._access, self._left, self._right), self._reference
         )
 
 
@@ -86,7 +86,7 @@ def _half_product(access: TorchAccess, checks: ProofRecorder) -> None:
 
 
 def _operations(access: TorchAccess, checks: ProofRecorder) -> None:
-    """Check the other operations. A function that this torch lacks is no failure: the proof lists it as skipped."""
+    """Check the other operations. A function that this torch lacks is not a failure: the proof lists it as skipped."""
     torch, source = access.torch, fresh()
     image = [whole_matrix(source, 10, 10, 4, outliers=1) for _ in range(3)]
     filters = [[whole_matrix(source, 3, 3, 4) for _ in range(3)] for _ in range(4)]

@@ -60,7 +60,7 @@ def physical_devices(loader: str | None = None) -> list[PhysicalDevice]:
     """List the physical devices.
 
     `loader`: optional, path of the Vulkan loader. Default: the system's.
-    Raises OSError if there is no loader, and with Vulkan's result code if no driver works.
+    Raises OSError if the loader is missing, and with Vulkan's result code if no driver works.
     """
     vulkan = ctypes.CDLL(loader or ("vulkan-1.dll" if sys.platform == "win32" else "libvulkan.so.1"))
     application = _ApplicationInfo(sType=0, apiVersion=_VERSION_1_1)

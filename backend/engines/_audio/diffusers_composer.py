@@ -41,7 +41,7 @@ class SongComposer:
 
     def together(self, wish: SongRequest) -> int:
         """As many as fit by what the last song took; a processor gains nothing from several at once."""
-        free = None if self._place.is_processor else self._place.ground.free_bytes()
+        free = None if self._place.is_processor else self._place.access.free_bytes()
         if free is None or not self._memory.bytes_a_second:
             return self._most
         return max(1, min(self._most, int(free / (self._memory.bytes_a_second * wish.frames / self.rate))))
@@ -68,7 +68,7 @@ class SongComposer:
         finally:
             self._progress = _Nothing()
         self._memory.empty()
-        free = self._place.ground.free_bytes()
+        free = self._place.access.free_bytes()
         raise self._memory.advice(seconds, len(seeds), message, self._memory.bytes_a_second, free)
 
     def told(self) -> dict[str, Any]:

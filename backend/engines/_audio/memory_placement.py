@@ -53,15 +53,15 @@ class Room:
 
 def choose_room(pipeline: Weighed, place: TorchPlace) -> Room:
     """Choose the placement of a model on a device. Raises OutOfMemory with the figures."""
-    free, numbers = place.ground.free_bytes(), pipeline.numbers()
+    free, numbers = place.access.free_bytes(), pipeline.numbers()
     if place.is_processor:
         # CPUs compute float32 everywhere; a shorter type is used only if that does not fit.
-        for number in dict.fromkeys(("float32", place.ground.number, "bfloat16")):
+        for number in dict.fromkeys(("float32", place.access.dtype, "bfloat16")):
             weights = numbers * _ITEM_BYTES[number]
             if free is None or with_work(weights) <= free:
                 return Room(number, False, weights, free)
         raise _too_large(pipeline, place, with_work(numbers * 2), free or 0)
-    number = place.ground.number
+    number = place.access.dtype
     weights = numbers * _ITEM_BYTES[number]
     if free is None or with_work(weights) <= free:
         return Room(number, False, weights, free)

@@ -22,7 +22,7 @@ class SongMemory:
     def __init__(self, place: TorchPlace, room: Room, visiting: int = 0) -> None:
         self._place, self._room, self._visiting = place, room, visiting
         # torch's module for the card, where it counts what is allocated.
-        module = None if place.is_processor else getattr(place.torch, place.ground.type, None)
+        module = None if place.is_processor else getattr(place.torch, place.access.type, None)
         self._card: Any = module if hasattr(module, "reset_peak_memory_stats") else None
         self._before: int | None = None
         self.bytes_a_second: float | None = None  # of one song, as the last one took

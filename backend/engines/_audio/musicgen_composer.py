@@ -109,7 +109,7 @@ class MusicgenComposer:
         return given
 
     def _free_bytes(self) -> int | None:
-        return memory_free_bytes() if self._place.is_processor else self._place.ground.free_bytes()
+        return memory_free_bytes() if self._place.is_processor else self._place.access.free_bytes()
 
     def _bytes_a_second(self, wish: SongRequest) -> float:
         """What a song takes beside the weights for a second, as the last one took, or else by reckoning."""

@@ -36,10 +36,10 @@ class TorchBatchModel:
 
         torch = place.torch
         self._torch, self._device, self._model, self._name = torch, place.device, model, name
-        self._plain = place.ground.plain
-        self.prefill_chunk_tokens = 64 if place.ground.type == "cpu" else 512
-        self.prefill_batch_tokens = 256 if place.ground.type == "cpu" else 2048
-        self._grain = 64 if place.ground.type == "cpu" else 256
+        self._plain = place.access.plain_only
+        self.prefill_chunk_tokens = 64 if place.access.type == "cpu" else 512
+        self.prefill_batch_tokens = 256 if place.access.type == "cpu" else 2048
+        self._grain = 64 if place.access.type == "cpu" else 256
         self._context = context_tokens
         self._vocabulary_size = vocabulary_size
         config = model.config.get_text_config()

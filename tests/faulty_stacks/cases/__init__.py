@@ -1,4 +1,4 @@
-"""The matrix: mechanism by mechanism, what goes wrong in a stack, and what the device list must say of it."""
+"""The matrix of faults: by mechanism, what fails in a stack, and what the device list must report."""
 
 from tests.faulty_stacks.cases import builds, cards, computing, ending, listing, loading, providers
 from tests.faulty_stacks.cases.case import SECRET, Case, card

@@ -1,4 +1,4 @@
-"""Stacks built for other hardware, or on another driver, than what is here."""
+"""Stacks built for other hardware or another driver."""
 
 from __future__ import annotations
 

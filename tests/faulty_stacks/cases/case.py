@@ -1,4 +1,4 @@
-"""The matrix: mechanism by mechanism, what goes wrong in a stack, and what the device list must say of it."""
+"""One case of the matrix, and plans of faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TORCH, DIRECTML = ("torch",), ("torch", "torch_directml")
 
 @dataclass(frozen=True)
 class Case:
-    """A stack, and the device that it shows: state, stage, layer, and words of reason and remedy."""
+    """A stack and the expected device: state, stage, layer, and patterns of reason and remedy."""
 
     mechanism: str
     variant: str
@@ -31,17 +31,17 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For the test's id, and the folder's."""
+        """The id of the test and the name of its folder."""
         return re.sub(r"[^\w.-]+", "_", f"{self.mechanism}-{self.variant}")
 
     @property
     def shares(self) -> bool:
-        """Whether the stack lists one card rightly, so that other stacks can be on the same machine."""
+        """Whether the stack lists one card correctly, so that it can share a machine with other stacks."""
         return self.plan.get("cards") == [CARD] and self.stage in ("visible", "measured") and self.device == "cuda:0"
 
     @property
     def several(self) -> bool:
-        """Whether the stack has other devices, which work."""
+        """Whether the stack also has working devices."""
         return len(self.plan.get("cards", [])) > 1
 
 
@@ -51,17 +51,17 @@ def card(number: int) -> dict[str, Any]:
 
 
 def at(point: str, action: str, argument: Any, **more: Any) -> dict[str, Any]:
-    """A plan with one card where something happens at one point."""
+    """Return a plan with one card and an event at one point."""
     return {"cards": [CARD], "at": {point: [[action, argument]]}, **more}
 
 
 def spoil(op: str, how: str, argument: Any = None, only: str | None = None) -> dict[str, Any]:
-    """A plan with one card that computes wrongly."""
+    """Return a plan with one card that computes wrong results."""
     return {"cards": [CARD], "spoil": {op: [how, argument, only]}}
 
 
 def lie(**place: Any) -> dict[str, Any]:
-    """A plan with one card where data does not lie as it is said."""
+    """Return a plan with one card that reports wrong placement."""
     return {"cards": [CARD], "place": place}
 
 

@@ -1,4 +1,4 @@
-"""Stacks that compute wrongly, elsewhere, slowly or without memory."""
+"""Stacks that compute wrong results, on another device, slowly or without memory."""
 
 from __future__ import annotations
 

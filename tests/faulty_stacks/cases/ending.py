@@ -1,4 +1,4 @@
-"""Stacks that end the process or hang at any point, and those that only make noise."""
+"""Stacks that end the process or hang at any point, and stacks that only print noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stacks that list too much or too little, whose cards vanish, and that tell what is secret."""
+"""Stacks that list too many or too few cards, lose cards, or print secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX Runtimes whose providers have other names, or promise what they do not keep."""
+"""ONNX Runtime stacks whose providers have other names or do not work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEPT = "promises of providers"
 
 
 def onnx(*names: str, **more: Any) -> dict[str, Any]:
-    """A plan with a device of each of these providers."""
+    """Return a plan with one device per provider."""
     return {"devices": [{"ep_name": name, "metadata": {"pci_bus_id": "0000:01:00.0"}} for name in names], **more}
 
 

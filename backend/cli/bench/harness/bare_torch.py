@@ -67,7 +67,7 @@ def main(device: str, shape: str, streams: int, runs: int, cache: str, ways: lis
             tell(f"{way}: ready after imports", time.perf_counter() - start, "s")
             measured(session, way, streams, runs, start)
             del session
-        if place.ground.records:
+        if place.access.can_record:
             bound(place, numbers)
 
 
@@ -174,13 +174,13 @@ def made(folder: Path, place: Any) -> Any:
     import transformers as library
 
     torch = place.torch
-    number = getattr(torch, place.ground.number)
+    number = getattr(torch, place.access.dtype)
     config = library.AutoConfig.from_pretrained(folder)
     torch.set_default_dtype(number)
     with torch.device(place.device):
         model = library.AutoModelForCausalLM.from_config(config, dtype=number)
     torch.set_default_dtype(torch.float32)
-    if place.ground.records:
+    if place.access.can_record:
         model.set_attn_implementation(engine.register(torch, library))
     return model.eval()
 
