@@ -81,7 +81,7 @@ def test_plain_onnx() -> None:
     [
         (["m.Q4_K_M.gguf", "m.Q8_0.gguf"], None, "Q3_K_L", "no GGUF file in Q3_K_L; it has Q4_K_M, Q8_0"),
         (["model.safetensors", "config.json"], None, "Q8_0", "has no GGUF files"),
-        (["README.md"], "README.md", None, "no model by itself"),
+        (["README.md"], "README.md", None, "is not a model file"),
         (["m.gguf"], "folder", None, "no file or folder folder"),
         (["m-00001-of-00003.gguf", "m-00003-of-00003.gguf"], None, None, "m-00002-of-00003.gguf is missing"),
         (["model.safetensors"], None, None, "no safetensors with a config.json"),

@@ -255,7 +255,7 @@ class TestFetching:
         [
             ({"_class_name": "StableDiffusionPipeline"}, FILES, "makes no music"),
             ({**ACE, "vae": ["its_own", "Vae"]}, FILES, "never run"),
-            (ACE, ("model_index.json", "vae/config.json", "vae/model.bin"), "vae as pickle files alone"),
+            (ACE, ("model_index.json", "vae/config.json", "vae/model.bin"), "vae as pickle files only"),
         ],
     )
     def test_refused_before_anything_large_comes(self, index: Any, files: tuple[str, ...], word: str) -> None:

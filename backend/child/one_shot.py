@@ -40,9 +40,10 @@ async def run_one_shot(
     """
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[Line | None] = asyncio.Queue()
-    log.info("program started", extra={"program": arguments[0]})
     process = spawn(sys.executable, arguments)  # in the thread of the loop: see handle.py on the death signal
     stderr: deque[str] = deque(maxlen=20)
+    log.info("child program started", extra={"program": arguments[0], "pid": process.pid})
+    started_s = loop.time()
     threads = [
         threading.Thread(target=_read_lines, args=(process, loop, lines), daemon=True),
         threading.Thread(target=_read_stderr, args=(process, stderr), daemon=True),
@@ -61,7 +62,9 @@ async def run_one_shot(
         _kill(process)
         await asyncio.to_thread(_wait_and_close, process, threads)
         await asyncio.to_thread(after)
-    log.info("program exited", extra={"program": arguments[0], "exit_code": process.returncode})
+    duration_s = round(loop.time() - started_s, 1)
+    outcome = {"exit_code": process.returncode, "duration_s": duration_s}
+    log.info("child program exited", extra={"program": arguments[0], "pid": process.pid, **outcome})
     return _outcome(arguments[0], last, process.returncode, stderr)
 
 

@@ -47,26 +47,26 @@ def texts(engine: str, path: str, context_tokens: int = 512) -> list[dict[str, A
 
 def compare(source: list[dict[str, Any]], made: list[dict[str, Any]]) -> dict[str, Any]:
     """Return counts of equal tokens before the first difference, equal texts, and equally tokenized prompts."""
-    same = [_count_equal(one["tokens"], other["tokens"]) for one, other in zip(source, made, strict=True)]
+    same = [_count_equal(before["tokens"], after["tokens"]) for before, after in zip(source, made, strict=True)]
     return {
         "prompts": len(PROMPTS),
-        "tokens": sum(len(one["tokens"]) for one in source),
+        "tokens": sum(len(before["tokens"]) for before in source),
         "tokens_alike": sum(same),
         "first_alike": sum(count > 0 for count in same),
-        "texts_alike": sum(one["text"] == other["text"] for one, other in zip(source, made, strict=True)),
+        "texts_alike": sum(before["text"] == after["text"] for before, after in zip(source, made, strict=True)),
         "prompts_tokenized_alike": sum(
-            one["prompt_tokens"] == other["prompt_tokens"] for one, other in zip(source, made, strict=True)
+            before["prompt_tokens"] == after["prompt_tokens"] for before, after in zip(source, made, strict=True)
         ),
         "differences": [
-            {"prompt": prompt, "source": one["text"], "made": other["text"]}
-            for prompt, one, other in zip(PROMPTS, source, made, strict=True)
-            if one["text"] != other["text"]
+            {"prompt": prompt, "source": before["text"], "made": after["text"]}
+            for prompt, before, after in zip(PROMPTS, source, made, strict=True)
+            if before["text"] != after["text"]
         ],
     }
 
 
-def _count_equal(one: list[str], other: list[str]) -> int:
+def _count_equal(first: list[str], second: list[str]) -> int:
     count = 0
-    while count < min(len(one), len(other)) and one[count] == other[count]:
+    while count < min(len(first), len(second)) and first[count] == second[count]:
         count += 1
     return count

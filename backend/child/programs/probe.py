@@ -77,14 +77,14 @@ def _listed(channel: Channel, name: str, library: str) -> None:
 
 
 def _prove(channel: Channel, order: dict[str, Any]) -> None:
-    backend, found, runtime = order["backend"], detected_device_from(order["found"]), order["runtime"]
-    show_only(backend, found)
-    access = mechanism(backend, found.library)
-    channel.send({"op": "step", "what": f"importing {found.library}", "backends": [backend]})
-    if not _try(channel, [backend], lambda: access.load(found.library)):
+    backend, device, runtime = order["backend"], detected_device_from(order["found"]), order["runtime"]
+    show_only(backend, device)
+    access = mechanism(backend, device.library)
+    channel.send({"op": "step", "what": f"importing {device.library}", "backends": [backend]})
+    if not _try(channel, [backend], lambda: access.load(device.library)):
         return
     channel.send({"op": "step", "what": f"computing on {order['device']}", "backends": [backend]})
-    if not _try(channel, [backend], lambda: _proved(channel, access, backend, found)):
+    if not _try(channel, [backend], lambda: _proved(channel, access, backend, device)):
         return
     checked: dict[str, dict[str, str]] = {}
     for engine in engines().values():
@@ -100,10 +100,10 @@ def _prove(channel: Channel, order: dict[str, Any]) -> None:
         )  # after each, so that an engine that hangs does not lose the others
 
 
-def _proved(channel: Channel, access: Any, backend: str, found: Any) -> None:
-    proof = prove(backend, found)
+def _proved(channel: Channel, access: Any, backend: str, device: Any) -> None:
+    proof = prove(backend, device)
     try:
-        free = access.free_bytes(backends()[backend], found)
+        free = access.free_bytes(backends()[backend], device)
     except Exception:  # noqa: BLE001 (optional; the device has just proved that it computes)
         free = None
     channel.send({"op": "proved", "proof": asdict(proof), "memory_free_bytes": free})
