@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.child.artifact_writer import MAKING, ArtifactWriter, full
+from backend.child.artifact_writer import MAKING, ArtifactWriter, disk_full_error
 from backend.jobs.artifacts import ArtifactStore
 from backend.jobs.live_job import new_row
 from backend.jobs.store.sqlite import JobStore
@@ -18,7 +18,7 @@ def made(folder: Path, name: str, size: int = 10) -> None:
     """Puts a file there as a worker does."""
     box = ArtifactWriter(str(folder))
     (Path(box.open()) / name).write_bytes(b"x" * size)
-    assert box.hand_over(name) == size
+    assert box.deliver(name) == size
 
 
 def test_a_file_is_not_in_its_place_before_it_is_handed_over(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_a_file_is_not_in_its_place_before_it_is_handed_over(tmp_path: Path) -> 
     making = Path(box.open())
     (making / "tune.wav").write_bytes(b"RIFF")
     assert [file.name for file in (tmp_path / "job").iterdir()] == [MAKING]
-    assert box.hand_over("tune.wav") == 4
+    assert box.deliver("tune.wav") == 4
     assert (tmp_path / "job" / "tune.wav").read_bytes() == b"RIFF" and not list(making.iterdir())
 
 
@@ -53,7 +53,7 @@ def test_another_attempt_begins_with_an_empty_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "is_full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EACCES, False)])
 def test_a_full_disk_is_told_from_other_troubles(number: int, is_full: bool) -> None:
-    assert (full(OSError(number, "said")) is not None) is is_full
+    assert (disk_full_error(OSError(number, "said")) is not None) is is_full
 
 
 def test_deleting_a_job_takes_its_files_along_and_a_start_those_of_unknown_jobs(tmp_path: Path) -> None:

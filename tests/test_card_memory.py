@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from backend.child.programs.run import _Program
+from backend.child.programs.run import _Worker
 from backend.common.config.settings import load_settings
 from backend.common.types import Device, Placement
 from backend.devices._mechanisms.torch_placement import TorchPlace
@@ -56,10 +56,10 @@ def test_a_worker_is_told_what_was_free_on_its_card(
 def done_of(session: Any) -> dict[str, Any]:
     """The frame with which the worker program ends a job."""
     frames: list[dict[str, Any]] = []
-    program = _Program(SimpleNamespace(send=frames.append, send_all=frames.extend))  # type: ignore[arg-type]
-    program._session = session
+    worker = _Worker(SimpleNamespace(send=frames.append, send_all=frames.extend))  # type: ignore[arg-type]
+    worker._session = session
     request: dict[str, Any] = {"messages": None, "prompt": "a", "options": {}, "seed": 1, "reuse_cache": False}
-    program._run({"op": "run", "job": "j", "request": request})
+    worker._run({"op": "run", "job": "j", "request": request})
     return frames[-1]
 
 

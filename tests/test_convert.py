@@ -22,7 +22,7 @@ import pytest
 
 from backend.child.convert import FORMS, MANIFEST, offsets, openvino_config, place_of
 from backend.child.convert import comparison as comparing
-from backend.child.convert.step_runner import call
+from backend.child.convert.step_runner import run_step
 from backend.child.programs import convert
 from backend.common.config.settings import load_settings
 from backend.common.config.settings.schema import RuntimeRules, Settings
@@ -174,7 +174,7 @@ def test_what_agrees_is_counted_to_the_first_difference() -> None:
 
     source = [said("a", "b", "c")] * len(comparing.PROMPTS)
     made = [said("a", "b", "c"), said("a", "x", "c"), *[said("y")] * (len(comparing.PROMPTS) - 2)]
-    found = comparing.compared(source, made)
+    found = comparing.compare(source, made)
     assert (found["tokens"], found["tokens_alike"], found["first_alike"], found["texts_alike"]) == (24, 4, 2, 1)
     assert found["differences"][0] == {"prompt": comparing.PROMPTS[1], "source": "abc", "made": "axc"}
     text = conversions.said("onnx-int8", {"bytes": 2_000_000, "comparison": found})
@@ -209,7 +209,7 @@ def checkpoint(folder: Path, **config: Any) -> Path:
 
 
 def test_safetensors_that_cannot_be_converted_cost_no_environment(tmp_path: Path) -> None:
-    with pytest.raises(ModelIncompatible, match=r"goes on with a text \(BertModel\)"):
+    with pytest.raises(ModelIncompatible, match=r"is not a text generation model \(BertModel\)"):
         convert.check(checkpoint(tmp_path / "a", architectures=["BertModel"]))
     folder = checkpoint(tmp_path / "b")
     with pytest.raises(ModelIncompatible, match=r"no tokenizer\.json"):
@@ -255,7 +255,7 @@ def test_the_settings_of_a_form_for_openvino_are_those_of_the_file(
     for name in ("openvino_model.xml", "openvino_model.bin"):
         (tmp_path / name).write_bytes(b"")
     tokenizer.write(vocabulary, tmp_path, 2048)
-    openvino_config.describe(tmp_path, header, vocabulary)
+    openvino_config.write_config(tmp_path, header, vocabulary)
     folder = open_folder(tmp_path)
     assert folder.cache_bytes_per_token == header.cache_bytes_per_token and folder.context_length == 8192
     assert folder.vocabulary_size == len(vocabulary.tokens) and set(folder.ends) == {0, 2, "<|im_end|>"}
@@ -289,10 +289,10 @@ def test_offsets_that_were_rounded_are_put_back_where_a_matrix_is_known_whole(
     added = random.uniform(-8, 0, (6, 2)).astype(numpy.float16)
     numbers = random.integers(0, 16, (6, 2, 32)).astype(numpy.uint8)
     (tmp_path / "a.gguf").write_bytes(q4_1(scales, added, numbers))
-    exact = offsets.offsets(tmp_path / "a.gguf")
+    exact = offsets.exact_offsets(tmp_path / "a.gguf")
     turned = [3, 1, 5, 0, 4, 2]  # some readers order rows anew
     known, changed = Matrix(scales[turned], numbers[turned]), Matrix(scales, numbers ^ 1)
-    assert offsets.put_back(SimpleNamespace(get_ordered_ops=lambda: [known, changed], **QUIET), exact) == 1
+    assert offsets.restore_offsets(SimpleNamespace(get_ordered_ops=lambda: [known, changed], **QUIET), exact) == 1
     assert changed.zeros is None
     weights = (numbers[turned] - known.zeros.astype(float)) * scales[turned][..., None].astype(float)
     wanted = numbers[turned] * scales[turned][..., None].astype(float) + added[turned][..., None].astype(float)
@@ -360,7 +360,7 @@ def test_a_disk_without_room_is_said_before_anything_is_made(
     tmp_path: Path, model_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=500_000_000))
-    with pytest.raises(DiskFull, match="needs about 1574 MB for a while"):
+    with pytest.raises(DiskFull, match="needs about 1574 MB of disk space"):
         conversion(tmp_path, model_file).run()
     assert not (tmp_path / "runtimes").exists()
 
@@ -368,10 +368,10 @@ def test_a_disk_without_room_is_said_before_anything_is_made(
 def test_a_step_that_fails_says_its_last_telling_line() -> None:
     code = "import sys; print('ValueError: no such layer', file=sys.stderr); print('bye', file=sys.stderr); sys.exit(3)"
     with pytest.raises(TouchstoneError, match="The step 'read' failed: ValueError: no such layer"):
-        call([sys.executable, "-c", code], "the step 'read' failed")
+        run_step([sys.executable, "-c", code], "the step 'read' failed")
     full = "import sys; print('OSError: [Errno 28] No space left on device', file=sys.stderr); sys.exit(1)"
     with pytest.raises(DiskFull):
-        call([sys.executable, "-c", full], "pip could not install")
+        run_step([sys.executable, "-c", full], "pip could not install")
 
 
 def test_leaving_a_conversion_ends_its_child_and_leaves_no_form(tmp_path: Path, model_file: Path) -> None:

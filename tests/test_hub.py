@@ -104,7 +104,7 @@ def test_a_repository_without_a_file_gives_its_usual_gguf_and_says_so(
         seen.append(progress)
 
     came = fetched(addition, note)
-    assert "it is tiny.Q4_K_M.gguf" in came["said"] and "hf:maker/model:Q8_0" in came["said"]
+    assert "tiny.Q4_K_M.gguf (" in came["said"] and "hf:maker/model:Q8_0" in came["said"]
     assert (seen[-1].done, seen[-1].total) == (len(CONTENT), len(CONTENT))
     settle(catalogue, addition.entry, came)
     model = catalogue.model(catalogue.resolve("model"))
@@ -219,7 +219,7 @@ def test_safetensors_come_with_what_belongs_to_them(hub: HubServer, get: Get) ->
 
 def test_a_part_that_the_repository_lacks_is_told_before_anything_comes(hub: HubServer, catalogue: Catalogue) -> None:
     hub.repositories["maker/big"] = Repository({"big-00001-of-00003.gguf": CONTENT, "big-00003-of-00003.gguf": OTHER})
-    assert "big-00002-of-00003.gguf is not there" in refusal(catalogue, "hf:maker/big", ModelBroken)
+    assert "big-00002-of-00003.gguf is missing" in refusal(catalogue, "hf:maker/big", ModelBroken)
     assert hub.downloads() == []
 
 
@@ -287,7 +287,7 @@ def test_without_a_hub_the_cache_serves_and_says_so(hub: HubServer, get: Get, ca
     get("hf:maker/model:Q8_0")
     hub.statuses = [503] * 4
     came = fetched(add(catalogue, "hf:maker/model/tiny.Q8_0.gguf"))
-    assert "was not reached" in came["said"]
+    assert "could not be reached" in came["said"]
     hub.statuses = [503] * 4
     assert "HTTP status 503" in refusal(catalogue, "hf:maker/model/other.gguf", ModelNotDownloaded)
 
@@ -377,7 +377,7 @@ def test_a_repository_of_an_own_server_needs_no_more_than_the_variables(hub: Hub
     environ = {**os.environ, "TOUCHSTONE_DATA_DIR": str(tmp_path / "data")}
     words = [sys.executable, "-m", "backend", "models", "add", "hf:maker/model"]
     said = subprocess.run(words, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=True)
-    assert "it is tiny.Q4_K_M.gguf" in said.stdout and "model is ready." in said.stdout
+    assert "tiny.Q4_K_M.gguf (" in said.stdout and "model is ready." in said.stdout
     shutil.rmtree(tmp_path / "hf")
     listed = subprocess.run([*words[:-2], "--json"], cwd=ROOT, env=environ, capture_output=True, text=True, check=True)
     states = {model["id"]: model["state"] for model in json.loads(listed.stdout)["models"]}

@@ -36,7 +36,7 @@ def test_the_usual_gguf(names: list[str], expected: str) -> None:
 
 def test_the_others_are_named_in_the_way_that_asks_for_them() -> None:
     said = chosen(["m.Q4_K_M.gguf", "m.Q8_0.gguf", "m.Q8_0.gguf.json"]).said
-    assert said == f"Of the 2 GGUF models in {REPO} it is m.Q4_K_M.gguf, 0 MB. Others by their names: hf:{REPO}:Q8_0."
+    assert said == f"Of the 2 GGUF models in {REPO}, m.Q4_K_M.gguf (0 MB) was selected. Others: hf:{REPO}:Q8_0."
     assert chosen(["m.Q4_K_M.gguf"]).said == ""
 
 
@@ -79,11 +79,11 @@ def test_plain_onnx() -> None:
 @pytest.mark.parametrize(
     ("names", "asked", "variant", "expected"),
     [
-        (["m.Q4_K_M.gguf", "m.Q8_0.gguf"], None, "Q3_K_L", "no GGUF file in Q3_K_L; there are Q4_K_M, Q8_0"),
+        (["m.Q4_K_M.gguf", "m.Q8_0.gguf"], None, "Q3_K_L", "no GGUF file in Q3_K_L; it has Q4_K_M, Q8_0"),
         (["model.safetensors", "config.json"], None, "Q8_0", "has no GGUF files"),
-        (["README.md"], "README.md", None, "no model by itself"),
+        (["README.md"], "README.md", None, "is not a model file"),
         (["m.gguf"], "folder", None, "no file or folder folder"),
-        (["m-00001-of-00003.gguf", "m-00003-of-00003.gguf"], None, None, "m-00002-of-00003.gguf is not there"),
+        (["m-00001-of-00003.gguf", "m-00003-of-00003.gguf"], None, None, "m-00002-of-00003.gguf is missing"),
         (["model.safetensors"], None, None, "no safetensors with a config.json"),
         (["pytorch_model.bin", "config.json"], None, None, "pickle files (pytorch_model.bin)"),
         (["a.onnx", "b.onnx"], None, None, "several ONNX files: a.onnx, b.onnx"),

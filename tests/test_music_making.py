@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import soundfile
 
-from backend.child.artifact_writer import full
+from backend.child.artifact_writer import disk_full_error
 from backend.common.errors import Validation
 from backend.tasks.audio.files.tags import facts_of
 from backend.tasks.audio.progress import RenderResult
@@ -209,7 +209,7 @@ def test_a_disk_without_room_for_the_audio_is_told_as_full(tmp_path: Path, monke
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1_000_000))
     with pytest.raises(OSError, match="No space") as caught:
         made(tmp_path, form="jig", seconds=4)
-    assert full(caught.value)
+    assert disk_full_error(caught.value)
     assert {file.suffix for file in tmp_path.iterdir()} == {".mid", ".abc", ".svg"}, "what had room is whole"
 
 

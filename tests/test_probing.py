@@ -137,7 +137,7 @@ def test_the_crash_of_one_backend_takes_no_other_along(tmp_path: Path) -> None:
     subject = probes({"mine": make(tmp_path / "env", plan)})
     devices = once(subject)
     assert devices["cuda:0"].state == "ready"
-    assert devices["mps"].state == "broken" and "listing mps devices: it was ended by SIGSEGV" in str(
+    assert devices["mps"].state == "broken" and "listing mps devices: it was killed by SIGSEGV" in str(
         devices["mps"].reason
     )
     assert "SIGSEGV" in subject.table.troubles["mine"].detail

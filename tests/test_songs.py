@@ -16,7 +16,7 @@ import pytest
 import soundfile
 
 from backend.child.download.errors import Refused
-from backend.child.download.hub_file_selection import choose, of_pipeline
+from backend.child.download.hub_file_selection import choose, expand_pipeline
 from backend.cli.commands import music
 from backend.common.config.settings import load_settings
 from backend.common.errors import (
@@ -246,7 +246,7 @@ class TestFetching:
         choice = choose(dict.fromkeys(self.FILES), None, None, "o/r")
         assert (choice.kind, choice.files, choice.path) == ("diffusers", ("model_index.json",), "")
         index = {name: ACE[name] for name in ("_class_name", "vae", "transformer", "tokenizer")}
-        files = set(of_pipeline(choice, index, self.FILES, "o/r").files)
+        files = set(expand_pipeline(choice, index, self.FILES, "o/r").files)
         left_out = {name for name in self.FILES if "fp16" in name or name.endswith((".bin", ".wav"))}
         assert files == set(self.FILES) - left_out - {"whole.safetensors", "notebook/vae/config.json"}
 
@@ -255,13 +255,13 @@ class TestFetching:
         [
             ({"_class_name": "StableDiffusionPipeline"}, FILES, "makes no music"),
             ({**ACE, "vae": ["its_own", "Vae"]}, FILES, "never run"),
-            (ACE, ("model_index.json", "vae/config.json", "vae/model.bin"), "vae as pickle files alone"),
+            (ACE, ("model_index.json", "vae/config.json", "vae/model.bin"), "vae as pickle files only"),
         ],
     )
     def test_refused_before_anything_large_comes(self, index: Any, files: tuple[str, ...], word: str) -> None:
         choice = choose(dict.fromkeys(files), None, None, "o/r")
         with pytest.raises(Refused) as caught:
-            of_pipeline(choice, index, files, "o/r")
+            expand_pipeline(choice, index, files, "o/r")
         assert word in caught.value.detail and caught.value.code == "model_broken"
 
     def test_a_model_of_the_catalogue_comes_and_goes(self, build: Callable[..., Catalogue], tmp_path: Path) -> None:

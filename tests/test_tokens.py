@@ -6,6 +6,7 @@ import queue
 from typing import Any
 
 from backend.child.token_batcher import TokenBatcher
+from backend.child.wire_protocol import TokenFrame
 from backend.common.token_batching import flush_interval_s
 
 GAP_S = flush_interval_s(1)
@@ -16,7 +17,7 @@ class Out:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.writes: queue.SimpleQueue[list[dict[str, Any]]] = queue.SimpleQueue()
+        self.writes: queue.SimpleQueue[list[TokenFrame]] = queue.SimpleQueue()
         self.tokens = TokenBatcher(self.writes.put, lambda: self.now)
 
     def taken(self) -> list[list[tuple[str, str, int]]]:
@@ -33,7 +34,7 @@ def token(text: str, **more: Any) -> dict[str, Any]:
 
 def test_the_first_token_goes_at_once_and_fast_ones_are_joined() -> None:
     out = Out()
-    line = out.tokens.line("a")
+    line = out.tokens.open_job("a")
     line.add(token("one "))
     assert out.taken() == [[("a", "one ", 1)]]
     line.add(token("two "))
@@ -46,7 +47,7 @@ def test_the_first_token_goes_at_once_and_fast_ones_are_joined() -> None:
 
 def test_each_token_of_a_slow_model_goes_at_once() -> None:
     out = Out()
-    line = out.tokens.line("a")
+    line = out.tokens.open_job("a")
     for text in ("one ", "two ", "three "):
         line.add(token(text))
         out.now += GAP_S
@@ -55,7 +56,7 @@ def test_each_token_of_a_slow_model_goes_at_once() -> None:
 
 def test_the_end_sends_what_is_left() -> None:
     out = Out()
-    line = out.tokens.line("a")
+    line = out.tokens.open_job("a")
     line.add(token("one "))
     line.add(token("two "))
     line.flush()
@@ -65,7 +66,7 @@ def test_the_end_sends_what_is_left() -> None:
 
 def test_the_tokens_of_one_step_go_out_together_with_what_others_have() -> None:
     out = Out()
-    lines = [out.tokens.line(name) for name in "abc"]
+    lines = [out.tokens.open_job(name) for name in "abc"]
     for line in lines:
         line.add(token("first "))
     assert [len(frames) for frames in out.taken()] == [1, 1, 1]
@@ -78,7 +79,7 @@ def test_the_tokens_of_one_step_go_out_together_with_what_others_have() -> None:
 
 def test_a_job_that_has_no_token_in_a_step_holds_up_nobody() -> None:
     out = Out()
-    one, other = out.tokens.line("a"), out.tokens.line("b")
+    one, other = out.tokens.open_job("a"), out.tokens.open_job("b")
     one.add(token("first "))
     other.add(token("first "))
     out.taken()
@@ -89,7 +90,7 @@ def test_a_job_that_has_no_token_in_a_step_holds_up_nobody() -> None:
 
 def test_a_job_that_ended_is_not_waited_for() -> None:
     out = Out()
-    one, other = out.tokens.line("a"), out.tokens.line("b")
+    one, other = out.tokens.open_job("a"), out.tokens.open_job("b")
     one.add(token("first "))
     other.add(token("first "))
     other.flush()
@@ -101,7 +102,7 @@ def test_a_job_that_ended_is_not_waited_for() -> None:
 
 def test_log_probabilities_are_joined_as_well() -> None:
     out = Out()
-    line = out.tokens.line("a")
+    line = out.tokens.open_job("a")
     line.add(token("one ", logprobs=[{"id": 1}]))
     line.add(token("two ", logprobs=[{"id": 2}]))
     line.add(token("three ", logprobs=[{"id": 3}]))
@@ -115,7 +116,7 @@ def test_log_probabilities_are_joined_as_well() -> None:
 def test_the_more_write_the_longer_is_joined_up_to_a_limit() -> None:
     for jobs, gap_s in ((2, GAP_S), (4, 2 * GAP_S), (200, 4 * GAP_S)):
         out = Out()
-        lines = [out.tokens.line(str(number)) for number in range(jobs)]
+        lines = [out.tokens.open_job(str(number)) for number in range(jobs)]
         for line in lines:
             line.add(token("first "))
         out.taken()

@@ -1,1 +1,1 @@
-"""The program inside a child process, started by any environment's Python, and the wire it speaks."""
+"""Child processes: the programs that run in them, the protocol, and the handle that the server holds."""

@@ -1,65 +1,64 @@
-"""`python -I backend/child PROGRAM …`: probe, survey, run, render, packages, convert, weights or fetch.
+"""Run a program of the child: `python -I backend/child PROGRAM [ARGUMENT …]`; see PROGRAMS.
 
-A folder is run, since `-m` fails under `-I`.
+The folder is run as a script, since `python -I -m` does not find it.
 """
 
 from __future__ import annotations
 
+import importlib
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 
+@dataclass(frozen=True)
+class Program:
+    """A program: `main` of a module, called with the arguments, or with a channel first if it speaks the protocol."""
+
+    module: str
+    has_channel: bool = True
+    has_arguments: bool = True
+    dies_with_parent: bool = True
+    may_gain_privileges: bool = False  # a driver may need help: NVIDIA's library runs the setuid `nvidia-modprobe`
+
+
+PROGRAMS = {
+    "run": Program("backend.child.programs.run", has_arguments=False),
+    "probe": Program("backend.child.programs.probe", may_gain_privileges=True),
+    "survey": Program("backend.child.programs.survey", may_gain_privileges=True),
+    "packages": Program("backend.child.programs.packages", has_arguments=False),
+    "convert": Program("backend.child.programs.convert", has_arguments=False),
+    "download": Program("backend.child.programs.download", has_channel=False),
+    "install": Program("backend.child.programs.install", has_channel=False),
+    "library_steps": Program("backend.child.convert.library_steps", has_channel=False),
+    # A pipe and a timeout end this one: the death signal would follow one thread of the worker.
+    "render": Program(
+        "backend.tasks.text.templates.environment", has_channel=False, has_arguments=False, dies_with_parent=False
+    ),
+}
+
+
 def main(arguments: list[str]) -> int:
-    """Runs one of the child's programs and returns its exit code."""
-    # Under -I the first entry is this folder, whose file names must not hide other packages' modules.
+    """Run the program that the first argument names; return its exit code."""
+    # Under -I the first entry is this folder, whose file names must not shadow other packages' modules.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     from backend.child import process
 
-    program, rest = arguments[0], arguments[1:]
-    process.give_up_rights(also_new=program not in ("probe", "survey"))
-    if program == "fetch":
-        from backend.child.programs import download
+    name, *rest = arguments
+    program = PROGRAMS[name]
+    process.drop_privileges(also_new=not program.may_gain_privileges)
+    given: list[object] = []
+    if program.has_channel:
+        from backend.child.wire_protocol import claim_stdio
 
+        given.append(claim_stdio())
+        process.lower_priority()
+    if program.dies_with_parent:
         process.die_with_parent()
-        return download.main(rest)
-    if program == "install":
-        from backend.child.programs import install
-
-        process.die_with_parent()
-        return install.main(rest)
-    if program == "render":  # its pipes and its own limit end it; a death signal would follow one thread of the worker
-        from backend.tasks.text.templates import environment
-
-        return environment.main()
-    if program == "weights":
-        from backend.child.convert import library_steps
-
-        process.die_with_parent()
-        return library_steps.main(rest)
-    from backend.child.wire_protocol import claim_stdio
-
-    channel = claim_stdio()
-    process.die_with_parent()
-    process.lower_priority()
-    if program == "probe":
-        from backend.child.programs import probe
-
-        return probe.main(channel, rest)
-    if program == "survey":
-        from backend.child.programs import survey
-
-        return survey.main(channel, rest)
-    if program == "convert":
-        from backend.child.programs import convert
-
-        return convert.main(channel)
-    if program == "packages":
-        from backend.child.programs import packages
-
-        return packages.main(channel)
-    from backend.child.programs import run
-
-    return run.main(channel)
+    if program.has_arguments:
+        given.append(rest)
+    code: int = importlib.import_module(program.module).main(*given)
+    return code
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""How a worker hands over files: each is made in a folder aside, made durable, and moved to its place as a whole.
+"""How a worker delivers files: each is written in a temporary folder, flushed to disk, then moved into place.
 
-Whoever kills the worker or the machine at any moment finds a file complete or not at all.
+If the worker or the machine is killed at any time, a file is complete or absent.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ from backend.child.download.workspace import sync_folder
 from backend.common.errors import DiskFull
 
 MAKING = ".making"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class ArtifactWriter:
-    """The folder of one job; empty `folder` for a job that makes no files."""
+    """The folder of one job; `folder` is empty for a job without files."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder) if folder else None
 
     def open(self) -> str:
-        """Makes the folder in which files are made, and gives its path."""
+        """Create the temporary folder and return its path; "" for a job without files."""
         if self._folder is None:
             return ""
-        making = self._folder / MAKING
-        making.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return str(making)
+        temporary = self._folder / MAKING
+        temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return str(temporary)
 
-    def hand_over(self, name: str) -> int:
-        """Moves a file that is complete to its place; returns its bytes. Raises OSError."""
-        assert self._folder, "a job that makes files has a folder"
-        made, place = self._folder / MAKING / name, self._folder / name
-        with made.open("rb") as file:
+    def deliver(self, name: str) -> int:
+        """Move a complete file into place; return its size in bytes. Raises OSError."""
+        assert self._folder, "a job with files has a folder"
+        temporary, target = self._folder / MAKING / name, self._folder / name
+        with temporary.open("rb") as file:
             os.fsync(file.fileno())
             size = os.fstat(file.fileno()).st_size
-        made.replace(place)
+        temporary.replace(target)
         sync_folder(self._folder)
         return size
 
 
-def full(error: OSError) -> DiskFull | None:
-    """The refusal that an error of the file system stands for, if the disk is full."""
-    if error.errno not in _FULL:
+def disk_full_error(error: OSError) -> DiskFull | None:
+    """Return the error to raise for an OSError that means a full disk, else None."""
+    if error.errno not in _DISK_FULL:
         return None
     return DiskFull(
         f"The disk that holds the data folder is full ({error.strerror}).",
-        "Free some space there, or delete old jobs, then run the job again.",
+        "Free some space there, or delete old jobs, then rerun the job.",
     )

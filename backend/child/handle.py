@@ -1,7 +1,7 @@
-"""A child process as the server sees it: frames in and out, the last lines of stderr, and a certain end.
+"""The server's handle to a child process: send and receive frames, the last lines of stderr, and a reliable kill.
 
-`Popen` with threads rather than asyncio's subprocesses, which some event loops on Windows lack. Spawn from a thread
-that lives as long as the child: Linux sends the parent-death signal when the spawning thread ends.
+It uses `Popen` with threads, since asyncio's subprocesses do not exist in some event loops of Windows. Spawn a child
+from a thread that lives as long as the child: Linux sends the parent-death signal when the spawning thread ends.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from backend.child.wire_protocol import Channel, Header, WireError, framed
+from backend.child.wire_protocol import Channel, Header, WireError, encode_frame
 from backend.common.redaction import has_password, is_secret
 
 PROGRAM = Path(__file__).parent
-OUTSTANDING_FRAMES = 1000  # a child that floods is slowed to what the event loop takes
+OUTSTANDING_FRAMES = 1000  # backpressure: a child that sends more waits for the event loop
 _STDERR_LINES = 200
 _LINE_LIMIT = 2000
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_ONLINE = ("fetch", "install")  # those that may have to sign in to a proxy or an index
-# Through these somebody else's programs would sign in, ask or sign for the user.
+_ONLINE_PROGRAMS = ("download", "install")  # they may have to sign in to a proxy or an index
+# Agents that sign in or sign for the user: a library must not reach them.
 _AGENTS = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "KRB5CCNAME")
 
 
 class Spawn(Protocol):
-    """Starts a child; tests pass one that starts a faulty program."""
+    """A function that starts a child; tests pass one that starts a faulty program."""
 
     def __call__(self, python: str, arguments: list[str]) -> subprocess.Popen[bytes]: ...
 
 
 def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
-    """Starts our child program in the interpreter `python`, in a session of its own so that Ctrl-C passes it by."""
+    """Start a child program in the interpreter `python`, in a new session, so that Ctrl-C does not reach it."""
     options: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
         options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.BELOW_NORMAL_PRIORITY_CLASS}
@@ -50,17 +50,17 @@ def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment(os.environ, online=arguments[0] in _ONLINE),
+        env=environment(os.environ, online=arguments[0] in _ONLINE_PROGRAMS),
         cwd=PROGRAM.parents[1],
         **options,
     )
 
 
 def environment(inherited: Mapping[str, str], online: bool = False) -> dict[str, str]:
-    """The child's variables: the server's, without secrets, and with what keeps libraries calm.
+    """Return the child's environment variables: the server's without secrets, and settings of libraries.
 
-    What drivers and libraries read differs by maker, so that no list could name all that must stay. Addresses with a
-    password in them stay for a child that is `online`.
+    Secrets are removed by name, since no list could name all variables that drivers and libraries read. URLs with a
+    password are kept if the child is `online`.
     """
     kept = {
         name: value
@@ -69,16 +69,16 @@ def environment(inherited: Mapping[str, str], online: bool = False) -> dict[str,
         and (online or not has_password(value))
     }
     return kept | {
-        "OMP_WAIT_POLICY": "PASSIVE",  # measured 5.5 × faster under contention
-        "GGML_NO_BACKTRACE": "1",  # an abort would start a debugger
+        "OMP_WAIT_POLICY": "PASSIVE",  # measured: 5.5 times faster under contention
+        "GGML_NO_BACKTRACE": "1",  # else an abort starts a debugger
         "HF_HUB_OFFLINE": "1",
-        "ORT_DISABLE_TELEMETRY": "1",  # on by default since ONNX Runtime 1.29: it reports to its maker
+        "ORT_DISABLE_TELEMETRY": "1",  # on by default since ONNX Runtime 1.29
         "PYTHONUNBUFFERED": "1",
     }
 
 
 class ChildProcess:
-    """One running child. A thread each reads its frames, writes to it, and keeps its last lines of stderr."""
+    """One running child. Three threads: one reads frames, one writes frames, one keeps the last lines of stderr."""
 
     def __init__(self, process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop) -> None:
         assert process.stdin and process.stdout and process.stderr
@@ -88,12 +88,12 @@ class ChildProcess:
         self._outgoing: queue.SimpleQueue[Header | None] = queue.SimpleQueue()
         self._credit = threading.BoundedSemaphore(OUTSTANDING_FRAMES)
         self._frames: asyncio.Queue[Header | None] = asyncio.Queue()
-        self._unsent = self._written = 0  # frames that were left to the thread, and those of them that it wrote
+        self._queued = self._written = 0  # frames given to the writing thread, and those of them that it wrote
         if sys.platform != "win32":
             self._room = select.poll()
             self._room.register(process.stdin, select.POLLOUT)
         self._arrived: deque[Header | None] = deque()
-        self._told = False  # whether the event loop will look at what arrived
+        self._is_wakeup_due = False  # whether the event loop will look at what arrived
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._killed = False
         self.pid = process.pid
@@ -104,25 +104,32 @@ class ChildProcess:
         threading.Thread(target=self._write, daemon=True).start()
 
     def send(self, header: Header) -> None:
-        """Sends a frame; a child that does not read never blocks the caller."""
-        if not self._sent_at_once(header):
-            self._unsent += 1
+        """Send a frame. A child that does not read never blocks the caller."""
+        if not self._send_directly(header):
+            self._queued += 1
             self._outgoing.put(header)
 
-    def _sent_at_once(self, header: Header) -> bool:
-        """Whether the pipe took a small frame that nothing waits before: one thread less to wait for."""
-        if self._written < self._unsent or sys.platform == "win32" or len(frame := framed(header)) > select.PIPE_BUF:
+    def _send_directly(self, header: Header) -> bool:
+        """Write a small frame if no frame is queued and the pipe has room; return whether it was written.
+
+        This saves a thread switch.
+        """
+        if (
+            self._written < self._queued
+            or sys.platform == "win32"
+            or len(frame := encode_frame(header)) > select.PIPE_BUF
+        ):
             return False
         try:
             if not self._room.poll(0):
                 return False
             self._channel.write(frame)
-        except (OSError, ValueError):  # its end is told by its frames
+        except (OSError, ValueError):  # the end of its frames reports the death
             pass
         return True
 
     async def receive(self) -> Header | None:
-        """The next frame, or None when the child has ended (again at every later call)."""
+        """Return the next frame, or None when the child has ended (also at every later call)."""
         frame = await self._frames.get()
         if frame is None:
             self._frames.put_nowait(None)
@@ -133,52 +140,52 @@ class ChildProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the process is known to be gone."""
+        """Whether the process has ended."""
         return self._process.poll() is not None
 
     @property
     def killed_from_outside(self) -> bool:
-        """Whether it was killed, and not by us."""
+        """Whether another program killed it, such as the kernel when memory is short."""
         return self._process.poll() == -signal.SIGKILL and not self._killed if sys.platform != "win32" else False
 
     def kill(self) -> None:
-        """Ends the child and what it started, at once."""
+        """Kill the child and the processes that it started."""
         self._killed = True
-        if self._process.returncode is None:  # else its id may be another process's by now
+        if self._process.returncode is None:  # else another process may have its id by now
             self._kill_group()
         self._outgoing.put(None)
-        for _ in range(OUTSTANDING_FRAMES):  # a reader that waits for credit must see the end
+        for _ in range(OUTSTANDING_FRAMES):  # so that a reader that waits for credit sees the end
             with contextlib.suppress(ValueError):
                 self._credit.release()
 
     async def ended(self) -> int:
-        """Waits for the end and returns the exit code (negative: a signal's number)."""
+        """Wait for the end and return the exit code (negative: the number of a signal)."""
         while await self.receive() is not None:
             pass
         return self._process.returncode
 
     def exit_summary(self) -> str:
-        """How it ended, in words: the signal or exit code, and the last telling line it wrote."""
+        """Return how it ended, as a clause: the signal or exit code, and the last line of stderr with an error."""
         code = self._process.poll()
         if self.protocol_error:
-            how = f"it sent nonsense ({self.protocol_error})"
+            how = f"it sent an invalid frame ({self.protocol_error})"
         elif code is None:
-            how = "it is still alive"
+            how = "it is still running"
         elif code < 0:
-            name = next((known.name for known in signal.Signals if known == -code), f"signal {-code}")
-            how = f"it was ended by {name}"
+            name = next((member.name for member in signal.Signals if member == -code), f"signal {-code}")
+            how = f"it was killed by {name}"
         else:
             how = f"it exited with code {code}"
         line = self.last_line()
         return f"{how}; last line: {line}" if line else how
 
     def last_line(self) -> str | None:
-        """The last line on stderr that says something: errors before chatter."""
+        """Return the last line of stderr that looks like an error, else the last line."""
         lines = [line for line in self._stderr if line.strip()]
-        telling = [
+        errors = [
             line for line in lines if re.search(r"\bE\b|error|fatal|abort|assert|failed|exception", line, re.IGNORECASE)
         ]
-        return telling[-1] if telling else lines[-1] if lines else None
+        return errors[-1] if errors else lines[-1] if lines else None
 
     def _read(self) -> None:
         try:
@@ -199,9 +206,9 @@ class ChildProcess:
         self._post(None)
 
     def _wait(self) -> None:
-        """Waits for the end, and ends what the child started while its id is still its own."""
+        """Wait for the end, and kill what the child started before its process id can be reused."""
         if hasattr(os, "waitid"):
-            with contextlib.suppress(ChildProcessError):  # another thread has asked before
+            with contextlib.suppress(ChildProcessError):  # another thread reaped it
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
             self._kill_group()
         self._process.wait()
@@ -214,15 +221,15 @@ class ChildProcess:
                 os.killpg(self.pid, signal.SIGKILL)
 
     def _post(self, header: Header | None) -> None:
-        """Hands a frame over; those that come together wake the event loop once."""
+        """Pass a frame to the event loop; frames that arrive together wake it once."""
         self._arrived.append(header)
-        if not self._told:
-            self._told = True
-            with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody listens any more
+        if not self._is_wakeup_due:
+            self._is_wakeup_due = True
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
                 self._loop.call_soon_threadsafe(self._take)
 
     def _take(self) -> None:
-        self._told = False  # first: what arrives from here on is told anew
+        self._is_wakeup_due = False  # first, so that a frame that arrives now wakes the loop again
         while self._arrived:
             self._frames.put_nowait(self._arrived.popleft())
 
@@ -231,7 +238,7 @@ class ChildProcess:
             while (header := self._outgoing.get()) is not None:
                 self._channel.send(header)
                 self._written += 1
-        with contextlib.suppress(OSError, ValueError):  # what a dead child did not read is flushed in vain
+        with contextlib.suppress(OSError, ValueError):  # a dead child reads no more
             cast(BinaryIO, self._process.stdin).close()
 
     def _drain(self, stream: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the operating system knows of this child: its end with the parent, its priority, its memory."""
+"""Operating system calls for this child process: end with the parent, privileges, priority, memory."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38  # linux/prctl.h
 
 
 def die_with_parent() -> None:
-    """Asks Linux to kill this process when the parent dies: the end of stdin alone waits for the interpreter lock."""
+    """Ask Linux to kill this process when its parent dies: reading the end of stdin needs the interpreter lock."""
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def give_up_rights(also_new: bool = True) -> None:
-    """No core dump, which would put prompts and weights on the disk; on Linux no rights by programs that have more.
+def drop_privileges(also_new: bool = True) -> None:
+    """Disable core dumps, which would write prompts and weights to disk.
 
-    Not `also_new` where a driver may need help: NVIDIA's library calls its `nvidia-modprobe`, a program of root's.
+    `also_new`: on Linux no program that this process starts gains privileges (setuid).
     """
     if sys.platform != "win32":
         import resource
@@ -35,16 +35,16 @@ def give_up_rights(also_new: bool = True) -> None:
 
 
 def lower_priority() -> None:
-    """Nice 5, so that the server's own answers stay prompt; Windows gets its class from the parent."""
+    """Set nice 5, so that the server stays responsive; on Windows the parent sets the priority class."""
     if sys.platform != "win32":
         with contextlib.suppress(OSError):
             os.nice(5)
 
 
 def resident_bytes() -> int | None:
-    """Resident memory of this process now, or None where the system does not say."""
+    """Return the resident memory of this process, None if the system does not report it."""
     if sys.platform == "linux":
-        with contextlib.suppress(OSError, ValueError, IndexError):  # in half of the time that `status` takes
+        with contextlib.suppress(OSError, ValueError, IndexError):  # half the time of reading `status`
             return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         return None
     if sys.platform == "win32":
@@ -53,7 +53,7 @@ def resident_bytes() -> int | None:
 
 
 def peak_bytes() -> int | None:
-    """Highest resident memory since `reset_peak`, or since the start where it cannot be reset."""
+    """Return the highest resident memory since `reset_peak`, or since the start where it cannot be reset."""
     if sys.platform == "linux":
         return _status_bytes("VmHWM")
     if sys.platform == "win32":
@@ -64,7 +64,7 @@ def peak_bytes() -> int | None:
 
 
 def reset_peak() -> None:
-    """Starts the peak anew (Linux, proc(5) clear_refs); elsewhere the peak is that of the process."""
+    """Reset the peak (Linux only, proc(5) clear_refs); elsewhere it covers the life of the process."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")

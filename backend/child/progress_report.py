@@ -1,4 +1,4 @@
-"""What a download tells its parent: one JSON object a line, `{phase, done, total}` a few times a second."""
+"""Lines of JSON that a one-shot program writes for its parent, see `one_shot.py`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ REPORT_S = 0.2
 
 
 class ProgressReport:
-    """Sends lines to the parent."""
+    """Writes lines to the parent; may be used from several threads."""
 
     def __init__(self, out: Any) -> None:
+        """`out` is a text stream."""
         self._out = out
         self._lock = threading.Lock()
         self._phase = ""
         self._last_s = 0.0
 
     def send(self, line: dict[str, Any]) -> None:
-        """One JSON object."""
+        """Write one JSON object as a line."""
         with self._lock:
             self._out.write(json.dumps(line) + "\n")
             self._out.flush()
 
     def progress(self, phase: str, done: int, total: int | None) -> None:
-        """How far a phase is, in bytes; more than a few times a second is left out."""
+        """Report how far a phase is, in bytes. Lines that follow each other too fast are dropped, but not the last."""
         now_s = time.monotonic()
         if phase == self._phase and now_s - self._last_s < REPORT_S / 2 and done != total:
             return
@@ -34,16 +35,17 @@ class ProgressReport:
         self.send({"phase": phase, "done": done, "total": total})
 
 
-class Share(ProgressReport):
-    """The part that one of several files has in the progress of all."""
+class FileProgressReport(ProgressReport):
+    """Reports one file as a part of the progress of several."""
 
-    def __init__(self, whole: ProgressReport, before: int, total: int | None) -> None:
-        self._whole, self._before, self._total = whole, before, total
+    def __init__(self, report: ProgressReport, offset: int, total: int | None) -> None:
+        """`offset` is the bytes of the files before this one, `total` those of all files."""
+        self._report, self._offset, self._total = report, offset, total
 
     def send(self, line: dict[str, Any]) -> None:
-        """As it is."""
-        self._whole.send(line)
+        """Write one JSON object as a line."""
+        self._report.send(line)
 
     def progress(self, phase: str, done: int, total: int | None) -> None:
-        """Counted with what came before."""
-        self._whole.progress(phase, self._before + done, self._total)
+        """Report how far all files are; `total` of this file is ignored."""
+        self._report.progress(phase, self._offset + done, self._total)

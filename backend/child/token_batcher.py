@@ -1,112 +1,114 @@
-"""Tokens on their way out of a worker: joined where they come fast, and those of one step sent together."""
+"""Batching of generated tokens into frames: fast tokens of a job are joined, those of one decode step sent together."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from backend.child.wire_protocol import TokenFrame
 from backend.common.token_batching import flush_interval_s
 
-STEP_S = 0.004  # within which an engine hands out the tokens that it made of several texts at once
-Send = Callable[[list[dict[str, Any]]], None]
+STEP_S = 0.004  # an engine that decodes a batch emits all tokens of a step within this time
+Send = Callable[[list[TokenFrame]], None]
 
 
 class TokenBatcher:
-    """The tokens of all jobs. A job's first goes at once, and so does each of a slow model that runs alone.
+    """The tokens of all jobs of a worker.
 
-    Where several jobs write, what is due waits for the others of the same step, at most STEP_S.
+    The first token of a job is sent immediately, and so is each token of a slow model that runs one job. With several
+    jobs, tokens that are due wait for those of the other jobs in the same step, at most STEP_S.
     """
 
     def __init__(self, send: Send, clock: Callable[[], float] = time.perf_counter) -> None:
-        """`send` writes token frames, all at once, in their order."""
+        """`send` writes token frames in one call, in their order. `clock` returns seconds."""
         self._send = send
         self.clock = clock
-        self._lock = threading.Lock()  # held while sending, so that no job's end overtakes its tokens
+        self._lock = threading.Lock()  # held while sending, so that the end of a job never overtakes its tokens
         self._due = threading.Event()
-        self._writing: set[_Line] = set()  # jobs that have sent a token and not ended
-        self._ready = 0  # how many of them have something that is due
-        self._helper: threading.Thread | None = None
+        self._active: set[JobTokens] = set()  # jobs that have sent a token and not ended
+        self._due_count = 0  # how many of them have tokens that are due
+        self._timer: threading.Thread | None = None
 
-    def line(self, job: str) -> _Line:
-        """The tokens of one job; `flush` ends them."""
-        return _Line(self, job)
+    def open_job(self, job: str) -> JobTokens:
+        """Return the tokens of one job; `flush` ends them."""
+        return JobTokens(self, job)
 
-    def add(self, line: _Line, data: dict[str, Any]) -> None:
-        """Takes a token."""
+    def add(self, tokens: JobTokens, data: dict[str, Any]) -> None:
+        """Add a token of a job, and send what is due."""
         with self._lock:
-            line.waiting.append(data)
-            if line.ready or self.clock() - line.sent_at < flush_interval_s(len(self._writing)):
+            tokens.pending.append(data)
+            if tokens.is_due or self.clock() - tokens.sent_at_s < flush_interval_s(len(self._active)):
                 return
-            if line not in self._writing:
-                self._writing.add(line)
-                self._out([line])
+            if tokens not in self._active:
+                self._active.add(tokens)
+                self._flush_jobs([tokens])
                 return
-            line.ready = True
-            self._ready += 1
-            if self._ready >= len(self._writing):
-                self._out(self._writing)
-            elif self._ready == 1:
+            tokens.is_due = True
+            self._due_count += 1
+            if self._due_count >= len(self._active):
+                self._flush_jobs(self._active)
+            elif self._due_count == 1:
                 self._due.set()
-                self._help()
+                self._start_timer()
 
-    def end(self, line: _Line) -> None:
-        """Sends what a job still has."""
+    def end(self, tokens: JobTokens) -> None:
+        """Send the pending tokens of a job that ends."""
         with self._lock:
-            self._out([line])
-            self._writing.discard(line)
+            self._flush_jobs([tokens])
+            self._active.discard(tokens)
 
-    def _out(self, lines: Any) -> None:
-        frames = [line.taken() for line in lines if line.waiting]
-        self._ready = sum(line.ready for line in self._writing)
+    def _flush_jobs(self, jobs: Iterable[JobTokens]) -> None:
+        frames = [tokens.drain() for tokens in jobs if tokens.pending]
+        self._due_count = sum(tokens.is_due for tokens in self._active)
         if frames:
             self._send(frames)
 
-    def _help(self) -> None:
-        if self._helper is None:
-            self._helper = threading.Thread(target=self._send_late, daemon=True)
-            self._helper.start()
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = threading.Thread(target=self._send_late, daemon=True)
+            self._timer.start()
 
     def _send_late(self) -> None:
-        """Sends what the last job of a step did not, since it had no token in it."""
+        """Send due tokens after STEP_S if not every active job had a token in the step."""
         while True:
             self._due.wait()
             self._due.clear()
             time.sleep(STEP_S)
             with self._lock:
-                if self._ready:
-                    self._out(self._writing)
+                if self._due_count:
+                    self._flush_jobs(self._active)
 
 
-class _Line:
-    """What one job has to send."""
+class JobTokens:
+    """The pending tokens of one job."""
 
-    def __init__(self, tokens: TokenBatcher, job: str) -> None:
-        self._tokens = tokens
+    def __init__(self, batcher: TokenBatcher, job: str) -> None:
+        self._batcher = batcher
         self._job = job
-        self.waiting: list[dict[str, Any]] = []
-        self.sent_at = -math.inf
-        self.ready = False
+        self.pending: list[dict[str, Any]] = []
+        self.sent_at_s = -math.inf
+        self.is_due = False
 
     def add(self, data: dict[str, Any]) -> None:
-        """Takes a token."""
-        self._tokens.add(self, data)
+        """Add a token `{text, count}`, optionally with `logprobs`."""
+        self._batcher.add(self, data)
 
     def flush(self) -> None:
-        """Sends what is left."""
-        self._tokens.end(self)
+        """Send the pending tokens and end the job."""
+        self._batcher.end(self)
 
-    def taken(self) -> dict[str, Any]:
-        """All that waits, as one frame."""
-        joined: dict[str, Any] = {
+    def drain(self) -> TokenFrame:
+        """Return all pending tokens as one frame."""
+        frame: TokenFrame = {
             "op": "token",
             "job": self._job,
-            "text": "".join(data["text"] for data in self.waiting),
-            "count": sum(data["count"] for data in self.waiting),
+            "text": "".join(data["text"] for data in self.pending),
+            "count": sum(data["count"] for data in self.pending),
         }
-        if "logprobs" in self.waiting[0]:
-            joined["logprobs"] = [token for data in self.waiting for token in data["logprobs"]]
-        self.waiting, self.ready, self.sent_at = [], False, self._tokens.clock()
-        return joined
+        if "logprobs" in self.pending[0]:
+            frame["logprobs"] = [token for data in self.pending for token in data["logprobs"]]
+        self.pending, self.is_due, self.sent_at_s = [], False, self._batcher.clock()
+        return frame

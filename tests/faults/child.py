@@ -111,7 +111,7 @@ def make(channel: Channel, job: str, request: dict[str, Any], numbers: range) ->
         name = f"tune-{first + number + 1}.txt"
         (making / name).write_text(request["device"])
         channel.send(
-            {"op": "artifact", "job": job, "name": name, "media_type": "text/plain", "bytes": box.hand_over(name)}
+            {"op": "artifact", "job": job, "name": name, "media_type": "text/plain", "bytes": box.deliver(name)}
         )
         step = {"phase": "making", "done": number + 1, "total": count, "unit": "files"}
         channel.send({"op": "progress", "job": job, **step})

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from backend.child.install.errors import explain, is_unreachable, telling_line
-from backend.child.install.package_index import configured, parsed
+from backend.child.install.package_index import configured, parse_settings
 from backend.child.install.uv import Uv
 
 LISTING = """\
@@ -26,7 +26,7 @@ broken line
 
 
 def test_pip_s_settings_count_the_narrower_section_and_the_environment_first() -> None:
-    index = configured(parsed(LISTING), {})
+    index = configured(parse_settings(LISTING), {})
     assert index.options == [
         *("--default-index", "https://inner.example/simple"),
         *("--extra-index-url", "https://a.example/simple", "--extra-index-url", "https://b.example/simple"),
@@ -40,13 +40,13 @@ def test_pip_s_settings_count_the_narrower_section_and_the_environment_first() -
 
 
 def test_what_the_environment_or_uv_itself_says_stays() -> None:
-    index = configured(parsed(LISTING), {"SSL_CERT_FILE": "/mine.pem", "https_proxy": "http://mine:1"})
+    index = configured(parse_settings(LISTING), {"SSL_CERT_FILE": "/mine.pem", "https_proxy": "http://mine:1"})
     assert set(index.environment) == {"HTTP_PROXY", "UV_HTTP_TIMEOUT"}
-    assert configured(parsed(LISTING), {"UV_DEFAULT_INDEX": "https://uv.example"}).options == []
+    assert configured(parse_settings(LISTING), {"UV_DEFAULT_INDEX": "https://uv.example"}).options == []
 
 
 def test_without_settings_nothing_is_asked_but_the_usual_index() -> None:
-    index = configured(parsed(""), {})
+    index = configured(parse_settings(""), {})
     assert index.options == [] and not index.own
     assert configured({"no-index": "true", "find-links": "/w"}, {}).options == ["--find-links", "/w", "--no-index"]
 

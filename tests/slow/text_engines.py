@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from backend.child.convert.comparison import PROMPTS, TOKENS, compared
+from backend.child.convert.comparison import PROMPTS, TOKENS, compare
 from tests.service import Server, start_server
 
 MODEL = "smollm2-135m-instruct"
@@ -48,7 +48,7 @@ def main(data_dir: Path) -> int:
         finally:
             server.stop()
     for one, other in itertools.combinations(said, 2):
-        counts = compared(said[one], said[other])
+        counts = compare(said[one], said[other])
         print(f"{one} and {other}: { {name: value for name, value in counts.items() if isinstance(value, int)} }")
     missing = WANTED - said.keys()
     print(f"missing: {', '.join(sorted(missing)) or 'none'}")

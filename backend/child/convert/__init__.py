@@ -3,7 +3,7 @@
 The engines declare the forms (`Engine.converted_forms`). A GGUF file is first turned into weights at full precision by
 transformers, with a tokenizer made from the GGUF vocabulary (the one that transformers derives splits words wrongly).
 ONNX Runtime GenAI's builder then makes the form, and the outputs of source and form are compared. OpenVINO GenAI reads
-a GGUF file directly (`offsets.py` says what it rounds). Standard library only.
+a GGUF file directly (`offsets.py` corrects what it rounds).
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from pathlib import Path
 
 from backend.engines import engines
 
-MANIFEST = "touchstone.json"  # in a form: what it was made of, and how far it agrees with that
-OWN_RUNTIME = "convert"  # the environment that is there for conversions alone
-FOLDER = "converted"  # in the models' folder: converted/ID/FORM
+MANIFEST = "touchstone.json"  # in a form: its source, and how far their outputs agree
+OWN_RUNTIME = "convert"  # the environment for conversions
+FOLDER = "converted"  # in the folder of models: converted/ID/FORM
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a model can be made into."""
+    """A form that a model can be converted to."""
 
     name: str
     engine: str
-    precision: str | None = None  # None: as the source has it
+    precision: str | None = None  # None: that of the source
     options: Mapping[str, str] = field(default_factory=dict)
-    runtime: str = OWN_RUNTIME  # in which it is made
-    room: int = 16  # times the source, meanwhile: the weights at 32 bits, the builder's copy, the result
+    runtime: str = OWN_RUNTIME  # the environment that converts
+    room: int = 16  # disk space as a multiple of the source: 32-bit weights, the builder's copy, the result
 
     @property
     def of_safetensors(self) -> bool:
-        """Whether it can be made of them as well as of a GGUF file."""
+        """Whether safetensors can be converted to it, as well as a GGUF file."""
         return self.runtime == OWN_RUNTIME
 
 
@@ -57,11 +57,11 @@ def reference_engine(source: Path) -> str:
 
 
 def place_of(models_dir: Path, model: str, form: str) -> Path:
-    """Where a form of a model lies."""
+    """Return the folder of a form of a model."""
     return models_dir / FOLDER / model / form
 
 
 def source_bytes(source: Path) -> int:
-    """The weights of what a form is made of, by which it is known again. Raises OSError."""
+    """Return the size of a source's weights, which identifies it. Raises OSError."""
     files = source.glob("*.safetensors") if source.is_dir() else [source]
     return sum(file.stat().st_size for file in files)

@@ -1,4 +1,4 @@
-"""Compares two forms of a model: the same prompts, the likeliest token each time, as far as both say the same."""
+"""Compare two forms of a model: greedy texts of the same prompts, counted up to the first different token."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _OPTIONS: dict[str, Any] = {
 
 
 def texts(engine: str, path: str, context_tokens: int = 512) -> list[dict[str, Any]]:
-    """What a form says to each prompt: `{text, tokens: [text of each], prompt_tokens}`. Loads it in this process."""
+    """Load a form in this process; return for each prompt `{text, tokens: [text of each], prompt_tokens}`."""
     with tempfile.TemporaryDirectory() as scratch:
         request = LoadRequest("cpu", path, context_tokens, usable_threads(), 1, scratch)
         session = load_engine(engine).load(request)
-    found = []
+    answers = []
     for prompt in PROMPTS:
         tokens: list[str] = []
 
@@ -41,32 +41,32 @@ def texts(engine: str, path: str, context_tokens: int = 512) -> list[dict[str, A
 
         result = session.run(RunRequest(None, prompt, _OPTIONS, 1, False), emit)
         prompt_tokens = result.counts["prompt_tokens"]
-        found.append({"text": "".join(tokens), "tokens": tokens, "prompt_tokens": prompt_tokens})
-    return found
+        answers.append({"text": "".join(tokens), "tokens": tokens, "prompt_tokens": prompt_tokens})
+    return answers
 
 
-def compared(source: list[dict[str, Any]], made: list[dict[str, Any]]) -> dict[str, Any]:
-    """How far they agree: tokens until the first difference, prompts alike to the end, prompts cut alike."""
-    same = [_alike(one["tokens"], other["tokens"]) for one, other in zip(source, made, strict=True)]
+def compare(source: list[dict[str, Any]], made: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return counts of equal tokens before the first difference, equal texts, and equally tokenized prompts."""
+    same = [_count_equal(before["tokens"], after["tokens"]) for before, after in zip(source, made, strict=True)]
     return {
         "prompts": len(PROMPTS),
-        "tokens": sum(len(one["tokens"]) for one in source),
+        "tokens": sum(len(before["tokens"]) for before in source),
         "tokens_alike": sum(same),
         "first_alike": sum(count > 0 for count in same),
-        "texts_alike": sum(one["text"] == other["text"] for one, other in zip(source, made, strict=True)),
+        "texts_alike": sum(before["text"] == after["text"] for before, after in zip(source, made, strict=True)),
         "prompts_tokenized_alike": sum(
-            one["prompt_tokens"] == other["prompt_tokens"] for one, other in zip(source, made, strict=True)
+            before["prompt_tokens"] == after["prompt_tokens"] for before, after in zip(source, made, strict=True)
         ),
         "differences": [
-            {"prompt": prompt, "source": one["text"], "made": other["text"]}
-            for prompt, one, other in zip(PROMPTS, source, made, strict=True)
-            if one["text"] != other["text"]
+            {"prompt": prompt, "source": before["text"], "made": after["text"]}
+            for prompt, before, after in zip(PROMPTS, source, made, strict=True)
+            if before["text"] != after["text"]
         ],
     }
 
 
-def _alike(one: list[str], other: list[str]) -> int:
+def _count_equal(first: list[str], second: list[str]) -> int:
     count = 0
-    while count < min(len(one), len(other)) and one[count] == other[count]:
+    while count < min(len(first), len(second)) and first[count] == second[count]:
         count += 1
     return count

@@ -1,7 +1,7 @@
-"""The steps that need large libraries: each runs in an environment that has them, started by `child weights`.
+"""Conversion steps that need large libraries. Each runs in an environment that has them: `child library_steps STEP …`.
 
-GGUF → full precision by transformers' `gguf_file` → a plain checkpoint → the builder of ONNX Runtime GenAI; or GGUF →
-OpenVINO GenAI's own reader of such files.
+GGUF to full precision with transformers (`gguf_file`), a plain checkpoint, the builder of ONNX Runtime GenAI; or GGUF
+to OpenVINO GenAI's reader of such files.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import shutil
 import sys
 from pathlib import Path
 
-from backend.child.convert.offsets import offsets, put_back
+from backend.child.convert.offsets import exact_offsets, restore_offsets
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a step: `read SOURCE TO`, `build CHECKPOINT TO PRECISION [KEY=VALUE …]`, `texts CHECKPOINT ASKED TO`,
+    """Run a step: `read SOURCE TO`, `build CHECKPOINT TO PRECISION [KEY=VALUE …]`, `texts CHECKPOINT ASKED TO`,
     `graph SOURCE TO`, `answers ENGINE FORM TO`.
     """
     step, *rest = arguments
@@ -42,7 +42,7 @@ def _read(source: Path, checkpoint: Path) -> None:
     loaded = transformers.AutoModelForCausalLM.from_pretrained(
         str(source.parent), gguf_file=source.name, dtype=torch.float32
     )
-    # transformers does not save what it loaded from a GGUF file: the weights move into a plain model.
+    # transformers does not save a model loaded from a GGUF file: move the weights into a plain model.
     config = loaded.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -60,7 +60,7 @@ def _build(checkpoint: Path, output: Path, precision: str, options: list[str]) -
     import onnxruntime_genai
 
     folder = Path(onnxruntime_genai.__file__).parent / "models"
-    sys.path.insert(0, str(folder))  # the builder imports its neighbours by their plain names
+    sys.path.insert(0, str(folder))  # the builder imports modules of its folder as top-level modules
     sys.argv = [
         "builder",
         *("-i", str(checkpoint), "-o", str(output), "-p", precision, "-e", "cpu", "-c", str(output) + ".cache"),
@@ -70,34 +70,34 @@ def _build(checkpoint: Path, output: Path, precision: str, options: list[str]) -
 
 
 def _graph(source: Path, output: Path) -> None:
-    """The library saves what it made of a GGUF file beside that file, so a link to it gets a folder of its own."""
+    """Convert a GGUF file. The library saves its result next to the file, so a link in a separate folder is read."""
     genai = importlib.import_module("openvino_genai")
     output.mkdir(parents=True)
     link = output / source.name
     try:
         os.link(source, link)
-    except OSError:  # another disk
+    except OSError:  # on another disk
         shutil.copyfile(source, link)
     genai.LLMPipeline(str(link), "CPU", enable_save_ov_model=True)
     link.unlink()
     openvino = importlib.import_module("openvino")
     made, exact = output / "openvino_model.xml", output / "exact.xml"
     model = openvino.Core().read_model(str(made))
-    put_back(model, offsets(source))
+    restore_offsets(model, exact_offsets(source))
     openvino.save_model(model, str(exact), compress_to_fp16=False)
     del model  # the file is mapped
     for suffix in (".xml", ".bin"):
         exact.with_suffix(suffix).replace(made.with_suffix(suffix))
 
 
-def _texts(checkpoint: Path, asked: Path, said: Path) -> None:
-    """What the weights say to each prompt at full precision, the likeliest token each time; see `comparing.texts`."""
+def _texts(checkpoint: Path, order_file: Path, output: Path) -> None:
+    """Write the greedy texts of the weights at full precision to `output`; see `comparison.texts`."""
     torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
-    wanted = json.loads(asked.read_text(encoding="utf-8"))
+    order = json.loads(order_file.read_text(encoding="utf-8"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(checkpoint))
     model = transformers.AutoModelForCausalLM.from_pretrained(str(checkpoint), dtype=torch.float32)
-    found = []
-    for prompt in wanted["prompts"]:
+    answers = []
+    for prompt in order["prompts"]:
         if tokenizer.chat_template:
             messages = [{"role": "user", "content": prompt}]
             text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -105,10 +105,10 @@ def _texts(checkpoint: Path, asked: Path, said: Path) -> None:
         else:
             ids = tokenizer(prompt, return_tensors="pt").input_ids
         with torch.no_grad():
-            made = model.generate(
-                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=wanted["tokens"]
+            generated = model.generate(
+                ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=order["tokens"]
             )
-        new = [number for number in made[0, ids.shape[1] :].tolist() if number not in tokenizer.all_special_ids]
+        new = [number for number in generated[0, ids.shape[1] :].tolist() if number not in tokenizer.all_special_ids]
         tokens = [tokenizer.decode([number]) for number in new]
-        found.append({"text": "".join(tokens), "tokens": tokens, "prompt_tokens": int(ids.shape[1])})
-    said.write_text(json.dumps(found, ensure_ascii=False), encoding="utf-8")
+        answers.append({"text": "".join(tokens), "tokens": tokens, "prompt_tokens": int(ids.shape[1])})
+    output.write_text(json.dumps(answers, ensure_ascii=False), encoding="utf-8")

@@ -1,9 +1,9 @@
-"""The exact offsets of groups of weights in an OpenVINO graph that was made of a GGUF file.
+"""Restore the exact zero points of Q4_1 weights in an OpenVINO graph made from a GGUF file.
 
-OpenVINO GenAI's reader keeps the numbers of 4 bits of Q4_1 and their scales, and rounds what is added to each group to
-a whole number of steps. So made, SmolLM2-135M parts from llama.cpp at once (8 of 176 greedy tokens alike); with the
-exact offsets it says 125 of them. A row of weights is found again by what is in it: how a graph names or orders its
-rows does not matter. Other kinds of quantization are left as the reader makes them.
+OpenVINO GenAI's reader keeps the 4-bit numbers and scales of Q4_1 and rounds the zero point of each group to an
+integer. With that, SmolLM2-135M gives 8 of the 176 greedy tokens of llama.cpp; with exact zero points it gives 125. A
+row of weights is identified by a hash of its content, so the names and the order of rows in a graph do not matter.
+Other kinds of quantization are left unchanged.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ from typing import Any
 
 from backend.common.formats.gguf.reader import Reader
 
-_Q4_1, _GROUP, _BYTES = 3, 32, 20  # a group: scale and offset as float16, then 32 numbers of 4 bits
+_Q4_1, _GROUP, _BYTES = 3, 32, 20  # a group: scale and offset as float16, then 32 4-bit numbers
 
 
-def offsets(path: Path) -> dict[bytes, Any]:
-    """What is taken from each number before it is scaled, in float16 by group, for each row of Q4_1 in the file."""
+def exact_offsets(path: Path) -> dict[bytes, Any]:
+    """Return the zero points (groups,) in float16 of each row of Q4_1 in the file, by a hash of the row."""
     import numpy as np
 
-    found = {}
+    zero_points = {}
     for groups in _rows_of_groups(path):
         scales, added = (groups[..., at : at + 2].copy().view(np.float16)[..., 0] for at in (0, 2))
         numbers = np.concatenate([groups[..., 4:] & 15, groups[..., 4:] >> 4], -1)
         steps = np.where(scales == 0, 1, scales).astype(np.float32)
         zeros = (-added.astype(np.float32) / steps).astype(np.float16)
         for row in range(len(groups)):
-            found[_digest(scales[row], numbers[row])] = zeros[row]
-    return found
+            zero_points[_digest(scales[row], numbers[row])] = zeros[row]
+    return zero_points
 
 
-def put_back(model: Any, exact: dict[bytes, Any]) -> int:
-    """Gives each matrix whose rows are all known the exact offsets; how many matrices that were."""
+def restore_offsets(model: Any, exact: dict[bytes, Any]) -> int:
+    """Replace the zero points of each matrix of which all rows are known; return the number of matrices."""
     import numpy as np
     from openvino import opset13
 
     count = 0
-    for taking in model.get_ordered_ops():
-        parts = _compressed(taking)
+    for subtraction in model.get_ordered_ops():
+        parts = _packed_matrix(subtraction)
         if parts is None:
             continue
         numbers, scales = parts
         rows: list[Any] = [exact.get(_digest(scale, row)) for scale, row in zip(scales, numbers, strict=True)]
         if all(row is not None for row in rows):
             zeros = opset13.constant(np.stack(rows)[..., None].astype(np.float16))
-            taking.input(1).replace_source_output(zeros.output(0))
+            subtraction.input(1).replace_source_output(zeros.output(0))
             count += 1
     model.validate_nodes_and_infer_types()
     return count
 
 
-def _compressed(taking: Any) -> tuple[Any, Any] | None:
-    """Numbers (rows, groups, 32) and scales (rows, groups) of the matrix that this subtraction helps to unpack."""
+def _packed_matrix(subtraction: Any) -> tuple[Any, Any] | None:
+    """Return numbers (rows, groups, 32) and scales (rows, groups) of a matrix that is unpacked here, else None."""
     import numpy as np
 
-    if taking.get_type_name() != "Subtract":
+    if subtraction.get_type_name() != "Subtract":
         return None
-    packed = _constant(taking.input_value(0).get_node())
-    scaling = next(iter(taking.output(0).get_target_inputs())).get_node()
+    packed = _constant(subtraction.input_value(0).get_node())
+    scaling = next(iter(subtraction.output(0).get_target_inputs())).get_node()
     scales = _constant(scaling.input_value(1).get_node()) if scaling.get_type_name() == "Multiply" else None
     if packed is None or scales is None or packed.get_output_element_type(0).get_type_name() != "u4":
         return None
@@ -74,7 +74,7 @@ def _compressed(taking: Any) -> tuple[Any, Any] | None:
 
 
 def _constant(node: Any) -> Any:
-    """What a node is, or is made from by a change of type; None if that is no constant."""
+    """Return the constant that a node is, or converts to another type; None if there is none."""
     node = node.input_value(0).get_node() if node.get_type_name() == "Convert" else node
     return node if node.get_type_name() == "Constant" else None
 
@@ -84,7 +84,7 @@ def _digest(scales: Any, numbers: Any) -> bytes:
 
 
 def _rows_of_groups(path: Path) -> Iterator[Any]:
-    """Each tensor of Q4_1 as bytes (rows, groups, 20)."""
+    """Yield each Q4_1 tensor as bytes (rows, groups, 20)."""
     import numpy as np
 
     with path.open("rb") as file:

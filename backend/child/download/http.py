@@ -183,7 +183,7 @@ class Transfer:
         if version is None or version.address != self._url_hash:
             return None
         if not (version.validator or version.sha256 or sha256):
-            return None  # nothing could prove that the rest is of the same file
+            return None  # no proof that the rest is of the same file
         if version.total is not None and self._partial.size >= version.total:
             self._partial.truncate(version.total - 1)  # an empty range is an error in HTTP: fetch the last byte again
         return version if self._partial.size else None

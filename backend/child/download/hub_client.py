@@ -1,4 +1,4 @@
-"""`huggingface_hub` as the downloading child asks it: what there is, who may have it, where it belongs."""
+"""A client of `huggingface_hub`: list files, read their metadata, place them in the cache."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from backend.child.download.hub_errors import HubQuery, explain, incompatible_en
 from backend.child.download.network import trusted_certificates
 from backend.child.progress_report import ProgressReport
 
-_SAFE = re.compile(r"(?!\.+$)[\w.-]{1,128}", re.ASCII)  # what may be a file's name in the cache
+_SAFE_NAME = re.compile(r"(?!\.+$)[\w.-]{1,128}", re.ASCII)  # of a file in the cache
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class HubOrder:
-    """What is wanted. `variables` are the user's own, by which the library is set up."""
+    """A model to fetch.
+
+    Optional: `asked`, a file or folder; `variant`, a quantization such as Q8_0; `variables`, the user's environment
+    variables that configure the library. `stall_s` is the timeout of a request.
+    """
 
     repo: str
     revision: str = "main"
@@ -35,7 +39,7 @@ class HubOrder:
 
 @dataclass(frozen=True)
 class HubFile:
-    """A file of the repository: `etag` is its name among the blobs."""
+    """A file of the repository. `etag` is its name in the cache's `blobs`, `size` its bytes if known."""
 
     name: str
     size: int | None
@@ -43,18 +47,18 @@ class HubFile:
 
 
 class Unreached(Exception):
-    """Nobody answered; the cache may have what is wanted. `refused` is what is said if not."""
+    """The Hub did not answer. `refused` is the error to raise if the cache does not have the model."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(refused.detail)
         self.refused = refused
 
 
-class Library:
-    """The library, imported here after its variables are set. Its questions raise Refused, Unreached."""
+class HubClient:
+    """The library, imported after its variables are set. All requests raise Refused, Unreached."""
 
     def __init__(self, order: HubOrder, report: ProgressReport) -> None:
-        os.environ.pop("HF_HUB_OFFLINE", None)  # which every child has, so that no engine asks the network
+        os.environ.pop("HF_HUB_OFFLINE", None)  # set for every child, so that no engine uses the network
         os.environ.update(order.variables or {})
         os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_VERBOSITY="error")
         import httpx2
@@ -75,60 +79,61 @@ class Library:
         self.cache = Path(constants.HF_HUB_CACHE)
         try:
             self.folder = self.cache / repo_folder_name(repo_id=order.repo, repo_type="model")
-        except ValueError as error:  # the library has rules for names
+        except ValueError as error:  # the library validates names
             raise explain(error, self.query) from None
-        self.largest = constants.MAX_HTTP_DOWNLOAD_SIZE  # larger files are given out by the library's own Xet alone
+        self.largest = constants.MAX_HTTP_DOWNLOAD_SIZE  # larger files are served only over the library's Xet protocol
         self.licence: str | None = None
 
-    def listed(self) -> tuple[str, dict[str, int | None]]:
-        """The commit, and the files with their sizes."""
-        asked = self._order
-        info = self._ask(
+    def list_files(self) -> tuple[str, dict[str, int | None]]:
+        """Return the commit, and the files with their sizes in bytes."""
+        order = self._order
+        info = self._retry(
             lambda: self._api.model_info(
-                asked.repo, revision=asked.revision, files_metadata=True, timeout=asked.stall_s
+                order.repo, revision=order.revision, files_metadata=True, timeout=order.stall_s
             )
         )
-        self.licence = _text(getattr(info.card_data, "license", None))
-        if not _SAFE.fullmatch(str(info.sha)):
+        self.licence = _licence_text(getattr(info.card_data, "license", None))
+        if not _SAFE_NAME.fullmatch(str(info.sha)):
             raise incompatible_endpoint(self.query)
-        return str(info.sha), {one.rfilename: one.size for one in info.siblings or [] if is_plain(one.rfilename)}
+        files = [file for file in info.siblings or [] if is_safe_path(file.rfilename)]
+        return str(info.sha), {file.rfilename: file.size for file in files}
 
     def head(self, name: str, revision: str) -> tuple[str, HubFile]:
-        """The commit and the facts of one file."""
+        """Return the commit and the metadata of one file."""
         from huggingface_hub import get_hf_file_metadata
 
-        url = self.address(name, revision)
-        said = self._ask(lambda: get_hf_file_metadata(url, timeout=self._order.stall_s, token=self.token))
-        if not _SAFE.fullmatch(said.commit_hash or "") or not _SAFE.fullmatch(said.etag or ""):
+        url = self.url(name, revision)
+        metadata = self._retry(lambda: get_hf_file_metadata(url, timeout=self._order.stall_s, token=self.token))
+        if not _SAFE_NAME.fullmatch(metadata.commit_hash or "") or not _SAFE_NAME.fullmatch(metadata.etag or ""):
             raise incompatible_endpoint(self.query)
-        return str(said.commit_hash), HubFile(name, said.size, str(said.etag))
+        return str(metadata.commit_hash), HubFile(name, metadata.size, str(metadata.etag))
 
-    def address(self, name: str, revision: str) -> str:
-        """Where a file is fetched from."""
+    def url(self, name: str, revision: str) -> str:
+        """Return the URL of a file."""
         from huggingface_hub import hf_hub_url
 
         return hf_hub_url(self._order.repo, name, revision=revision)
 
     def place(self, name: str, revision: str) -> Path:
-        """Has the library put a file into its place, from the blob that is there, or fetch it where none is."""
+        """Let the library link a blob into the snapshot, or download it if there is none; return the path."""
         from huggingface_hub import hf_hub_download
 
-        return Path(self._ask(lambda: hf_hub_download(self._order.repo, name, revision=revision)))
+        return Path(self._retry(lambda: hf_hub_download(self._order.repo, name, revision=revision)))
 
-    def kept_commit(self) -> str | None:
-        """The commit that the cache knows under the revision."""
+    def cached_commit(self) -> str | None:
+        """Return the commit of the revision in the cache, None if the name is not safe."""
         reference = self.folder / "refs" / self._order.revision
         commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else self._order.revision
-        return commit if _SAFE.fullmatch(commit) else None
+        return commit if _SAFE_NAME.fullmatch(commit) else None
 
-    def _ask(self, question: Callable[[], Result]) -> Result:
-        """Asks the library, again where the trouble may pass."""
+    def _retry(self, request: Callable[[], Result]) -> Result:
+        """Call the library; retry errors that may be transient."""
         for attempt in range(1, FIRST_TRIES + 1):
             try:
-                return question()
+                return request()
             except Exception as error:
                 refused = explain(error, self.query)
-                if isinstance(error, OSError) and error.errno:  # of the disk, which the caller explains
+                if isinstance(error, OSError) and error.errno:  # a disk error, which the caller explains
                     raise
                 if not is_transient(error):
                     raise refused from None
@@ -136,16 +141,16 @@ class Library:
                     raise Unreached(refused) from error
                 self._report.progress("retry", 0, None)
                 time.sleep(BACKOFF_S * 2 ** (attempt - 1))
-        raise AssertionError("the last try has ended")
+        raise AssertionError("the last attempt raises")
 
 
-def is_plain(name: str) -> bool:
-    """Whether a name that the other side tells may become a path in the cache."""
+def is_safe_path(name: str) -> bool:
+    """Return whether a file name from the server may become a path in the cache."""
     path = PurePosixPath(name)
     return not path.is_absolute() and not {"..", "."} & set(path.parts) and not re.search(r"[\\:\x00-\x1f]", name)
 
 
-def _text(said: object) -> str | None:
-    """The licence of a model card, which may be a list."""
-    text = ", ".join(map(str, said)) if isinstance(said, list) else said
+def _licence_text(value: object) -> str | None:
+    """Return the licence of a model card as text; it may be a list."""
+    text = ", ".join(map(str, value)) if isinstance(value, list) else value
     return text[:200] if isinstance(text, str) else None

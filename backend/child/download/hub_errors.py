@@ -110,7 +110,7 @@ def _explain_status(status: int, error: Exception, query: HubQuery) -> Refused:
         return overloaded(status, query.host)
     if status == 401 and query.has_token:
         return not_fetched(
-            f"{query.host} does not accept HF_TOKEN for {query.repo}, or there is no such repository",
+            f"{query.host} does not accept HF_TOKEN for {query.repo}, or the repository does not exist",
             f"Check the name at {page} and the token at https://huggingface.co/settings/tokens.",
         )
     if status == 403:

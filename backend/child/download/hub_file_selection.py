@@ -20,13 +20,15 @@ from backend.common.formats.safetensors import is_variant
 from backend.engines import FolderDownload, model_formats
 
 # From the most usual to the rest: four bits first, then more bits, then fewer, then unquantised.
-_ORDER = (
+_PREFERENCE = (
     *("Q4_K_M", "Q4_K_S", "Q4_1", "Q4_0", "IQ4_XS", "IQ4_NL", "MXFP4", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q6_K"),
     *("Q8_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_M", "IQ3_S", "IQ3_XS", "IQ3_XXS", "Q2_K", "BF16", "F16", "FP16"),
     *("F32", "FP32"),
 )
-_KIND = re.compile(r"(?<![A-Za-z0-9])(I?Q\d(?:_[A-Z0-9]{1,4})*|TQ\d_\d|MXFP4|BF16|FP?16|FP?32)(?![A-Za-z0-9])", re.I)
-_BESIDE = (".json", ".jinja", ".txt", ".model", ".tiktoken")  # files that belong to a folder's weights
+_QUANTIZATION = re.compile(
+    r"(?<![A-Za-z0-9])(I?Q\d(?:_[A-Z0-9]{1,4})*|TQ\d_\d|MXFP4|BF16|FP?16|FP?32)(?![A-Za-z0-9])", re.I
+)
+_COMPANIONS = (".json", ".jinja", ".txt", ".model", ".tiktoken")  # files that belong to a folder's weights
 _SHOWN = 12
 
 
@@ -42,7 +44,7 @@ class Choice:
 
     @property
     def lists_components(self) -> bool:
-        """Whether `files` is only the index of a model, whose components `of_pipeline` adds."""
+        """Whether `files` is only the index of a model, whose components `expand_pipeline` adds."""
         return self.folder is not None and self.folder.list_components is not None
 
 
@@ -58,12 +60,12 @@ def choose(files: Mapping[str, int | None], asked: str | None, variant: str | No
     if asked is not None:
         names = [name for name in names if name.startswith(asked + "/")]
         if not names:
-            raise _nothing(f"{repo} has no file or folder {asked}", repo)
+            raise _no_model(f"{repo} has no file or folder {asked}", repo)
     ggufs = _ggufs(names)
     if ggufs:
         return _gguf(ggufs, files, variant, repo)
     if variant:
-        raise _nothing(f"{repo} has no GGUF files, and only of these one can be chosen by {variant}", repo)
+        raise _no_model(f"{repo} has no GGUF files, and {variant} selects among those only", repo)
     return (
         _declared_folder(names, asked, repo)
         or _safetensors(names, asked)
@@ -77,63 +79,63 @@ def _file(asked: str, names: list[str], repo: str) -> Choice:
     suffix = PurePosixPath(asked).suffix.lower()
     if suffix == ".gguf":
         parts = next(parts for parts in _ggufs(names, everything=True).values() if asked in parts)
-        return Choice("gguf", _whole(parts, repo), parts[0])
+        return Choice("gguf", _all_parts(parts, repo), parts[0])
     for model_format in model_formats():
         if model_format.suffix == suffix:
             return Choice(model_format.name, (asked,), asked)
-    raise _nothing(f"{asked} of {repo} is no model by itself", repo)
+    raise _no_model(f"{asked} of {repo} is not a model file", repo)
 
 
 def _ggufs(names: list[str], everything: bool = False) -> dict[str, list[str]]:
     """Return GGUF models by name, each with its parts. Projectors and importance matrices are not models."""
-    found: dict[str, list[str]] = {}
+    models: dict[str, list[str]] = {}
     for name in names:
         stem = PurePosixPath(name).name.lower()
         if stem.endswith(".gguf") and (everything or not ("mmproj" in stem or "imatrix" in stem)):
             part = SPLIT.fullmatch(name)
-            found.setdefault(f"{part[1]}.gguf" if part else name, []).append(name)
-    return found
+            models.setdefault(f"{part[1]}.gguf" if part else name, []).append(name)
+    return models
 
 
-def _gguf(found: Mapping[str, list[str]], files: Mapping[str, int | None], variant: str | None, repo: str) -> Choice:
-    kinds = {name: _kind(name) for name in found}
-    left = [name for name in found if variant is None or kinds[name].lower() == variant.lower()]
-    if not left:
-        known = ", ".join(sorted({kind for kind in kinds.values() if kind}))
-        raise _nothing(f"{repo} has no GGUF file in {variant}" + (f"; there are {known}" if known else ""), repo)
-    chosen = min(left, key=lambda name: (_rank(kinds[name]), name.count("/"), len(name), name))
-    parts = found[chosen]
+def _gguf(models: Mapping[str, list[str]], files: Mapping[str, int | None], variant: str | None, repo: str) -> Choice:
+    kinds = {name: _quantization(name) for name in models}
+    candidates = [name for name in models if variant is None or kinds[name].lower() == variant.lower()]
+    if not candidates:
+        available = ", ".join(sorted({kind for kind in kinds.values() if kind}))
+        raise _no_model(f"{repo} has no GGUF file in {variant}" + (f"; it has {available}" if available else ""), repo)
+    chosen = min(candidates, key=lambda name: (_rank(kinds[name]), name.count("/"), len(name), name))
+    parts = models[chosen]
     said = ""
-    if len(found) > 1:
+    if len(models) > 1:
         others = [f"hf:{repo}:{kind}" for kind in dict.fromkeys(kinds.values()) if kind and kind != kinds[chosen]]
         sizes = [files[part] for part in parts]
-        size = f", {sum(one or 0 for one in sizes) / 1e6:.0f} MB" if None not in sizes else ""
-        said = f"Of the {len(found)} GGUF models in {repo} it is {parts[0]}{size}."
-        said += f" Others by their names: {_listed(others)}." if others else ""
-    return Choice("gguf", _whole(parts, repo), parts[0], said)
+        size = f" ({sum(size_bytes or 0 for size_bytes in sizes) / 1e6:.0f} MB)" if None not in sizes else ""
+        said = f"Of the {len(models)} GGUF models in {repo}, {parts[0]}{size} was selected."
+        said += f" Others: {_listed(others)}." if others else ""
+    return Choice("gguf", _all_parts(parts, repo), parts[0], said)
 
 
-def _whole(parts: list[str], repo: str) -> tuple[str, ...]:
+def _all_parts(parts: list[str], repo: str) -> tuple[str, ...]:
     """Return all parts of a model in order. Raises Refused if one is missing."""
-    wanted = part_names(parts[0])
-    if missing := [name for name in wanted if name not in parts]:
+    expected = part_names(parts[0])
+    if missing := [name for name in expected if name not in parts]:
         raise Refused(
             "model_broken",
-            f"{repo} has {len(parts)} of the {len(wanted)} parts of this model; {missing[0]} is not there.",
+            f"{repo} has {len(parts)} of the {len(expected)} parts of this model; {missing[0]} is missing.",
             "Choose another file of the repository, or ask its owner.",
         )
-    return tuple(wanted)
+    return tuple(expected)
 
 
-def _kind(name: str) -> str:
+def _quantization(name: str) -> str:
     """Return the quantisation in a file's name, or in its folder's."""
     part = SPLIT.fullmatch(name)
-    found = _KIND.findall(PurePosixPath(f"{part[1]}.gguf" if part else name).with_suffix("").as_posix())
-    return str(found[-1]).upper() if found else ""
+    matches = _QUANTIZATION.findall(PurePosixPath(f"{part[1]}.gguf" if part else name).with_suffix("").as_posix())
+    return str(matches[-1]).upper() if matches else ""
 
 
 def _rank(kind: str) -> int:
-    return _ORDER.index(kind) if kind in _ORDER else len(_ORDER)
+    return _PREFERENCE.index(kind) if kind in _PREFERENCE else len(_PREFERENCE)
 
 
 def _declared_folder(names: list[str], asked: str | None, repo: str) -> Choice | None:
@@ -154,18 +156,18 @@ def _marked(rule: FolderDownload, kind: str, names: list[str], repo: str) -> Cho
     said = ""
     if len(folders) > 1:
         others = [f"hf:{repo}/{folder}" for folder in folders if folder != chosen]
-        said = f"Of the {len(folders)} folders for {rule.title} it is {chosen}. Others: {_listed(others)}."
+        said = f"Of the {len(folders)} folders for {rule.title}, {chosen} was selected. Others: {_listed(others)}."
     folder = "" if chosen == "." else chosen
     return Choice(kind, tuple(name for name in names if _in(name, folder)), folder, said, rule)
 
 
 def _indexed(rule: FolderDownload, kind: str, names: list[str], asked: str | None) -> Choice | None:
-    """Return the index only: its content determines the other files, see `of_pipeline`."""
+    """Return the index only: its content determines the other files, see `expand_pipeline`."""
     index = f"{asked}/{rule.marker}" if asked else rule.marker
     return Choice(kind, (index,), asked or "", folder=rule) if index in names else None
 
 
-def of_pipeline(choice: Choice, index: Mapping[str, Any], names: Iterable[str], repo: str) -> Choice:
+def expand_pipeline(choice: Choice, index: Mapping[str, Any], names: Iterable[str], repo: str) -> Choice:
     """Return the choice with all files of a pipeline, by its index; each model once, as safetensors. Raises Refused."""
     assert choice.folder and choice.folder.list_components, "the choice is an index"
     try:
@@ -181,11 +183,10 @@ def of_pipeline(choice: Choice, index: Mapping[str, Any], names: Iterable[str], 
         if not plain and any(PurePosixPath(name).suffix.lower() in PICKLES for name in inside):
             raise Refused(
                 "model_broken",
-                f"{repo} has the weights of its {part} as pickle files alone, which can carry programs and are never "
-                "loaded.",
+                f"{repo} has the weights of its {part} as pickle files only, which can run code and are never loaded.",
                 "Look for the same model with safetensors.",
             )
-        files += [*plain, *(name for name in inside if PurePosixPath(name).suffix in _BESIDE)]
+        files += [*plain, *(name for name in inside if PurePosixPath(name).suffix in _COMPANIONS)]
     return replace(choice, files=tuple(dict.fromkeys(files)))
 
 
@@ -195,9 +196,9 @@ def _safetensors(names: list[str], asked: str | None) -> Choice | None:
     config = f"{folder}/config.json" if folder else "config.json"
     if not weights or config not in names:
         return None
-    named = {name: PurePosixPath(name).name for name in weights}  # not the maker's own form, nor a second copy
+    named = {name: PurePosixPath(name).name for name in weights}  # not the publisher's own format, nor a second copy
     usual = [name for name in weights if named[name].startswith("model") and not is_variant(named[name])]
-    beside = [name for name in names if PurePosixPath(name).suffix in _BESIDE and _in(name, folder)]
+    beside = [name for name in names if PurePosixPath(name).suffix in _COMPANIONS and _in(name, folder)]
     return Choice("safetensors", tuple([*(usual or weights), *beside]), folder)
 
 
@@ -207,10 +208,10 @@ def _onnx(names: list[str], repo: str) -> Choice | None:
         return None
     usual = [name for name in graphs if PurePosixPath(name).name == "model.onnx"]
     if len(graphs) > 1 and len(usual) != 1:
-        raise _nothing(f"{repo} has several ONNX files: {_listed(graphs)}", repo, "Name one: hf:OWNER/NAME/FILE.onnx.")
+        raise _no_model(f"{repo} has several ONNX files: {_listed(graphs)}", repo, "Name one: hf:OWNER/NAME/FILE.onnx.")
     chosen = (usual or graphs)[0]
     others = [f"hf:{repo}/{name}" for name in graphs if name != chosen]
-    said = f"Of the {len(graphs)} ONNX files it is {chosen}. Others: {_listed(others)}." if others else ""
+    said = f"Of the {len(graphs)} ONNX files, {chosen} was selected. Others: {_listed(others)}." if others else ""
     return Choice("onnx", (chosen,), chosen, said)
 
 
@@ -220,7 +221,7 @@ def _other_file(names: list[str], repo: str) -> Choice | None:
         if model_format.suffix:
             files = [name for name in names if name.lower().endswith(model_format.suffix)]
             if len(files) > 1:
-                raise _nothing(f"{repo} has several {model_format.suffix} files: {_listed(files)}", repo)
+                raise _no_model(f"{repo} has several {model_format.suffix} files: {_listed(files)}", repo)
             if files:
                 return Choice(model_format.name, (files[0],), files[0])
     return None
@@ -231,11 +232,10 @@ def _none(names: list[str], repo: str) -> Choice:
     if pickles:
         raise Refused(
             "model_broken",
-            f"{repo} has its weights as pickle files ({_listed(pickles)}), which can carry programs and are never "
-            "loaded.",
+            f"{repo} has its weights as pickle files ({_listed(pickles)}), which can run code and are never loaded.",
             "Look for the same model as GGUF, as an ONNX Runtime GenAI folder, or as safetensors.",
         )
-    raise _nothing(f"{repo} has no GGUF, no safetensors with a config.json, and no ONNX", repo)
+    raise _no_model(f"{repo} has no GGUF, no safetensors with a config.json, and no ONNX", repo)
 
 
 def _in(name: str, folder: str) -> bool:
@@ -250,7 +250,7 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + more
 
 
-def _nothing(what: str, repo: str, remedy: str = "") -> Refused:
+def _no_model(what: str, repo: str, remedy: str = "") -> Refused:
     return Refused(
         "validation_error", f"{what}.", remedy or f"See the list of files at https://huggingface.co/{repo}/tree/main."
     )

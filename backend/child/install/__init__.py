@@ -1,1 +1,1 @@
-"""How a runtime is installed: uv, the package index, and what its errors mean."""
+"""Installation of runtimes: uv, the package index, and the errors of uv."""

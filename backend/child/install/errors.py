@@ -46,7 +46,7 @@ def no_python(name: str, line: str, request: str = "") -> Refused:
 
 
 def failed(detail: str, remedy: str) -> Refused:
-    """Return the error for an installation that failed and changed nothing."""
+    """Return the error for an installation that failed and left no environment."""
     return Refused("runtime_failed", detail, remedy)
 
 

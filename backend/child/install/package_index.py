@@ -1,6 +1,6 @@
-"""The user's package index, proxy and certificates, as pip is configured, in uv's words. What uv is told itself stays.
+"""Translate pip's configuration (index, proxy, certificates) into options of uv, which does not read it.
 
-uv reads its own variables and files; pip's it does not.
+The user's variables for uv take precedence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OWN_INDEX = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_UR
 
 @dataclass
 class Index:
-    """Options and variables for uv. `own` tells whether the user has named an index at all."""
+    """Options and variables for uv. `own`: whether the user has set an index."""
 
     options: list[str] = field(default_factory=list)
     constraints: list[str] = field(default_factory=list)
@@ -25,44 +25,44 @@ class Index:
     own: bool = False
 
 
-def configured(said: Mapping[str, str], environ: Mapping[str, str]) -> Index:
-    """From pip's settings by key (`index-url`), and the variables that this process has."""
+def configured(settings: Mapping[str, str], environ: Mapping[str, str]) -> Index:
+    """Return the options for pip's settings by key (`index-url`) and the environment variables."""
     if any(environ.get(name) for name in _OWN_INDEX):
         return Index(own=True)
     index = Index()
 
-    def take(option: str, key: str) -> None:
-        for value in said.get(key, "").split():
+    def add_option(option: str, key: str) -> None:
+        for value in settings.get(key, "").split():
             index.options += [option, value]
             index.own = True
 
-    take("--default-index", "index-url")
-    take("--extra-index-url", "extra-index-url")
-    take("--find-links", "find-links")
-    if said.get("no-index", "").lower() in ("1", "true", "yes", "on"):
+    add_option("--default-index", "index-url")
+    add_option("--extra-index-url", "extra-index-url")
+    add_option("--find-links", "find-links")
+    if settings.get("no-index", "").lower() in ("1", "true", "yes", "on"):
         index.options.append("--no-index")
         index.own = True
-    for host in said.get("trusted-host", "").split():
+    for host in settings.get("trusted-host", "").split():
         index.options += ["--allow-insecure-host", host]
-    index.constraints = said.get("constraint", "").split()
+    index.constraints = settings.get("constraint", "").split()
     for key, names in (("cert", ("SSL_CERT_FILE",)), ("proxy", ("HTTPS_PROXY", "HTTP_PROXY"))):
         for name in names:
-            if (value := said.get(key)) and not environ.get(name) and not environ.get(name.lower()):
+            if (value := settings.get(key)) and not environ.get(name) and not environ.get(name.lower()):
                 index.environment[name] = value
-    if (timeout := said.get("timeout") or said.get("default-timeout")) and not environ.get("UV_HTTP_TIMEOUT"):
+    if (timeout := settings.get("timeout") or settings.get("default-timeout")) and not environ.get("UV_HTTP_TIMEOUT"):
         index.environment["UV_HTTP_TIMEOUT"] = timeout
     return index
 
 
 def pip_settings() -> dict[str, str]:
-    """What `pip config list` tells of this interpreter's pip, the narrower section and the environment winning."""
+    """Return the settings of this interpreter's pip by key, from `pip config list`."""
     command = [sys.executable, "-I", "-m", "pip", "config", "list"]
     listed = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
-    return parsed(listed.stdout)
+    return parse_settings(listed.stdout)
 
 
-def parsed(listing: str) -> dict[str, str]:
-    """The lines `SECTION.KEY='VALUE'` of that command."""
+def parse_settings(listing: str) -> dict[str, str]:
+    """Parse lines `SECTION.KEY='VALUE'`. The section `install` overrides `global`; the environment overrides both."""
     by_section: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
     for line in listing.splitlines():
         name, _, value = line.partition("=")
@@ -76,6 +76,6 @@ def parsed(listing: str) -> dict[str, str]:
 
 
 def environment(index: Index, own: Mapping[str, str]) -> dict[str, str]:
-    """The variables that uv runs under: those here, the user's settings, ours."""
+    """Return the environment variables of uv: those of this process, the user's settings, `own`."""
     kept = {name: value for name, value in os.environ.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
     return {**kept, **index.environment, **own}

@@ -1,1 +1,1 @@
-"""The programs that `backend/child` runs, one module each."""
+"""The programs that `backend/child` runs, one module each; see `PROGRAMS` in `backend/child/__main__.py`."""

@@ -1,9 +1,7 @@
-"""The program that makes another form of a model: weights, tokenizer, comparison, then the name.
+"""The program that converts a model to another form: weights, tokenizer, comparison, then the move into place.
 
-Parent → child: `check {source}`, or `convert {source, model, form, models_dir, python}`. Child → parent: `hello`,
-`progress {phase, done, total, unit}`, at last `done {path, bytes, comparison}` (of a check `done` alone) or
-`failed {code, detail, remedy}`. What was made stays in `converted/.work` when it breaks off, and the next run goes on
-with it; the form itself gets its place whole or not at all.
+Its frames are in `wire_protocol.py`. An interrupted conversion keeps its files in `converted/.work`, and the next run
+resumes it; the form gets into place complete or not at all.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from backend.child.convert import (
 from backend.child.convert import (
     comparison as comparing,
 )
-from backend.child.convert.step_runner import call
+from backend.child.convert.step_runner import run_step
 from backend.child.download.workspace import lock_for, sync_folder
 from backend.child.wire_protocol import WIRE_VERSION, Channel, Header, WireError
 from backend.common.errors import DiskFull, JobActive, ModelIncompatible, TouchstoneError
@@ -45,28 +43,28 @@ _STEPS = ("read", "build", "compare")
 
 
 def main(channel: Channel) -> int:
-    """Serves the one order."""
+    """Receive one order, `check` or `convert`, and run it."""
     channel.send({"op": "hello", "wire": WIRE_VERSION, "pid": os.getpid(), "python": sys.version.split()[0]})
     received = channel.receive()
     if received is None:
         return 0
     order = received[0]
-    threading.Thread(target=_end_with, args=(channel,), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(channel,), daemon=True).start()
     try:
         vocabulary = check(Path(order["source"]))
-        made = _Conversion(channel, order, vocabulary).run() if order["op"] == "convert" else {}
-        channel.send({"op": "done", **made})
+        result = _Conversion(channel, order, vocabulary).run() if order["op"] == "convert" else {}
+        channel.send({"op": "done", **result})
     except TouchstoneError as error:
         channel.send({"op": "failed", "code": error.code, "detail": error.detail, "remedy": error.remedy})
     except OSError as error:
-        remedy = "Free some space, or check the folder's permissions, then start again: it goes on."
+        remedy = "Free some space, or check the folder's permissions, then start again: the conversion resumes."
         code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "internal_error"
         channel.send({"op": "failed", "code": code, "detail": f"{error}", "remedy": remedy})
     return 0
 
 
 def check(source: Path) -> Vocabulary | None:
-    """Refuses now what could not be converted after a long while; gives the vocabulary of a GGUF file.
+    """Check that a source can be converted, before the long steps; return the vocabulary of a GGUF file, else None.
 
     Raises ModelBroken, ModelIncompatible.
     """
@@ -74,16 +72,16 @@ def check(source: Path) -> Vocabulary | None:
         vocabulary = read_vocabulary(source)
         tokenizer.tokenizer_json(vocabulary)
         return vocabulary
-    found = open_checkpoint(source)
-    if not found.makes_text:
-        kinds = ", ".join(map(str, found.config.get("architectures") or ["nothing"]))
+    checkpoint = open_checkpoint(source)
+    if not checkpoint.makes_text:
+        kinds = ", ".join(map(str, checkpoint.config.get("architectures") or ["no architecture"]))
         raise ModelIncompatible(
-            f"{source.name} is no model that goes on with a text ({kinds}).", "Choose a model for text (…ForCausalLM)."
+            f"{source.name} is not a text generation model ({kinds}).", "Choose a text model (…ForCausalLM)."
         )
     if not (source / "tokenizer.json").is_file():
         raise ModelIncompatible(
-            f"{source.name} has no tokenizer.json, which the form would need.",
-            "Fetch the whole folder, or save its tokenizer with a newer transformers.",
+            f"{source.name} has no tokenizer.json, which the form needs.",
+            "Fetch the complete folder, or save its tokenizer with a newer transformers.",
         )
     return None
 
@@ -100,11 +98,11 @@ class _Conversion:
         self._work = Path(order["models_dir"]) / FOLDER / ".work" / self._model
 
     def run(self) -> dict[str, Any]:
-        """Makes the form. Raises TouchstoneError."""
+        """Convert the model. Raises TouchstoneError."""
         self._work.mkdir(parents=True, exist_ok=True)
         lock = lock_for(self._work.parent, self._model)
         if not lock.acquire():
-            raise JobActive("Another program is converting this model.", "Wait for it.")
+            raise JobActive("Another process is converting this model.", "Wait until it ends, then retry.")
         try:
             self._check_space()
             output = self._work / self._form.name
@@ -116,21 +114,21 @@ class _Conversion:
                     self._build(self._checkpoint(self._vocabulary), output)
                 else:
                     self._graph(self._vocabulary, output)
-                self._write_tokenizer(self._vocabulary, output)  # the builder saves its own reading of it
+                self._write_tokenizer(self._vocabulary, output)  # replaces the tokenizer that the builder writes
                 self._step("compare")
                 source = comparing.texts(reference_engine(self._source), str(self._source))
-            return self._finish(output, comparing.compared(source, self._answers(output)))
+            return self._finish(output, comparing.compare(source, self._answers(output)))
         finally:
             lock.release()
 
     def _checkpoint(self, vocabulary: Vocabulary) -> Path:
-        """The weights of a GGUF file at full precision."""
+        """Return the folder with the weights of a GGUF file at full precision."""
         checkpoint = self._work / "checkpoint"
         mark = checkpoint / MANIFEST
         if not mark.is_file() or json.loads(mark.read_text()) != {"source": self._stamp()}:
             self._step("read")
             shutil.rmtree(checkpoint, ignore_errors=True)
-            self._weights("read", str(self._source), str(checkpoint))
+            self._run_library_step("read", str(self._source), str(checkpoint))
             mark.write_text(json.dumps({"source": self._stamp()}))
         self._write_tokenizer(vocabulary, checkpoint)
         return checkpoint
@@ -142,44 +140,45 @@ class _Conversion:
         self._step("build")
         shutil.rmtree(output, ignore_errors=True)
         options = [f"{name}={value}" for name, value in self._form.options.items()]
-        self._weights("build", str(checkpoint), str(output), str(self._form.precision), *options)
+        self._run_library_step("build", str(checkpoint), str(output), str(self._form.precision), *options)
 
     def _graph(self, vocabulary: Vocabulary, output: Path) -> None:
         self._step("build")
         shutil.rmtree(output, ignore_errors=True)
-        self._weights("graph", str(self._source), str(output))
-        openvino_config.describe(output, read_header(self._source), vocabulary)
+        self._run_library_step("graph", str(self._source), str(output))
+        openvino_config.write_config(output, read_header(self._source), vocabulary)
 
     def _answers(self, output: Path) -> list[dict[str, Any]]:
-        """What the form says, by its engine: in this environment, or in the one that has it."""
+        """Return the texts of the form from its engine, in this environment or in the form's."""
         if self._form.runtime == OWN_RUNTIME:
             return comparing.texts(self._form.engine, str(output))
-        said = self._work / "texts.json"
-        self._weights("answers", self._form.engine, str(output), str(said))
-        found: list[dict[str, Any]] = json.loads(said.read_text(encoding="utf-8"))
-        return found
+        texts_file = self._work / "texts.json"
+        self._run_library_step("answers", self._form.engine, str(output), str(texts_file))
+        texts: list[dict[str, Any]] = json.loads(texts_file.read_text(encoding="utf-8"))
+        return texts
 
     def _texts_of(self, checkpoint: Path) -> list[dict[str, Any]]:
-        """What transformers says with the source itself."""
+        """Return the texts of the source from transformers."""
         self._step("compare")
-        asked, said = self._work / "prompts.json", self._work / "texts.json"
-        asked.write_text(json.dumps({"prompts": comparing.PROMPTS, "tokens": comparing.TOKENS}))
-        self._weights("texts", str(checkpoint), str(asked), str(said))
-        found: list[dict[str, Any]] = json.loads(said.read_text(encoding="utf-8"))
-        return found
+        prompts_file, texts_file = self._work / "prompts.json", self._work / "texts.json"
+        prompts_file.write_text(json.dumps({"prompts": comparing.PROMPTS, "tokens": comparing.TOKENS}))
+        self._run_library_step("texts", str(checkpoint), str(prompts_file), str(texts_file))
+        texts: list[dict[str, Any]] = json.loads(texts_file.read_text(encoding="utf-8"))
+        return texts
 
-    def _weights(self, *words: str) -> None:
+    def _run_library_step(self, *arguments: str) -> None:
         env = {**os.environ, "TQDM_DISABLE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
-        call([self._python, "-I", str(_PROGRAM), "weights", *words], f"the step '{words[0]}' failed", env)
+        command = [self._python, "-I", str(_PROGRAM), "library_steps", *arguments]
+        run_step(command, f"the step '{arguments[0]}' failed", env)
 
     def _finish(self, output: Path, comparison: dict[str, Any]) -> dict[str, Any]:
         size = sum(file.stat().st_size for file in output.iterdir())
-        made = {"source": self._stamp(), "comparison": comparison, "at": time.time(), "bytes": size}
-        (output / MANIFEST).write_text(json.dumps(made, indent=1, ensure_ascii=False), encoding="utf-8")
+        manifest = {"source": self._stamp(), "comparison": comparison, "at": time.time(), "bytes": size}
+        (output / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
         self._target.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(self._target, ignore_errors=True)
         if self._target.exists():  # Windows keeps files that a worker has open
-            raise JobActive(f"{self._target} is in use.", "Unload the model, then start again: it goes on.")
+            raise JobActive(f"{self._target} is in use.", "Unload the model, then start again: the conversion resumes.")
         output.replace(self._target)
         sync_folder(self._target.parent)
         shutil.rmtree(self._work, ignore_errors=True)
@@ -188,9 +187,9 @@ class _Conversion:
     def _check_space(self) -> None:
         needed, free = self._form.room * source_bytes(self._source), shutil.disk_usage(self._work).free
         if free < needed:
+            space = f"{needed / 1e6:.0f} MB of disk space; {self._work} has {free / 1e6:.0f} MB free"
             raise DiskFull(
-                f"Converting needs about {needed / 1e6:.0f} MB for a while, and {self._work} has {free / 1e6:.0f} MB "
-                "free.",
+                f"The conversion needs about {space}.",
                 "Free some space, or set TOUCHSTONE_DATA_DIR to a folder on another disk.",
             )
 
@@ -198,14 +197,14 @@ class _Conversion:
         return {"name": self._source.name, "bytes": source_bytes(self._source)}
 
     def _step(self, name: str) -> None:
-        told = {"phase": name, "done": _STEPS.index(name), "total": len(_STEPS), "unit": "steps"}
-        self._channel.send({"op": "progress", **told})
+        progress = {"phase": name, "done": _STEPS.index(name), "total": len(_STEPS), "unit": "steps"}
+        self._channel.send({"op": "progress", **progress})
 
 
-def _end_with(channel: Channel) -> None:
+def _exit_with_parent(channel: Channel) -> None:
     try:
         while channel.receive():
             pass
     except (OSError, WireError):
         pass
-    os._exit(1)  # the parent is gone; what was started ends with us
+    os._exit(1)  # the parent is gone; the steps die with this process

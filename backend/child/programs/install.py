@@ -1,8 +1,7 @@
-"""`child install lock|make`: makes an environment by uv. Neither touches any environment but the one it makes.
+"""Create an environment with uv: `child install lock|make`. No other environment is changed.
 
-One line of JSON on stdin says what is wanted. `lock` resolves the requirements into a pylock.toml (PEP 751) for an
-interpreter that it finds, or fetches; `make` makes the environment from such a file. On stdout one JSON object a line:
-`{phase, done, total}`, at last `{ok, …}` or `{error: {code, detail, remedy}}`. The end of stdin ends it.
+The order is one line of JSON on stdin. `lock` resolves the requirements into a pylock.toml (PEP 751) for an interpreter
+that it finds or downloads; `make` creates the environment from such a file. It writes the lines of `one_shot.py`.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from backend.child.download.errors import Refused, explain_os
 from backend.child.install.errors import explain, is_unreachable, no_python, telling_line
 from backend.child.install.package_index import Index, configured, environment, pip_settings
 from backend.child.install.uv import Uv, find_uv
-from backend.child.programs.download import line_of_stdin
+from backend.child.programs.download import read_order_line
 from backend.child.progress_report import REPORT_S, ProgressReport
 
-LOCK = "pylock.toml"  # uv takes no other name
+LOCK = "pylock.toml"  # uv accepts no other name
 
 
 def main(argv: list[str]) -> int:
-    """Runs the program; the one argument is the step."""
+    """Run the step that the argument names; return the exit code."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    order = json.loads(line_of_stdin())
+    order = json.loads(read_order_line())
     report = ProgressReport(out)
     try:
         index = configured(pip_settings(), os.environ)
@@ -43,97 +42,100 @@ def main(argv: list[str]) -> int:
 
 
 def _lock(order: dict[str, Any], index: Index, uv: Uv, report: ProgressReport) -> dict[str, Any]:
-    """Resolves; with an index beside the user's own first, and without it if only that one cannot be reached."""
+    """Resolve the requirements. The recipe's index is left out if it cannot be reached and the user has set one."""
     python = _interpreter(order, uv, report)
     folder = Path(order["folder"])
     folder.mkdir(parents=True, exist_ok=True)
-    wanted, lock = folder / "requirements.in", folder / LOCK
-    wanted.write_text("\n".join(order["requirements"]) + "\n", encoding="utf-8")
+    requirements, lock = folder / "requirements.in", folder / LOCK
+    requirements.write_text("\n".join(order["requirements"]) + "\n", encoding="utf-8")
     report.progress("resolve", 0, None)
-    words = ["pip", "compile", str(wanted), "--python", python, "--format", "pylock.toml", "--output-file", str(lock)]
-    words += ["--no-header", "--quiet", "--only-binary", ":all:", "--index-strategy", "unsafe-best-match"]
-    words += [word for file in index.constraints for word in ("--constraint", file)]
-    words += [] if not order["upgrade"] else ["--upgrade"]
+    arguments = ["pip", "compile", str(requirements), "--python", python, "--output-file", str(lock)]
+    arguments += ["--format", "pylock.toml", "--no-header", "--quiet", "--only-binary", ":all:"]
+    arguments += ["--index-strategy", "unsafe-best-match"]
+    arguments += [word for file in index.constraints for word in ("--constraint", file)]
+    arguments += [] if not order["upgrade"] else ["--upgrade"]
     extra = ["--index", order["index"]] if order["index"] else []
-    code, said = uv.run([*words, *extra, *index.options])
+    code, output = uv.run([*arguments, *extra, *index.options])
     used = bool(extra)
-    if code and extra and index.own and is_unreachable(said):
-        code, said_too = uv.run([*words, *index.options])
-        used, said = False, said if code and is_unreachable(said_too) else said_too
+    if code and extra and index.own and is_unreachable(output):
+        code, output_without = uv.run([*arguments, *index.options])
+        used, output = False, output if code and is_unreachable(output_without) else output_without
     if code:
-        raise explain(said, "looking up versions", order["name"])
+        raise explain(output, "looking up versions", order["name"])
     return {"lock": lock.read_text(encoding="utf-8"), "python": python, "extra": used}
 
 
 def _interpreter(order: dict[str, Any], uv: Uv, report: ProgressReport) -> str:
-    """The Python to make it with: ours where it will do, else one that is here, else one that uv fetches."""
+    """Return the Python to use: the one of the order, else one that uv finds, else one that uv downloads."""
     if order["python"]:
         return str(order["python"])
     request = order["request"]
     report.progress("python", 0, None)
-    code, said = uv.run(["python", "find", request, "--no-project", "--no-python-downloads"])
+    code, output = uv.run(["python", "find", request, "--no-project", "--no-python-downloads"])
     if code:
-        code, said = uv.run(["python", "install", request, "--no-bin"])
+        code, output = uv.run(["python", "install", request, "--no-bin"])
         if code:
-            raise no_python(order["name"], telling_line(said), request)
-        code, said = uv.run(["python", "find", request, "--no-project", "--managed-python"])
-    found = [line for line in said.splitlines() if Path(line).is_file()]
-    if code or not found:
-        raise no_python(order["name"], telling_line(said), request)
-    return found[-1]
+            raise no_python(order["name"], telling_line(output), request)
+        code, output = uv.run(["python", "find", request, "--no-project", "--managed-python"])
+    interpreters = [line for line in output.splitlines() if Path(line).is_file()]
+    if code or not interpreters:
+        raise no_python(order["name"], telling_line(output), request)
+    return interpreters[-1]
 
 
 def _make(order: dict[str, Any], index: Index, uv: Uv, report: ProgressReport) -> dict[str, Any]:
-    """Makes the environment in `folder`, from the lock file beside it."""
+    """Create the environment in `folder` from the lock file."""
     folder = Path(order["folder"])
     total = order["installed_bytes"]
     report.progress("download", 0, total)
-    code, said = uv.run(["venv", str(folder), "--python", order["python"], "--no-project", "--quiet"])
+    code, output = uv.run(["venv", str(folder), "--python", order["python"], "--no-project", "--quiet"])
     if code:
-        raise explain(said, "making the environment", order["name"])
+        raise explain(output, "creating the environment", order["name"])
     done = threading.Event()
     watcher = threading.Thread(target=_watch, args=(Path(order["cache"]), folder, total, done, report), daemon=True)
     watcher.start()
     try:
-        words = ["pip", "install", "--python", str(interpreter_of(folder)), "--requirements", order["lock"]]
+        arguments = ["pip", "install", "--python", str(interpreter_of(folder)), "--requirements", order["lock"]]
         extra = ["--index", order["index"]] if order["index"] and order["extra"] else []
-        code, said = uv.run([*words, "--only-binary", ":all:", "--preview-features", "pylock", *extra, *index.options])
+        code, output = uv.run(
+            [*arguments, "--only-binary", ":all:", "--preview-features", "pylock", *extra, *index.options]
+        )
     finally:
         done.set()
         watcher.join()
     if code:
-        raise explain(said, "fetching the packages", order["name"])
+        raise explain(output, "fetching the packages", order["name"])
     report.progress("store", 0, None)
     if hasattr(os, "sync"):
-        os.sync()  # thousands of files, which must outlast a power cut once the pointer names them
+        os.sync()  # thousands of files, which must be on disk before the pointer names them
     return {"python": str(interpreter_of(folder)), "bytes": _bytes_in(folder)}
 
 
 def interpreter_of(folder: Path) -> Path:
-    """The interpreter of an environment."""
+    """Return the interpreter of an environment."""
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
 def _watch(cache: Path, folder: Path, total: int, done: threading.Event, report: ProgressReport) -> None:
-    """uv unpacks while it fetches: what has come is what its cache has grown by, in unpacked bytes."""
+    """Report progress: uv unpacks while it downloads, so its cache grows by the unpacked bytes received."""
     first = _bytes_in(cache)
     while not done.wait(REPORT_S * 3):
-        came = max(_bytes_in(cache) - first, _bytes_in(folder))
-        report.progress("download", min(came, total), total)
+        received = max(_bytes_in(cache) - first, _bytes_in(folder))
+        report.progress("download", min(received, total), total)
 
 
 def _bytes_in(folder: Path) -> int:
     total = 0
-    waiting = [str(folder)]
-    while waiting:
+    folders = [str(folder)]
+    while folders:
         try:
-            with os.scandir(waiting.pop()) as entries:
+            with os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
+                        folders.append(entry.path)
                     else:
                         total += entry.stat(follow_symlinks=False).st_size
-        except OSError:  # it came or went meanwhile
+        except OSError:  # it was created or deleted meanwhile
             continue
     return total
 
@@ -142,4 +144,4 @@ def _end_with_stdin(uv: Uv) -> None:
     while os.read(0, 4096):
         pass
     uv.kill()
-    os._exit(1)  # the parent is gone; what is half made is removed by the next start
+    os._exit(1)  # the parent is gone; the next start deletes the partial environment

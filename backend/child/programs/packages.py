@@ -1,12 +1,12 @@
-"""The program that reads what an interpreter's environment holds: metadata and version files. It imports none of it.
+"""The program that reads the packages of an interpreter's environment from metadata and version files, without imports.
 
-Child → parent: one frame `packages`, with
-`interpreter {version, bits, path, base, venv, platform}`, `packages {name: version}` of those that matter here,
-`shared {import name: [{name, version, missing_files}]}` for each import package and the distributions that bring it,
-`on_disk {import name: {name, version}}`: which of them wrote the files last, by their own word,
+It sends one frame `packages`:
+`interpreter {version, bits, path, base, venv, platform}`, `packages {name: version}` of the relevant ones,
+`shared {import name: [{name, version, missing_files}]}` for each import package and the distributions that provide it,
+`on_disk {import name: {name, version}}`: which of them wrote the files last, by a file of the package,
 `builds {import name: {field: text or null}}`: the fields of a `version.py`,
-`unmet [{package, needs, found}]`: pinned requirements that the environment does not fulfil, and
-`leftovers [folder]`: what a broken uninstall left.
+`unmet [{package, needs, found}]`: pinned requirements that the environment does not meet, and
+`leftovers [folder]`: folders that an interrupted uninstall left.
 """
 
 from __future__ import annotations
@@ -22,35 +22,37 @@ from typing import Any
 
 from backend.child.wire_protocol import Channel
 
-# What a report is about: engines, what they compute with, and the drivers' halves that come as packages.
-_MATTERS = re.compile(
+# The relevant packages: engines, their compute libraries, and drivers that are packages.
+_RELEVANT = re.compile(
     r"onnx|onnxruntime.*|ort-.*|torch|torch(vision|audio|-.*directml|-xla.*)|pytorch-triton.*|triton.*|"
     r"nvidia-(cuda-runtime|cublas|cudnn|nvjitlink|nccl).*|cuda-toolkit|tensorrt.*|rocm.*|amd-.*|hip-.*|"
     r"intel-(cmplr|sycl|opencl|extension).*|dpcpp.*|openvino.*|directml|windowsml.*|xllamacpp.*|llama-cpp.*|skulk-.*|cyllama.*|"
     r"numpy|transformers|diffusers|accelerate|tokenizers|safetensors|pip",
     re.IGNORECASE,
 )
-# Import packages that several distributions bring, each overwriting the other's files.
+# Import packages that several distributions provide, each overwriting the other's files.
 _SHARED = re.compile(r"(onnxruntime|ort-)", re.IGNORECASE)
 _FIELD = re.compile(r"^(\w+)\s*(?::[^=]+)?=\s*(None|'[^']*'|\"[^\"]*\")\s*(?:#.*)?$", re.MULTILINE)
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)\s*\(?\s*==\s*([^\s;,)*]+)\s*\)?\s*$")
 
 
 def main(channel: Channel) -> int:
-    """Sends the one frame and exits 0."""
-    found = [_Distribution(one) for one in metadata.distributions()]
-    known: dict[str, _Distribution] = {}
-    for one in found:
-        known.setdefault(one.key, one)  # the first one on the path is the one that is imported
+    """Send the frame and return 0."""
+    distributions: dict[str, _Distribution] = {}
+    for entry in metadata.distributions():
+        distribution = _Distribution(entry)
+        distributions.setdefault(distribution.key, distribution)  # the first one on the path is imported
     channel.send(
         {
             "op": "packages",
             "interpreter": _interpreter(),
-            "packages": {one.name: one.version for key, one in sorted(known.items()) if _MATTERS.fullmatch(key)},
-            "shared": _shared(known),
+            "packages": {
+                each.name: each.version for key, each in sorted(distributions.items()) if _RELEVANT.fullmatch(key)
+            },
+            "shared": _shared(distributions),
             "on_disk": _on_disk(),
             "builds": _builds(),
-            "unmet": _unmet(known),
+            "unmet": _unmet(distributions),
             "leftovers": sorted({path.name for folder in _folders() for path in folder.glob("~*")})[:20],
         }
     )
@@ -58,20 +60,20 @@ def main(channel: Channel) -> int:
 
 
 class _Distribution:
-    """One installed distribution; one whose metadata are damaged has an empty name."""
+    """An installed distribution. Its name is empty if its metadata is corrupt."""
 
-    def __init__(self, found: metadata.Distribution) -> None:
-        self.found = found
+    def __init__(self, entry: metadata.Distribution) -> None:
+        self.metadata_entry = entry
         try:
-            self.name = str(found.metadata["Name"] or "")
-            self.version = str(found.metadata["Version"] or "")
+            self.name = str(entry.metadata["Name"] or "")
+            self.version = str(entry.metadata["Version"] or "")
         except (OSError, ValueError, LookupError, TypeError):
             self.name = self.version = ""
         self.key = re.sub(r"[-_.]+", "-", self.name).lower()
 
-    def brings(self) -> tuple[set[str], int]:
-        """The import packages whose `__init__.py` it lists, and how many of its listed files are gone."""
-        files = self.found.files or []
+    def provided_packages(self) -> tuple[set[str], int]:
+        """Return the import packages whose `__init__.py` it lists, and how many of its listed files are missing."""
+        files = self.metadata_entry.files or []
         owned = {file.parts[0] for file in files if len(file.parts) == 2 and file.name == "__init__.py"}
         missing = sum(1 for file in files if file.suffix != ".pyc" and not Path(str(file.locate())).exists())
         return owned, missing
@@ -88,19 +90,19 @@ def _interpreter() -> dict[str, Any]:
     }
 
 
-def _shared(known: dict[str, _Distribution]) -> dict[str, list[dict[str, Any]]]:
+def _shared(distributions: dict[str, _Distribution]) -> dict[str, list[dict[str, Any]]]:
     shared: dict[str, list[dict[str, Any]]] = {}
-    for key, one in sorted(known.items()):
+    for key, distribution in sorted(distributions.items()):
         if _SHARED.match(key):
-            owned, missing = one.brings()
+            owned, missing = distribution.provided_packages()
             for package in owned:
-                entry = {"name": one.name, "version": one.version, "missing_files": missing}
+                entry = {"name": distribution.name, "version": distribution.version, "missing_files": missing}
                 shared.setdefault(package, []).append(entry)
     return shared
 
 
 def _on_disk() -> dict[str, dict[str, str]]:
-    """ONNX Runtime's wheels say in this file which of them they are."""
+    """Return which wheel of ONNX Runtime is on disk; each writes its name into this file."""
     fields = _fields("onnxruntime/capi/build_and_package_info.py")
     if not fields:
         return {}
@@ -112,21 +114,21 @@ def _builds() -> dict[str, dict[str, str | None]]:
     return {"torch": fields} if fields else {}
 
 
-def _unmet(known: dict[str, _Distribution]) -> list[dict[str, str | None]]:
+def _unmet(distributions: dict[str, _Distribution]) -> list[dict[str, str | None]]:
     unmet: list[dict[str, str | None]] = []
-    for key, one in sorted(known.items()):
-        for requirement in (one.found.requires or []) if _MATTERS.fullmatch(key) else []:
+    for key, distribution in sorted(distributions.items()):
+        for requirement in (distribution.metadata_entry.requires or []) if _RELEVANT.fullmatch(key) else []:
             if pinned := _PIN.match(requirement.split(";")[0].strip() if ";" not in requirement else ""):
-                wanted = re.sub(r"[-_.]+", "-", pinned[1]).lower()
-                there = known.get(wanted)
-                if there is None or there.version.split("+")[0] != pinned[2].split("+")[0]:
-                    found = there.version if there else None
-                    unmet.append({"package": one.name, "needs": f"{pinned[1]}=={pinned[2]}", "found": found})
+                required = re.sub(r"[-_.]+", "-", pinned[1]).lower()
+                installed = distributions.get(required)
+                if installed is None or installed.version.split("+")[0] != pinned[2].split("+")[0]:
+                    version = installed.version if installed else None
+                    unmet.append({"package": distribution.name, "needs": f"{pinned[1]}=={pinned[2]}", "found": version})
     return unmet[:20]
 
 
 def _fields(place: str) -> dict[str, str | None]:
-    """The plain assignments of a generated Python file, the first one of that name on the path."""
+    """Return the literal assignments of a generated Python file, the first one of that name on the path."""
     for folder in _folders():
         try:
             text = (folder / place).read_text(encoding="utf-8", errors="replace")

@@ -1,13 +1,11 @@
 """The probe program: `probe list RUNTIME [BACKEND …]` enumerates devices, `probe prove ORDER` computes on one.
 
-`list` shows every card, whatever variables hide it; `list-visible` shows what they leave.
+`list` shows every card, also those that environment variables hide; `list-visible` respects the variables.
 
-Child → parent, so that whatever happens next can be named: `step {what, backends}` before each risky thing.
-`list` sends `plan {backends}` (those whose library is installed), then for each `listed {backends, library, versions,
-devices, left_out}`, `absent {backends, detail, quiet}`, `missing {backends, detail}` for an import or a library that
-fails, or `failed {backends, detail}`; and `end`. `prove` sends `proved {proof, memory_free_bytes}` and after each
-engine `engines {engines}`, those that load so far, with `no_engine {engine, detail}` for one that does not; or
-`wrong`, `absent`, `missing`, `failed`.
+The frames are in `wire_protocol.py`. A `step` frame precedes each risky step, so that the parent can attribute a crash
+or a hang. `list` sends `plan`, then for each backend `listed`, `absent`, `missing` or `failed`, then `end`. `prove`
+sends `proved`, then `engines` after each engine that loads and `no_engine` for one that does not; or `wrong`, `absent`,
+`missing`, `failed`.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ from backend.engines import engines, load_engine, serves
 
 
 def main(channel: Channel, arguments: list[str]) -> int:
-    """Runs one probe and exits 0 when it could say what it found."""
+    """Run one probe; exit 0 when all frames were sent."""
     action, *rest = arguments
     if action == "prove":
         _prove(channel, json.loads(rest[0]))
@@ -47,43 +45,46 @@ def main(channel: Channel, arguments: list[str]) -> int:
             show_all_devices()
         _list(channel, rest[1:])
         channel.send({"op": "end"})
-    # What libraries do while the interpreter ends is of no interest any more, and some crash there.
+    # Skip the shutdown of libraries: some crash there.
     os._exit(0)
 
 
 def _list(channel: Channel, only: list[str]) -> None:
-    plan = [(library, [name for name in backends_of(library) if not only or name in only]) for library in libraries()]
-    plan = [(library, names) for library, names in plan if names and _installed(library)]
+    plan = []
+    for library in libraries():
+        names = [name for name in backends_of(library) if not only or name in only]
+        if names and _installed(library):
+            plan.append((library, names))
     channel.send({"op": "plan", "backends": [name for _, names in plan for name in names]})
     for library, names in plan:
-        here = mechanism(names[0], library)
+        access = mechanism(names[0], library)
         channel.send({"op": "step", "what": f"importing {library}", "backends": names})
-        if not _told(channel, names, lambda here=here, library=library: here.load(library)):  # type: ignore[misc]
+        if not _try(channel, names, lambda access=access, library=library: access.load(library)):  # type: ignore[misc]
             continue
         for name in names:
             channel.send({"op": "step", "what": f"listing {name} devices", "backends": [name]})
-            _told(channel, [name], lambda name=name, library=library: _listed(channel, name, library))  # type: ignore[misc]
+            _try(channel, [name], lambda name=name, library=library: _listed(channel, name, library))  # type: ignore[misc]
 
 
 def _listed(channel: Channel, name: str, library: str) -> None:
-    here = mechanism(name, library)
-    found = here.enumerate_devices(backends()[name], library)
-    if not found:
+    access = mechanism(name, library)
+    detected = access.enumerate_devices(backends()[name], library)
+    if not detected:
         raise DeviceAbsent("it lists no device")
-    frame = {"op": "listed", "backends": [name], "library": library, "versions": here.versions(library)}
-    devices = [asdict(device) for device in found[:INDEX_LIMIT]]
-    channel.send({**frame, "devices": devices, "left_out": len(found) - len(devices)})
+    frame = {"op": "listed", "backends": [name], "library": library, "versions": access.versions(library)}
+    devices = [asdict(device) for device in detected[:INDEX_LIMIT]]
+    channel.send({**frame, "devices": devices, "left_out": len(detected) - len(devices)})
 
 
 def _prove(channel: Channel, order: dict[str, Any]) -> None:
-    backend, found, runtime = order["backend"], detected_device_from(order["found"]), order["runtime"]
-    show_only(backend, found)
-    here = mechanism(backend, found.library)
-    channel.send({"op": "step", "what": f"importing {found.library}", "backends": [backend]})
-    if not _told(channel, [backend], lambda: here.load(found.library)):
+    backend, device, runtime = order["backend"], detected_device_from(order["found"]), order["runtime"]
+    show_only(backend, device)
+    access = mechanism(backend, device.library)
+    channel.send({"op": "step", "what": f"importing {device.library}", "backends": [backend]})
+    if not _try(channel, [backend], lambda: access.load(device.library)):
         return
     channel.send({"op": "step", "what": f"computing on {order['device']}", "backends": [backend]})
-    if not _told(channel, [backend], lambda: _proved(channel, here, backend, found)):
+    if not _try(channel, [backend], lambda: _proved(channel, access, backend, device)):
         return
     checked: dict[str, dict[str, str]] = {}
     for engine in engines().values():
@@ -93,21 +94,23 @@ def _prove(channel: Channel, order: dict[str, Any]) -> None:
         try:
             checked[engine.name] = load_engine(engine.name).check()
         except (ImportError, OSError) as error:
-            channel.send({"op": "no_engine", "engine": engine.name, "detail": _words(error)})
-        channel.send({"op": "engines", "engines": checked})  # so that one which hangs takes none of the others along
+            channel.send({"op": "no_engine", "engine": engine.name, "detail": _one_line(error)})
+        channel.send(
+            {"op": "engines", "engines": checked}
+        )  # after each, so that an engine that hangs does not lose the others
 
 
-def _proved(channel: Channel, here: Any, backend: str, found: Any) -> None:
-    proof = prove(backend, found)
+def _proved(channel: Channel, access: Any, backend: str, device: Any) -> None:
+    proof = prove(backend, device)
     try:
-        free = here.free_bytes(backends()[backend], found)
-    except Exception:  # noqa: BLE001 (a library that cannot tell; what it can compute was just seen)
+        free = access.free_bytes(backends()[backend], device)
+    except Exception:  # noqa: BLE001 (optional; the device has just proved that it computes)
         free = None
     channel.send({"op": "proved", "proof": asdict(proof), "memory_free_bytes": free})
 
 
-def _told(channel: Channel, names: Iterable[str], work: Callable[[], object]) -> bool:
-    """Whether it went well; any failure becomes a frame, and only the death of the process is silent."""
+def _try(channel: Channel, names: Iterable[str], work: Callable[[], object]) -> bool:
+    """Call `work` and return whether it succeeded. An exception becomes a frame; only a crash is silent."""
     about = {"backends": list(names)}
     try:
         work()
@@ -116,9 +119,9 @@ def _told(channel: Channel, names: Iterable[str], work: Callable[[], object]) ->
     except DeviceAbsent as error:
         channel.send({"op": "absent", **about, "detail": str(error), "quiet": error.quiet})
     except (ImportError, OSError) as error:
-        channel.send({"op": "missing", **about, "detail": _words(error)})
+        channel.send({"op": "missing", **about, "detail": _one_line(error)})
     except Exception as error:  # noqa: BLE001 (the border of the process: the parent decides what it means)
-        channel.send({"op": "failed", **about, "detail": _words(error)})
+        channel.send({"op": "failed", **about, "detail": _one_line(error)})
     else:
         return True
     return False
@@ -128,12 +131,12 @@ def _installed(library: str) -> bool:
     try:
         return importlib.util.find_spec(library) is not None
     except (ImportError, ValueError):
-        return True  # it is there, and broken: the import will say how
+        return True  # it is installed and broken: the import shows how
 
 
-def _words(error: BaseException) -> str:
-    """The exception in one line, and what it came from; libraries write whole pages."""
+def _one_line(error: BaseException) -> str:
+    """Return the exception and its cause in one line, since libraries write long messages."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    words = f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
+    text = f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
     cause = error.__cause__ or error.__context__
-    return words if cause is None or str(cause) in words else f"{words} ({_words(cause)})"
+    return text if cause is None or str(cause) in text else f"{text} ({_one_line(cause)})"

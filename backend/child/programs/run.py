@@ -1,8 +1,4 @@
-"""The worker program: holds one loaded model and runs jobs on it.
-
-Parent → child: `load {engine, request}`, `run {job, request}`, `cancel {job}`. Child → parent: `hello`, `beat`,
-`loaded`, `progress`, `token`, `artifact`, `done`, `failed {job?, code, detail, remedy, extra}`. EOF ends it.
-"""
+"""The worker program: load one model and run jobs on it until stdin ends. Its frames are in `wire_protocol.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +14,19 @@ from typing import Any
 
 from backend.child import artifact_writer, process
 from backend.child.token_batcher import TokenBatcher
-from backend.child.wire_protocol import WIRE_VERSION, Channel, Header, WireError
+from backend.child.wire_protocol import (
+    WIRE_VERSION,
+    ArtifactFrame,
+    BeatFrame,
+    Channel,
+    DoneFrame,
+    FailedFrame,
+    Header,
+    HelloFrame,
+    LoadedFrame,
+    MemoryUse,
+    WireError,
+)
 from backend.common import error_patterns
 from backend.common.errors import TouchstoneError
 from backend.devices import detected_device_from, show_only, split_id
@@ -29,53 +37,60 @@ BEAT_S = 1.0
 
 
 def main(channel: Channel) -> int:
-    """Serves the parent until stdin ends."""
-    program = _Program(channel)
-    channel.send({"op": "hello", "wire": WIRE_VERSION, "pid": os.getpid(), "python": sys.version.split()[0]})
-    threading.Thread(target=program.listen, daemon=True).start()
-    threading.Thread(target=program.beat, daemon=True).start()
-    program.work()
+    """Serve the parent until stdin ends."""
+    worker = _Worker(channel)
+    hello: HelloFrame = {
+        "op": "hello",
+        "wire": WIRE_VERSION,
+        "pid": os.getpid(),
+        "python": sys.version.split()[0],
+    }
+    channel.send(hello)
+    threading.Thread(target=worker.listen, daemon=True).start()
+    threading.Thread(target=worker.send_heartbeats, daemon=True).start()
+    worker.load_models()
     return 0
 
 
-class _Program:
+class _Worker:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._orders: queue.SimpleQueue[Header] = queue.SimpleQueue()
+        self._loads: queue.SimpleQueue[Header] = queue.SimpleQueue()
         self._cancelled: set[str] = set()
         self._session: Session | None = None
         self._tokens = TokenBatcher(channel.send_all)
 
     def listen(self) -> None:
-        """Reads orders. At the end of stdin, or of sense, the process goes at once, whatever native code does."""
+        """Receive frames. At the end of stdin, or after an invalid frame, exit at once, whatever native code runs."""
         try:
             while received := self._channel.receive():
                 header = received[0]
                 if header["op"] == "cancel":
                     self._cancelled.add(header["job"])
                 elif header["op"] == "run":
-                    # A thread each, so that jobs share the model; the parent sends no more than there are slots.
+                    # One thread for each job, so that jobs share the model; the parent sends no more than the slots.
                     arguments = (header["job"], self._run, header)
-                    threading.Thread(target=self._guarded, args=arguments, daemon=True).start()
+                    threading.Thread(target=self._run_guarded, args=arguments, daemon=True).start()
                 else:
-                    self._orders.put(header)
+                    self._loads.put(header)
         except (OSError, WireError):
             pass
         os._exit(0)
 
-    def beat(self) -> None:
-        """Says that the interpreter is alive; whether the work advances is seen from its own frames."""
+    def send_heartbeats(self) -> None:
+        """Send heartbeats: the interpreter is alive. Whether a job advances is seen from its own frames."""
         while True:
             time.sleep(BEAT_S)
-            self._channel.send({"op": "beat", "resident_bytes": process.resident_bytes()})
+            frame: BeatFrame = {"op": "beat", "resident_bytes": process.resident_bytes()}
+            self._channel.send(frame)
 
-    def work(self) -> None:
-        """Loads in the main thread, which some libraries want."""
+    def load_models(self) -> None:
+        """Load in the main thread, as some libraries require."""
         while True:
-            self._guarded(None, self._load, self._orders.get())
+            self._run_guarded(None, self._load, self._loads.get())
 
-    def _guarded(self, job: str | None, work: Callable[[Header], None], order: Header) -> None:
-        """Any failure becomes a frame; only the process's death is silent."""
+    def _run_guarded(self, job: str | None, work: Callable[[Header], None], order: Header) -> None:
+        """Send `failed` for any exception, so that only the death of the process is silent."""
         try:
             work(order)
         except TouchstoneError as error:
@@ -84,12 +99,12 @@ class _Program:
             remedy = "Close other programs or choose a smaller model."
             self._fail(job, "out_of_memory", f"The worker ran out of memory: {error}", remedy, {})
         except OSError as error:
-            if disk_full := artifact_writer.full(error):
+            if disk_full := artifact_writer.disk_full_error(error):
                 self._fail(job, disk_full.code, disk_full.detail, disk_full.remedy, {})
             else:
-                self._fail_unforeseen(job, error)
-        except BaseException as error:  # noqa: BLE001 (the border of the process; also what a package exits with)
-            self._fail_unforeseen(job, error)
+                self._fail_unexpected(job, error)
+        except BaseException as error:  # noqa: BLE001 (the border of the process; a package may also raise SystemExit)
+            self._fail_unexpected(job, error)
 
     def _load(self, order: Header) -> None:
         request = LoadRequest(**order["request"])
@@ -97,30 +112,29 @@ class _Program:
             request = replace(request, detected_device=detected_device_from(order["request"]["detected_device"]))
             show_only(split_id(request.device)[0], request.detected_device)
         self._session = load_engine(order["engine"]).load(request)
-        self._channel.send(
-            {
-                "op": "loaded",
-                "placement": asdict(self._session.placement),
-                "threads": self._session.threads,
-                "versions": {**self._session.versions, "python": sys.version.split()[0]},
-                "model_file": self._session.model_file,
-                "resident_bytes": process.resident_bytes(),
-            }
-        )
+        frame: LoadedFrame = {
+            "op": "loaded",
+            "placement": asdict(self._session.placement),
+            "threads": self._session.threads,
+            "versions": {**self._session.versions, "python": sys.version.split()[0]},
+            "model_file": self._session.model_file,
+            "resident_bytes": process.resident_bytes(),
+        }
+        self._channel.send(frame)
 
     def _run(self, order: Header) -> None:
         job = order["job"]
-        assert self._session is not None, "the parent loads before it runs"
+        assert self._session is not None, "the parent sends `load` before `run`"
         process.reset_peak()
-        on_card = self._session.device_bytes
+        device_bytes = self._session.device_bytes
         before = process.resident_bytes()
-        card_before = on_card()
+        device_before = device_bytes()
         start = time.perf_counter()
         first_token_s: float | None = None
 
         request = RunRequest(**order["request"])
-        box = artifact_writer.ArtifactWriter(request.folder)
-        tokens = self._tokens.line(job)
+        writer = artifact_writer.ArtifactWriter(request.folder)
+        tokens = self._tokens.open_job(job)
 
         def emit(event: str, data: dict[str, Any]) -> bool:
             nonlocal first_token_s
@@ -130,7 +144,15 @@ class _Program:
                 tokens.add(data)
             elif event == "artifact":
                 tokens.flush()
-                self._channel.send({"op": event, "job": job, **data, "bytes": box.hand_over(data["name"])})
+                size = writer.deliver(data["name"])
+                artifact: ArtifactFrame = {
+                    "op": "artifact",
+                    "job": job,
+                    "name": data["name"],
+                    "media_type": data["media_type"],
+                    "bytes": size,
+                }
+                self._channel.send(artifact)
             elif event != "poll":
                 self._channel.send({"op": event, "job": job, **data})
             return job in self._cancelled
@@ -138,45 +160,53 @@ class _Program:
         cancelled_early = job in self._cancelled
         try:
             run = partial(write, self._session) if request.song else self._session.run
-            result = None if cancelled_early else run(replace(request, folder=box.open()), emit)
+            result = None if cancelled_early else run(replace(request, folder=writer.open()), emit)
         finally:
             tokens.flush()
-        self._channel.send(
-            {
-                "op": "done",
-                "job": job,
-                "cancelled": job in self._cancelled,
-                "counts": result.counts if result else {},
-                "finish_reason": result.finish_reason if result else "cancelled",
-                "chat_template": result.chat_template if result else None,
-                "audio_s": result.audio_s if result else None,
-                "phases": result.phases if result else {},
-                "chosen": result.chosen if result else {},
-                "evidence": result.evidence if result else "",
-                "run_s": time.perf_counter() - start,
-                "first_token_s": first_token_s,
-                "memory": {
-                    "before_bytes": before,
-                    "peak_bytes": process.peak_bytes(),
-                    "after_bytes": process.resident_bytes(),
-                }
-                if card_before is None or (card_after := on_card()) is None
-                else {  # allocators on cards keep what they once took, so the end is the peak
-                    "before_bytes": card_before,
-                    "peak_bytes": max(card_before, card_after),
-                    "after_bytes": card_after,
-                },
-            }
-        )
+        frame: DoneFrame = {
+            "op": "done",
+            "job": job,
+            "cancelled": job in self._cancelled,
+            "counts": result.counts if result else {},
+            "finish_reason": result.finish_reason if result else "cancelled",
+            "chat_template": result.chat_template if result else None,
+            "audio_s": result.audio_s if result else None,
+            "phases": result.phases if result else {},
+            "chosen": result.chosen if result else {},
+            "evidence": result.evidence if result else "",
+            "run_s": time.perf_counter() - start,
+            "first_token_s": first_token_s,
+            "memory": _memory_use(before, device_before, None if device_before is None else device_bytes()),
+        }
+        self._channel.send(frame)
         self._cancelled.discard(job)
 
-    def _fail_unforeseen(self, job: str | None, error: BaseException) -> None:
+    def _fail_unexpected(self, job: str | None, error: BaseException) -> None:
         text = f"{type(error).__name__}: {error}"
         code = error_patterns.classify_error_text(text) or ("model_load_failed" if job is None else "worker_crashed")
-        self._fail(job, code, text, "Try again; if it repeats, run `doctor` and report its output.", {})
+        self._fail(job, code, text, "Retry; if it repeats, run `doctor` and report its output.", {})
 
     def _fail(self, job: str | None, code: str, detail: str, remedy: str, extra: dict[str, Any]) -> None:
         self._cancelled.discard(job or "")
-        self._channel.send(
-            {"op": "failed", "job": job, "code": code, "detail": detail, "remedy": remedy, "extra": extra}
-        )
+        frame: FailedFrame = {
+            "op": "failed",
+            "job": job,
+            "code": code,
+            "detail": detail,
+            "remedy": remedy,
+            "extra": extra,
+        }
+        self._channel.send(frame)
+
+
+def _memory_use(before: int | None, device_before: int | None, device_after: int | None) -> MemoryUse:
+    """Return the bytes taken on the card if the engine measures them, else those of this process."""
+    if device_before is None or device_after is None:
+        return {
+            "before_bytes": before,
+            "peak_bytes": process.peak_bytes(),
+            "after_bytes": process.resident_bytes(),
+        }
+    # Allocators on cards keep what they once took, so the last figure is the peak.
+    peak = max(device_before, device_after)
+    return {"before_bytes": device_before, "peak_bytes": peak, "after_bytes": device_after}

@@ -1,7 +1,6 @@
-"""The survey program: `survey hardware` lists the machine's hardware, `survey system` the facts for the doctor.
+"""The survey program: `survey hardware` lists the machine's hardware, `survey system` also facts for the doctor.
 
-Child → parent: `hardware {hardware}` for each step, the last one the fullest; or `system {system}` after them. Every
-command of a vendor that it runs has a limit of its own; a file that never answers is the parent's to end.
+Every vendor command that it runs has a timeout. A file whose read never returns is left to the parent's timeout.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from backend.common.types import Hardware
 
 
 def main(channel: Channel, arguments: list[str]) -> int:
-    """Sends what is found as soon as it is."""
+    """Send the hardware after each step, so that the parent has the last result if a step hangs."""
     host = Host(run=remembered(run_command))
-    found: list[Hardware] = []
-    for found in hardware(host):
-        channel.send({"op": "hardware", "hardware": [asdict(item) for item in found]})
+    items: list[Hardware] = []
+    for items in hardware(host):
+        channel.send({"op": "hardware", "hardware": [asdict(item) for item in items]})
     if arguments == ["system"]:
-        channel.send({"op": "system", "system": asdict(system(host, found))})
+        channel.send({"op": "system", "system": asdict(system(host, items))})
     return 0

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from backend.child.artifact_writer import full
+from backend.child.artifact_writer import disk_full_error
 from backend.common.errors import Configuration, DiskFull, Internal, Interrupted, TouchstoneError
 from backend.common.types import ACTIVE, Event
 from backend.jobs.artifacts import ArtifactStore
@@ -242,7 +242,7 @@ class JobStore:
 
     def _folder_error(self, error: OSError, purpose: str = "left") -> TouchstoneError:
         folder = self.path.parent
-        if full(error):
+        if disk_full_error(error):
             return DiskFull(
                 f"The disk that holds {folder} has no space {purpose}: {error.strerror}.", "Free some space there."
             )

@@ -34,7 +34,7 @@ CASES = [
         "HIP behind cuda",
         "first kernel",
         at("matmul", "signal", "SIGSEGV", hip="7.2.1", cuda=None),
-        reason="computing on rocm:0: it was ended by SIGSEGV",
+        reason="computing on rocm:0: it was killed by SIGSEGV",
         remedy=CRASH,
         device="rocm:0",
     ),

@@ -105,7 +105,7 @@ CASES = [
         "broken",
         "none",
         "driver",
-        "listing directml devices: it was ended by SIGSEGV",
+        "listing directml devices: it was killed by SIGSEGV",
         CRASH,
         "directml:0",
         DIRECTML,

@@ -23,11 +23,11 @@ def ended(mechanism: str, action: str, argument: Any, how: str) -> list[Case]:
 
 
 CASES = [
-    *ended("segmentation fault", "signal", "SIGSEGV", "ended by SIGSEGV"),
+    *ended("segmentation fault", "signal", "SIGSEGV", "killed by SIGSEGV"),
     *ended(
         "abort", "abort", "terminate called after throwing an instance of 'std::runtime_error'", "SIGABRT.*terminate"
     ),
-    *ended("illegal instruction", "signal", "SIGILL", "ended by SIGILL"),
+    *ended("illegal instruction", "signal", "SIGILL", "killed by SIGILL"),
     *ended("hang", "hang", 3600, "it hung: timeout after"),
     Case("noise", "on stdout", at("matmul", "print", "loading kernels " * 40_000), **READY),
     Case("noise", "raw bytes", at("matmul", "write", "\x00\x00\x00\x05\xff{}\x1b[2J" * 500), **READY),
