@@ -1,4 +1,4 @@
-"""`python -m tests.pages` writes anew those parts of docs/ that are the code's own data; a test holds them equal."""
+"""`python -m tests.pages` regenerates the tables in docs/ that come from the code; a test compares them."""
 
 from __future__ import annotations
 
@@ -17,109 +17,106 @@ from tests.service import ROOT
 
 
 def devices() -> str:
-    """Every backend: its id, hardware, systems, runtimes and other names."""
+    """Return the table of backends: id, hardware, systems, runtimes and aliases."""
     rows = [
         (
-            f"`{_id(one)}`",
-            one.label,
-            ", ".join(one.vendors) or ("the processor" if one.kind == "cpu" else "any maker's"),
-            _systems(one.systems),
-            _code(one.runtimes),
-            _code(name for name in one.aliases if name != _id(one)),
+            f"`{_id(backend)}`",
+            backend.label,
+            ", ".join(backend.vendors) or ("the processor" if backend.kind == "cpu" else "any"),
+            _systems(backend.systems),
+            _code(backend.runtimes),
+            _code(name for name in backend.aliases if name != _id(backend)),
         )
-        for one in sorted(backends().values(), key=lambda one: one.rank)
+        for backend in _by_rank()
     ]
-    return _table(("device", "what it is", "cards of", "systems", "runtimes", "other names"), rows)
+    return _table(("device", "name", "vendor", "systems", "runtimes", "aliases"), rows)
 
 
 def offers() -> str:
-    """What is offered for hardware that nothing reaches yet."""
+    """Return the table of runtimes offered for hardware that no installed runtime reaches."""
     rows = [
         (
             f"`{offer.runtime}`",
-            f"`{one.name}`",
-            ", ".join(offer.vendors or one.vendors) or "any",
+            f"`{backend.name}`",
+            ", ".join(offer.vendors or backend.vendors) or "any",
             ", ".join(offer.kinds),
             _systems(offer.systems),
-            ", ".join(f"{begin}…" for begin in offer.architectures) or "any",
+            ", ".join(f"{prefix}…" for prefix in offer.architectures) or "any",
             f"`runtimes install {offer.runtime}`",
         )
-        for one in sorted(backends().values(), key=lambda one: one.rank)
-        for offer in one.offers
+        for backend in _by_rank()
+        for offer in backend.offers
     ]
-    return _table(("runtime", "device", "cards of", "kinds", "systems", "chips", "remedy"), rows)
+    return _table(("runtime", "device", "vendor", "kinds", "systems", "chips", "command"), rows)
 
 
 def runtimes() -> str:
-    """What each runtime costs, on the first of its systems."""
+    """Return the table of runtimes; sizes are those of the first system of each."""
     rows = []
     for name, recipe in recipes().items():
-        cost, systems = "your own environment alone", "none"
+        cost, systems = "your own environment only", "none"
         if recipe.builds:
             first = recipe.builds[0]
-            cost = f"{size(first.download_bytes)} to fetch, {size(first.installed_bytes)}"
+            cost = f"{size(first.download_bytes)} download, {size(first.installed_bytes)} on disk"
             systems = ", ".join(dict.fromkeys(platform for build in recipe.builds for platform in build.platforms))
         pythons = f"{recipe.python[0]} to {recipe.python[1]}"
         rows.append((f"`{name}`", recipe.title, pythons, systems, cost, recipe.licence))
-    return _table(("runtime", "what it is", "Python", "systems", "size on disk", "licence"), rows)
+    return _table(("runtime", "name", "Python", "systems", "size", "licence"), rows)
 
 
 def variables() -> str:
-    """Variables that hide or reorder cards."""
-    rows = [
-        (f"`{one.name}`", _code(visibility_variables(one.name)))
-        for one in backends().values()
-        if visibility_variables(one.name)
-    ]
-    return _table(("device", "hidden or reordered by"), rows)
+    """Return the table of environment variables that hide or reorder cards."""
+    rows = [(f"`{name}`", _code(visibility_variables(name))) for name in backends() if visibility_variables(name)]
+    return _table(("device", "variables"), rows)
 
 
 def engine_table() -> str:
-    """What each engine runs, and where."""
+    """Return the table of engines: tasks, files and devices."""
     rows = [
         (
-            f"`{one.name}`",
-            ", ".join(one.tasks),
-            ", ".join(one.suffixes) or ("a file of yours" if one.runs_user_code else "a folder"),
-            _code(one.backends),
+            f"`{engine.name}`",
+            ", ".join(engine.tasks),
+            ", ".join(engine.suffixes) or ("your own file" if engine.runs_user_code else "a folder"),
+            _code(engine.backends),
         )
-        for one in engines().values()
+        for engine in engines().values()
     ]
     return _table(("engine", "tasks", "files", "devices"), rows)
 
 
 def findings() -> str:
-    """What the doctor looks for."""
-    return _table(("finding", "what it is"), [(f"`{one.__name__}`", _first(one)) for one in functions()])
+    """Return the table of the doctor's checks."""
+    return _table(("check", "what it reports"), [(f"`{check.__name__}`", _summary(check)) for check in functions()])
 
 
 def problems() -> str:
-    """The code of each problem, and what it says."""
-    return _table(("code", "what it says"), [(f"`{code}`", kind.title) for code, kind in sorted(BY_CODE.items())])
+    """Return the table of error codes."""
+    rows = [(f"`{code}`", str(kind.status), kind.title) for code, kind in sorted(BY_CODE.items())]
+    return _table(("code", "status", "title"), rows)
 
 
 def installs() -> str:
-    """What an installation that failed says."""
-    # Left out: those of uv alone, and those whose remedy names the Python that runs this.
-    others = {"killed", "no_python", "versions", "empty_index", "no_match"}
-    diagnoses = [diagnosis_of(error.kind, FIRST_START) for error in ERRORS if error.kind not in others]
-    rows = [(f"{each.reason[0].upper()}{each.reason[1:]}", each.remedy) for each in diagnoses]
-    return _table(("message", "what to do"), rows)
+    """Return the table of installation errors and their remedies."""
+    # Omitted: errors of uv only, and those whose remedy names the running Python.
+    omitted = {"killed", "no_python", "versions", "empty_index", "no_match"}
+    diagnoses = [diagnosis_of(error.kind, FIRST_START) for error in ERRORS if error.kind not in omitted]
+    rows = [(f"{diagnosis.reason[0].upper()}{diagnosis.reason[1:]}", diagnosis.remedy) for diagnosis in diagnoses]
+    return _table(("message", "remedy"), rows)
 
 
 def families() -> str:
-    """AMD's families of chips, and whether the runtime `rocm` is offered for them."""
-    served = tuple(begin for offer in backends()["rocm"].offers for begin in offer.architectures)
+    """Return the table of AMD's chip families and whether the runtime `rocm` is offered for them."""
+    served = tuple(prefix for offer in backends()["rocm"].offers for prefix in offer.architectures)
     rows = [
         (
             name.replace(" [", " ("),
             target,
-            "part of the processor" if integrated else "card",
-            "`rocm`" if target.startswith(served) else "no ROCm",
+            "integrated" if integrated else "card",
+            "`rocm`" if target.startswith(served) else "none",
         )
         for name, target, integrated in AMD_FAMILIES
     ]
-    return _table(("family", "chip", "kind", "through torch"), rows)
+    return _table(("family", "chip", "kind", "torch runtime"), rows)
 
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
@@ -136,16 +133,20 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
 
 
 def page(name: str) -> str:
-    """The page with its parts as they should be."""
+    """Return the page with its tables regenerated. Raises LookupError if the page lacks the markers of a table."""
     text = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    for part, made in PAGES[name].items():
+    for part, table in PAGES[name].items():
         begin, end = f"<!-- {part} -->\n", f"<!-- end of {part} -->\n"
         before, _, rest = text.partition(begin)
-        _, found, after = rest.partition(end)
-        if not found:
-            raise LookupError(f"docs/{name} has no place for {part}")
-        text = before + begin + made() + end + after
+        _, end_marker, after = rest.partition(end)
+        if not end_marker:
+            raise LookupError(f"docs/{name} has no markers for {part}")
+        text = before + begin + table() + end + after
     return text
+
+
+def _by_rank() -> list[Backend]:
+    return sorted(backends().values(), key=lambda backend: backend.rank)
 
 
 def _id(backend: Backend) -> str:
@@ -153,15 +154,15 @@ def _id(backend: Backend) -> str:
 
 
 def _systems(names: Iterable[str]) -> str:
-    words = {"linux": "Linux", "win32": "Windows", "darwin": "macOS"}
-    return ", ".join(words[name] for name in names)
+    titles = {"linux": "Linux", "win32": "Windows", "darwin": "macOS"}
+    return ", ".join(titles[name] for name in names)
 
 
 def _code(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _first(function: Callable[..., object]) -> str:
+def _summary(function: Callable[..., object]) -> str:
     return (function.__doc__ or "").strip().splitlines()[0]
 
 

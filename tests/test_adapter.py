@@ -118,7 +118,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def _example() -> str:
     """The file of docs/adapters.md."""
     page = (ROOT / "docs/adapters.md").read_text(encoding="utf-8")
-    found = re.search(r"```python my_model/adapter.py\n(.*?)```", page, re.DOTALL)
+    found = re.search(r"<!-- file: my_model/adapter.py -->\n```python\n(.*?)```", page, re.DOTALL)
     assert found
     return found[1]
 
