@@ -21,7 +21,9 @@ TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
 
 
 def test_the_readme_s_example_runs(data_dir: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    """Run the Python example of docs/api.md."""
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 1
     environ = {"TOUCHSTONE_DATA_DIR": str(data_dir), "PATH": ""}
     ran = subprocess.run([sys.executable, "-c", blocks[0]], cwd=ROOT, env=environ, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""README's examples of OpenAI's API do what they say; only the address is another."""
+"""The examples of docs/openai.md work; only the address is replaced."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import sys
 
 from tests.service import ROOT, Server
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "openai.md").read_text(encoding="utf-8")
 
 
 def at(server: Server, text: str) -> str:
-    """The example, for this server and with a short answer."""
+    """Return the example with the address of this server."""
     assert "localhost:8000/v1" in text
     return text.replace("http://localhost:8000", server.url).replace("localhost:8000", server.url)
 
 
 def test_the_curl_example(v1: Server) -> None:
-    (command,) = re.findall(r"^\$ (curl [^\n]*/v1/(?:[^\n]*\\\n)*[^\n]*)$", README, re.MULTILINE)
+    (command,) = re.findall(r"^\$ (curl [^\n]*/v1/(?:[^\n]*\\\n)*[^\n]*)$", PAGE, re.MULTILINE)
     told = subprocess.run(["bash", "-c", at(v1, command)], capture_output=True, text=True, check=True, timeout=120)
     answer = json.loads(told.stdout)
     assert answer["choices"][0]["message"]["content"] and answer["receipt"]["used"] == "cpu"
 
 
 def test_the_python_example(v1: Server) -> None:
-    (program,) = re.findall(r"```py\n(.*?)```", README, re.DOTALL)
+    (program,) = re.findall(r"```py\n(.*?)```", PAGE, re.DOTALL)
     told = subprocess.run(
         [sys.executable, "-c", at(v1, program)], capture_output=True, text=True, check=True, timeout=120
     )
