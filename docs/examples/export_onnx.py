@@ -1,10 +1,10 @@
-"""A network of your own in Touchstone: export it from torch, ask a running server for the same numbers.
+"""Export a network from torch and compare its output with a running server.
 
 In an environment with torch and onnxscript:
 
-    python docs/examples/export_onnx.py          # writes export_onnx.onnx and export_onnx.npz beside this file
+    python docs/examples/export_onnx.py          # writes export_onnx.onnx and export_onnx.npz next to this file
 
-Then, with Touchstone's own interpreter (httpx and NumPy are there) and a server that has the graph:
+Then, with Touchstone's interpreter (which has httpx and NumPy) and a running server:
 
     python -m backend models add docs/examples/export_onnx.onnx
     python docs/examples/export_onnx.py http://127.0.0.1:8000 cpu
@@ -17,11 +17,11 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().with_suffix("")
-TOLERANCE = 1e-4  # of a number around 1, in float32 on any device
+TOLERANCE = 1e-4  # relative to numbers around 1, float32 on any device
 
 
 def export() -> None:
-    """A small network for pictures of any number, with weights from a fixed seed, and what it makes of two of them."""
+    """Write a small image network with seeded weights and a free batch size, and its output for two images."""
     import numpy as np
     import torch
     from torch import nn
@@ -49,14 +49,14 @@ def export() -> None:
     )
     model = program.model_proto
     for part in (*model.graph.node, *model.graph.value_info, *model.graph.initializer, model.graph):
-        part.ClearField("metadata_props")  # where the sources lie on this machine
+        part.ClearField("metadata_props")  # source paths of this machine
     HERE.with_suffix(".onnx").write_bytes(model.SerializeToString())
     with torch.no_grad():
         np.savez_compressed(HERE.with_suffix(".npz"), pictures=pictures.numpy(), scores=network(pictures).numpy())
 
 
 def ask(server: str, device: str) -> float:
-    """Sends the pictures, gets the scores; returns the largest difference to those of torch."""
+    """Send the pictures to the server and return the largest difference of the scores to torch's."""
     import httpx
     import numpy as np
 
