@@ -1,5 +1,5 @@
 // @ts-check
-/** The only module that touches the network: JSON calls, and the browser's own EventSource to follow a job. */
+/** All requests of the page: JSON calls, and EventSource to follow a job. */
 
 import { ApiError, asProblem, unreachable } from "./problems.js";
 
@@ -28,11 +28,11 @@ async function call(method, path, { body, file, headers = {}, limit_s = 30 } = {
   try {
     response = await fetch(`api/${path}`, init);
     const text = await response.text();
-    try { answer = JSON.parse(text); } catch { /* no JSON: said below if it is a failure */ }
+    try { answer = JSON.parse(text); } catch { /* not JSON: reported below if it is a failure */ }
   } catch { throw new ApiError(unreachable()); }
   if (response.ok) return answer;
   const fallback = { type: "about:blank", title: response.statusText || "Failed", status: response.status, code: "unknown",
-    detail: `The server answered ${response.status} without saying why.`, remedy: "Look into the server's log." };
+    detail: `The server answered ${response.status} without a reason.`, remedy: "Check the server's log." };
   throw new ApiError({ ...fallback, ...(answer ?? {}) });
 }
 
@@ -44,9 +44,9 @@ async function file(url) {
   return response;
 }
 
-/** The text of a file. @param {string} url */
+/** Return the text of a file. @param {string} url */
 export const text = async (url) => (await file(url)).text();
-/** The bytes of a file. @param {string} url */
+/** Return the bytes of a file. @param {string} url */
 export const whole = async (url) => (await file(url)).arrayBuffer();
 
 /** @param {string} token */
@@ -68,7 +68,7 @@ export const addModel = (source) => call("POST", "models", { body: { source } })
 /** @param {{models: string[], devices?: string[]}} asked @returns {Promise<Job>} */
 export const measure = (asked) => call("POST", "bench", { body: asked });
 export const runtimes = () => call("GET", "runtimes");
-/** @param {string} task install, update, verify, rollback @param {string} name @returns {Promise<any>} a Job, or for a rollback the Runtime */
+/** @param {string} task install, update, verify, rollback @param {string} name @returns {Promise<any>} a Job; for a rollback the Runtime */
 export const changeRuntime = (task, name) => call("POST", `runtimes/${encodeURIComponent(name)}/${task}`, { body: {} });
 /** @param {string} name */
 export const removeRuntime = (name) => call("DELETE", `runtimes/${encodeURIComponent(name)}`, { limit_s: 120 });
@@ -82,7 +82,7 @@ export const jobs = (query) => call("GET", `jobs?${query}`);
 export const job = (id) => call("GET", `jobs/${encodeURIComponent(id)}`);
 /** @param {string} id @returns {Promise<Job>} */
 export const cancel = (id) => call("POST", `jobs/${encodeURIComponent(id)}/cancel`, { body: {} });
-/** @param {string} id @param {string} [device] another one than the first run's @returns {Promise<Job>} */
+/** @param {string} id @param {string} [device] optional; another device than in the first run @returns {Promise<Job>} */
 export const rerun = (id, device) => call("POST", `jobs/${encodeURIComponent(id)}/rerun`, { body: device ? { device } : {} });
 /** @param {string} id */
 export const forget = (id) => call("DELETE", `jobs/${encodeURIComponent(id)}`);
@@ -91,8 +91,8 @@ export const forget = (id) => call("DELETE", `jobs/${encodeURIComponent(id)}`);
 export const isOver = (job) => TERMINAL.includes(job.status);
 
 /**
- * Follows all jobs and devices; the browser takes a cut line up again by itself, after the last event that was seen.
- * @param {(name: string, data: any) => void} onEvent @param {() => void} onOpen each time the line is there, also again
+ * Follow the events of all jobs and devices. The browser reconnects after the last received event.
+ * @param {(name: string, data: any) => void} onEvent @param {() => void} onOpen on each connection, reconnections included
  */
 export function followAll(onEvent, onOpen) {
   let wait_s = 1;
@@ -101,7 +101,7 @@ export function followAll(onEvent, onOpen) {
     source.addEventListener("open", () => { wait_s = 1; onOpen(); });
     source.addEventListener("error", (event) => {
       if (event instanceof MessageEvent || source.readyState !== EventSource.CLOSED) return;
-      setTimeout(open, wait_s * 1000); // refused, as without a token: the browser has given up
+      setTimeout(open, wait_s * 1000); // refused, for example without a token: the browser does not retry
       wait_s = Math.min(wait_s * 2, LONGEST_WAIT_S);
     });
     for (const name of [...EVENTS, "device", "runtime"]) {
@@ -112,13 +112,13 @@ export function followAll(onEvent, onOpen) {
 }
 
 /**
- * Follows a job from its first event to its last. A cut line is taken up again after the last event that was seen;
- * an event that comes twice is dropped by its number.
+ * Follow a job from its first event to its last. A lost connection resumes after the last received event;
+ * duplicate events are dropped by their number.
  * @param {string} id
- * @param {(name: string, data: any) => void} onEvent the job's events, or `settled` with a Job that ended unseen
+ * @param {(name: string, data: any) => void} onEvent the job's events, or `settled` with a Job that ended while disconnected
  * @param {(state: "open"|"reconnecting") => void} onLink
  * @param {(problem: Problem) => void} onLost the server no longer knows the job
- * @returns {() => void} stops following; the job goes on
+ * @returns {() => void} stops following; the job keeps running
  */
 export function follow(id, onEvent, onLink, onLost) {
   let last = 0, wait_s = 0.5, stopped = false, timer = 0;
@@ -142,9 +142,9 @@ export function follow(id, onEvent, onLink, onLost) {
   };
   /** @param {Event} event */
   const receive = (event) => {
-    if (!(event instanceof MessageEvent)) { // the line broke; an event named "error" carries data
+    if (!(event instanceof MessageEvent)) { // connection lost; an event named "error" has data
       onLink("reconnecting");
-      if (source.readyState === EventSource.CLOSED) later(); // the browser gave up (also after 204): ask why
+      if (source.readyState === EventSource.CLOSED) later(); // the browser does not retry (also after 204): ask why
       return;
     }
     const number = Number(event.lastEventId);

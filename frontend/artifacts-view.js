@@ -1,5 +1,5 @@
 // @ts-check
-/** The files of a job by their kind: what can be heard, seen or read is shown, and all can be downloaded. */
+/** The files of a job by kind: audio, images and text are shown, and all can be downloaded. */
 
 import * as api from "./api.js";
 import { copy, el } from "./dom.js";
@@ -34,7 +34,7 @@ export class ArtifactsView {
     this.root.hidden = true;
   }
 
-  /** @param {Artifact} artifact shown once, however often it is told */
+  /** @param {Artifact} artifact shown once, also if it is reported twice */
   add(artifact) {
     if (this.#names.has(artifact.name)) return;
     this.#names.add(artifact.name);
@@ -48,7 +48,7 @@ export class ArtifactsView {
     const kind = artifact.media_type.split("/")[0];
     const show = KINDS[kind];
     if (show && !(kind === "audio" && (group.heard || !playable(artifact.media_type)))) {
-      group.heard ||= kind === "audio"; // one player is enough
+      group.heard ||= kind === "audio"; // one player per group
       const rank = Object.keys(KINDS).indexOf(kind), element = show(artifact);
       element.dataset.rank = String(rank);
       const after = [...group.shown.children].find((one) => Number(/** @type {HTMLElement} */ (one).dataset.rank) > rank);
@@ -88,7 +88,7 @@ function heard(artifact) {
 /** @param {Artifact} artifact */
 function seen({ url, name }) {
   return el("div", { class: "sheet", tabindex: "0", role: "region", "aria-label": `Picture ${name}` },
-    el("img", { src: url, alt: `The notes of ${name.replace(/\.[^.]*$/, "")} as a sheet; the text below has the same notes` }));
+    el("img", { src: url, alt: `The notes of ${name.replace(/\.[^.]*$/, "")} as sheet music; the text below has the same notes` }));
 }
 
 /** @param {Artifact} artifact */

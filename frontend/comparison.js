@@ -1,5 +1,5 @@
 // @ts-check
-/** Two jobs side by side: what differs in a table, what they made below it. */
+/** Two jobs side by side: a table of differences, and their output below it. */
 
 import * as api from "./api.js";
 import { ArtifactsView } from "./artifacts-view.js";
@@ -16,11 +16,11 @@ function facts(job) {
   const { receipt, request } = job;
   const options = Object.fromEntries(Object.entries(request.options ?? {}).filter(([, value]) => value != null && value !== "any"));
   return {
-    State: job.status, Prompt: promptOf(job) ?? "none", Model: plain(job.model), "Device asked": plain(request.device ?? "auto"),
+    State: job.status, Prompt: promptOf(job) ?? "none", Model: plain(job.model), "Device requested": plain(request.device ?? "auto"),
     "Device used": plain(receipt?.used), Engine: plain(receipt?.engine), Options: plain(options),
-    Rate: receipt?.rate ? rateWords(receipt.rate) : plain(null), "To the first token": seconds(receipt?.times.first_token_s),
+    Rate: receipt?.rate ? rateWords(receipt.rate) : plain(null), "First token after": seconds(receipt?.times.first_token_s),
     Running: seconds(receipt?.times.run_s), "Loading the model": seconds(receipt?.times.load_s),
-    "Memory at most": bytes(receipt?.memory.peak_bytes), Counts: plain(receipt?.counts), Seed: plain(receipt?.seed),
+    "Peak memory": bytes(receipt?.memory.peak_bytes), Counts: plain(receipt?.counts), Seed: plain(receipt?.seed),
   };
 }
 

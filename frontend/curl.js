@@ -1,5 +1,5 @@
 // @ts-check
-/** The request of the form as a command: page and API teach each other. */
+/** The request of the form as a curl command. */
 
 /** @param {string} text for a POSIX shell */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;

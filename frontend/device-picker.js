@@ -1,5 +1,5 @@
 // @ts-check
-/** The select "Backend / Device": Auto, the ready devices, and what was asked for on purpose although it is not ready. */
+/** The select "Backend / Device": Auto, the ready devices, and a selected device that is not ready. */
 
 import { byId, el, foreign, prose } from "./dom.js";
 import { bytes, moment, plural, rateWords, sentence, small } from "./format.js";
@@ -22,8 +22,8 @@ function find(list, id) {
 }
 
 /**
- * What tells one way into the hardware from the other: its id, its engines for the model, free memory, speed.
- * @param {Device} device @param {string} hardware the name that stands above it already
+ * Return the text of an entry: id, engines for the model, free memory, speed.
+ * @param {Device} device @param {string} hardware the name of its group, not repeated
  * @param {string} task @param {Model|undefined} model
  */
 function optionWords(device, hardware, task, model) {
@@ -39,7 +39,7 @@ function optionWords(device, hardware, task, model) {
 /** @param {Device} device @param {string} task */
 const able = ({ tasks }, task) => !tasks.length || tasks.includes(task);
 
-/** What Auto would take for the model, and why. @param {DeviceList} list @param {string|undefined} model */
+/** Return the device that Auto would use for the model, with the reason. @param {DeviceList} list @param {string|undefined} model */
 function choice(list, model) {
   const found = list.default ? list.auto?.[model ?? ""] : undefined;
   return found?.device ? found : { device: list.default, reason: list.default_reason ?? "" };
@@ -51,7 +51,7 @@ function autoWords(list, model) {
   return list.probing ? "Auto (devices are being checked)" : "Auto (no device is ready)";
 }
 
-/** An open list must not close under the person's hand because a figure changed. @param {HTMLElement[]} entries */
+/** Replace the entries only if needed: a change of a figure must not close an open list. @param {HTMLElement[]} entries */
 function fill(entries) {
   const values = (/** @type {HTMLSelectElement} */ of) => [...of.options].map(({ value }) => value).join();
   const made = /** @type {HTMLSelectElement} */ (el("select", {}, ...entries));
@@ -66,7 +66,7 @@ export function showDevices(list, chosen, task, model) {
     el("option", { value: device.id }, optionWords(device, name, task, model));
   const groups = list.hardware.map((hardware) => ({ label: hardware.name, devices: ready.filter((device) => device.hardware_id === hardware.id) }));
   const known = new Set(list.hardware.map((hardware) => hardware.id));
-  groups.push({ label: "Hardware that does not say which it is", devices: ready.filter((device) => !known.has(device.hardware_id ?? "")) });
+  groups.push({ label: "Unidentified hardware", devices: ready.filter((device) => !known.has(device.hardware_id ?? "")) });
   const found = find(list, chosen);
   const asked = chosen.toLowerCase();
   const shown = asked === "auto" || ready.some((device) => device.id === asked);
@@ -74,29 +74,29 @@ export function showDevices(list, chosen, task, model) {
     el("option", { value: "auto" }, autoWords(list, model?.id)),
     ...groups.filter((group) => group.devices.length).map((group) => el("optgroup", { label: group.label },
       ...group.devices.map((device) => option(device, group.label)))),
-    ...(shown ? [] : [el("optgroup", { label: "Asked for on purpose" },
-      el("option", { value: chosen }, found && isReady(found) ? `${chosen} (another name of ${found.id})`
+    ...(shown ? [] : [el("optgroup", { label: "Selected, but not ready" },
+      el("option", { value: chosen }, found && isReady(found) ? `${chosen} (alias of ${found.id})`
         : `${chosen} · NOT READY${found ? ` (${found.state})` : ""}`))]),
   ]);
   select.value = shown ? asked : chosen;
   const others = list.devices.length - ready.length;
-  count.replaceChildren(list.probing && !ready.length ? "Checking what works here…" : `${ready.length} of ${plural(list.devices.length, "device")} `
+  count.replaceChildren(list.probing && !ready.length ? "Checking devices…" : `${ready.length} of ${plural(list.devices.length, "device")} `
     + `${ready.length === 1 ? "works" : "work"} here${ready.length ? `: ${ready.map((device) => device.id).join(", ")}` : ""}. `,
-  ...(others ? [el("a", { href: "#unready" }, others === 1 ? "Why the other does not, and what to do" : "Why the others do not, and what to do")] : []));
+  ...(others ? [el("a", { href: "#unready" }, others === 1 ? "Why the other does not work, and how to fix it" : "Why the others do not work, and how to fix it")] : []));
 }
 
-/** @param {DeviceList} list @param {string} policy what follows from the policy, in words */
+/** @param {DeviceList} list @param {string} policy Return what the policy will do, as a sentence */
 function consequence(list, policy) {
   const cpu = list.devices.find((device) => device.id === "cpu");
   switch (policy) {
-    case "never": return "By the rule below it runs nowhere else: the job will be refused with the reason.";
-    case "any": return "By the rule below the next working device takes the job, and the result says so.";
-    default: return cpu && isReady(cpu) ? "By the rule below the job will run on the CPU, and the result says so."
-      : "By the rule below the job goes to the CPU, but that is not ready either: it will fail and say why.";
+    case "never": return "With the rule below the job will be refused with the reason.";
+    case "any": return "With the rule below the job will run on the next ready device, and the result reports it.";
+    default: return cpu && isReady(cpu) ? "With the rule below the job will run on the CPU, and the result reports it."
+      : "With the rule below the job would run on the CPU, but the CPU is not ready either: it will fail with the reason.";
   }
 }
 
-/** @param {Device} device @param {string} model what it has to give: the entry of a narrow list is cut off before it says so */
+/** @param {Device} device @param {string} model Return free memory and speed: entries of a narrow list are cut off before them */
 function offerWords(device, model) {
   const speed = speedOf(device, model);
   const free = device.memory_free_bytes == null ? "" : ` ${bytes(device.memory_free_bytes)} of memory free.`;
@@ -109,7 +109,7 @@ export function showDeviceHint(list, chosen, policy, model) {
   hint.dataset.kind = "";
   if (chosen.toLowerCase() === "auto") {
     const { device: taken, reason } = choice(list, model);
-    const state = taken ? `Auto would take ${taken}: ` : list.probing ? "Checking devices… " : "Auto has nothing to take. ";
+    const state = taken ? `Auto would use ${taken}: ` : list.probing ? "Checking devices… " : "Auto has no ready device. ";
     hint.replaceChildren(state, foreign(sentence(reason)));
     if (!list.default && !list.probing) hint.dataset.kind = "warn";
   } else if (device && isReady(device)) {
@@ -117,11 +117,11 @@ export function showDeviceHint(list, chosen, policy, model) {
     hint.replaceChildren(proof ? `Proved ${moment(proof.at)}: ${proof.operation} in ${proof.dtype}, largest error `
       + `${small(proof.max_abs_error)} (allowed ${small(proof.tolerance)}).` : "Ready.", offerWords(device, model));
     if (device.quarantined_models.includes(model)) {
-      hint.append(" The chosen model is in quarantine on it, after crashes. ", consequence(list, policy));
+      hint.append(" The selected model is quarantined on it after crashes. ", consequence(list, policy));
       hint.dataset.kind = "warn";
     }
   } else if (device?.state === "probing") {
-    hint.replaceChildren("This device is being checked; a job for it waits until that is done.");
+    hint.replaceChildren("This device is being checked; a job for it waits for the result.");
   } else {
     hint.dataset.kind = "warn";
     const why = device ? [sentence(device.reason ?? ""), sentence(device.remedy ?? "")].join(" ") : "The server lists no such device.";

@@ -1,5 +1,5 @@
 // @ts-check
-/** Devices that cannot be chosen now: in which state they are, why, and what brings them. */
+/** Devices that are not ready: state, reason and remedy. */
 
 import { byId, el, keepFocus, prose, remedy } from "./dom.js";
 import { plural, sentence } from "./format.js";
@@ -16,7 +16,7 @@ export function showOthers(list, acts) {
   const others = list.devices.filter((device) => device.state !== "ready");
   table.hidden = !others.length;
   const ready = plural(list.devices.length - others.length, "device");
-  empty.textContent = list.probing ? "Checking devices…" : others.length ? "" : `None. ${ready} ready, nothing else was found.`;
+  empty.textContent = list.probing ? "Checking devices…" : others.length ? "" : `None. ${ready} ready, no other found.`;
   empty.hidden = !empty.textContent;
   keepFocus(body, () => body.replaceChildren(...others.map((device) => row(device, acts))));
 }
@@ -33,5 +33,5 @@ function row(device, acts) {
     el("td", { role: "cell", dir: "auto" }, el("p", {}, ...remedy(sentence(device.remedy ?? ""))),
       el("div", { class: "actions" }, device.state === "quarantined" && button("Lift the quarantine", () => acts.release(device.id)),
         ["broken", "unavailable"].includes(device.state) && button("Probe again", () => acts.probe(device.id)),
-        button("Ask for it anyway", () => acts.ask(device.id)))));
+        button("Select it anyway", () => acts.ask(device.id)))));
 }

@@ -1,8 +1,8 @@
 // @ts-check
-/** Elements without innerHTML: whatever text arrives, it becomes text and nothing else. */
+/** Elements without innerHTML: all text stays text. */
 
 /**
- * The element of the page with this id; a page that lacks it is a mistake, named at once.
+ * Return the element with this id. Throws an Error if the page lacks it.
  * @template {HTMLElement} T
  * @param {string} id
  * @param {new () => T} type
@@ -31,8 +31,7 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 /**
- * Draws a part of the page anew without taking the focus from the control that the person is at; controls are told
- * apart by `data-key`.
+ * Redraw a part of the page and keep the focus on its control; controls are identified by `data-key`.
  * @param {HTMLElement} root @param {() => void} draw
  */
 export function keepFocus(root, draw) {
@@ -43,7 +42,7 @@ export function keepFocus(root, draw) {
 }
 
 /**
- * Foreign text inside one of our sentences: isolated, so that its direction marks end where it ends.
+ * Return foreign text for use inside a sentence, isolated so that its direction marks end with it.
  * @param {string} text
  */
 export function foreign(text) {
@@ -51,7 +50,7 @@ export function foreign(text) {
 }
 
 /**
- * A sentence of the server's, whose commands stand between backticks.
+ * Return a sentence of the server, with commands between backticks as code.
  * @param {string} text
  */
 export function prose(text) {
@@ -59,7 +58,7 @@ export function prose(text) {
 }
 
 /**
- * A sentence of the server's with a button for each command in it.
+ * Return a sentence of the server with a copy button for each command in it.
  * @param {string} text
  * @returns {Node[]}
  */
@@ -73,25 +72,25 @@ export function remedy(text) {
 }
 
 /**
- * What cannot be undone is asked for twice, on the button itself.
+ * Make a button for an irreversible action ask for a second press.
  * @param {HTMLElement} button @param {() => void} act
  */
 export function twice(button, act) {
-  const label = [...button.childNodes]; // "Delete", and of what for those who do not see where it stands
+  const label = [...button.childNodes]; // "Delete", and for screen readers the name
   let asked = false;
   const calm = () => { if (asked) { asked = false; button.replaceChildren(...label); } };
   button.addEventListener("blur", calm);
   button.addEventListener("click", () => {
     if (asked) { calm(); act(); return; }
     asked = true;
-    button.replaceChildren("Press again to delete");
+    button.replaceChildren("Press again to confirm");
   });
   return button;
 }
 
 /**
  * @param {string} text
- * @param {HTMLElement} button says for a moment how it went
+ * @param {HTMLElement} button shows the result for a moment
  */
 export async function copy(text, button) {
   const label = [...button.childNodes];
@@ -99,7 +98,7 @@ export async function copy(text, button) {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
   } catch {
-    button.textContent = "The browser did not allow it: select the text and copy it by hand";
+    button.textContent = "The browser refused: select the text and copy it manually";
   }
   setTimeout(() => button.replaceChildren(...label), 2500);
 }

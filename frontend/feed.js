@@ -1,5 +1,5 @@
 // @ts-check
-/** What happens to all jobs and devices: one tab listens to the server and tells the others, since lines are few. */
+/** Events of all jobs and devices: one tab follows the server and passes them to the others, because connections are limited. */
 
 import * as api from "./api.js";
 
@@ -9,12 +9,12 @@ const NAME = "touchstone.feed";
 
 /**
  * @param {(news: News) => void} onNews
- * @param {() => void} onGap something may have been missed: look at everything again
+ * @param {() => void} onGap events may be missing: reload everything
  */
 export function listen(onNews, onGap) {
   const others = "BroadcastChannel" in globalThis ? new BroadcastChannel(NAME) : null;
   others?.addEventListener("message", ({ data }) => (data.event === "gap" ? onGap() : onNews(data)));
-  const lead = () => new Promise(() => { // for as long as this tab lives
+  const lead = () => new Promise(() => { // as long as this tab exists
     let before = false;
     api.followAll((event, data) => {
       others?.postMessage({ event, data });

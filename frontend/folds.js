@@ -1,9 +1,9 @@
 // @ts-check
-/** Parts of the page that are folded on a narrow screen, and open when somebody goes there. */
+/** Parts of the page that are folded on narrow screens and open on navigation. */
 
 const folds = /** @type {HTMLDetailsElement[]} */ ([...document.querySelectorAll("details.fold")]);
 
-/** Once, so that what a person opened stays open. */
+/** Fold once, so that parts that the user opened stay open. */
 export function foldOnNarrowScreens() {
   const narrow = matchMedia("(max-width: 40rem)").matches;
   for (const fold of folds) fold.open = !narrow;
@@ -12,6 +12,6 @@ export function foldOnNarrowScreens() {
     for (const fold of folds) if (part?.contains(fold) || part === fold) fold.open = true;
   };
   addEventListener("hashchange", show);
-  for (const link of document.querySelectorAll('a[href^="#"]')) link.addEventListener("click", () => setTimeout(show)); // the same place again
+  for (const link of document.querySelectorAll('a[href^="#"]')) link.addEventListener("click", () => setTimeout(show)); // also for a repeated target
   show();
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** The form: what is chosen, what follows from it in words, and the request that it stands for. */
+/** The form: the selection, its consequences as text, and the resulting request. */
 
 import { curlCommand } from "./curl.js";
 import { showDeviceHint, showDevices } from "./device-picker.js";
@@ -21,7 +21,7 @@ const device = byId("device", HTMLSelectElement), fallback = byId("fallback", HT
 let saving = 0;
 
 export class Form {
-  /** @param {(problem: import("./types.js").Problem) => void} onFail @param {() => void} onModel another model is chosen, or its file came */
+  /** @param {(problem: import("./types.js").Problem) => void} onFail @param {() => void} onModel another model is selected, or its download ended */
   constructor(onFail, onModel) {
     this.onFail = onFail;
     this.onModel = onModel;
@@ -42,7 +42,7 @@ export class Form {
 
   get model() { return state.models.find((one) => one.id === model.value); }
 
-  /** What was typed is kept, and the curl line is that of now. */
+  /** Save the input and update the curl command. */
   keep() {
     save({ prompt: prompt.value });
     this.say();
@@ -50,10 +50,10 @@ export class Form {
 
   request() { return requestOf(this.model, prompt.value); }
 
-  /** The request, its files sent. */
+  /** Upload the files and return the request. */
   async complete() { return withInputs(await withSound(this.request())); }
 
-  /** What follows from the choice. */
+  /** Update everything that depends on the selection. */
   say() {
     showDeviceHint(state.list, settings.device, settings.fallback, model.value);
     showOptionCount(partedSchema(this.model, settings.task).rest, settings.options);
@@ -72,7 +72,7 @@ export class Form {
     this.say();
   }
 
-  /** All that depends on the list of models; not the prompt, in which somebody may be typing. */
+  /** Update everything that depends on the list of models, except the prompt, in which the user may be typing. */
   showModels() {
     showTasks(state.models, settings.task, (task) => this.chooseTask(task));
     this.showTask();
@@ -91,7 +91,7 @@ export class Form {
     this.showModels();
   }
 
-  /** @param {{task: string, model?: string, prompt: string, options: Record<string, string>}} preset fills the form in */
+  /** @param {{task: string, model?: string, prompt: string, options: Record<string, string>}} preset values for the form */
   fill({ task, model: id, prompt: words, options }) {
     if (task !== settings.task) this.chooseTask(task);
     save({ prompt: words, options, ...(id && { model: id }) });

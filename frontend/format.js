@@ -1,7 +1,7 @@
 // @ts-check
-/** Numbers in words: what is not known stays "not known". */
+/** Numbers in words: a missing value is "unknown". */
 
-const UNKNOWN = "not known";
+const UNKNOWN = "unknown";
 
 /** @param {number|null|undefined} value */
 export function seconds(value) {
@@ -11,7 +11,7 @@ export function seconds(value) {
   return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
 }
 
-/** @param {number|null|undefined} eta_s @returns {string} an estimate, so without fractions; empty if there is none */
+/** @param {number|null|undefined} eta_s @returns {string} an estimate without fractions; empty if unknown */
 export function timeLeft(eta_s) {
   if (eta_s == null) return "";
   const whole = Math.ceil(eta_s);
@@ -34,7 +34,7 @@ export function bytes(value) {
 export function percent(value) {
   if (value == null) return UNKNOWN;
   const shown = value * 100;
-  // 99.96 must not be shown as 100: that would claim more than is so.
+  // Do not round 99.96 to 100.
   return `${shown === Math.round(shown) ? shown : Math.floor(shown * 10) / 10} %`;
 }
 
@@ -67,10 +67,10 @@ export function plain(value) {
   return String(value);
 }
 
-/** @param {number} value an error or a tolerance: two digits say enough */
+/** @param {number} value an error or a tolerance, rounded to two digits */
 export const small = (value) => Number(value.toPrecision(2));
 
-/** @param {string} text ends as a sentence does */
+/** @param {string} text to end with a full stop */
 export function sentence(text) {
   const trimmed = text.trim();
   return /[.!?]$/.test(trimmed) || !trimmed ? trimmed : `${trimmed}.`;

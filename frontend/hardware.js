@@ -1,5 +1,5 @@
 // @ts-check
-/** What is in the machine: each piece of hardware with every way in, its proof, and what hides or blocks it. */
+/** The machine: each piece of hardware with its devices, proofs and obstacles. */
 
 import { showOthers } from "./device-table.js";
 import { byId, el, foreign, keepFocus, prose, remedy } from "./dom.js";
@@ -34,12 +34,12 @@ function card(one, ways, acts) {
     el("h3", {}, foreign(one.name)),
     el("p", { class: "quiet" }, foreign(facts(one).join(" · "))),
     ...troubles.map((words) => words && el("p", { class: "hint", "data-kind": "warn" }, ...remedy(sentence(words)))),
-    ways.length ? el("ul", { class: "ways" }, ...ways.map((device) => way(device, acts))) : el("p", { class: "quiet" }, "No device here uses it."));
+    ways.length ? el("ul", { class: "ways" }, ...ways.map((device) => way(device, acts))) : el("p", { class: "quiet" }, "No device uses it."));
 }
 
-/** @param {Hardware} one what is known of it; what is not known is left out */
+/** @param {Hardware} one Return the known facts; unknown ones are omitted */
 function facts(one) {
-  const memory = one.memory_bytes == null ? "" : `${bytes(one.memory_bytes)} ${one.kind === "cpu" ? "memory" : "of its own memory"}`;
+  const memory = one.memory_bytes == null ? "" : `${bytes(one.memory_bytes)} ${one.kind === "cpu" ? "memory" : "of dedicated memory"}`;
   const threads = one.cores && one.threads ? `${one.cores} cores, ${one.threads} threads` : "";
   return [KINDS[one.kind] ?? one.kind, memory,
     one.memory_shared_bytes ? `${bytes(one.memory_shared_bytes)} shared with the machine` : "", threads,
@@ -59,7 +59,7 @@ function way(device, acts) {
     device.stage && el("span", { class: "quiet" }, `stage: ${device.stage} `), prose(sentence(words)),
     device.note ? el("p", { class: "quiet" }, prose(sentence(device.note))) : "",
     ...device.quarantined_models.map((model) => el("p", { class: "hint", "data-kind": "warn" },
-      foreign(model), " is in quarantine here: its worker died three times without finishing a job. ",
+      foreign(model), " is quarantined here: its worker died three times without finishing a job. ",
       act(`Try ${model} here again`, () => acts.release(id, model)))),
     proof && proofOf(device),
     el("div", { class: "actions" }, device.state === "probing" ? el("span", { class: "quiet" }, "Being checked…") : act("Probe again", () => acts.probe(id), id),
@@ -67,22 +67,22 @@ function way(device, acts) {
       device.state === "quarantined" && act("Lift the quarantine", () => acts.release(id), id)));
 }
 
-/** @param {string} words @param {() => void} click @param {string} [of] said to those who do not see where the button stands */
+/** @param {string} words @param {() => void} click @param {string} [of] for screen readers: what the button applies to */
 export function act(words, click, of) {
   return el("button", { type: "button", class: "small", "data-key": `${words} ${of}`, click }, words, of && el("span", { class: "unseen" }, ` ${of}`));
 }
 
-/** What was computed, on demand. @param {Device} device */
+/** Return the details of the proof, folded. @param {Device} device */
 function proofOf({ id, proof }) {
   if (!proof) return null;
   const cells = (/** @type {(string|number|null|undefined)[]} */ values) => values.map((value) => el("td", {}, plain(value)));
-  return el("details", { "data-device": id }, el("summary", {}, "The proof", el("span", { class: "unseen" }, ` of ${id}`)),
+  return el("details", { "data-device": id }, el("summary", {}, "Proof", el("span", { class: "unseen" }, ` of ${id}`)),
     el("p", { class: "quiet" }, `In process ${proof.pid}, ${moment(proof.at)}, ${seconds(proof.seconds)}`,
       proof.gflops ? `, ${small(proof.gflops)} GFLOPS in a float32 matrix product` : "", `. ${sentence(proof.evidence ?? "")} `,
       `Versions: ${plain(proof.versions)}.`),
     el("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": `Proof of ${id}` }, el("table", {},
       el("thead", {}, el("tr", {}, ...["Operation", "Type", "Largest error", "Allowed"].map((name) => el("th", { scope: "col" }, name)))),
       el("tbody", {}, ...(proof.checks ?? []).map((check) => el("tr", {}, ...cells(check.skipped
-        ? [check.operation, check.dtype, `not tried: ${check.skipped}`, ""]
+        ? [check.operation, check.dtype, `not tested: ${check.skipped}`, ""]
         : [check.operation, check.dtype, small(check.max_abs_error ?? 0), small(check.tolerance ?? 0)])))))));
 }

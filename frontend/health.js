@@ -1,5 +1,5 @@
 // @ts-check
-/** Whether the server answers, what it has to complain of, and the way back when it was away. */
+/** The state of the server, its problems, and reconnection. */
 
 import * as api from "./api.js";
 import { byId, el } from "./dom.js";
@@ -13,7 +13,7 @@ const EACH_S = 10, AWAY_S = 3;
 
 /** @param {Health} health */
 function show({ status, version, problems: found = [] }) {
-  const words = { ok: "all is well", starting: "starting", degraded: "something needs attention" }[status] ?? status;
+  const words = { ok: "ok", starting: "starting", degraded: "something needs attention" }[status] ?? status;
   line.textContent = `Version ${version}: ${words}`;
   line.dataset.state = status;
   problems.hidden = !found.length;
@@ -21,7 +21,7 @@ function show({ status, version, problems: found = [] }) {
     el("strong", {}, problem.subject), `: ${problem.detail} ${problem.remedy}`)));
 }
 
-/** @param {() => void} onBack called when the server answers again, perhaps as a new process */
+/** @param {() => void} onBack called when the server answers again, maybe as a new process */
 export function watchHealth(onBack) {
   let away = false, timer = 0, asking = false;
   const ask = async () => {

@@ -1,5 +1,5 @@
 // @ts-check
-/** The inputs of a graph, as its model names them: each a file, or an array typed as JSON. Files are sent with the job. */
+/** The inputs of a graph: each a file, or an array as JSON. Files are uploaded with the job. */
 
 import * as api from "./api.js";
 import { byId, el } from "./dom.js";
@@ -8,7 +8,7 @@ import { byId, el } from "./dom.js";
 
 const TASKS = ["onnx"];
 const box = byId("inputs", HTMLElement);
-/** What was typed and chosen, by the input's name. @type {Map<string, {text: string, file: File|null, id: string}>} */
+/** Text and file by the input's name. @type {Map<string, {text: string, file: File|null, id: string}>} */
 const given = new Map();
 let shown = "";
 
@@ -18,7 +18,7 @@ export const takesInputs = (task) => TASKS.includes(task);
 /** @param {Slot} slot */
 const kindOf = ({ type, kind, shape }) => `${type ?? kind} ${shape ? `[${shape.map((side) => side ?? "?").join(", ")}]` : "of any shape"}`;
 
-/** @param {string} text @returns {unknown} undefined for what is no array, number or text */
+/** @param {string} text @returns {unknown} undefined unless it is an array, number or text */
 function parsed(text) {
   try { return JSON.parse(text); } catch { return undefined; }
 }
@@ -33,7 +33,7 @@ function field(slot, place, onChange) {
     change: () => { entry.file = file.files?.[0] ?? null; entry.id = ""; check(); } }));
   const check = () => {
     const wrong = !entry.file && entry.text.trim() && parsed(entry.text) === undefined;
-    text.setCustomValidity(wrong ? "This is no JSON: write an array such as [[1, 2], [3, 4]]." : "");
+    text.setCustomValidity(wrong ? "Invalid JSON: enter an array such as [[1, 2], [3, 4]]." : "");
     onChange();
   };
   return el("div", { class: "field" },
@@ -46,21 +46,21 @@ function field(slot, place, onChange) {
 export function showInputs(task, model, onChange) {
   box.hidden = !takesInputs(task) || !model;
   const now = box.hidden ? "" : `${model?.id} ${JSON.stringify(model?.details?.inputs)}`;
-  if (now === shown) return; // what was typed stays
+  if (now === shown) return; // keep what was typed
   shown = now;
   given.clear();
   const slots = box.hidden ? [] : model?.details?.inputs ?? [];
   box.replaceChildren(...slots.map((slot, place) => field(slot, place, onChange)));
 }
 
-/** What the request holds as long as nothing was sent; empty inputs are left out. @param {string} task */
+/** Return the inputs for the request before the upload; empty ones are omitted. @param {string} task */
 export function inputsPlace(task) {
   const filled = [...given].filter(([, entry]) => entry.file || entry.text.trim());
   if (!takesInputs(task) || !filled.length) return {};
   return { inputs: Object.fromEntries(filled.map(([name, { file, id, text }]) => [name, file ? id || "ID" : parsed(text) ?? text])) };
 }
 
-/** The request with the ids of its files, which are sent if they were not yet. @param {Record<string, unknown>} request */
+/** Upload the files if needed and return the request with their ids. @param {Record<string, unknown>} request */
 export async function withInputs(request) {
   if (!takesInputs(String(request.task))) return request;
   for (const entry of given.values()) if (entry.file && !entry.id) entry.id = (await api.sendFile(entry.file)).id;

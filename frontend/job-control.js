@@ -1,5 +1,5 @@
 // @ts-check
-/** Starts, follows, stops and repeats the one job that the page shows. */
+/** Start, follow, stop and repeat the job that the page shows. */
 
 import * as api from "./api.js";
 import { byId, twice } from "./dom.js";
@@ -22,7 +22,7 @@ export class JobControl {
   #stopWanted = false;
   #unfollow = () => {};
 
-  /** @param {import("./job-view.js").JobView} view @param {() => void} onChange called when a job was sent, began or ended */
+  /** @param {import("./job-view.js").JobView} view @param {() => void} onChange called when a job was sent, started or ended */
   constructor(view, onChange) {
     this.view = view;
     this.onChange = onChange;
@@ -40,22 +40,22 @@ export class JobControl {
     twice(forgetButton, () => this.#forget());
   }
 
-  /** @param {() => Promise<Record<string, unknown>>} complete the request, once its files are sent */
+  /** @param {() => Promise<Record<string, unknown>>} complete returns the request after the upload of its files */
   generate(complete) { return this.#begin(async () => api.generate(await complete())); }
 
-  /** @param {string} id a job of the past, or one that goes on */
+  /** @param {string} id an ended or active job */
   async open(id) {
     try { this.#show(await api.job(id)); } catch (error) {
       const problem = api.asProblem(error);
       if (problem.status === 404) shownJob.clear();
-      if (problem.code !== "unauthorized" && problem.code !== "unreachable") this.view.fail(problem); // said elsewhere
+      if (problem.code !== "unauthorized" && problem.code !== "unreachable") this.view.fail(problem); // shown elsewhere
     }
   }
 
   async stop() {
     if (!this.active) return;
     this.view.say("Stopping…");
-    this.#stopWanted = !this.job; // pressed before the server named the job: done as soon as it has
+    this.#stopWanted = !this.job; // pressed before the server returned the job: cancelled as soon as it has
     if (!this.job) return;
     try { await api.cancel(this.job.id); } catch (error) {
       if (api.asProblem(error).code !== "job_finished") this.view.fail(api.asProblem(error));
@@ -76,7 +76,7 @@ export class JobControl {
     this.onChange();
   }
 
-  /** A job that is gone is shown no longer. @param {string} id */
+  /** Stop showing a deleted job. @param {string} id */
   close(id) {
     if (this.job?.id !== id) return;
     this.job = null;
@@ -87,7 +87,7 @@ export class JobControl {
   /** @param {() => Promise<Job>} start */
   async #begin(start) {
     if (this.active) return;
-    this.#setActive(true); // before the answer, so that a second press does not start a second job
+    this.#setActive(true); // before the response, so that a second press does not start a second job
     this.#stopWanted = false;
     this.#unfollow();
     this.job = null;
@@ -121,7 +121,7 @@ export class JobControl {
       let job = { .../** @type {Job} */ (this.job), status: name, error: data }, seen = true;
       try {
         job = await api.job(job.id);
-        seen = name === "error"; // a server that was killed may have shown more than it could store
+        seen = name === "error"; // a killed server may have sent more than it stored
       } catch { /* its receipt stands in the job alone; the event says what matters */ }
       if (this.job?.id === job.id) this.#end(job, seen);
     } else this.view.event(name, data);
@@ -139,7 +139,7 @@ export class JobControl {
   /** @param {boolean} active */
   #setActive(active) {
     this.active = active;
-    // Not `disabled`: a button that has the focus must keep it.
+    // Not `disabled`: a focused button must keep the focus.
     generateButton.setAttribute("aria-disabled", String(active));
     for (const button of again) button.setAttribute("aria-disabled", String(active));
     stopButton.setAttribute("aria-disabled", String(!active));

@@ -1,5 +1,5 @@
 // @ts-check
-/** The jobs that the page has looked up: newest first, kept fresh by events, older ones on demand. */
+/** The loaded jobs, newest first: updated by events, older ones on demand. */
 
 import * as api from "./api.js";
 import { optionWords, promptOf } from "./job-words.js";
@@ -13,7 +13,7 @@ const MAINTENANCE = ["download", "load", "unload", "convert", "install", "verify
 export class JobList {
   /** @type {Job[]} */
   jobs = [];
-  /** Where older ones begin; null if there are none. @type {string|null} */
+  /** Start of the next page; null at the end. @type {string|null} */
   #next = null;
   #asked = 0;
   /** @type {Filter} */
@@ -26,7 +26,7 @@ export class JobList {
     return api.jobs(String(query));
   }
 
-  /** The newest page, and what was there of older ones. @returns {Promise<boolean>} false if a later call has overtaken it */
+  /** Load the newest page and keep loaded older ones. @returns {Promise<boolean>} false if a later call was faster */
   async refresh() {
     const number = ++this.#asked;
     const { jobs, next } = await this.#page(PAGE);
@@ -45,7 +45,7 @@ export class JobList {
     this.filter = filter;
     if (anew) { this.jobs = []; await this.refresh(); }
     const number = this.#asked;
-    while (this.filter.words && this.#next && number === this.#asked) await this.older(WHOLE_PAGE); // a search is of all jobs
+    while (this.filter.words && this.#next && number === this.#asked) await this.older(WHOLE_PAGE); // a search covers all jobs
   }
 
   get hasOlder() { return this.#next !== null; }
@@ -59,14 +59,14 @@ export class JobList {
     this.jobs.push(...jobs);
   }
 
-  /** Those that the words are found in; without a wish for others, those that make something. */
+  /** Return the jobs that match the search; by default only those that generate something. */
   get found() {
     const words = this.filter.words.toLowerCase().split(/\s+/).filter(Boolean);
     const wanted = this.filter.task ? this.jobs : this.jobs.filter((job) => !MAINTENANCE.includes(job.task));
     return words.length ? wanted.filter((job) => { const text = textOf(job); return words.every((word) => text.includes(word)); }) : wanted;
   }
 
-  /** @param {string} event @param {any} data @returns {boolean} whether the list itself has to be looked up again */
+  /** @param {string} event @param {any} data @returns {boolean} whether the list has to be reloaded */
   hear(event, data) {
     const job = this.jobs.find(({ id }) => id === data.job_id);
     if (event === "progress" && job) job.progress = data;
@@ -79,7 +79,7 @@ export class JobList {
   drop(id) { this.jobs = this.jobs.filter((job) => job.id !== id); }
 }
 
-/** What a search looks through. @param {Job} job */
+/** Return the text that a search covers. @param {Job} job */
 function textOf(job) {
   return [promptOf(job) ?? "", optionWords(job), job.model, job.status, job.task, job.id, job.request.device, job.receipt?.used, job.error?.detail]
     .join(" ").toLowerCase();

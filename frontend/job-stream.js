@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * Follows one job. A browser allows six connections a host, shared by all tabs: so a few tabs stream, and the others ask
- * for the job each second, until a line is free for them.
+ * Follow one job. A browser allows six connections per host, shared by all tabs: a few tabs stream, and the others poll
+ * the job each second until a connection is free.
  */
 
 import * as api from "./api.js";
@@ -11,7 +11,7 @@ import * as api from "./api.js";
 
 const LINES = 3, ASK_EACH_MS = 1000;
 
-/** @param {string} id @param {Heard} heard @returns {() => void} stops following; the job goes on */
+/** @param {string} id @param {Heard} heard @returns {() => void} stops following; the job keeps running */
 export function followJob(id, heard) {
   let stopped = false, stop = () => {};
   const enough = new Promise((resolve) => { stop = () => { stopped = true; resolve(undefined); }; });
@@ -29,7 +29,7 @@ export function followJob(id, heard) {
 }
 
 /**
- * Takes a free line, if there is one, until `over`. Without locks (a page that is not served from this machine) every
+ * Take a free connection, if there is one, until `over`. Without locks (a page not served from this machine) every
  * tab streams.
  * @param {Promise<unknown>} over @param {() => void} use
  */

@@ -1,5 +1,5 @@
 // @ts-check
-/** What the page shows of one job: state, text while it grows, warning, receipt. Knows nothing of the network. */
+/** The view of one job: state, growing text, warning, receipt. Makes no requests. */
 
 import { ArtifactsView } from "./artifacts-view.js";
 import { byId, copy, el } from "./dom.js";
@@ -40,17 +40,17 @@ export class JobView {
 
   /** @param {"open"|"reconnecting"} link */
   link(link) {
-    status.textContent = link === "open" ? this.#words : "The line broke. Reconnecting; the job goes on…";
+    status.textContent = link === "open" ? this.#words : "Connection lost. Reconnecting; the job keeps running…";
   }
 
-  /** Nothing of the job before may stand beside the next one, or beside a refusal. */
+  /** Remove everything of the previous job. */
   clear() {
     this.#restart();
     for (const element of [alert, banner, receipt]) hide(element);
     for (const element of [askedBox, output, progress, part("words")]) element.hidden = true;
   }
 
-  /** The devices that the job can be run on again. */
+  /** Show the devices for a rerun. */
   showRerun() {
     const select = byId("rerun-on", HTMLSelectElement), kept = select.value;
     const ready = this.devices.filter((device) => device.state === "ready").map(({ id }) => id);
@@ -58,7 +58,7 @@ export class JobView {
     select.value = ready.includes(kept) ? kept : "";
   }
 
-  /** @param {string} words nothing is shown now, and why */
+  /** @param {string} words the reason why no job is shown */
   empty(words) {
     this.clear();
     actions.hidden = true;
@@ -84,12 +84,12 @@ export class JobView {
     output.hidden = actions.hidden = false;
     part("starts-box").hidden = true;
     output.setAttribute("aria-busy", "true");
-    this.say("Waiting for its turn…");
+    this.say("Waiting in the queue…");
   }
 
-  /** @param {string} name @param {any} data an event that does not end the job */
+  /** @param {string} name @param {any} data data of an event that is not terminal */
   event(name, data) {
-    const waits = name === "progress" && data.phase === "queue"; // its total is the place in line, not a whole
+    const waits = name === "progress" && data.phase === "queue"; // its total is the position in the queue
     if (name !== "artifact") progress.hidden = name !== "progress" || waits || !data.total;
     switch (name) {
       case "token":
@@ -120,7 +120,7 @@ export class JobView {
     }
   }
 
-  /** @param {Job} job @param {boolean} seen whether its text was seen as it grew */
+  /** @param {Job} job @param {boolean} seen whether its text was shown while it grew */
   end(job, seen) {
     if (!seen) {
       this.#text.clear();
@@ -138,10 +138,10 @@ export class JobView {
     this.say(endWords(job));
     showBanner(banner, warning(job, this.devices));
     showReceipt(receipt, job, this.devices);
-    if (job.error) showProblem(alert, job.error, { focus: seen }); // an old failure does not take the focus
+    if (job.error) showProblem(alert, job.error, { focus: seen }); // an old failure must not take the focus
   }
 
-  /** @param {import("./types.js").Problem} problem @param {boolean} refused there is no job that could run again */
+  /** @param {import("./types.js").Problem} problem @param {boolean} refused there is no job to rerun */
   fail(problem, refused = false) {
     if (refused) actions.hidden = true;
     this.say(problem.title);

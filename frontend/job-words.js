@@ -1,19 +1,19 @@
 // @ts-check
-/** What the status line says of a job, from its events and its end. */
+/** The status line of a job, from its events. */
 
 import { capital, plural, rateWords, seconds, sentence, timeLeft } from "./format.js";
 import { deviceWords } from "./receipt-words.js";
 
 const SAID = ["form", "key", "mode", "bars", "seconds", "theme", "style"];
 
-/** @param {number} position @param {number|null} [eta_s] until its turn */
+/** @param {number} position @param {number|null} [eta_s] time until it starts */
 export function queueWords(position, eta_s) {
   return `Queued: ${position > 1 ? `number ${position}` : "next"} in line${timeLeft(eta_s)}.`;
 }
 
 /**
  * @param {string} name @param {any} data @param {import("./types.js").Device[]} devices
- * @returns {string} empty for events that the status line passes over
+ * @returns {string} empty for events that the status line ignores
  */
 export function stateWords(name, data, devices) {
   const on = data.device ? ` on ${deviceWords(data.device, devices)}` : "";
@@ -37,7 +37,7 @@ export function promptOf({ request }) {
   return typeof prompt === "string" ? prompt : null;
 }
 
-/** What was asked where nobody said it in words: the options that were set. @param {import("./types.js").Job} job */
+/** Return a description of a job without a prompt: its options. @param {import("./types.js").Job} job */
 export function optionWords({ request, task }) {
   const set = Object.entries(request.options ?? {}).filter(([name, value]) => value != null && value !== "any" && SAID.includes(name));
   return [capital(task), ...set.map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`)].join(", ");
@@ -45,8 +45,8 @@ export function optionWords({ request, task }) {
 
 /** @param {{from: string, to: string, reason: string}} data @param {import("./types.js").Device[]} devices */
 export function fallbackWords({ from, to, reason }, devices) {
-  return { title: "Not the device that was asked for", words:
-    `${deviceWords(from, devices)} did not take this job, so it goes to ${deviceWords(to, devices)}. ${sentence(reason ?? "")}` };
+  return { title: "Not the requested device", words:
+    `${deviceWords(from, devices)} could not run this job; it runs on ${deviceWords(to, devices)} instead. ${sentence(reason ?? "")}` };
 }
 
 /** @param {import("./types.js").Job} job @returns {string} */
@@ -56,11 +56,11 @@ export function endWords({ status: end, receipt, output: made }) {
   const made_s = receipt?.audio_s ? `${seconds(receipt.audio_s)} of audio` : null;
   const figure = receipt && made_s ? `${made_s} in ${seconds(receipt.times.run_s)}${rate}` : receipt && tokens != null ? `${plural(tokens, "token")} in ${seconds(receipt.times.run_s)}${rate}`
     : receipt?.counts.runs ? `${plural(receipt.counts.runs, "run")} in ${seconds(receipt.times.run_s)}` : "no count";
-  const cut = made?.finish_reason === "length" ? " It was cut at the limit of max_tokens." : "";
+  const cut = made?.finish_reason === "length" ? " The text was cut at max_tokens." : "";
   switch (end) {
     case "done": return `Done: ${figure}${receipt?.used ? ` on ${receipt.used}` : ""}.${cut}`;
-    case "cancelled": return `Stopped: ${figure}. What was made until then is kept.`;
-    case "interrupted": return "Interrupted: the server stopped while this job was running. “Run again” starts it anew.";
-    default: return "Failed. The reason is stated here; “Run again” tries once more.";
+    case "cancelled": return `Stopped: ${figure}. The output so far is kept.`;
+    case "interrupted": return "Interrupted: the server stopped while this job was running. “Run again” starts it again.";
+    default: return "Failed, see the reason above. “Run again” retries.";
   }
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** The jobs on the page: found, followed, opened, compared, deleted; also those of other tabs and programs. */
+/** The list of jobs: search, open, compare, delete; includes jobs of other tabs and programs. */
 
 import * as api from "./api.js";
 import { compare } from "./comparison.js";
@@ -18,9 +18,9 @@ export class JobsBoard {
   list = new JobList();
   #shown = FIRST;
   #timer = 0;
-  /** The one or two that are to be compared. @type {string[]} */
+  /** One or two jobs to compare. @type {string[]} */
   #ticked = [];
-  /** The job that is shown in full. */
+  /** Id of the job shown in detail. */
   current = "";
 
   /** @param {{open: (id: string) => void, gone: (id: string) => void, fail: (problem: import("./types.js").Problem) => void, fresh: () => void}} on */
@@ -42,7 +42,7 @@ export class JobsBoard {
     this.#timer = window.setTimeout(act, WAIT_MS);
   }
 
-  /** @param {() => Promise<unknown>} act the health line tells when the server is away */
+  /** @param {() => Promise<unknown>} act lost connections are shown in the health line */
   async #try(act) {
     try { await act(); } catch (error) { if (!["unreachable", "unauthorized"].includes(api.asProblem(error).code)) this.on.fail(api.asProblem(error)); }
   }
@@ -66,7 +66,7 @@ export class JobsBoard {
     else if (data.job_id) this.#live(data.job_id);
   }
 
-  /** One row changes in place, so that fifty events a second cost little. @param {string} id */
+  /** Update one row in place, so that fifty events per second are cheap. @param {string} id */
   #live(id) {
     const job = this.list.jobs.find((one) => one.id === id), button = rows.querySelector(`[data-job="${CSS.escape(id)}"]`);
     if (!job || !button) return;
@@ -80,7 +80,7 @@ export class JobsBoard {
     keepFocus(rows, () => rows.replaceChildren(...found.slice(0, this.#shown).map((job) => this.#row(job))));
     more.hidden = this.#shown >= found.length && !this.list.hasOlder;
     const filtered = words || state || kind;
-    said.textContent = filtered ? (found.length ? `${plural(found.length, "job")} found${this.list.hasOlder ? " so far" : ""}.` : "No job fits.")
+    said.textContent = filtered ? (found.length ? `${plural(found.length, "job")} found${this.list.hasOlder ? " so far" : ""}.` : "No jobs found.")
       : found.length ? "" : "Jobs that you start appear here.";
   }
 
@@ -105,7 +105,7 @@ export class JobsBoard {
     this.show();
     if (this.#ticked.length === 2) this.#try(() => compare(this.#ticked));
     else byId("comparison", HTMLElement).hidden = true;
-    if (this.#ticked.length === 1) said.textContent = "Tick another job to see the two side by side.";
+    if (this.#ticked.length === 1) said.textContent = "Select another job to compare the two.";
   }
 
   /** @param {string} id */
@@ -129,13 +129,13 @@ function firstWords(job) {
 
 /** @param {Job} job */
 function where({ receipt, request, model }) {
-  if (!receipt) return request.device ? `asked ${request.device}` : model ?? "";
-  if (!receipt.used) return "device not known";
+  if (!receipt) return request.device ? `requested ${request.device}` : model ?? "";
+  if (!receipt.used) return "device unknown";
   return receipt.fell_back ? `${receipt.used}, not ${receipt.asked}` : `${receipt.used}`;
 }
 
-/** @param {Job} job what it does now, or why it ended as it did */
+/** @param {Job} job Return its current progress, or the reason of its end */
 function liveWords(job) {
   if (!api.isOver(job)) return job.progress && job.progress.phase !== "queue" ? progressWords(job.progress) : "";
-  return job.status === "interrupted" ? "the server stopped while it ran" : job.error ? job.error.title : "";
+  return job.status === "interrupted" ? "the server stopped during the job" : job.error ? job.error.title : "";
 }

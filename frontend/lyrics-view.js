@@ -1,18 +1,18 @@
 // @ts-check
-/** A song's lines with their syllables and rhymes, folded until somebody wants to know; and beside a sound the words that it sings. */
+/** Syllables and rhymes of lyrics, folded; and the lyrics beside a song. */
 
 import { byId, el, foreign } from "./dom.js";
 
 const box = byId("sounds-box", HTMLDetailsElement), body = byId("sounds", HTMLElement), said = byId("sounds-said", HTMLElement);
 const words = byId("words", HTMLElement), sing = byId("sing", HTMLButtonElement);
 
-/** @param {import("./types.js").Job|null} job none, until one has ended */
+/** @param {import("./types.js").Job|null} job null until one has ended */
 export function showSounds(job) {
   const lyrics = job?.output.lyrics;
   box.hidden = sing.hidden = !lyrics?.sections.length;
   if (!lyrics) return;
-  said.textContent = lyrics.sounds ? `Looked up in ${lyrics.sounds}. Lines of a section that share a letter rhyme; ? stands for a word that it has not.`
-    : `No dictionary of sounds is here for ${lyrics.language}, so syllables and rhymes are not known.`;
+  said.textContent = lyrics.sounds ? `Looked up in ${lyrics.sounds}. Lines of a section with the same letter rhyme; ? means a word that is not in it.`
+    : `There is no pronunciation dictionary for ${lyrics.language}, so syllables and rhymes are unknown.`;
   body.replaceChildren(...lyrics.sections.map((section) => el("table", { class: "rows sounds" },
     el("caption", {}, section.label, el("span", { class: "quiet" }, section.rhyme_scheme ? ` ${section.rhyme_scheme}` : "")),
     el("thead", { class: "unseen" }, el("tr", {}, ...["Line", "Syllables", "Rhyme"].map((name) => el("th", { scope: "col" }, name)))),

@@ -1,5 +1,5 @@
 // @ts-check
-/** Songs in words and in sound: which of their fields stand in front, what a model can be hoped to do, and how one leads to the other. */
+/** Lyrics and songs: main fields, expectations of a model, and the step from lyrics to a song. */
 
 import { bytes } from "./format.js";
 
@@ -8,16 +8,16 @@ import { bytes } from "./format.js";
 const IN_FRONT = { lyrics: ["theme", "style", "language", "sections", "lines_per_section"], music: ["lyrics", "language", "seconds", "variations"] };
 const SMALL_BYTES = 500_000_000;
 
-/** @param {Model|undefined} model @param {string} task @returns {Schema|undefined} the options that it takes for a task */
+/** @param {Model|undefined} model @param {string} task @returns {Schema|undefined} its options for a task */
 export const schemaOf = (model, task) => model?.options_schemas?.[task] ?? model?.options_schema;
 
-/** Whether a model makes sound itself; a tune is written as notes first. @param {Model|undefined} model */
+/** Whether a model generates sound directly; tunes are composed as notes. @param {Model|undefined} model */
 export const makesSongs = (model) => model?.task === "music" && !("abc" in (model.options_schema.properties ?? {}));
 
 /** @param {Model|undefined} model */
 const sings = (model) => makesSongs(model) && "lyrics" in (model?.options_schema.properties ?? {});
 
-/** What stands before the words, and what stands behind “Options”. @param {Model|undefined} model @param {string} task */
+/** Return the main options and those under "Options". @param {Model|undefined} model @param {string} task */
 export function partedSchema(model, task) {
   const all = Object.entries(schemaOf(model, task)?.properties ?? {});
   const names = task === "lyrics" ? IN_FRONT.lyrics : makesSongs(model) ? IN_FRONT.music : [];
@@ -25,26 +25,26 @@ export function partedSchema(model, task) {
   return { front: within(true), rest: within(false) };
 }
 
-/** What may be hoped for, in plain words. @param {string} task @param {Model|undefined} model @returns {string} */
+/** Return what to expect from a model. @param {string} task @param {Model|undefined} model @returns {string} */
 export function expectation(task, model) {
   if (!model) return "";
-  if (task === "music") return sings(model) ? "It sings the words of the field Lyrics; without words it plays." : "It plays and does not sing: it has no place for words.";
+  if (task === "music") return sings(model) ? "It sings the text in Lyrics; without lyrics it is instrumental." : "It is instrumental and does not take lyrics.";
   if (!["text", "lyrics"].includes(task) || !model.bytes || model.bytes > SMALL_BYTES) return "";
   return task === "lyrics"
-    ? "A small model: lines in fluent English that seldom rhyme and may lose the theme; other languages come out as gibberish."
-    : "A small model: good for trying a device. It writes fluent short English, and its facts are often wrong.";
+    ? "A small model: fluent English lines that seldom rhyme and may lose the theme; other languages are gibberish."
+    : "A small model: good for testing a device. It writes short fluent English; its facts are often wrong.";
 }
 
-/** What should be known before a model is fetched. @param {Model} model @returns {string} */
+/** Return the conditions to show before a download. @param {Model} model @returns {string} */
 export function conditions({ details = {} }) {
   return [
     details.non_commercial && "NOT for commercial use.",
-    details.gated && "Its makers want their terms accepted at Hugging Face first.",
-    details.memory?.length && `Memory of a card, as its makers say: ${details.memory.map((need) => `${bytes(need.bytes)} (${need.setting})`).join(", ")}.`,
+    details.gated && "Accept its terms at Hugging Face first.",
+    details.memory?.length && `Card memory according to its authors: ${details.memory.map((need) => `${bytes(need.bytes)} (${need.setting})`).join(", ")}.`,
   ].filter(Boolean).join(" ");
 }
 
-/** The form of a song that sings these words. @param {Job} job @param {Model[]} models */
+/** Return the form values of a song with these lyrics. @param {Job} job @param {Model[]} models */
 export function songOf(job, models) {
   const { theme, style, language } = job.request.options;
   const able = models.filter(sings), model = able.find(({ state }) => state === "ready") ?? able[0];
@@ -55,7 +55,7 @@ export function songOf(job, models) {
   };
 }
 
-/** The code of a language's English name; empty where there is none. @param {string} name */
+/** Return the code of a language's English name; empty if unknown. @param {string} name */
 function codeOf(name) {
   if (/^[a-z]{2,3}$/.test(name)) return name;
   const names = new Intl.DisplayNames("en", { type: "language", fallback: "none" }), letters = [..."abcdefghijklmnopqrstuvwxyz"];

@@ -1,5 +1,5 @@
 // @ts-check
-/** Wires the modules to the page. */
+/** Connect the modules to the page. */
 
 import * as api from "./api.js";
 import { byId, copy } from "./dom.js";
@@ -31,7 +31,7 @@ let watching = 0, soon = 0;
 
 const view = new JobView();
 const fail = (/** @type {import("./types.js").Problem} */ problem) => view.fail(problem);
-const control = new JobControl(view, () => { board.current = control.job?.id ?? ""; board.refresh(); loadDevices(); }); // a job can change what a device is
+const control = new JobControl(view, () => { board.current = control.job?.id ?? ""; board.refresh(); loadDevices(); }); // a job can change the state of a device
 const board = new JobsBoard({ open: async (id) => { await control.open(id); showResult(); }, gone: (id) => control.close(id), fail, fresh: showSpeed });
 const form = new Form(fail, loadModels);
 const models = modelActs(fail, loadModels);
@@ -50,7 +50,7 @@ async function attempt(work) {
   loadDevices();
 }
 
-/** What depends on the jobs of the past. */
+/** Update what depends on past jobs. */
 function showSpeed() {
   form.showDevices();
   showSpeeds(form.model);
@@ -64,30 +64,30 @@ function takeDevices(found) {
   showWorkload(found, acts.unload);
   clearTimeout(watching);
   if (found.loaded?.some((one) => one.jobs)) watching = window.setTimeout(watch, WATCH_MS);
-  if (same) return; // an open select must not close under the person's hand
+  if (same) return; // an open select must not close
   showSpeed();
   view.showRerun();
   showMachine(found, acts);
 }
 
-/** Memory and load change without an event. */
+/** Poll memory and load, which change without an event. */
 async function watch() {
   if (document.hidden) watching = window.setTimeout(watch, WATCH_MS);
-  else try { takeDevices(await api.devices()); } catch { /* the health line says that the server is away */ }
+  else try { takeDevices(await api.devices()); } catch { /* shown in the health line */ }
 }
 
 /** @param {unknown} error */
 function notLoaded(error) {
   const problem = api.asProblem(error);
   if (problem.code === "unauthorized") askForToken(load);
-  else if (problem.code !== "unreachable") view.fail(problem); // the health line says that one
+  else if (problem.code !== "unreachable") view.fail(problem); // shown in the health line
 }
 
 async function loadDevices() {
   try {
     takeDevices(await api.devices());
     while (state.list.probing) takeDevices(await api.devices(PROBE_WAIT_S));
-    loadRuntimes(fail); // which are of use depends on the hardware found
+    loadRuntimes(fail); // their use depends on the detected hardware
   } catch (error) { notLoaded(error); }
 }
 
@@ -113,7 +113,7 @@ function send() {
   showResult();
 }
 
-/** Brings the result before the eyes, if its beginning is not there already. */
+/** Scroll to the result unless its start is visible. */
 function showResult() {
   const result = byId("result", HTMLElement), { top } = result.getBoundingClientRect();
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -1,5 +1,5 @@
 // @ts-check
-/** The button that measures a model on the devices, how far it is, and what came of it. Progress comes with the page's one stream. */
+/** The measurement of a model on the devices: button, progress, result. Progress comes from the event stream of the page. */
 
 import * as api from "./api.js";
 import { byId, el, keepFocus, prose } from "./dom.js";
@@ -9,7 +9,7 @@ import { act } from "./hardware.js";
 /** @typedef {import("./types.js").Job} Job @typedef {import("./types.js").Model} Model */
 
 const actions = byId("measure-actions", HTMLElement), coming = byId("measure-coming", HTMLElement), said = byId("measure-said", HTMLElement);
-/** The measurement at work. @type {{id: string, model: string, progress?: Job["progress"], began: number}|null} */
+/** The running measurement. @type {{id: string, model: string, progress?: Job["progress"], began: number}|null} */
 let working = null;
 /** @type {Model|undefined} */
 let offered;
@@ -19,7 +19,7 @@ let fail = () => {};
 /** @param {(problem: import("./types.js").Problem) => void} onFail */
 export function setUpMeasuring(onFail) { fail = onFail; }
 
-/** @param {Model|undefined} model one that can be measured now */
+/** @param {Model|undefined} model a model that can be measured */
 export function offerMeasuring(model) {
   offered = model;
   show();
@@ -34,10 +34,10 @@ function show() {
   const bar = /** @type {HTMLProgressElement} */ (el("progress", { "aria-label": `Measuring ${working.model}` }));
   if (total) { bar.max = total; bar.value = done; }
   const eta_s = total && done ? (performance.now() - working.began) / 1000 / done * (total - done) : null;
-  coming.replaceChildren(bar, total ? `${phase}: ${percent(Math.floor(done / total * 100) / 100)}${timeLeft(eta_s)}` : "Waiting for its turn…");
+  coming.replaceChildren(bar, total ? `${phase}: ${percent(Math.floor(done / total * 100) / 100)}${timeLeft(eta_s)}` : "Waiting in the queue…");
 }
 
-/** Measures the chosen model. @param {string} [device] one, or all that are ready */
+/** Measure the selected model. @param {string} [device] optional; default: all ready devices */
 export async function measure(device) {
   if (!offered || working) return;
   said.replaceChildren();
@@ -49,16 +49,16 @@ export async function measure(device) {
 }
 
 async function stop() {
-  try { if (working) await api.cancel(working.id); } catch { /* it has ended just now, which its last event tells */ }
+  try { if (working) await api.cancel(working.id); } catch { /* it has just ended; its last event follows */ }
 }
 
-/** @param {string} event @param {any} data @returns {boolean} whether the devices have to be looked up again */
+/** @param {string} event @param {any} data @returns {boolean} whether the devices have to be reloaded */
 export function hearMeasuring(event, data) {
   if (!working || working.id !== (data.job_id ?? data.id)) return false;
   if (event === "progress") { working.progress = data; show(); return false; }
   if (!api.TERMINAL.includes(event)) return false;
-  const words = event === "done" ? data.output.result.words : event === "cancelled" ? ["Measuring was stopped; nothing is kept of it."]
-    : [`Nothing was measured. ${sentence(data.detail)} ${sentence(data.remedy)}`];
+  const words = event === "done" ? data.output.result.words : event === "cancelled" ? ["The measurement was stopped; no result was kept."]
+    : [`The measurement failed. ${sentence(data.detail)} ${sentence(data.remedy)}`];
   said.replaceChildren(...words.map((/** @type {string} */ one) => el("p", {}, prose(one))));
   working = null;
   show();

@@ -1,5 +1,5 @@
 // @ts-check
-/** The select of models, and the download of one that is not on this machine yet. */
+/** The select of models, and the download of a missing one. */
 
 import * as api from "./api.js";
 import { byId, el } from "./dom.js";
@@ -11,7 +11,7 @@ import { conditions } from "./lyrics.js";
 const select = byId("model", HTMLSelectElement), hint = byId("model-hint", HTMLElement), box = byId("download", HTMLElement);
 const button = byId("download-button", HTMLButtonElement), words = byId("download-words", HTMLElement);
 const bar = byId("download-progress", HTMLProgressElement);
-/** The download that is being followed. @type {string} */
+/** Id of the download being followed. @type {string} */
 let following = "", said = "";
 
 /** @param {string} text */
@@ -23,22 +23,22 @@ function say(text) {
 /** @param {Model[]} models @param {string} task */
 export const modelsFor = (models, task) => models.filter((model) => (model.tasks?.length ? model.tasks : [model.task]).includes(task));
 
-/** @param {Model[]} models @param {string} chosen @returns {string} what is selected now */
+/** @param {Model[]} models @param {string} chosen @returns {string} the selected id */
 export function showModels(models, chosen) {
   const id = chosen || models.find((model) => model.default)?.id || models[0]?.id || "";
   const known = models.some((model) => model.id === id);
   select.replaceChildren(...models.map((model) => el("option", { value: model.id },
     model.state === "ready" ? model.name : `${model.name} (${stateWords(model)})`)));
-  if (!known && id) select.append(el("option", { value: id }, `${id} · NOT AMONG THE MODELS HERE`));
-  if (!id) select.append(el("option", { value: "" }, "No model for this task is known here"));
+  if (!known && id) select.append(el("option", { value: id }, `${id} · NOT AVAILABLE HERE`));
+  if (!id) select.append(el("option", { value: "" }, "No model for this task"));
   select.value = id;
   return id;
 }
 
 /** @param {Model} model */
 function stateWords(model) {
-  if (model.state === "downloadable") return `to be downloaded${model.bytes ? `, ${bytes(model.bytes)}` : ""}`;
-  return model.state === "downloading" ? "is being downloaded" : `not usable: ${model.state}`;
+  if (model.state === "downloadable") return `not downloaded${model.bytes ? `, ${bytes(model.bytes)}` : ""}`;
+  return model.state === "downloading" ? "downloading" : `not usable: ${model.state}`;
 }
 
 /** @param {Model|undefined} model @param {(problem: import("./types.js").Problem) => void} onFail @param {() => void} onReady */
@@ -50,12 +50,12 @@ export function showModelState(model, onFail, onReady) {
   box.hidden = !(model && ["downloadable", "downloading"].includes(model.state)) && !following;
   button.hidden = model?.state !== "downloadable" || Boolean(following);
   if (!model) return;
-  button.textContent = `Download ${model.name} (${model.bytes ? bytes(model.bytes) : "the size is told first"})`;
+  button.textContent = `Download ${model.name} (${model.bytes ? bytes(model.bytes) : "size unknown"})`;
   button.onclick = () => watch(() => api.addModel(model.id), onFail, onReady);
   if (model.state === "downloading" && !following) watch(() => running(model.id), onFail, onReady);
 }
 
-/** The download that someone else, or this page before a reload, began. @param {string} model */
+/** Return a running download that another client, or this page before a reload, started. @param {string} model */
 async function running(model) {
   const { jobs } = await api.jobs("task=download&limit=20");
   return jobs.find((/** @type {import("./types.js").Job} */ job) => job.model === model && !api.isOver(job));
@@ -70,7 +70,7 @@ async function watch(start, onFail, onReady) {
   if (following) return;
   following = "starting";
   button.hidden = true;
-  words.textContent = "Asking for the download…";
+  words.textContent = "Starting the download…";
   let job;
   try { job = await start(); } catch (error) { onFail(api.asProblem(error)); }
   const end = (/** @type {string} */ how) => {
@@ -84,14 +84,14 @@ async function watch(start, onFail, onReady) {
   bar.hidden = false;
   bar.removeAttribute("value");
   say("Downloading…");
-  const lost = (/** @type {import("./types.js").Problem} */ problem) => { end("The download did not finish."); onFail(problem); };
+  const lost = (/** @type {import("./types.js").Problem} */ problem) => { end("The download failed."); onFail(problem); };
   api.follow(job.id, (name, data) => {
     if (name === "progress") showProgress(data);
     else if (name === "error" || name === "interrupted") lost(data);
     else if (name === "settled" && data.error) lost(data.error);
     else if (name === "done" || name === "settled") end("Downloaded and checked.");
     else if (name === "cancelled") end("The download was stopped.");
-  }, (link) => { words.textContent = link === "open" ? said : "The line broke. Reconnecting; the download goes on…"; }, lost);
+  }, (link) => { words.textContent = link === "open" ? said : "Connection lost. Reconnecting; the download keeps running…"; }, lost);
 }
 
 /** @param {import("./types.js").Progress} progress */

@@ -1,5 +1,5 @@
 // @ts-check
-/** The models: what is there and what can be had; download, add, remove. Progress comes with the page's one stream. */
+/** The models: list, download, add, remove. Progress comes from the event stream of the page. */
 
 import * as api from "./api.js";
 import { byId, el, keepFocus, prose, twice } from "./dom.js";
@@ -12,7 +12,7 @@ import { state } from "./state.js";
 
 const list = byId("models", HTMLElement), form = byId("model-add", HTMLFormElement), source = byId("model-source", HTMLInputElement);
 const said = byId("model-said", HTMLElement);
-/** Downloads that live, by model. @type {Map<string, Job>} */
+/** Active downloads by model. @type {Map<string, Job>} */
 const coming = new Map();
 
 /** @param {(problem: import("./types.js").Problem) => void} onFail @param {() => void} onChange */
@@ -26,7 +26,7 @@ export function modelActs(onFail, onChange) {
     attempt(async () => {
       const job = await api.addModel(source.value.trim());
       if (job.model) coming.set(job.model, job);
-      said.textContent = `Fetching ${source.value.trim()}…`;
+      said.textContent = `Downloading ${source.value.trim()}…`;
       source.value = "";
     });
   });
@@ -40,7 +40,7 @@ export function modelActs(onFail, onChange) {
 function entry(model, acts) {
   return el("li", {}, el("p", {}, el("strong", {}, model.name), " ",
     el("span", { class: "state", "data-state": model.state }, model.state), model.default ? " the default" : ""),
-  el("p", { class: "quiet", dir: "auto" }, [model.id, model.task, bytes(model.bytes), model.licence ?? "licence not known",
+  el("p", { class: "quiet", dir: "auto" }, [model.id, model.task, bytes(model.bytes), model.licence ?? "licence unknown",
     model.engines?.length && `runs with ${model.engines.join(", ")}`, `from ${plain(model.source)}`].filter(Boolean).join(" · ")),
   conditions(model) && el("p", { class: "hint" }, conditions(model)),
   model.state !== "ready" && model.reason && el("p", { class: "hint" }, prose([model.reason, model.remedy ?? ""].map(sentence).join(" "))),
@@ -65,10 +65,10 @@ function showComing(id, { progress }) {
   const { done = 0, total = null, eta_s = null } = progress ?? {};
   const bar = /** @type {HTMLProgressElement} */ (el("progress", { "aria-label": `Download of ${id}` }));
   if (total) { bar.max = total; bar.value = done; }
-  place.replaceChildren(bar, progress ? `${bytes(done)}${total ? ` of ${bytes(total)} (${percent(Math.floor(done / total * 100) / 100)})` : ""}${timeLeft(eta_s)}` : "Asking for it…");
+  place.replaceChildren(bar, progress ? `${bytes(done)}${total ? ` of ${bytes(total)} (${percent(Math.floor(done / total * 100) / 100)})` : ""}${timeLeft(eta_s)}` : "Starting…");
 }
 
-/** @param {string} event @param {any} data @returns {boolean} whether the models have to be looked up again */
+/** @param {string} event @param {any} data @returns {boolean} whether the models have to be reloaded */
 export function hearModels(event, data) {
   const found = [...coming].find(([, job]) => job.id === data.job_id || job.id === data.id);
   if (!found) return false;
@@ -76,6 +76,6 @@ export function hearModels(event, data) {
   if (event === "progress") { job.progress = data; showComing(id, job); return false; }
   if (!api.TERMINAL.includes(event)) return false;
   coming.delete(id);
-  said.textContent = event === "done" ? `${id} was downloaded and checked.` : `${id} did not come: ${data.detail ?? "it was stopped"}`;
+  said.textContent = event === "done" ? `${id} was downloaded and checked.` : `${id} was not downloaded: ${data.detail ?? "the download was stopped"}`;
   return true;
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** Refusals and failures in words, read out at once and given the focus; and banners that stay. */
+/** Errors, announced by screen readers and focused; and banners. */
 
 import { el } from "./dom.js";
 import { sentence } from "./format.js";

@@ -1,15 +1,15 @@
 // @ts-check
-/** The fields of a model's options, built from its JSON Schema; a field left empty means the service's default. */
+/** The fields of a model's options, built from its JSON Schema; an empty field means the service's default. */
 
 import { byId, el } from "./dom.js";
 import { capital, sentence } from "./format.js";
 
 /** @typedef {import("./types.js").Schema} Schema */
 
-const LONG_TEXT = 500; // characters, from which a field has several lines
+const LONG_TEXT = 500; // characters; longer fields have several lines
 const box = byId("options", HTMLElement), count = byId("options-count", HTMLElement);
 
-/** The kind of field that fits, or null where only a program could fill it in. @param {Schema} schema @returns {Schema|null} */
+/** Return the schema of a fitting field, or null if only a program could fill it. @param {Schema} schema @returns {Schema|null} */
 function usable(schema) {
   const branches = schema.anyOf ?? (Array.isArray(schema.type) ? schema.type.map((type) => ({ ...schema, type })) : [schema]);
   const fits = branches.filter((branch) => branch.enum || ["integer", "number", "boolean", "string"].includes(String(branch.type))
@@ -28,15 +28,15 @@ function hintWords(schema, kind) {
   const preset = schema.default;
   const shown = preset == null || (Array.isArray(preset) && !preset.length) || choices(kind)?.includes(String(preset));
   const standard = shown ? "" : `default ${preset}`;
-  const lines = kind.type === "array" && !ticked(schema, kind) ? "one a line" : "";
+  const lines = kind.type === "array" && !ticked(schema, kind) ? "one per line" : "";
   const facts = [range, lines, standard].filter(Boolean).join(", ");
   return [sentence(schema.description ?? ""), facts && `${capital(facts)}.`].filter(Boolean).join(" ");
 }
 
-/** Whether each of a few names is chosen or not, in no order. @param {Schema} schema @param {Schema} kind */
+/** Whether it is an unordered set of a few names. @param {Schema} schema @param {Schema} kind */
 const ticked = (schema, kind) => kind.type === "array" && schema.uniqueItems && kind.items?.enum;
 
-/** A box for each of a few names. @param {string} name @param {Schema} schema @param {Schema} kind @param {string} value @param {(name: string, value: string) => void} onChange */
+/** Return a checkbox for each name. @param {string} name @param {Schema} schema @param {Schema} kind @param {string} value @param {(name: string, value: string) => void} onChange */
 function several(name, schema, kind, value, onChange) {
   const id = `option-${name}`, chosen = new Set(value.split("\n"));
   const boxes = (kind.items?.enum ?? []).map(String).map((each) => {
@@ -78,7 +78,7 @@ function field(name, schema, value, onChange) {
 
 /**
  * @param {Schema|undefined} schema @param {Record<string, string>} values @param {(name: string, value: string) => void} onChange
- * @param {HTMLElement} [root] where the fields go
+ * @param {HTMLElement} [root] parent of the fields
  */
 export function showOptions(schema, values, onChange, root = box) {
   const fields = Object.entries(schema?.properties ?? {}).map(([name, inner]) => field(name, inner, values[name] ?? "", onChange));
@@ -88,11 +88,11 @@ export function showOptions(schema, values, onChange, root = box) {
 /** @param {Schema|undefined} schema @param {Record<string, string>} values */
 export function showOptionCount(schema, values) {
   const set = Object.entries(chosenOptions(schema, values)).map(([name, value]) => `${name} ${JSON.stringify(value)}`);
-  count.textContent = set.length ? set.join(", ") : "all at their defaults";
+  count.textContent = set.length ? set.join(", ") : "all defaults";
 }
 
 /**
- * What goes into the request: the fields that were filled in, each in the type that the schema names.
+ * Return the options for the request: the filled fields, parsed by the schema's types.
  * @param {Schema|undefined} schema @param {Record<string, string>} values
  */
 export function chosenOptions(schema, values) {

@@ -1,5 +1,5 @@
 // @ts-check
-/** One press from an empty page to a first result: an example for each thing that the page can make. */
+/** Examples for the first job: one for each task. */
 
 import { byId, el } from "./dom.js";
 import { modelsFor } from "./model-picker.js";

@@ -1,5 +1,5 @@
 // @ts-check
-/** The whole receipt as rows, and as text to paste into a report. */
+/** The receipt as rows, and as text for a report. */
 
 import { bytes, capital, moment, percent, plain, rateWords, seconds } from "./format.js";
 import { account, headline } from "./receipt-words.js";
@@ -18,7 +18,7 @@ export function rows(job) {
   /** @type {[string, string][]} */
   const head = [
     ["Job", job.id], ["Model", plain(job.model)],
-    ["Asked", receipt.asked], ["Resolved to", plain(receipt.resolved)], ["Because", plain(receipt.resolved_reason)],
+    ["Requested", receipt.asked], ["Resolved to", plain(receipt.resolved)], ["Reason for the choice", plain(receipt.resolved_reason)],
     ["Used", plain(receipt.used)], ["Fell back", plain(receipt.fell_back)], ["Reason", receipt.reason ?? "none"],
     ["Engine", plain(receipt.engine)], ["Runtime", plain(receipt.runtime)], ["Hardware", plain(receipt.hardware_id)],
     ["Share on the device", percent(placement?.on_device)], ["Evidence", plain(placement?.evidence)],
@@ -35,27 +35,27 @@ export function rows(job) {
   return [...head,
     ...audioRows(receipt),
     ["Rate", receipt.rate ? rateWords(receipt.rate) : plain(null)], ["Counts", plain(receipt.counts)],
-    ["Waited in the queue", seconds(times.queued_s)], ["Loading the model", seconds(times.load_s)],
-    ["To the first token", seconds(times.first_token_s)], ["Running", seconds(times.run_s)], ["In all", seconds(times.total_s)],
-    ["Memory before", bytes(memory.before_bytes)], ["Memory at most", bytes(memory.peak_bytes)], ["Memory after", bytes(memory.after_bytes)],
-    ["Batched with others", plain(receipt.batched)], ["Threads", plain(receipt.threads)], ["Seed", plain(receipt.seed)],
+    ["Time in the queue", seconds(times.queued_s)], ["Loading the model", seconds(times.load_s)],
+    ["First token after", seconds(times.first_token_s)], ["Running", seconds(times.run_s)], ["Total", seconds(times.total_s)],
+    ["Memory before", bytes(memory.before_bytes)], ["Peak memory", bytes(memory.peak_bytes)], ["Memory after", bytes(memory.after_bytes)],
+    ["Batched", plain(receipt.batched)], ["Threads", plain(receipt.threads)], ["Seed", plain(receipt.seed)],
     ["Model file", plain(receipt.model_file)], ["Chat template", plain(receipt.chat_template)],
     ["Versions", plain(receipt.versions)], ["Worker process", plain(receipt.worker_pid)],
     ["Created", moment(job.created_at)], ["Ended", moment(job.ended_at)],
   ];
 }
 
-/** @param {Receipt} receipt @returns {[string, string][]} how fast each phase was, where there is a sound to measure by */
+/** @param {Receipt} receipt @returns {[string, string][]} Return the time of each phase, and its speed for audio */
 function audioRows({ audio_s, phases = {}, chosen = {} }) {
   const speed = (/** @type {number} */ value) => (audio_s && value ? ` (${rateWords({ value: audio_s / value, unit: "× real time" })})` : "");
   /** @type {[string, string][]} */
   const found = Object.entries(phases).map(([name, value]) => [capital(name), `${seconds(value)}${speed(value)}`]);
   if (audio_s) found.unshift(["Audio", seconds(audio_s)]);
-  if (Object.keys(chosen).length) found.push(["Made as", plain(chosen)]);
+  if (Object.keys(chosen).length) found.push(["Options used", plain(chosen)]);
   return found;
 }
 
-/** @param {Job} job @param {Device[]} devices the receipt as text, to paste into a report */
+/** @param {Job} job @param {Device[]} devices Return the receipt as text for a report */
 export function asText(job, devices) {
   const lines = rows(job).map(([name, value]) => `${name}: ${value}`);
   return [`Touchstone receipt: ${headline(job, devices)}`, account(job), "", ...lines, ""].join("\n");

@@ -1,5 +1,5 @@
 // @ts-check
-/** The receipt under a result: words first, the whole table on demand. */
+/** The receipt of a result: a summary, and the full table on demand. */
 
 import { copy, el } from "./dom.js";
 import { asText, rows } from "./receipt-rows.js";
@@ -28,7 +28,7 @@ export function showReceipt(root, job, devices) {
       el("h3", { id: "receipt-title", dir: "auto" }, headline(job, devices)))),
     el("p", { class: "account", dir: "auto" }, account(job)),
     el("details", {},
-      el("summary", {}, "The whole receipt"),
+      el("summary", {}, "Full receipt"),
       el("table", { class: "rows", role: "table" }, el("tbody", { role: "rowgroup" }, ...rows(job).map(([name, value]) =>
         el("tr", { role: "row" }, el("th", { scope: "row", role: "rowheader" }, name), el("td", { role: "cell", dir: "auto" }, value)))))),
     copyButton(job, devices),

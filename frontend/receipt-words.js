@@ -1,5 +1,5 @@
 // @ts-check
-/** A job's receipt in words: what ran where, whether that was asked for, and how we know. */
+/** A job's receipt as sentences: where it ran, whether that was requested, and the evidence. */
 
 import { capital, moment, percent, rateWords, sentence } from "./format.js";
 import { speedOf } from "./speeds.js";
@@ -31,7 +31,7 @@ export function verdict({ receipt, status }) {
 }
 
 /**
- * What must not be overlooked: the job ran elsewhere, nobody knows where, or the CPU would have been faster.
+ * Return a warning if the job ran elsewhere or on an unknown device, or if the CPU would have been faster.
  * @param {Job} job @param {Device[]} devices
  */
 export function warning(job, devices) {
@@ -39,26 +39,26 @@ export function warning(job, devices) {
   if (!receipt) return null;
   switch (verdict(job)) {
     case "elsewhere":
-      return { title: "Not the device that was asked for", words:
-        `Asked for ${deviceWords(receipt.asked, devices)}, ran on ${deviceWords(receipt.used, devices)}. ` +
-        sentence(receipt.reason ?? "The reason is not known") };
+      return { title: "Not the requested device", words:
+        `Requested ${deviceWords(receipt.asked, devices)}, ran on ${deviceWords(receipt.used, devices)}. ` +
+        sentence(receipt.reason ?? "The reason is unknown") };
     case "unknown":
-      return { title: "Where this ran is not known", words:
-        `Asked for ${deviceWords(receipt.asked, devices)}, but there is no evidence of the device that did the work. ` +
+      return { title: "The device is unknown", words:
+        `Requested ${deviceWords(receipt.asked, devices)}, but there is no evidence of the device that ran it. ` +
         sentence(receipt.placement?.evidence ?? "") };
     default:
       return slowerWords(job, devices);
   }
 }
 
-/** A device that was chosen for its speed and is slower than the processor. @param {Job} job @param {Device[]} devices */
+/** Return a warning if the device was slower than the CPU. @param {Job} job @param {Device[]} devices */
 function slowerWords({ receipt, model, status }, devices) {
   const cpu = devices.find((device) => device.id === "cpu");
   if (status !== "done" || !receipt?.rate || !receipt.used || receipt.used === "cpu" || !cpu || !model) return null;
   const known = speedOf(cpu, model);
   if (!known || known.unit !== receipt.rate.unit || known.value <= receipt.rate.value) return null;
-  return { title: "Slower than the CPU", words: `${deviceWords(receipt.used, devices)} made this at ${rateWords(receipt.rate)}; `
-    + `the CPU made ${rateWords(known)} with this model ${known.measured ? "when it was measured" : "in its last job"} (${moment(known.at)}).` };
+  return { title: "Slower than the CPU", words: `${deviceWords(receipt.used, devices)} ran this at ${rateWords(receipt.rate)}; `
+    + `the CPU reached ${rateWords(known)} with this model ${known.measured ? "in a measurement" : "in its last job"} (${moment(known.at)}).` };
 }
 
 /** @param {Receipt} receipt */
@@ -66,8 +66,8 @@ function placementWords({ used, placement }) {
   const { on_device: share = null, parts = [], evidence } = placement ?? {};
   const elsewhere = parts.filter((part) => part.where !== used && part.share_of_nodes)
     .map((part) => `${percent(part.share_of_nodes)} on ${part.where}`);
-  const where = share === null ? "How much of the model lay there is not known"
-    : `${percent(share)} of the model lay on ${used ?? "it"}${elsewhere.length ? `, ${elsewhere.join(", ")}` : ""}`;
+  const where = share === null ? "The share of the model on the device is unknown"
+    : `${percent(share)} of the model was on ${used ?? "it"}${elsewhere.length ? `, ${elsewhere.join(", ")}` : ""}`;
   return `${where}. Evidence: ${sentence(evidence || "none")}`;
 }
 
@@ -77,10 +77,10 @@ export function headline(job, devices) {
   if (!receipt) return "";
   const tried = receipt.attempts.map((attempt) => attempt.device).join(", then ");
   switch (verdict(job)) {
-    case "none": return tried ? `Not finished. Tried on ${tried}.` : "No device took this job.";
-    case "unknown": return "Ran, but where is not known";
+    case "none": return tried ? `Not finished. Tried on ${tried}.` : "No device ran this job.";
+    case "unknown": return "Ran on an unknown device";
     case "elsewhere": return `Ran on ${deviceWords(receipt.used, devices)}, not on ${receipt.asked}${UNTIL[job.status] ?? ""}`;
-    default: return `Ran on ${deviceWords(receipt.used, devices)}, ${wasAuto(receipt) ? "chosen by Auto" : "as asked"}${UNTIL[job.status] ?? ""}`;
+    default: return `Ran on ${deviceWords(receipt.used, devices)}, ${wasAuto(receipt) ? "chosen by Auto" : "as requested"}${UNTIL[job.status] ?? ""}`;
   }
 }
 

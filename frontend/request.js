@@ -1,5 +1,5 @@
 // @ts-check
-/** The body of POST /api/generate that the form stands for, and the ones that a finished job leads to. */
+/** The body of POST /api/generate for the form, and for the follow-ups of a finished job. */
 
 import { inputsPlace, takesInputs } from "./inputs-form.js";
 import { schemaOf } from "./lyrics.js";
@@ -21,10 +21,10 @@ export function requestOf(model, words) {
     ...(words.trim() && !takesSound(settings.task) && !takesInputs(settings.task) && { prompt: words }), ...(Object.keys(options).length && { options }) };
 }
 
-/** Whether the same request can be made with another seed. @param {Job} job */
+/** Whether the request can be repeated with another seed. @param {Job} job */
 export const hasSeed = (job) => !takesInputs(job.task) && "seed" in (job.request.options ?? {});
 
-/** @param {Job} job @returns {Record<string, unknown>} the same request, with a seed that was not used before */
+/** @param {Job} job @returns {Record<string, unknown>} Return the same request with a new seed */
 export function withAnotherSeed(job) {
   const { request } = job;
   const kept = KEPT.filter((name) => request[name] != null).map((name) => [name, request[name]]);

@@ -1,5 +1,5 @@
 // @ts-check
-/** The runtimes: what is there and what can be had; install, update, go back, remove. Progress comes with the page's one stream. */
+/** The runtimes: list, install, update, roll back, remove. Progress comes from the event stream of the page. */
 
 import * as api from "./api.js";
 import { byId, el, keepFocus, prose, twice } from "./dom.js";
@@ -11,13 +11,13 @@ import { state } from "./state.js";
 
 const list = byId("runtimes", HTMLElement), said = byId("runtime-said", HTMLElement), best = byId("runtime-best", HTMLElement);
 const coming = byId("device-coming", HTMLElement);
-/** Those that are being installed, for the first time, for hardware that is here. @type {Runtime[]} */
+/** First installations in progress for hardware of this machine. @type {Runtime[]} */
 let awaited = [];
-const PHASES = /** @type {Record<string, string>} */ ({ tool: "fetching the installer", python: "looking for a Python that fits",
-  resolve: "looking up which versions fit together", store: "writing all to the disk", prove: "proving its devices" });
-/** Jobs at work, by runtime. @type {Map<string, {id: string, progress?: Job["progress"]}>} */
+const PHASES = /** @type {Record<string, string>} */ ({ tool: "downloading the installer", python: "selecting a Python",
+  resolve: "resolving versions", store: "flushing to disk", prove: "proving its devices" });
+/** Active jobs by runtime. @type {Map<string, {id: string, progress?: Job["progress"]}>} */
 const working = new Map();
-/** Runtimes by job, also after its end: the list may tell of that before the event does. @type {Map<string, string>} */
+/** Runtimes by job, also after its end, because the list may arrive before the event. @type {Map<string, string>} */
 const begun = new Map();
 /** @type {(problem: import("./types.js").Problem) => void} */
 let fail = () => {};
@@ -25,7 +25,7 @@ let fail = () => {};
 /** @param {(problem: import("./types.js").Problem) => void} onFail */
 export async function loadRuntimes(onFail) {
   fail = onFail;
-  try { show(await api.runtimes()); } catch { /* the health line says that the server is away */ }
+  try { show(await api.runtimes()); } catch { /* shown in the health line */ }
 }
 
 /** @param {{runtimes: Runtime[], best: string|null, best_reason: string}} found */
@@ -34,7 +34,7 @@ function show(found) {
     if (!job) working.delete(name); else if (working.get(name)?.id !== job) work(name, job);
   }
   const gone = found.runtimes.filter((one) => one.state === "unsupported").map((one) => one.name);
-  best.textContent = found.best ? `The CPU serves for now. ${found.best_reason}` : "";
+  best.textContent = found.best ? `The CPU is used for now. ${found.best_reason}` : "";
   keepFocus(list, () => list.replaceChildren(...found.runtimes.filter((one) => one.state !== "unsupported").map(item),
     gone.length ? el("li", { class: "quiet" }, `Not for this machine: ${gone.join(", ")}.`) : el("li", { hidden: true })));
   awaited = found.runtimes.filter((one) => one.state === "installing" && one.hardware.length);
@@ -42,14 +42,14 @@ function show(found) {
   showAwaited();
 }
 
-/** What the person at the form waits for; by the size and a line of 10 MB/s until the installation tells better. */
+/** Show the expected installations, estimated from the size at 10 MB/s until the installation reports its own time. */
 function showAwaited() {
   const words = awaited.map(({ name, hardware, install_s }) => {
     const cards = hardware.map((id) => state.list.hardware.find((one) => one.id === id)?.name ?? id);
     const left_s = working.get(name)?.progress?.eta_s ?? install_s ?? 0;
     return `CPU for now; ${cards.join(" and ")} in about ${Math.max(1, Math.ceil(left_s / 60))} min.`;
   }).join(" ");
-  if (coming.textContent !== words) coming.textContent = words; // else it would be read out again
+  if (coming.textContent !== words) coming.textContent = words; // else screen readers would repeat it
 }
 
 /** @param {Runtime} one */
@@ -66,7 +66,7 @@ function item(one) {
       busy && act("Cancel", () => attempt(name, () => api.cancel(working.get(name)?.id ?? "")), name),
       !busy && (state === "installable" || (state === "broken" && !own)) && act("Install", () => start("install", name), name),
       !busy && state === "installed" && !own && act("Update", () => start("update", name), name),
-      !busy && one.previous && act("Go back", () => attempt(name, () => api.changeRuntime("rollback", name)), name),
+      !busy && one.previous && act("Roll back", () => attempt(name, () => api.changeRuntime("rollback", name)), name),
       !busy && !own && state !== "installable" && twice(act("Remove", () => {}, name), () => attempt(name, () => api.removeRuntime(name)))));
 }
 
@@ -96,7 +96,7 @@ function showProgress(name) {
   const bar = /** @type {HTMLProgressElement} */ (el("progress", { "aria-label": `Progress of ${name}` }));
   if (total) { bar.max = total; bar.value = done; }
   const words = total ? `${phase}: ${bytes(done)} of ${bytes(total)} (${percent(Math.floor(done / total * 100) / 100)})${timeLeft(eta_s)}` : PHASES[phase] ?? phase;
-  place.replaceChildren(bar, words || "waiting for its turn");
+  place.replaceChildren(bar, words || "waiting in the queue");
 }
 
 /** @param {string} event @param {any} data */

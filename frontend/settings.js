@@ -1,5 +1,5 @@
 // @ts-check
-/** What the person chose: kept in the browser and in the address (`/?task=&model=&device=&fallback=`). */
+/** The selection: stored in the browser and in the address (`/?task=&model=&device=&fallback=`). */
 
 /** @typedef {import("./types.js").Settings} Settings */
 
@@ -10,7 +10,7 @@ const USUAL = { task: "text", model: "", device: "auto", fallback: "cpu" };
 
 /** @param {Storage} storage @param {string} key */
 function read(storage, key) {
-  try { return storage.getItem(key); } catch { return null; } // storage may be switched off: the page works without
+  try { return storage.getItem(key); } catch { return null; } // storage may be disabled; the page works without
 }
 
 /** @param {Storage} storage @param {string} key @param {string} value */
@@ -18,7 +18,7 @@ function write(storage, key, value) {
   try { storage.setItem(key, value); } catch { /* switched off or full */ }
 }
 
-/** What was chosen for the task before is kept, and taken up again with it. @param {Settings} found @param {string} task */
+/** Switch the task; the selection of each task is kept. @param {Settings} found @param {string} task */
 function enter(found, task) {
   const { model, prompt, options } = found;
   found.kept = { ...found.kept, [found.task]: { model, prompt, options } };
@@ -41,7 +41,7 @@ function load() {
   return found;
 }
 
-/** The address names the choice, so that it can be shared, bookmarked and reloaded; what is usual is left out. */
+/** Write the selection into the address, for sharing, bookmarks and reloads; defaults are omitted. */
 function tellAddress() {
   const address = new URL(location.href);
   for (const name of PRESETS) {
@@ -61,7 +61,7 @@ export function save(changes) {
   tellAddress();
 }
 
-/** An address that says the whole choice, whatever another browser has kept. */
+/** Return an address with the complete selection, independent of the browser's storage. */
 export function wholeAddress() {
   const address = new URL(location.pathname, location.href);
   for (const name of PRESETS) if (settings[name]) address.searchParams.set(name, settings[name]);
@@ -74,7 +74,7 @@ export function enterTask(task) {
   save({});
 }
 
-/** The job that this tab shows, so that a reload finds it again. */
+/** The job of this tab, for reloads. */
 export const shownJob = {
   get: () => read(sessionStorage, JOB_KEY),
   /** @param {string} id */

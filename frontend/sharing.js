@@ -1,5 +1,5 @@
 // @ts-check
-/** Several devices for the variations of one job: which of them, and how. Shown where there is something to share. */
+/** Several devices for the variations of one job: which ones, and how. Shown if a model has variations. */
 
 import { byId, el } from "./dom.js";
 
@@ -25,10 +25,10 @@ export function showSharing(list, task, schema) {
   box.hidden = !schema?.properties?.variations || able.length < 2;
   for (const id of chosen) if (!able.includes(id)) chosen.delete(id);
   const shown = [...root.querySelectorAll("input")].map((input) => input.value);
-  if (shown.join() === able.join()) return; // nothing may move under the person's hand
+  if (shown.join() === able.join()) return; // nothing may move while the user selects
   root.replaceChildren(...able.map((id) => el("label", {},
     el("input", { type: "checkbox", value: id, checked: chosen.has(id) }), ` ${id}`)));
 }
 
-/** What the request says of them; null where fewer than two are chosen. */
+/** Return the part of the request; null with fewer than two devices. */
 export const sharedAmong = () => (box.hidden || chosen.size < 2 ? null : { devices: [...chosen], spread: spread.value });

@@ -1,5 +1,5 @@
 // @ts-check
-/** The keys: Ctrl or ⌘ with Enter sends from anywhere in the form, Esc stops. */
+/** Keyboard shortcuts: Ctrl or ⌘ with Enter sends from anywhere in the form, Esc stops. */
 
 import { byId } from "./dom.js";
 

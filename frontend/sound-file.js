@@ -1,5 +1,5 @@
 // @ts-check
-/** The sound file of a job: needed by stems, welcome to a model that follows a tune. Chosen or dropped, sent with the job. */
+/** The sound file of a job: required for stems, optional for models that follow a melody. Selected or dropped, uploaded with the job. */
 
 import * as api from "./api.js";
 import { byId } from "./dom.js";
@@ -7,16 +7,16 @@ import { bytes } from "./format.js";
 
 /** @typedef {import("./types.js").Model} Model */
 
-/** The name of the input, by the task that needs one. @type {Record<string, string>} */
+/** The name of the input by task. @type {Record<string, string>} */
 const NEEDED = { stems: "audio" };
 const box = byId("sound-box", HTMLElement), input = byId("sound", HTMLInputElement), hint = byId("sound-hint", HTMLElement);
 const form = byId("form", HTMLFormElement), words = hint.textContent ?? "";
 const label = byId("sound-label", HTMLElement);
 let name = "";
-/** The last one that was sent, and the id that it got. @type {{file: File|null, id: string}} */
+/** The last uploaded file and its id. @type {{file: File|null, id: string}} */
 let sent = { file: null, id: "" };
 
-/** Whether jobs are made of a sound and of no words. @param {string} task */
+/** Whether a task takes a sound file instead of a prompt. @param {string} task */
 export const takesSound = (task) => task in NEEDED;
 
 /** @param {string} task @param {Model|undefined} model */
@@ -24,7 +24,7 @@ export function showSound(task, model) {
   name = NEEDED[task] ?? model?.details?.sounds?.[0] ?? "";
   box.hidden = !name;
   input.required = takesSound(task);
-  label.textContent = takesSound(task) ? "Sound file, chosen or dropped here" : `A ${name} to follow, if you like: a sound file`;
+  label.textContent = takesSound(task) ? "Sound file: select it or drop it here" : `Optional ${name} to follow: a sound file`;
 }
 
 function tell() {
@@ -32,10 +32,10 @@ function tell() {
   hint.textContent = file ? `${file.name}, ${bytes(file.size)}.` : words;
 }
 
-/** What the request holds as long as nothing was sent. */
+/** Return the inputs for the request before the upload. */
 export const soundPlace = () => (name && (input.required || input.files?.length) ? { inputs: { [name]: sent.id || "ID" } } : {});
 
-/** The request with the id of its file, which is sent if it was not yet. @param {Record<string, unknown>} request */
+/** Upload the file if needed and return the request with its id. @param {Record<string, unknown>} request */
 export async function withSound(request) {
   const file = input.files?.[0];
   if (!name || !file) return request;

@@ -1,5 +1,5 @@
 // @ts-check
-/** How fast each device was with the chosen model: bars of what was measured, a table for those who do not see them. */
+/** The speed of each device with the selected model: bars, and a table for screen readers. */
 
 import { byId, el } from "./dom.js";
 import { moment, rateWords } from "./format.js";
@@ -17,7 +17,7 @@ export function showSpeeds(model) {
   section.hidden = !known.length && !can;
   offerMeasuring(can ? model : undefined);
   if (!model) return;
-  title.textContent = `How fast ${model.name} ${known.length ? "was" : "is"} here`;
+  title.textContent = `Speed of ${model.name} on this machine`;
   const most = Math.max(...known.map((one) => one.value)), cpu = known.find((one) => one.device === "cpu");
   rows.replaceChildren(...known.map((one) => {
     const bar = el("span", { class: "bar", "aria-hidden": "true" });
@@ -32,7 +32,7 @@ export function showSpeeds(model) {
 function source(one) {
   const spread = one.low && one.high && one.high > one.low ? `, half of the runs ${rateWords({ value: one.low, unit: "" }).trim()} to ${rateWords({ value: one.high, unit: one.unit })}` : "";
   const many = one.together && one.streams ? `, ${rateWords({ value: one.together, unit: one.unit })} in ${one.streams} streams` : "";
-  return `${one.measured ? "measured" : "in the last job"}, ${one.engine ?? "engine not known"}, ${moment(one.at)}${spread}${many}`;
+  return `${one.measured ? "measured" : "in the last job"}, ${one.engine ?? "engine unknown"}, ${moment(one.at)}${spread}${many}`;
 }
 
 /** @param {Known} one @param {Known|undefined} cpu */

@@ -1,5 +1,5 @@
 // @ts-check
-/** How fast a model was on a device of this machine: by measurements, else by the last finished job. Never reckoned. */
+/** The speed of a model on a device: measured, else from the last finished job. Never estimated. */
 
 import { state } from "./state.js";
 
@@ -9,13 +9,13 @@ import { state } from "./state.js";
  *   high?: number|null, streams?: number|null, together?: number|null}} Known
  */
 
-/** What was measured, of each engine, the fastest first. @param {Device} device @param {string} model @returns {Known[]} */
+/** Return the measurements of each engine, fastest first. @param {Device} device @param {string} model @returns {Known[]} */
 function measured(device, model) {
   const found = (device.speed ?? []).filter((one) => one.model === model).map((one) => ({ ...one, device: device.id, measured: true }));
   return found.sort((a, b) => b.value - a.value);
 }
 
-/** @param {Device} device @param {string} model @returns {Known|null} by the fastest engine */
+/** @param {Device} device @param {string} model @returns {Known|null} of the fastest engine */
 export function speedOf(device, model) {
   const [best] = measured(device, model);
   if (best) return best;
@@ -26,7 +26,7 @@ export function speedOf(device, model) {
   return null;
 }
 
-/** @param {string} model @returns {Known[]} of all devices and their engines, the fastest first */
+/** @param {string} model @returns {Known[]} of all devices and engines, fastest first */
 export function speedsOf(model) {
   const found = state.list.devices.flatMap((device) => {
     const all = measured(device, model), last = all.length ? null : speedOf(device, model);

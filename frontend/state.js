@@ -1,5 +1,5 @@
 // @ts-check
-/** What the page knows of the service now; `main.js` fills it in, the other modules read it. */
+/** The state of the service as loaded; `main.js` writes it, the other modules read it. */
 
 /**
  * @typedef {import("./types.js").DeviceList} DeviceList
@@ -16,7 +16,7 @@ export const state = {
   jobs: [],
 };
 
-/** What changes by itself all the time would draw the page anew under the person's hand. @param {DeviceList} list */
+/** Return the list without constantly changing values, which would redraw the page all the time. @param {DeviceList} list */
 export function steady(list) {
   const devices = list.devices.map((device) => ({ ...device, memory_free_bytes: null }));
   return JSON.stringify({ ...list, devices, loaded: null });

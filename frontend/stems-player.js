@@ -1,5 +1,5 @@
 // @ts-check
-/** The stems of a sound, played together: one button and one position for all, and each can be muted or heard alone. */
+/** A player for all stems of a sound: one button and one position, with mute and solo for each. */
 
 import { el } from "./dom.js";
 import { bytes, capital } from "./format.js";
@@ -15,7 +15,7 @@ const clock = (/** @type {number} */ s) => `${Math.floor(s / 60)}:${String(Math.
 export class StemsPlayer {
   /** @type {Track[]} */
   #tracks = [];
-  #moving = 0; // players that go to a place that all go to
+  #moving = 0; // players that are seeking to the common position
   #timer = 0;
   #button = el("button", { type: "button", click: () => this.#toggle() }, "Play");
   #place = /** @type {HTMLInputElement} */ (el("input", { type: "range", min: "0", max: "0", step: "0.01", value: "0", "aria-label": "Position",
@@ -34,7 +34,7 @@ export class StemsPlayer {
   add(artifact) {
     const name = artifact.name.replace(/\.[^.]*$/, ""), of = el("span", { class: "unseen" }, ` ${name}`);
     const player = /** @type {HTMLAudioElement} */ (el("audio", { preload: "auto", src: artifact.url }));
-    player.preservesPitch = false; // a nudge of the rate must not go through a time stretcher
+    player.preservesPitch = false; // small rate changes must not use a time stretcher
     const press = (/** @type {string} */ word) => el("button", { type: "button", class: "small", "aria-pressed": "false", click: (event) => {
       const button = /** @type {HTMLElement} */ (event.currentTarget);
       button.setAttribute("aria-pressed", String(button.getAttribute("aria-pressed") !== "true"));
@@ -43,7 +43,7 @@ export class StemsPlayer {
     const track = { artifact, player, mute: press("Mute"), solo: press("Solo") };
     this.#tracks.push(track);
     player.addEventListener("loadedmetadata", () => { this.#place.max = String(player.duration); this.#tell(); });
-    player.addEventListener("seeking", () => { if (!this.#moving) this.#seek(player.currentTime); }); // by its waveform
+    player.addEventListener("seeking", () => { if (!this.#moving) this.#seek(player.currentTime); }); // from its waveform
     player.addEventListener("seeked", () => { this.#moving = Math.max(0, this.#moving - 1); this.#tell(); });
     player.addEventListener("ended", () => this.#pause());
     this.#rows.append(el("li", { "aria-label": capital(name) },
@@ -57,7 +57,7 @@ export class StemsPlayer {
 
   get #first() { return this.#tracks[0].player; }
 
-  /** Who is heard: those alone that stand alone, else all that are not muted. */
+  /** Apply mute and solo: the solo stems if any, else all that are not muted. */
   #hear() {
     const on = (/** @type {HTMLElement} */ button) => button.getAttribute("aria-pressed") === "true";
     const alone = this.#tracks.some(({ solo }) => on(solo));
@@ -87,7 +87,7 @@ export class StemsPlayer {
     for (const { player } of this.#tracks) player.currentTime = at;
   }
 
-  /** The others follow the first: a little faster or slower, and with a jump only where they are far away. */
+  /** Keep the others in step with the first: by small rate changes, and by a jump if they are far off. */
   #keepTogether() {
     for (const { player } of this.#tracks.slice(1)) {
       const behind = this.#first.currentTime - player.currentTime;

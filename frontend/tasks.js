@@ -1,5 +1,5 @@
 // @ts-check
-/** The switch between tasks, and what the prompt means in each; a task without words of its own gets the general ones. */
+/** The task selector, and the prompt texts of each task; other tasks use the general ones. */
 
 import { byId, el } from "./dom.js";
 import { capital } from "./format.js";
@@ -14,20 +14,20 @@ const box = byId("tasks", HTMLElement), prompt = byId("prompt", HTMLTextAreaElem
 /** @type {Record<string, {label: string, placeholder: string, needed: boolean, rows: number}>} */
 const WORDS = {
   text: { label: "Prompt", placeholder: "Write a short poem about a river.", needed: true, rows: 6 },
-  lyrics: { label: "More wishes, if you like", placeholder: "Let the chorus name the sea.", needed: false, rows: 2 },
-  song: { label: "How it shall sound", placeholder: "slow folk song, fiddle and a warm female voice", needed: false, rows: 2 },
-  music: { label: "In words, if you like", placeholder: "a slow sad tune in D minor, 30 seconds", needed: false, rows: 2 },
+  lyrics: { label: "More instructions (optional)", placeholder: "Let the chorus name the sea.", needed: false, rows: 2 },
+  song: { label: "Description of the sound", placeholder: "slow folk song, fiddle and a warm female voice", needed: false, rows: 2 },
+  music: { label: "Description (optional)", placeholder: "a slow sad tune in D minor, 30 seconds", needed: false, rows: 2 },
 };
 const general = { ...WORDS.text, needed: false };
 
-/** Those that some model here does, in a steady order. @param {Model[]} models */
+/** Return the tasks of the models, in a fixed order. @param {Model[]} models */
 const tasksOf = (models) => [...new Set([...Object.keys(WORDS).filter((task) => task !== "song"), ...models.map((model) => model.task)])]
   .filter((task) => modelsFor(models, task).length);
 
 /** @param {Model[]} models @param {string} chosen @param {(task: string) => void} onChoose */
 export function showTasks(models, chosen, onChoose) {
   const tasks = tasksOf(models);
-  if (chosen && !tasks.includes(chosen)) tasks.push(chosen); // asked for on purpose
+  if (chosen && !tasks.includes(chosen)) tasks.push(chosen); // requested by the address
   box.replaceChildren(...tasks.map((task) => el("label", {},
     el("input", { type: "radio", name: "task", value: task, checked: task === chosen, change: () => onChoose(task) }), capital(task))));
   box.hidden = tasks.length < 2;
@@ -41,6 +41,6 @@ export function showPrompt(task) {
   prompt.required = words.needed;
   prompt.rows = words.rows;
   byId("prompt-box", HTMLElement).hidden = takesSound(task) || takesInputs(task);
-  // Where nothing has to be said in words, the fields are the form.
+  // Without a required prompt, the fields are the form.
   if (!["lyrics", "song"].includes(task) && !words.needed && matchMedia("(min-width: 60rem)").matches) byId("options-box", HTMLDetailsElement).open = true;
 }

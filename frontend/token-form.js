@@ -1,5 +1,5 @@
 // @ts-check
-/** A server that was started with a token asks for it once; a cookie then stands for it. */
+/** The token form: the server asks for its token once and then uses a cookie. */
 
 import * as api from "./api.js";
 import { byId } from "./dom.js";
@@ -7,7 +7,7 @@ import { hide, showProblem } from "./notice.js";
 
 const form = byId("token-form", HTMLFormElement), input = byId("token", HTMLInputElement), wrong = byId("token-wrong", HTMLElement);
 
-/** @param {() => void} onOpen called when the server let the page in */
+/** @param {() => void} onOpen called after a successful login */
 export function askForToken(onOpen) {
   if (!form.hidden) return;
   form.hidden = false;
@@ -26,13 +26,13 @@ export function askForToken(onOpen) {
 }
 
 /**
- * A container prints an address that ends in #token=…: the page opens with it and takes it out of the address.
- * @returns {Promise<boolean>} whether there was one
+ * Use the token of an address that ends in #token=…, as a container prints it, and remove it from the address.
+ * @returns {Promise<boolean>} whether the address had a token
  */
 export async function takeTokenFromAddress() {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
   if (token === null) return false;
   history.replaceState(null, "", location.pathname + location.search);
-  try { await api.openSession(token); } catch { /* the form asks for the right one */ }
+  try { await api.openSession(token); } catch { /* the form asks again */ }
   return true;
 }

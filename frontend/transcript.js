@@ -1,5 +1,5 @@
 // @ts-check
-/** Text that grows: a bounded piece per frame, in bounded blocks, so that the cost of a token does not grow with the text. */
+/** Growing text: a bounded piece per frame, in bounded blocks, so that the cost per token is constant. */
 
 const FRAME_CHARS = 3000;
 const LINES_CHARS = 1000;
@@ -39,7 +39,7 @@ export class Transcript {
     this.root.replaceChildren();
   }
 
-  /** Calls once all text is shown; never if `clear` comes first. @param {() => void} then */
+  /** Call `then` once all text is shown; never after `clear`. @param {() => void} then */
   whenShown(then) {
     if (this.#waiting) this.#drained.push(then);
     else then();
@@ -47,7 +47,7 @@ export class Transcript {
 
   #schedule() {
     if (!this.#waiting || this.#frame || this.#timer) return;
-    if (document.hidden) this.#timer = window.setTimeout(() => this.#show(), HIDDEN_TAB_MS); // a hidden tab has no frames
+    if (document.hidden) this.#timer = window.setTimeout(() => this.#show(), HIDDEN_TAB_MS); // hidden tabs have no frames
     else this.#frame = requestAnimationFrame(() => this.#show());
   }
 

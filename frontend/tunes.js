@@ -1,12 +1,12 @@
 // @ts-check
-/** What a finished tune leads to: the same beginning with another way on, or the whole of it gone on from. */
+/** Follow-ups of a finished tune: the same opening with a new continuation, or a continuation of all of it. */
 
 /** @typedef {import("./types.js").Job} Job */
 
-const KEPT = ["form", "instrument", "backing", "tempo_bpm", "temperature", "top_p"]; // metre and key are the phrase's own
+const KEPT = ["form", "instrument", "backing", "tempo_bpm", "temperature", "top_p"]; // metre and key come from the phrase
 const MOST_BARS = 256, MOST_OPENING_BARS = 32, MOST_CHARS = 4800, SEED_LIMIT = 2 ** 32 - 1;
 
-/** The melody of our ABC: its metre, unit and key, and its bars; chord names and further voices are left out. @param {string} abc */
+/** Return the melody of an ABC file: metre, unit, key and bars, without chord names and further voices. @param {string} abc */
 function melodyOf(abc) {
   const lines = abc.split("\n");
   const head = lines.filter((line) => /^[MLK]:/.test(line));

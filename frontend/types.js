@@ -1,6 +1,6 @@
 // @ts-check
 /**
- * The shapes that the service answers with, for the type checker alone: nothing here runs, and the page never loads it.
+ * Types of the service's responses, for the type checker only; the page never loads this file.
  *
  * @typedef {{type: string, title: string, status: number, detail: string, code: string, remedy: string}} Problem
  * @typedef {{operation: string, dtype: string, max_abs_error: number, tolerance: number, seconds: number,

@@ -1,9 +1,9 @@
 // @ts-check
-/** The loudness of a sound over its time, drawn under its player; a press goes to that moment, as the player's own slider does. */
+/** The waveform of a sound, above its player; a click seeks to that position. */
 
 import * as api from "./api.js";
 
-const WIDTH = 600, HEIGHT = 64, MOST_BYTES = 60_000_000; // beyond, decoding would take more memory than a drawing is worth
+const WIDTH = 600, HEIGHT = 64, MOST_BYTES = 60_000_000; // larger files would need too much memory to decode
 const SVG = "http://www.w3.org/2000/svg";
 
 /** @param {string} name @param {Record<string, string>} attributes */
@@ -13,7 +13,7 @@ function shape(name, attributes) {
   return made;
 }
 
-/** @param {HTMLAudioElement} player @param {import("./types.js").Artifact} artifact @returns {Element} filled when the sound is decoded */
+/** @param {HTMLAudioElement} player @param {import("./types.js").Artifact} artifact @returns {Element} filled after decoding */
 export function waveform(player, { url, bytes }) {
   const svg = shape("svg", { class: "waveform", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" });
   if (bytes > MOST_BYTES) return svg;
@@ -24,11 +24,11 @@ export function waveform(player, { url, bytes }) {
     const box = svg.getBoundingClientRect();
     if (player.duration) player.currentTime = (/** @type {MouseEvent} */ (event).clientX - box.left) / box.width * player.duration;
   });
-  draw(url).then((path) => svg.append(heard, shape("path", { d: path })), () => svg.remove()); // the player says what it cannot play
+  draw(url).then((path) => svg.append(heard, shape("path", { d: path })), () => svg.remove()); // the player reports what it cannot play
   return svg;
 }
 
-/** @param {string} url @returns {Promise<string>} the highest and lowest sample of each column, as a path */
+/** @param {string} url @returns {Promise<string>} a path of the highest and lowest sample of each column */
 async function draw(url) {
   const context = new OfflineAudioContext(1, 1, 44_100);
   const sound = await context.decodeAudioData(await api.whole(url));

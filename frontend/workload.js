@@ -1,5 +1,5 @@
 // @ts-check
-/** What is loaded now: memory, how many cores it keeps busy, and a button that unloads it. */
+/** The loaded models: memory, busy cores, and a button to unload each. */
 
 import { byId, el, keepFocus } from "./dom.js";
 import { bytes, plural } from "./format.js";
@@ -7,7 +7,7 @@ import { bytes, plural } from "./format.js";
 /** @typedef {import("./types.js").Loaded} Loaded */
 
 const section = byId("workload", HTMLElement), rows = byId("workload-rows", HTMLElement), free = byId("workload-free", HTMLElement);
-/** Processor seconds of a process, and when they were read. @type {Map<number, {cpu_s: number, at: number}>} */
+/** CPU seconds of a process and the time of the reading. @type {Map<number, {cpu_s: number, at: number}>} */
 const before = new Map();
 
 /** @param {import("./types.js").DeviceList} list @param {(model: string) => void} onUnload */
@@ -15,7 +15,7 @@ export function showWorkload({ loaded = [], devices }, onUnload) {
   section.hidden = !loaded.length;
   keepFocus(rows, () => rows.replaceChildren(...loaded.map((one) => row(one, onUnload))));
   const cpu = devices.find(({ id }) => id === "cpu");
-  free.textContent = cpu?.memory_free_bytes == null ? "" : `${bytes(cpu.memory_free_bytes)} of the machine's memory are free.`;
+  free.textContent = cpu?.memory_free_bytes == null ? "" : `${bytes(cpu.memory_free_bytes)} of system memory free.`;
 }
 
 /** @param {Loaded} one @param {(model: string) => void} onUnload */
@@ -27,7 +27,7 @@ function row(one, onUnload) {
       el("span", { class: "unseen" }, ` ${one.model}`))));
 }
 
-/** Cores kept busy since the last look. @param {Loaded} one */
+/** Return the busy cores since the last reading. @param {Loaded} one */
 function loadWords({ pid, cpu_s }) {
   if (pid === null || cpu_s === null) return "";
   const now = { cpu_s, at: performance.now() }, last = before.get(pid);

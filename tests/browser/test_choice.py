@@ -64,7 +64,7 @@ def test_lyrics_from_fields_with_a_plain_word_on_small_models_and_a_song_of_them
     page.get_by_role("textbox", name="Style").fill("sea shanty")
     page.get_by_role("textbox", name="Sections").fill("verse\nchorus")
     page.get_by_label("Lines per section").fill("1")
-    page.get_by_label("More wishes, if you like").fill("Name the keeper.")
+    page.get_by_label("More instructions (optional)").fill("Name the keeper.")
     touchstone.generate.click()
     touchstone.expect_end()
     job = touchstone.job()
@@ -81,12 +81,12 @@ def test_lyrics_from_fields_with_a_plain_word_on_small_models_and_a_song_of_them
     expect(page.get_by_role("radio", name="Music")).to_be_checked()
     expect(page.locator("#model option:checked")).to_contain_text("songs with voices")
     expect(page.get_by_role("textbox", name="Lyrics")).to_have_value(job["output"]["text"])
-    expect(page.get_by_label("How it shall sound")).to_have_value("sea shanty about a lighthouse")
+    expect(page.get_by_label("Description of the sound")).to_have_value("sea shanty about a lighthouse")
     expect(page.locator("#model-hint")).to_contain_text("MIT")
     page.locator("#model").select_option("audioldm2-music")
     expect(page.locator("#model-hint")).to_contain_text("NOT for commercial use")
     page.locator("#model").select_option("folk-tunes")
-    expect(page.locator("#task-note")).to_contain_text("does not sing")
+    expect(page.locator("#task-note")).to_contain_text("does not take lyrics")
 
 
 def test_each_device_says_its_engine_free_memory_and_measured_speed(touchstone: TouchstonePage) -> None:
@@ -97,7 +97,7 @@ def test_each_device_says_its_engine_free_memory_and_measured_speed(touchstone: 
     assert groups.evaluate_all("all => all.map((one) => one.label)") == [CHIP.name, CARD.name]
     expect(groups.nth(0).locator("option")).to_have_text("cpu · llama.cpp · 12.0 GB free · 90 tokens/s")
     expect(groups.nth(1).locator("option")).to_have_text("vulkan:0 · llama.cpp · 3.0 GB free · 30 tokens/s")
-    chart = page.get_by_role("table", name="How fast")
+    chart = page.get_by_role("table", name="Speed of")
     expect(chart.get_by_role("rowheader")).to_have_text(["cpu", "vulkan:0"])
     widths = chart.locator(".bar").evaluate_all("all => all.map((one) => one.offsetWidth)")
     assert abs(widths[0] / widths[1] - 3) < 0.1
@@ -114,14 +114,14 @@ def test_a_device_slower_than_the_processor_is_said(touchstone: TouchstonePage) 
     touchstone.open().ask("played")
     touchstone.expect_end()
     expect(touchstone.banner).to_contain_text("Slower than the CPU")
-    expect(touchstone.banner).to_contain_text("made this at 31 tokens/s; the CPU made 90 tokens/s")
+    expect(touchstone.banner).to_contain_text("ran this at 31 tokens/s; the CPU reached 90 tokens/s")
 
 
 def test_a_link_carries_the_whole_choice(touchstone: TouchstonePage) -> None:
     page = touchstone.page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     touchstone.open("?device=cpu").fallback.select_option("never")
-    page.get_by_role("button", name="Copy a link to this choice").click()
+    page.get_by_role("button", name="Copy a link to these settings").click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     link = page.evaluate("navigator.clipboard.readText()")
     assert link == f"{touchstone.url}/?task=text&device=cpu&fallback=never"
@@ -147,7 +147,7 @@ def test_models_are_added_and_removed_on_the_page(touchstone: TouchstonePage) ->
     touchstone.open()
     models = page.get_by_role("region", name="Models")
     entry = models.get_by_role("listitem").filter(has_text="stone.gguf")
-    expect(entry).to_contain_text("1.0 MB · licence not known · runs with llama.cpp")
+    expect(entry).to_contain_text("1.0 MB · licence unknown · runs with llama.cpp")
     models.get_by_role("textbox", name="Add a model").fill("hf:someone/some/stone.gguf")
     models.get_by_role("button", name="Add").click()
     expect(entry).to_contain_text("500 kB of 1.0 MB (50 %), about 3 s left")

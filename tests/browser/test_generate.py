@@ -26,7 +26,7 @@ def test_cpu_generates_streams_and_shows_its_receipt(touchstone: TouchstonePage)
     assert job["request"]["device"] == "cpu"
     assert {"max_tokens": 120, "seed": 1}.items() <= job["request"]["options"].items()
     expect(touchstone.status).to_contain_text(f"{job['receipt']['counts']['tokens']} tokens")
-    expect(touchstone.receipt.get_by_role("heading")).to_have_text(re.compile(r"^Ran on .*cpu\)?, as asked$"))
+    expect(touchstone.receipt.get_by_role("heading")).to_have_text(re.compile(r"^Ran on .*cpu\)?, as requested$"))
     expect(touchstone.banner).to_be_hidden()
     touchstone.open_receipt()
     expect(touchstone.row("Used").get_by_role("cell")).to_have_text("cpu")
@@ -101,7 +101,7 @@ def test_an_absent_device_falls_back_and_says_so(touchstone: TouchstonePage) -> 
     touchstone.expect_end()
     job = touchstone.job()
     assert job["request"]["device"] == ABSENT and job["receipt"]["used"] == "cpu" and job["receipt"]["fell_back"]
-    expect(touchstone.banner).to_contain_text(f"Asked for {ABSENT}, ran on")
+    expect(touchstone.banner).to_contain_text(f"Requested {ABSENT}, ran on")
     expect(touchstone.banner).to_contain_text("cpu")
     expect(touchstone.banner).to_contain_text(job["receipt"]["reason"].rstrip("."))
 

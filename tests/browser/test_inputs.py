@@ -34,7 +34,7 @@ def test_an_array_is_typed_and_the_result_read(graph: TouchstonePage) -> None:
     expect(page.locator("#input-0-hint")).to_have_text("float32 [rows, 3], as JSON or as a file.")
     field.fill("[[1, 2, 3]")
     graph.generate.click()
-    assert field.evaluate("field => field.validationMessage").startswith("This is no JSON")
+    assert field.evaluate("field => field.validationMessage").startswith("Invalid JSON")
     field.fill("[[1, 2, 3]]")
     page.get_by_label("Outputs", exact=True).select_option("json")
     graph.generate.click()

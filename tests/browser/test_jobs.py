@@ -40,7 +40,7 @@ def test_jobs_are_found_compared_run_again_elsewhere_and_deleted(touchstone: Tou
     expect(page.locator("#jobs-said")).to_have_text("1 job found.")
     expect(rows).to_have_count(1)
     page.get_by_label("State").select_option("error")
-    expect(page.locator("#jobs-said")).to_have_text("No job fits.")
+    expect(page.locator("#jobs-said")).to_have_text("No jobs found.")
     page.get_by_label("State").select_option("done")
     page.get_by_role("search").get_by_label("Task").select_option("text")
     expect(rows).to_have_count(1)
@@ -67,7 +67,7 @@ def test_jobs_are_found_compared_run_again_elsewhere_and_deleted(touchstone: Tou
     delete = page.get_by_role("region", name="Result").get_by_role("button", name="Delete")
     delete.click()
     assert touchstone.page.request.get(f"{touchstone.url}/api/jobs/{gone}").ok  # asked once more first
-    page.get_by_role("button", name="Press again to delete").click()
+    page.get_by_role("button", name="Press again to confirm").click()
     expect(touchstone.status).to_have_text("The job was deleted.")
     expect(page.locator(f'#jobs [data-job="{gone}"]')).to_have_count(0)
     assert touchstone.page.request.get(f"{touchstone.url}/api/jobs/{gone}").status == 404

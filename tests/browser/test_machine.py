@@ -85,7 +85,7 @@ def test_what_hides_or_blocks_it_is_said_with_the_command(touchstone: Touchstone
     expect(tiles.nth(1).locator(".hint")).to_have_text("CUDA_VISIBLE_DEVICES=1 hides it from CUDA.")
     expect(tiles.nth(2).locator(".hint")).to_contain_text("This user may not open /dev/kfd (its group is render).")
     expect(tiles.nth(2).locator("code")).to_have_text("sudo usermod -aG render $USER")
-    expect(tiles.nth(2)).to_contain_text("No device here uses it.")
+    expect(tiles.nth(2)).to_contain_text("No device uses it.")
     expect(tiles.nth(0).locator(".hint")).to_have_count(0)
 
 
@@ -126,7 +126,7 @@ def test_what_can_be_done_is_a_button(touchstone: TouchstonePage) -> None:
         ("/api/devices/cuda%3A0/release", {}),
         ("/api/models/stone/unload", {}),
     ]
-    machine.get_by_text("The proof of vulkan:0").click()
+    machine.get_by_text("Proof of vulkan:0").click()
     expect(machine.get_by_role("region", name="Proof of vulkan:0")).to_be_visible()
 
 

@@ -35,7 +35,7 @@ def shortly(page: Page, runs: int) -> list[Any]:
 
 
 def speeds(page: Page) -> Locator:
-    return page.get_by_role("region", name="How fast")
+    return page.get_by_role("region", name="Speed of")
 
 
 def test_a_measurement_from_the_button_to_what_auto_says(touchstone: TouchstonePage) -> None:
@@ -63,7 +63,9 @@ def test_a_measurement_of_one_device_can_be_stopped(touchstone: TouchstonePage) 
     page.get_by_role("region", name="This machine").get_by_role("button", name="Measure cpu").click()
     expect(page.locator("#measure-coming")).to_contain_text("on cpu with", timeout=LONG_MS)
     page.get_by_role("button", name=f"Stop measuring {MODEL}").click()
-    expect(page.locator("#measure-said")).to_have_text("Measuring was stopped; nothing is kept of it.", timeout=LONG_MS)
+    expect(page.locator("#measure-said")).to_have_text(
+        "The measurement was stopped; no result was kept.", timeout=LONG_MS
+    )
     assert sent == [{"models": [MODEL], "devices": ["cpu"]}]
     expect(speeds(page).get_by_role("button", name=re.compile("^Measure "))).to_be_visible()
 
@@ -99,7 +101,7 @@ def test_auto_says_what_it_would_take_for_the_model_that_is_chosen(touchstone: T
     }
     page.route("**/api/devices*", lambda route: route.fulfill(json=found))
     touchstone.open()
-    expect(page.locator("#device-hint")).to_have_text("Auto would take cpu: It is the fastest measured with it.")
+    expect(page.locator("#device-hint")).to_have_text("Auto would use cpu: It is the fastest measured with it.")
     expect(touchstone.device.locator("option[value=auto]")).to_have_text("Auto (now: cpu)")
 
 

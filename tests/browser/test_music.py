@@ -25,7 +25,7 @@ def music(touchstone: TouchstonePage) -> TouchstonePage:
 
 
 def words(music: TouchstonePage) -> Locator:
-    return music.page.get_by_label("In words, if you like")
+    return music.page.get_by_label("Description (optional)")
 
 
 def set_field(music: TouchstonePage, **values: str) -> None:
@@ -78,7 +78,7 @@ def test_words_become_a_tune_that_plays_shows_and_downloads(music: TouchstonePag
     seek = "audio => new Promise(done => { audio.onseeked = () => done(audio.currentTime); audio.currentTime = 2; })"
     assert abs(player.evaluate(seek) - 2) < 0.1
     expect(page.locator(".waveform path")).to_have_attribute("d", re.compile(r"^(M[\d.]+ [\d.]+V[\d.]+){600}$"))
-    sheet = page.get_by_role("img", name="The notes of tune as a sheet")
+    sheet = page.get_by_role("img", name="The notes of tune as sheet music")
     assert sheet.evaluate("image => image.decode().then(() => image.naturalWidth)") > 100
     page.get_by_text("tune.abc as text").click()
     expect(page.get_by_label("Text of tune.abc")).to_contain_text("K:Dm")
@@ -92,7 +92,7 @@ def test_words_become_a_tune_that_plays_shows_and_downloads(music: TouchstonePag
     expect(music.status).to_contain_text(re.compile(r"^Done: 4\.00 s of audio in .* × real time\) on cpu\.$"))
     music.open_receipt()
     expect(music.row("Composing").get_by_role("cell")).to_contain_text("× real time")
-    expect(music.row("Made as").get_by_role("cell")).to_contain_text("key D")
+    expect(music.row("Options used").get_by_role("cell")).to_contain_text("key D")
 
 
 def test_fields_alone_are_enough_and_go_into_the_request(music: TouchstonePage) -> None:

@@ -24,11 +24,11 @@ def test_devices_that_share_the_variations_are_in_the_request(touchstone: Touchs
     touchstone.open("?task=music&device=auto&fallback=cpu")
     curl = page.locator("#curl")
     expect(curl).to_contain_text('"device":"auto"')
-    page.get_by_text("Share variations among several devices").click()
+    page.get_by_text("Use several devices for the variations").click()
     page.get_by_role("checkbox", name=CPU.id).check()
     expect(curl).to_contain_text('"device":"auto"')  # one alone shares nothing
     page.get_by_role("checkbox", name=VULKAN.id).check()
-    page.get_by_label("How they share").select_option(label="One after another")
+    page.get_by_label("Distribution").select_option(label="One after another")
     expect(curl).to_contain_text('"spread":"sequential"')
     expect(curl).to_contain_text('"devices"')
     expect(curl).not_to_contain_text('"device":')

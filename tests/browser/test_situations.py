@@ -56,7 +56,7 @@ def slow(touchstone: TouchstonePage) -> None:
     free.set()
     for route in held:
         route.continue_()
-    expect(page.locator("#device-hint")).to_contain_text("Auto would take")
+    expect(page.locator("#device-hint")).to_contain_text("Auto would use")
     expect(touchstone.prompt).to_have_value("typed while it waits")
 
 
@@ -95,7 +95,7 @@ def five_hundred_jobs(touchstone: TouchstonePage) -> None:
     page.get_by_label("Search").fill("wish 39")
     expect(page.locator("#jobs-said")).to_have_text("17 jobs found.")  # by number or id
     page.get_by_label("Search").fill("nothing of that kind")
-    expect(page.locator("#jobs-said")).to_have_text("No job fits.")
+    expect(page.locator("#jobs-said")).to_have_text("No jobs found.")
 
 
 def look(**media: Any) -> Callable[[TouchstonePage], None]:
@@ -180,7 +180,7 @@ def test_a_killed_server_comes_back_and_the_page_tells_what_became_of_the_job(
     launch("--port", port)
     touchstone.expect_end("Interrupted")
     expect(page.locator("#gone")).to_be_hidden(timeout=LONG_MS)
-    expect(page.locator("#jobs li").first).to_contain_text("the server stopped while it ran")
+    expect(page.locator("#jobs li").first).to_contain_text("the server stopped during the job")
     assert touchstone.text() == touchstone.job()["output"]["text"]
     expect(touchstone.rerun).to_be_enabled()
 

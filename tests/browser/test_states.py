@@ -50,14 +50,14 @@ def test_no_ready_device_is_said(touchstone: TouchstonePage) -> None:
     change_answer(touchstone.page, "**/api/devices*", broken_cpu)
     touchstone.open()
     expect(touchstone.device.locator("option")).to_have_text(["Auto (no device is ready)"])
-    expect(touchstone.page.locator("#device-hint")).to_contain_text("Auto has nothing to take")
+    expect(touchstone.page.locator("#device-hint")).to_contain_text("Auto has no ready device")
     row = touchstone.page.locator("#others-rows tr").first
     for words in ("broken", "The numbers were wrong.", "Check the memory."):
         expect(row).to_contain_text(words)
-    row.get_by_role("button", name="Ask for it anyway").click()
+    row.get_by_role("button", name="Select it anyway").click()
     expect(touchstone.device).to_be_focused()
     expect(touchstone.page.locator("#device-hint")).to_contain_text("The numbers were wrong.")
-    expect(touchstone.page.locator("#device-hint")).to_contain_text("that is not ready either")
+    expect(touchstone.page.locator("#device-hint")).to_contain_text("the CPU is not ready either")
 
 
 def test_devices_under_test_are_waited_for(touchstone: TouchstonePage) -> None:
@@ -152,7 +152,7 @@ def test_without_evidence_nothing_is_claimed(touchstone: TouchstonePage) -> None
     play(touchstone.page, job, [*played_jobs.tokens(["a", " b"]), ("done", job)])
     touchstone.open().ask("played")
     touchstone.expect_end()
-    expect(touchstone.banner).to_contain_text("Where this ran is not known")
+    expect(touchstone.banner).to_contain_text("The device is unknown")
     expect(touchstone.banner).to_contain_text("The engine printed no buffer sizes.")
     expect(touchstone.receipt).to_contain_text("Not proved")
 

@@ -37,7 +37,7 @@ def song(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def separate(stems: TouchstonePage, song: Path) -> Any:
-    stems.page.get_by_label("Sound file, chosen or dropped here").set_input_files(song)
+    stems.page.get_by_label("Sound file: select it or drop it here").set_input_files(song)
     expect(stems.page.locator("#sound-hint")).to_have_text("a song.wav, 706 kB.")
     stems.generate.click()
     stems.expect_end()
@@ -109,5 +109,5 @@ def test_a_dropped_file_is_taken_and_a_text_is_refused_in_words(stems: Touchston
 def test_without_a_file_nothing_is_sent(stems: TouchstonePage) -> None:
     stems.generate.click()
     assert stems.page.locator("#sound").evaluate("input => input.validity.valueMissing")
-    expect(stems.status).to_have_text("Nothing has run yet.")
+    expect(stems.status).to_have_text("No job has run yet.")
     expect(stems.page.locator("#curl")).to_contain_text("curl -T FILE")

@@ -18,7 +18,7 @@ def test_the_token_opens_the_page(page: Page, console: Console, launch: Callable
     console.expect("401")
     touchstone = TouchstonePage(page, launch(environ={"TOUCHSTONE_TOKEN": "a-stone-and-a-streak"}).url)
     page.goto(touchstone.url)
-    field = page.get_by_label("This server asks for its token")
+    field = page.get_by_label("This server requires a token")
     expect(field).to_be_focused()
     field.fill("wrong")
     page.keyboard.press("Enter")
@@ -41,7 +41,7 @@ def test_an_address_with_the_token_opens_the_page_and_forgets_it(
     url = launch(environ={"TOUCHSTONE_TOKEN": "a-stone-and-a-streak"}).url
     page.goto(f"{url}/#token=a-stone-and-a-streak")
     expect(page.get_by_label("Model", exact=True)).not_to_have_value("")
-    expect(page.get_by_label("This server asks for its token")).to_be_hidden()
+    expect(page.get_by_label("This server requires a token")).to_be_hidden()
     assert page.url == f"{url}/"
 
 
@@ -51,5 +51,5 @@ def test_an_address_with_a_wrong_token_leads_to_the_form(
     console.expect("401")
     url = launch(environ={"TOUCHSTONE_TOKEN": "a-stone-and-a-streak"}).url
     page.goto(f"{url}/#token=wrong")
-    expect(page.get_by_label("This server asks for its token")).to_be_focused()
+    expect(page.get_by_label("This server requires a token")).to_be_focused()
     assert page.url == f"{url}/"

@@ -17,7 +17,7 @@ class TouchstonePage:
     def __init__(self, page: Page, url: str) -> None:
         self.page, self.url = page, url
         self.device = page.get_by_label("Backend / Device")
-        self.fallback = page.get_by_label("If that device cannot do it")
+        self.fallback = page.get_by_label("If the device cannot run the job")
         self.prompt = page.get_by_label("Prompt", exact=True)
         self.generate = page.get_by_role("button", name="Generate")
         self.stop = page.get_by_role("button", name="Stop")
