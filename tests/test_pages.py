@@ -28,7 +28,7 @@ RUN_ELSEWHERE = {  # pages whose commands another test runs
 LANGUAGES = {"", "console", "json", "py", "python", "yaml"}
 PYTHON = f"{shlex.quote(sys.executable)} -m backend"
 _FENCE = re.compile(r"^(?:<!-- ([^\n]+) -->\n)?```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_MARK = re.compile(r"not run: \S.*|run by tests/\S+|file: \S+")
+_MARK = re.compile(r"not run: \S.*|run by tests/\S+|(?:file|add to): \S+")
 
 
 class Block(NamedTuple):
@@ -89,7 +89,8 @@ def test_every_command_is_run_or_marked(file: Path) -> None:
     """A block is run by the test below, or the comment before it gives the reason or the test that runs it."""
     text = file.read_text(encoding="utf-8")
     marked = [block for block in blocks(file) if _MARK.fullmatch(block.mark)]
-    assert len(marked) == len(re.findall(r"<!-- (?:not run|run by|file)\b", text)), "a mark is not before a block"
+    marks = re.findall(r"<!-- (?:not run|run by|file|add to)\b", text)
+    assert len(marked) == len(marks), "a mark is not before a block"
     for block in blocks(file):
         assert block.language in LANGUAGES, f"{file.name}: ```{block.language}"
         named = re.search(r"\btests/[\w./-]*\w", block.mark)
