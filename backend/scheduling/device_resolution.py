@@ -125,7 +125,7 @@ def unreachable(device: str, backend: Backend) -> Device:
         state="unavailable",
         runtimes=list(backend.runtimes),
         reason=f"No {backend.label} device was found through any runtime that this version can use.",
-        remedy="Use the CPU, or ask for auto; the README's table lists the devices that this version can reach.",
+        remedy="Use the CPU, or use auto; docs/devices.md lists the devices of this version.",
         aliases=list(backend.aliases),
     )
 
