@@ -1,4 +1,4 @@
-"""`python -m tests.licences` writes the table of packages in docs/licences.md anew, from what is installed here."""
+"""`python -m tests.licences` regenerates the table of packages in docs/licences.md from the installed packages."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def families() -> str:
     served = tuple(prefix for offer in backends()["rocm"].offers for prefix in offer.architectures)
     rows = [
         (
-            name.replace(" [", " ("),
+            name.replace(" [", " (") + ("…)" if "[" in name else ""),  # a name is a prefix of the card's name
             target,
             "integrated" if integrated else "card",
             "`rocm`" if target.startswith(served) else "none",

@@ -1,4 +1,4 @@
-"""Each threat in docs/security.md names the tests that hold it, and there are such tests."""
+"""Each threat in docs/security.md names the tests of its mitigation, and these tests exist."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def test_every_threat_names_tests_that_there_are() -> None:
     }
     for row in rows:
         named = re.findall(r"`(test_\w+)`", row)
-        assert named, f"no test holds: {row}"
+        assert named, f"no test in the row: {row}"
         assert set(named) <= defined, f"no such test: {set(named) - defined}"
