@@ -31,11 +31,13 @@ from backend.common.types import (
     Progress,
     Receipt,
 )
-from backend.jobs.job_request import JobRequest
+from backend.jobs.job_request import JobRequest, RequestRow
 from backend.jobs.store.schema import Change, Row
 from backend.jobs.store.sqlite import JobStore
 from backend.tasks.lyrics.structure import described
 
+EventData = dict[str, Any]  # JSON, as events are stored and sent
+JobView = dict[str, Any]  # a Job as JSON, as the API shows it
 ID_BLOCK = 1000
 _last_stamp = 0
 
@@ -143,7 +145,7 @@ class LiveJob:
         self._written = 1
         self._publish(event)
 
-    async def emit(self, event: str, data: dict[str, Any]) -> None:
+    async def emit(self, event: str, data: EventData) -> None:
         """Append an event and wake the followers. `flush` stores it."""
         if event == "token":
             self._text.append(data["text"])
@@ -167,7 +169,7 @@ class LiveJob:
         self._publish(self._new_event("progress", asdict(self.progress)))
         self._to_write = to_write
 
-    async def set_status(self, status: JobStatus, data: dict[str, Any]) -> None:
+    async def set_status(self, status: JobStatus, data: EventData) -> None:
         """Set the status to `queued`, `loading` or `running`, durably. Raises DiskFull or Internal."""
         self._row["status"] = status
         self.progress = None
@@ -252,13 +254,13 @@ class LiveJob:
         finally:
             self._followers.discard(woken)
 
-    def view(self) -> dict[str, Any]:
+    def view(self) -> JobView:
         """Return the Job as the API shows it."""
         text = self.text if self._text else None
         output = Output(text, self.finish_reason, self.artifacts, self.result, self.lyrics)
         return _view(self._row, asdict(output), self.progress, self.error, self.receipt)
 
-    def _new_event(self, event: str, data: dict[str, Any]) -> Event:
+    def _new_event(self, event: str, data: EventData) -> Event:
         return Event(next(self._ids), event, {"job_id": self.id, "at": utc_now(), **data})
 
     async def _append(self, event: Event) -> None:
@@ -278,7 +280,7 @@ class LiveJob:
             follower.set()
 
 
-def new_row(task: str, model: str | None, request: dict[str, Any], caller: str) -> Row:
+def new_row(task: str, model: str | None, request: RequestRow, caller: str) -> Row:
     """Return the stored form of a job that was just accepted; `request` as it is stored and shown."""
     return {
         "id": new_job_id(),
@@ -297,17 +299,17 @@ def new_row(task: str, model: str | None, request: dict[str, Any], caller: str) 
     }
 
 
-def stored_view(row: Row) -> dict[str, Any]:
+def stored_view(row: Row) -> JobView:
     """Return the Job of a stored row as the API shows it."""
     return _view(row, asdict(Output()) | row["output"], None, row["error"], row["receipt"])
 
 
-def without_text(job: dict[str, Any]) -> dict[str, Any]:
+def without_text(job: JobView) -> JobView:
     """Return the Job as lists show it: without text, lyrics and the result of a benchmark."""
     return {**job, "output": {**job["output"], "text": None, "result": None, "lyrics": None}}
 
 
-def _view(row: Row, output: Row, progress: Any, error: Any, receipt: Any) -> dict[str, Any]:
+def _view(row: Row, output: Row, progress: Any, error: Any, receipt: Any) -> JobView:
     names = ("id", "task", "model", "status", "created_at", "started_at", "ended_at")
     shown = Job(**{name: row[name] for name in names}, progress=progress, error=error, receipt=receipt)
     return {**asdict(shown), "request": row["request"], "output": output}  # not copied: they may be megabytes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from backend.child.wire_protocol import Header
 from backend.common.timestamps import utc_now
@@ -12,6 +11,9 @@ from backend.scheduling.device_resolution import Resolution
 from backend.scheduling.worker import Worker
 
 PLACEMENT_FLOOR = 0.5  # with a smaller share on the device the job does not count as run there
+
+
+_EMPTY = Receipt(asked="", resolved=None, resolved_reason="")
 
 
 @dataclass
@@ -25,12 +27,12 @@ class ReceiptBuilder:
     reason: str | None = None
     queued_s: float = 0.0
     load_s: float = 0.0
-    _fields: dict[str, Any] = field(default_factory=dict)
+    _facts: Receipt = field(default_factory=lambda: _EMPTY)  # of the last attempt
 
     def begin_attempt(self, device: Device, runtime: str, engine: str) -> None:
         """Record the start of an attempt on a device."""
         self.attempts.append(Attempt(device.id, runtime, engine, utc_now()))
-        self._fields = {"engine": engine, "runtime": runtime, "hardware_id": device.hardware_id}
+        self._facts = replace(_EMPTY, engine=engine, runtime=runtime, hardware_id=device.hardware_id)
 
     @property
     def engine(self) -> str | None:
@@ -54,7 +56,8 @@ class ReceiptBuilder:
         has_evidence = bool(shares) and None not in shares.values()
         on_device = (shares.get(device.id) or 0.0) if has_evidence else None
         used = max(shares, key=lambda where: shares[where] or 0.0) if has_evidence else None
-        self._fields.update(
+        self._facts = replace(
+            self._facts,
             placement=Placement(on_device, reported.parts, reported.evidence),
             used=used,
             versions=worker.loaded.versions,
@@ -73,11 +76,12 @@ class ReceiptBuilder:
             rate = Rate(audio_s / run_s, "× real time")
         elif first_s is not None and tokens > 1 and run_s > first_s:
             rate = Rate((tokens - 1) / (run_s - first_s), "tokens/s")
-        placement: Placement | None = self._fields.get("placement")
+        placement = self._facts.placement
         if placement and done.get("evidence"):
-            evidence = f"{placement.evidence} {done['evidence']}"
-            self._fields["placement"] = replace(placement, evidence=evidence)
-        self._fields.update(
+            placement = replace(placement, evidence=f"{placement.evidence} {done['evidence']}")
+        self._facts = replace(
+            self._facts,
+            placement=placement,
             counts=done["counts"],
             memory=Memory(**done["memory"]),
             chat_template=done["chat_template"],
@@ -93,20 +97,17 @@ class ReceiptBuilder:
         """Return the receipt so far, None if no worker was given the job."""
         if not any(attempt.runtime for attempt in self.attempts):
             return None
-        times: Times = self._fields.get("times", Times())
-        used = self._fields.get("used")
-        fields = {
-            **self._fields,
-            "model_file": self._fields.get("model_file") or model_file,
-            "times": replace(times, queued_s=self.queued_s, load_s=self.load_s, total_s=now - self.accepted_at),
-            "fell_back": None if used is None else used != self.resolution.resolved,
-        }
-        return Receipt(
+        facts = self._facts
+        total_s = now - self.accepted_at
+        return replace(
+            facts,
             asked=self.asked,
             resolved=self.resolution.resolved,
             resolved_reason=self.resolution.reason,
             reason=self.reason,
             attempts=list(self.attempts),
             seed=seed,
-            **fields,
+            model_file=facts.model_file or model_file,
+            times=replace(facts.times, queued_s=self.queued_s, load_s=self.load_s, total_s=total_s),
+            fell_back=None if facts.used is None else facts.used != self.resolution.resolved,
         )

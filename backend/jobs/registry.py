@@ -17,7 +17,7 @@ from backend.common.errors import TouchstoneError
 from backend.common.timestamps import timestamp
 from backend.common.types import ACTIVE, MAINTENANCE, TERMINAL, Event, JobStatus
 from backend.jobs.event_bus import EventBus
-from backend.jobs.live_job import ID_BLOCK, LiveJob, seed_job_ids, stored_view, without_text
+from backend.jobs.live_job import ID_BLOCK, JobView, LiveJob, seed_job_ids, stored_view, without_text
 from backend.jobs.store.schema import Row
 from backend.jobs.store.sqlite import JobStore
 
@@ -33,7 +33,7 @@ class JobRegistry:
     """Keeps every accepted job until it has ended and is stored. Looks up the others in the history."""
 
     def __init__(
-        self, store: JobStore, feed: EventBus | None = None, on_end: Callable[[dict[str, Any]], None] = lambda _: None
+        self, store: JobStore, feed: EventBus | None = None, on_end: Callable[[JobView], None] = lambda _: None
     ) -> None:
         """`on_end` is a callback for each Job that has ended. Optional."""
         self._store = store
@@ -125,7 +125,7 @@ class JobRegistry:
         """Return how many live jobs have one of these statuses."""
         return sum(self._tally[status] for status in statuses)
 
-    async def view(self, job_id: str) -> dict[str, Any]:
+    async def view(self, job_id: str) -> JobView:
         """Return the Job as the API shows it. Raises UnknownJob."""
         if job := self.live.get(job_id):
             return job.view()
@@ -169,7 +169,7 @@ class JobRegistry:
             return None
         return _replay(events, after)
 
-    async def cancel(self, job_id: str) -> dict[str, Any]:
+    async def cancel(self, job_id: str) -> JobView:
         """Ask a job to end, and return it. Raises UnknownJob, JobFinished."""
         job = self.live.get(job_id)
         if job is None or not job.active:

@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import quote
 
 from backend.child.wire_protocol import Header
@@ -16,6 +16,7 @@ from backend.common.types import Artifact, JobStatus, Progress, Receipt
 from backend.engines import RunRequest
 from backend.jobs.artifacts import ArtifactStore
 from backend.jobs.job_request import JobRequest
+from backend.jobs.live_job import EventData
 from backend.jobs.receipt import ReceiptBuilder
 from backend.models import Entry
 from backend.models.details import licence
@@ -43,8 +44,8 @@ class JobSink(Protocol):
     @property
     def request(self) -> JobRequest: ...
     def set_queue_position(self, position: int, expected_s: float | None) -> None: ...
-    async def emit(self, event: str, data: dict[str, Any]) -> None: ...
-    async def set_status(self, status: JobStatus, data: dict[str, Any]) -> None: ...
+    async def emit(self, event: str, data: EventData) -> None: ...
+    async def set_status(self, status: JobStatus, data: EventData) -> None: ...
     async def flush(self) -> None: ...
 
 

@@ -7,12 +7,11 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from backend.common.types import Artifact, JobStatus, Progress, Receipt
 from backend.engines import RunRequest
 from backend.jobs.executor import ExecutorContext, JobExecutor, OutputDir
-from backend.jobs.live_job import LiveJob
+from backend.jobs.live_job import EventData, LiveJob
 from backend.jobs.multi_device.division import ShareSpec
 from backend.jobs.multi_device.progress import CombinedProgress
 from backend.models import Entry
@@ -55,12 +54,12 @@ class ShareJob:
         if self._job.status == "queued":
             self._job.set_queue_position(position, expected_s)
 
-    async def set_status(self, status: JobStatus, data: dict[str, Any]) -> None:
+    async def set_status(self, status: JobStatus, data: EventData) -> None:
         """Set the job's status when the first share reaches it."""
         if STATES.index(self._job.status) < STATES.index(status):
             await self._job.set_status(status, data)
 
-    async def emit(self, event: str, data: dict[str, Any]) -> None:
+    async def emit(self, event: str, data: EventData) -> None:
         """Emit an event of the job. Text comes from the first share only; a fallback drops the files of this share."""
         if event == "fallback":
             await self._restart(data)
@@ -84,7 +83,7 @@ class ShareJob:
         if self._number == 0:
             self._job.finish_reason = self.finish_reason
 
-    async def _restart(self, data: dict[str, Any]) -> None:
+    async def _restart(self, data: EventData) -> None:
         """Emit the fallback. For followers it clears text and files, so emit those of the other shares again."""
         dropped = {artifact.name for artifact in self.artifacts}
         await asyncio.to_thread(self._remove, dropped)
