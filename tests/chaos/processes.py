@@ -21,8 +21,8 @@ class Process:
 
     @property
     def kind(self) -> str:
-        """`serve`, `run`, `probe`, `fetch`: the word that says which program it is."""
-        return next((word for word in self.words if word in ("serve", "run", "probe", "fetch")), "other")
+        """`serve`, `run`, `probe`, `download`: the word that says which program it is."""
+        return next((word for word in self.words if word in ("serve", "run", "probe", "download")), "other")
 
     @property
     def alive(self) -> bool:

@@ -233,7 +233,7 @@ class Run:
                 self._service.server.until(job["id"], "done", limit_s=30)
             http.get("/api/devices", params={"wait_s": "30"})
         end = time.monotonic() + 5
-        while (left := marked(self._service.run, "run", "probe", "fetch")) and time.monotonic() < end:
+        while (left := marked(self._service.run, "run", "probe", "download")) and time.monotonic() < end:
             time.sleep(0.05)
         for process in left:
             self._ledger.wrong(f"process {process.pid} ({' '.join(process.words)}) is left after all was unloaded")

@@ -218,7 +218,7 @@ class Endurance:
             bytes_of(pid, "VmRSS"),
             len(list(Path(f"/proc/{pid}/fd").iterdir())),
             len(list(Path(f"/proc/{pid}/task").iterdir())),
-            len(marked(self._mark, "run", "probe", "fetch")),
+            len(marked(self._mark, "run", "probe", "download")),
             sum(file.stat().st_size for file in self._disk.folder.glob("jobs.sqlite3*")),
             sum(file.stat().st_size for file in self._log.parent.glob("*")),
         )
@@ -242,7 +242,7 @@ class Endurance:
         with httpx.Client(base_url=self._url, timeout=60, trust_env=False) as http:
             job = http.post("/api/models/tiny/unload", json={}).json()
             wait_for(lambda: http.get(f"/api/jobs/{job['id']}").json()["status"] in TERMINAL)
-        for process in marked(self._mark, "run", "probe", "fetch"):
+        for process in marked(self._mark, "run", "probe", "download"):
             self._wrong(f"after the unload a child is left: {process.words}")
         self._process.send_signal(signal.SIGTERM)
         if (code := self._process.wait(20)) != 0:

@@ -88,8 +88,8 @@ SITUATIONS = (
         NETWORK,
         "none, at the first start",
         (
-            "touchstone: The first start needs the network, to fetch the packages, and it was not reached: …",
-            "touchstone: Connect this machine and start again; later starts need no network. Behind a proxy set …",
+            "touchstone: The package index cannot be reached, or the connection broke: …",
+            "touchstone: Connect this machine, then start again; later starts need no network. Behind a proxy set …",
         ),
         INDEX,
         env={"PIP_RETRIES": "1"},
@@ -99,7 +99,7 @@ SITUATIONS = (
     Situation(
         NETWORK,
         "a proxy that is not there",
-        ("touchstone: The proxy did not let the packages through: …", "touchstone: Correct HTTPS_PROXY …"),
+        ("touchstone: The proxy did not connect to the package index: …", "touchstone: Correct HTTPS_PROXY …"),
         HTTPS,
         env={"PIP_RETRIES": "1", "HTTPS_PROXY": DEAD, "https_proxy": DEAD},
         code=1,
@@ -107,7 +107,7 @@ SITUATIONS = (
     Situation(
         NETWORK,
         "a SOCKS proxy",
-        ("touchstone: The proxy of the environment is a SOCKS proxy, which pip cannot use by itself: …",),
+        ("touchstone: The proxy of the environment is a SOCKS proxy, which pip cannot use without another package: …",),
         HTTPS,
         env={"PIP_RETRIES": "0", "HTTPS_PROXY": "socks5://127.0.0.1:9", "https_proxy": "socks5://127.0.0.1:9"},
         code=1,
@@ -115,7 +115,7 @@ SITUATIONS = (
     Situation(
         NETWORK,
         "no package for this Python or system",
-        ("touchstone: A package is not to be had for this Python: …", "touchstone: No ready-made package fits Python …"),
+        ("touchstone: The package index has no package for this Python and machine, only …", "touchstone: No ready-made package fits Python …"),
         'printf -- \'--no-index\\n--find-links ./wheels\\nballast>=99\\n\' >"$F/requirements.txt"',
         code=1,
     ),
