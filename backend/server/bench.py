@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from backend.manager.benchmarks import Asked
+from backend.manager.benchmarks.request import BenchmarkRequest
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted
 
@@ -16,12 +16,12 @@ router = APIRouter(prefix="/api/bench", tags=["bench"])
 
 
 @router.post("", status_code=202, responses=problems(409))
-async def measure(manager: Manager, caller: Caller, body: Asked | None = None) -> JSONResponse:
+async def measure(manager: Manager, caller: Caller, body: BenchmarkRequest | None = None) -> JSONResponse:
     """Measures as a job; its `output.result` is what `bench devices --json` prints, its text the same in words.
 
     Idle models of the hardware are unloaded for it. Jobs that come meanwhile run between two rounds.
     """
-    return accepted((await manager.benchmarks.submit(body or Asked(), caller)).view())
+    return accepted((await manager.benchmarks.submit(body or BenchmarkRequest(), caller)).view())
 
 
 @router.get("", responses=problems())

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from backend.common.config.strict_model import Name, StrictModel
-from backend.manager.health import device_list
 from backend.server.dependencies import Manager, problems
 
 router = APIRouter(prefix="/api/devices", tags=["devices"])
@@ -35,18 +34,18 @@ async def list_devices(
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
             await manager.probes.wait_until_idle()
-    return device_list(manager)
+    return manager.health.device_list()
 
 
 @router.post("/refresh", status_code=202, responses=problems())
 async def refresh(manager: Manager, body: Refresh | None = None) -> dict[str, Any]:
     """Probes one device, or all, again."""
-    manager.refresh(body.device if body else None)
-    return device_list(manager)
+    manager.directory.refresh(body.device if body else None)
+    return manager.health.device_list()
 
 
 @router.post("/{device_id}/release", status_code=202, responses=problems())
 async def release(device_id: str, manager: Manager, body: Release | None = None) -> dict[str, Any]:
     """Lets a device be tried again: its proof decides."""
-    manager.release(device_id, body.model if body else None)
-    return device_list(manager)
+    manager.directory.release(device_id, body.model if body else None)
+    return manager.health.device_list()

@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from backend.manager.health import health
 from backend.server.dependencies import Manager
 
 router = APIRouter(prefix="/api", tags=["health"])
@@ -15,7 +14,7 @@ router = APIRouter(prefix="/api", tags=["health"])
 @router.get("/health")
 async def read_health(request: Request, manager: Manager) -> dict[str, Any]:
     """Status, device and job counts, and problems with their remedies (for known callers alone)."""
-    answer = health(manager)
+    answer = manager.health.health()
     if not request.state.known:
         del answer["problems"]
     return answer

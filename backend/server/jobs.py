@@ -69,7 +69,7 @@ async def cancel_job(job_id: str, manager: Manager) -> JSONResponse:
 @router.post("/{job_id}/rerun", status_code=202, response_model=Job, responses=problems(409, 429))
 async def rerun_job(job_id: str, manager: Manager, caller: Caller, body: Rerun | None = None) -> JSONResponse:
     """A new job with the same request."""
-    job = await manager.rerun(job_id, body.device if body else None, caller)
+    job = await manager.generation.rerun(job_id, body.device if body else None, caller)
     return accepted(job.view())
 
 

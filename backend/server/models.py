@@ -10,7 +10,6 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field, StringConstraints
 
 from backend.common.config.strict_model import Name, StrictModel
-from backend.manager import model_jobs
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted
 
@@ -55,14 +54,14 @@ async def list_models(manager: Manager) -> dict[str, Any]:
 @router.post("", status_code=202, responses=problems())
 async def add_model(body: Add, manager: Manager, caller: Caller) -> JSONResponse:
     """Fetches a model of the catalogue, or adds one for good, as a job. Asked again, it goes on where it broke off."""
-    job = await model_jobs.add(manager, body.source, body.id, body.task, caller)
+    job = await manager.model_jobs.add(body.source, body.id, body.task, caller)
     return accepted(job.view())
 
 
 @router.delete("/{model_id}", status_code=204, responses=problems(409))
 async def remove_model(model_id: str, manager: Manager) -> Response:
     """Removes the file that was downloaded, and forgets the model if it was added. Nothing may need it."""
-    model_jobs.remove(manager, model_id)
+    manager.model_jobs.remove(model_id)
     return Response(status_code=204)
 
 
@@ -70,14 +69,14 @@ async def remove_model(model_id: str, manager: Manager) -> Response:
 async def load_model(model_id: str, manager: Manager, caller: Caller, body: Load | None = None) -> JSONResponse:
     """Loads a model as a job."""
     asked = body or Load()
-    job = await model_jobs.load(manager, model_id, asked.device or "auto", asked.engine, caller)
+    job = await manager.model_jobs.load(model_id, asked.device or "auto", asked.engine, caller)
     return accepted(job.view())
 
 
 @router.post("/{model_id}/unload", status_code=202, responses=problems())
 async def unload_model(model_id: str, manager: Manager, caller: Caller, body: Unload | None = None) -> JSONResponse:
     """Unloads a model as a job; its receipt has the memory before and after."""
-    job = await model_jobs.unload(manager, model_id, caller)
+    job = await manager.model_jobs.unload(model_id, caller)
     return accepted(job.view())
 
 
@@ -87,5 +86,5 @@ async def convert_model(model_id: str, body: Convert, manager: Manager, caller: 
 
     The first time an environment with torch is made: 1.4 GB. Started again, it goes on where it broke off.
     """
-    job = await model_jobs.convert(manager, model_id, body.to, caller)
+    job = await manager.model_jobs.convert(model_id, body.to, caller)
     return accepted(job.view())
