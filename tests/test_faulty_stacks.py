@@ -42,7 +42,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
         async def known(spawn: Spawn) -> list[Hardware]:
             return surveyed
 
-        patch.setattr("backend.manager.core.ProbeService", partial(ProbeService, inventory=known))
+        patch.setattr("backend.scheduling.device_directory.ProbeService", partial(ProbeService, inventory=known))
 
         async def one(number: int, cases: list[Case]) -> dict[str, Answer]:
             async with places:

@@ -53,7 +53,7 @@ class Core:
     def __init__(
         self, settings: Settings | None = None, spawn: handle.Spawn = handle.spawn, sleep: SuspendDetector | None = None
     ) -> None:
-        """Make the services; nothing runs yet. Raises Configuration for settings that cannot be used.
+        """Make the services without starting them. Raises Configuration for settings that cannot be used.
 
         Without `settings` they are loaded from config.yaml and the environment. `spawn` starts child processes.
         """
@@ -193,7 +193,7 @@ class Core:
         self._tasks.start(self.idle_trigger.watch())
 
     async def probe_only(self) -> None:
-        """Probe all devices and do nothing else, instead of `start`.
+        """Only probe all devices; an alternative to `start`.
 
         The data folder is neither acquired nor written, and no queued job is resumed.
         """

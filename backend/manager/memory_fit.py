@@ -61,7 +61,7 @@ class MemoryFitEstimator:
         return [self._with_fits(catalogue.model(entry), entry) for entry in catalogue.entries().values()]
 
     def describe(self, entry: Entry) -> str:
-        """Return the fits as a sentence, or what to do if no device runs the model; empty if nothing is known."""
+        """Return the fits as a sentence, or what to do if no device runs the model; empty if both are unknown."""
         fits = self.fits_of(entry)
         ready = [device for device in self._directory.known_devices() if device.state == "ready"]
         if ready and entry.engines and not fits:

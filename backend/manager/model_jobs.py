@@ -144,7 +144,7 @@ class ModelJobs:
         entry = addition.entry
         await job.set_status("running", {"model": entry.id})
         if entry.source is None or entry.source.kind not in FETCHABLE:
-            self._catalogue.path_of(entry)  # a local file: there is nothing to download
+            self._catalogue.path_of(entry)  # a local file needs no download
             return
         fields = {"job": job.id, "model": entry.id}
         log.info("download started", extra=fields)

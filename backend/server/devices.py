@@ -1,4 +1,4 @@
-"""The devices: what works, what does not and why, and how to look again."""
+"""The devices: their states with reasons and remedies, new probes, and the end of a quarantine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ router = APIRouter(prefix="/api/devices", tags=["devices"])
 
 
 class Refresh(StrictModel):
-    """Which device to probe again; without one, all."""
+    """The device to probe again. Default: all devices."""
 
     device: Name | None = None
 
 
 class Release(StrictModel):
-    """Which model's quarantine on the device to lift; without one, those of all models."""
+    """The model whose quarantine on the device is lifted. Default: all models."""
 
     model: Name | None = None
 
@@ -30,7 +30,7 @@ class Release(StrictModel):
 async def list_devices(
     manager: Manager, wait_s: Annotated[float, Query(ge=0, le=300, allow_inf_nan=False)] = 0
 ) -> dict[str, Any]:
-    """All devices and hardware. `flush_interval_s` waits that long at most until nothing is being probed."""
+    """Return all devices and hardware. `wait_s` is a timeout: it waits until no device is being probed."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
             await manager.probes.wait_until_idle()
@@ -39,13 +39,13 @@ async def list_devices(
 
 @router.post("/refresh", status_code=202, responses=problems())
 async def refresh(manager: Manager, body: Refresh | None = None) -> dict[str, Any]:
-    """Probes one device, or all, again."""
+    """Probe one device again, or all by default. Returns at once; the device list shows the progress."""
     manager.directory.refresh(body.device if body else None)
     return manager.health.device_list()
 
 
 @router.post("/{device_id}/release", status_code=202, responses=problems())
 async def release(device_id: str, manager: Manager, body: Release | None = None) -> dict[str, Any]:
-    """Lets a device be tried again: its proof decides."""
+    """Lift a quarantine and probe the device; its proof decides whether it becomes ready."""
     manager.directory.release(device_id, body.model if body else None)
     return manager.health.device_list()

@@ -1,4 +1,4 @@
-"""GET /api/health: up at once, never waits, 200 as long as the server serves."""
+"""GET /api/health: returns 200 while the server runs, and never waits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ router = APIRouter(prefix="/api", tags=["health"])
 
 @router.get("/health")
 async def read_health(request: Request, manager: Manager) -> dict[str, Any]:
-    """Status, device and job counts, and problems with their remedies (for known callers alone)."""
+    """Return the status, device and job counts, and problems with remedies (only to authenticated callers)."""
     answer = manager.health.health()
     if not request.state.known:
         del answer["problems"]

@@ -25,7 +25,7 @@ def agreement(one: Sample, other: Sample) -> float | None:
 def sound_error(one: Sample, other: Sample) -> float | None:
     """Return the largest difference of two recordings of the same notes, as a share of full scale.
 
-    None if the notes differ or there is no sound; 1.0 if the lengths differ.
+    None if the notes differ or a sound is missing; 1.0 if the lengths differ.
     """
     if one.sound is None or other.sound is None or agreement(one, other) != 1:
         return None

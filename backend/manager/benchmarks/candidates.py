@@ -78,7 +78,7 @@ def find_candidates(
 def nothing_to_measure(skipped: Sequence[Skipped]) -> TouchstoneError:
     """Return the error for a benchmark without candidates."""
     reasons = " ".join(dict.fromkeys(skip.reason for skip in skipped)) or "No device is ready."
-    return DeviceNotReady(f"There is nothing to measure. {reasons}", "Choose another device, model or engine.")
+    return DeviceNotReady(f"No benchmark can run. {reasons}", "Choose another device, model or engine.")
 
 
 def _default_devices(directory: DeviceDirectory) -> list[Device]:

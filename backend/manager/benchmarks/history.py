@@ -74,7 +74,7 @@ class Measurements:
         return [m for m in self._all if device in (None, m.device) and model in (None, m.speed.model)]
 
     def valid(self, is_valid: Callable[[Measurement], bool]) -> list[Measurement]:
-        """Return the last valid measurement of each subject; one of a busy machine only if there is no other."""
+        """Return the last valid measurement of each subject; one of a busy machine only as a fallback."""
         ordered = sorted(filter(is_valid, self._all), key=lambda measurement: not measurement.busy)
         return list({measurement.subject: measurement for measurement in ordered}.values())
 

@@ -120,7 +120,7 @@ class IdleTrigger:
 
 
 async def is_machine_idle() -> bool:
-    """Return whether a benchmark disturbs nothing: not on battery, as far as is known, and a low load average."""
+    """Return whether a benchmark disturbs no program: not on battery, as far as is known, and a low load average."""
     if await asyncio.to_thread(power.on_battery):
         return False
     return not hasattr(os, "getloadavg") or os.getloadavg()[0] / usable_threads() <= BUSY

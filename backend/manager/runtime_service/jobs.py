@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Version:
-    """A version that passed its proofs. `installed` is None if nothing newer exists. `summary` is for the user."""
+    """A version that passed its proofs. `installed` is None if the current one is up to date."""
 
     summary: str
     installed: InstalledRuntime | None = None

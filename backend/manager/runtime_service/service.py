@@ -91,7 +91,7 @@ class RuntimeService:
         """Return one runtime. Raises NotFound."""
         runtime = next((runtime for runtime in self.runtimes() if runtime.name == name), None)
         if runtime is None:
-            raise NotFound(f"There is no runtime {name[:100]!r}.", f"Runtimes: {', '.join(recipes())}.")
+            raise NotFound(f"Unknown runtime {name[:100]!r}.", f"Runtimes: {', '.join(recipes())}.")
         return runtime
 
     def overview(self) -> dict[str, Any]:
@@ -126,9 +126,7 @@ class RuntimeService:
         self._require_no_job(name)
         previous = self.store.previous(name)
         if previous is None:
-            raise Validation(
-                f"The runtime {name} has no previous version.", "Only an update keeps one; there is nothing to do."
-            )
+            raise Validation(f"The runtime {name} has no previous version.", "Only an update keeps a previous version.")
         await self._jobs.adopt(name, previous.version)
         # In the background: the version passed its proofs when it was installed.
         self._start_task(self._directory.probes.probe(runtime=name))

@@ -1,6 +1,6 @@
-"""Writes the golden file of shapes, `frontend/schema.json`: Device, Runtime, Model, Job, Receipt and every event.
+"""Writes `frontend/schema.json`, the JSON Schemas of Device, Runtime, Model, Job, Receipt and every event.
 
-`python -m backend.server.openapi.shapes` writes the file. A test compares it with the code and with answers of the real
+`python -m backend.server.openapi.shapes` writes the file. A test compares it with the code and with responses of a real
 server.
 """
 
@@ -27,7 +27,7 @@ _LOGPROB = {
     "logprob": {"type": "number"},
 }
 _LIKELIEST = {"type": "array", "items": {"type": "object", "properties": _LOGPROB, "required": sorted(_LOGPROB)}}
-# What each event's data has beside `job_id` and `at`; a dataclass gives all its fields.
+# The data of each event in addition to `job_id` and `at`. A dataclass means all its fields.
 EVENTS: dict[str, Any] = {
     "queued": {"position": _COUNT},
     "loading": {"model": _TEXT, "device": _TEXT, "engine": _TEXT},
@@ -41,18 +41,18 @@ EVENTS: dict[str, Any] = {
     "cancelled": Job,
     "interrupted": Problem,
 }
-# What stands there only if the job asked for it.
+# Optional data that is sent only if the job requested it.
 ON_REQUEST: dict[str, Any] = {
     "token": {"logprobs": {"type": "array", "items": {"properties": {**_LOGPROB, "top_logprobs": _LIKELIEST}}}}
 }
 
 
 def shapes() -> dict[str, Any]:
-    """JSON Schemas by name; those of events are named `event: NAME`."""
-    found = {kind.__name__: _schema(kind) for kind in NOUNS}
+    """Return the JSON Schemas by name; those of events are named `event: NAME`."""
+    schemas = {kind.__name__: _schema(kind) for kind in NOUNS}
     for name, shape in EVENTS.items():
-        found[f"event: {name}"] = _event(name, shape)
-    return found
+        schemas[f"event: {name}"] = _event(name, shape)
+    return schemas
 
 
 def _event(name: str, shape: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _event(name: str, shape: Any) -> dict[str, Any]:
 
 
 def _schema(kind: Any) -> dict[str, Any]:
-    """The schema of what is sent, where every field stands, also those with a default."""
+    """Return the schema of what is sent: every field is present, also one with a default."""
     schema = TypeAdapter(kind).json_schema(mode="serialization")
     for each in (schema, *schema.get("$defs", {}).values()):
         if "properties" in each:
@@ -72,7 +72,7 @@ def _schema(kind: Any) -> dict[str, Any]:
 
 
 def text() -> str:
-    """The file as it should be."""
+    """Return the content of the file."""
     return json.dumps(shapes(), indent=1, sort_keys=True) + "\n"
 
 
