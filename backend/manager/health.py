@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, get_args
+from typing import get_args
 
 from backend import __version__
 from backend.common.config.settings import Settings
 from backend.common.data_dir import DataDir
 from backend.common.system.resources import memory_free_bytes, process_cpu_s
-from backend.common.types import Device, DeviceState
+from backend.common.types import Device, DeviceState, JsonObject
 from backend.jobs.registry import JobRegistry
 from backend.models import Catalogue, Entry
 from backend.scheduling.device_directory import DeviceDirectory
@@ -53,7 +53,7 @@ class HealthReporter:
         self._shares_worker = shares_worker
         self._problem_sources = problem_sources
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> JsonObject:
         """Return the answer of `GET /api/health`."""
         devices, registry = self._directory.known_devices(), self._registry
         failures = self._failures(devices)
@@ -68,7 +68,7 @@ class HealthReporter:
             "problems": [*failures, *self._warnings()],
         }
 
-    def device_list(self) -> dict[str, Any]:
+    def device_list(self) -> JsonObject:
         """Return the answer of `GET /api/devices`."""
         devices = self._directory.known_devices()
         choices = {entry.id: self._auto_choice(entry) for entry in self._catalogue.entries().values()}
@@ -136,7 +136,7 @@ def _problem(subject: str, code: str, detail: str, remedy: str) -> HealthProblem
     return {"subject": subject, "code": code, "detail": detail, "remedy": remedy}
 
 
-def _loaded_view(loaded: LoadedModel) -> dict[str, Any]:
+def _loaded_view(loaded: LoadedModel) -> JsonObject:
     """Return a loaded model as JSON. `jobs` counts its running jobs, `cpu_s` is the processor time of its worker."""
     key, pid = loaded.worker.key, loaded.worker.pid
     return {
@@ -146,6 +146,6 @@ def _loaded_view(loaded: LoadedModel) -> dict[str, Any]:
     }
 
 
-def _with_free_memory(device: dict[str, Any]) -> dict[str, Any]:
+def _with_free_memory(device: JsonObject) -> JsonObject:
     """Set the free memory of devices that use the machine's own memory to what is free now."""
     return device | {"memory_free_bytes": memory_free_bytes()} if device["kind"] in ("cpu", "integrated") else device

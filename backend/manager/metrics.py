@@ -6,7 +6,7 @@ Labels are ids of devices, tasks and models, and error codes, never text that a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, get_args
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, PlatformCollector, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from backend import __version__
-from backend.common.types import ACTIVE, DeviceState
+from backend.common.types import ACTIVE, DeviceState, JsonObject
 from backend.jobs.registry import JobRegistry
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.worker_pool import WorkerPool
@@ -66,9 +66,9 @@ class Metrics:
         """Add a collector of gauges."""
         self._registry.register(collector)
 
-    def count_job(self, job: dict[str, Any]) -> None:
+    def count_job(self, job: JsonObject) -> None:
         """Count a job that has just ended. `job` is the Job as the API returns it."""
-        receipt: dict[str, Any] = job["receipt"] or {}
+        receipt: JsonObject = job["receipt"] or {}
         device = (receipt["used"] or UNKNOWN_DEVICE) if receipt else NO_DEVICE
         task = job["task"]
         self._jobs.labels(device, task, job["status"]).inc()

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter
 
 from backend.common import errors
-from backend.common.types import Device, Job
+from backend.common.types import Device, Job, JsonObject
 from backend.jobs.live_job import LiveJob
 from backend.jobs.request import GenerateRequest, parse_request
 from backend.manager.core import Core
@@ -71,7 +71,7 @@ class ModelManager(Core):
         """
         options = dict(settings or {})
         fields = [name for name in options if name in GenerateRequest.model_fields]
-        body: dict[str, Any] = {name: options.pop(name) for name in fields}
+        body: JsonObject = {name: options.pop(name) for name in fields}
         if self._loaded:
             body = {"model": self._loaded[0], "device": self._loaded[1], **body}
         if isinstance(messages, str):

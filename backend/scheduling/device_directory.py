@@ -52,6 +52,7 @@ class DeviceDirectory:
         self._settings = settings
         self._start_task = start_task
         self._measured_speeds = measured_speeds
+        self._on_change = on_change
         self._queues: dict[str, DeviceQueue] = {}
         self._loading_locks: dict[str, asyncio.Lock] = {}
         self._proofs = ProofCache()
@@ -62,7 +63,7 @@ class DeviceDirectory:
             settings.supervision.probe_s,
             spawn,
             self.queue,
-            lambda device: on_change(self._overlay(device)),
+            self._note_change,
             self._is_enabled,
             is_occupied,
             self._proofs,
@@ -134,6 +135,14 @@ class DeviceDirectory:
     def loading_lock(self, hardware_id: str) -> asyncio.Lock:
         """Return the lock under which models are loaded on a hardware."""
         return self._loading_locks.setdefault(hardware_id, asyncio.Lock())
+
+    def _note_change(self, device: Device) -> None:
+        """Log the result of a probe and publish the device."""
+        if device.state in ("ready", "broken"):
+            reason = device.reason if device.state == "broken" else None
+            fields = {"device": device.id, "state": device.state, "stage": device.stage, "reason": reason}
+            log.log(logging.WARNING if reason else logging.INFO, "probe result", extra=fields)
+        self._on_change(self._overlay(device))
 
     def _overlay(self, device: Device) -> Device:
         """Return the device with its measured speeds, its quarantine, and the user's choice to disable it."""

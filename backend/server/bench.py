@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
+from backend.common.types import JsonObject
 from backend.manager.benchmarks.request import BenchmarkRequest
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted
@@ -25,6 +25,6 @@ async def measure(manager: Manager, caller: Caller, body: BenchmarkRequest | Non
 
 
 @router.get("", responses=problems())
-async def history(manager: Manager, device: str | None = None, model: str | None = None) -> dict[str, Any]:
+async def history(manager: Manager, device: str | None = None, model: str | None = None) -> JsonObject:
     """Return the measurements of this machine, oldest first. Optional filters: device and model."""
     return {"measurements": [asdict(measurement) for measurement in manager.benchmarks.history.all(device, model)]}

@@ -5,11 +5,12 @@ All are coroutines: FastAPI would run plain functions in a thread pool, which co
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Request
 
 from backend.common.errors import Validation
+from backend.common.types import JsonObject
 from backend.manager import ModelManager
 from backend.server.error_handlers import PROBLEM
 from backend.server.sse import Streams
@@ -55,11 +56,11 @@ RespondAsync = Annotated[bool, Depends(_respond_async)]
 After = Annotated[int, Depends(_after)]
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def problems(*statuses: int) -> dict[int | str, JsonObject]:
     """Return the OpenAPI description of the problems that a route can return, with those that every route can."""
     return {status: PROBLEM for status in (400, 403, 404, 413, 415, 421, 422, *statuses)}
 
 
-def events_or(schema: dict[str, Any] | None = None) -> dict[str, Any]:
+def events_or(schema: JsonObject | None = None) -> JsonObject:
     """Return the OpenAPI description of a response that may be an event stream. `schema` describes the other form."""
     return {"content": {"text/event-stream": {"schema": {"type": "string"}}}, **(schema or {})}

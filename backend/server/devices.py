@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from backend.common.config.strict_model import Name, StrictModel
+from backend.common.types import JsonObject
 from backend.server.dependencies import Manager, problems
 
 router = APIRouter(prefix="/api/devices", tags=["devices"])
@@ -29,7 +30,7 @@ class Release(StrictModel):
 @router.get("", responses=problems())
 async def list_devices(
     manager: Manager, wait_s: Annotated[float, Query(ge=0, le=300, allow_inf_nan=False)] = 0
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return all devices and hardware. `wait_s` is a timeout: it waits until no device is being probed."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
@@ -38,14 +39,14 @@ async def list_devices(
 
 
 @router.post("/refresh", status_code=202, responses=problems())
-async def refresh(manager: Manager, body: Refresh | None = None) -> dict[str, Any]:
+async def refresh(manager: Manager, body: Refresh | None = None) -> JsonObject:
     """Probe one device again, or all by default. Returns at once; the device list shows the progress."""
     manager.directory.refresh(body.device if body else None)
     return manager.health.device_list()
 
 
 @router.post("/{device_id}/release", status_code=202, responses=problems())
-async def release(device_id: str, manager: Manager, body: Release | None = None) -> dict[str, Any]:
+async def release(device_id: str, manager: Manager, body: Release | None = None) -> JsonObject:
     """Lift a quarantine and probe the device; its proof decides whether it becomes ready."""
     manager.directory.release(device_id, body.model if body else None)
     return manager.health.device_list()

@@ -14,11 +14,11 @@ from starlette.routing import Match
 from backend.common import errors
 from backend.common.config.strict_model import to_validation_error
 from backend.common.errors import TouchstoneError
-from backend.common.types import Problem
+from backend.common.types import JsonObject, Problem
 from backend.server.v1.errors import error_body, is_v1
 
 MEDIA_TYPE = "application/problem+json"
-PROBLEM: dict[str, Any] = {
+PROBLEM: JsonObject = {
     "description": "A problem, with detail and remedy",
     "content": {MEDIA_TYPE: {"schema": {"type": "object"}}},
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from backend.common.errors import Interrupted, TouchstoneError, Validation
-from backend.common.types import Job, Problem
+from backend.common.types import Job, JsonObject, Problem
 from backend.jobs.executor import cancelled
 from backend.jobs.request import GenerateRequest
 from backend.manager import ModelManager
@@ -72,7 +72,7 @@ async def _repeated(manager: ModelManager, job_id: str, streams: Streams | None,
     return _finished(await manager.registry.view(job_id))
 
 
-def _finished(view: dict[str, Any]) -> Response:
+def _finished(view: JsonObject) -> Response:
     """Return the finished job: 200 if done, otherwise its problem with the job as an extra member."""
     headers = _headers(view["id"])
     if view["status"] == "done":

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 
+from backend.common.types import JsonObject
 from backend.server.dependencies import Manager
 
 router = APIRouter(prefix="/api", tags=["health"])
 
 
 @router.get("/health")
-async def read_health(request: Request, manager: Manager) -> dict[str, Any]:
+async def read_health(request: Request, manager: Manager) -> JsonObject:
     """Return the status, device and job counts, and problems with remedies (only to authenticated callers)."""
     answer = manager.health.health()
     if not request.state.known:

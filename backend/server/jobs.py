@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
 from backend.common.config.strict_model import Name, StrictModel
-from backend.common.types import Job
+from backend.common.types import Job, JsonObject
 from backend.jobs.registry import PAGE, PAGE_LIMIT
 from backend.server.dependencies import After, Caller, Manager, OpenStreams, events_or, problems
 from backend.server.sse import EventStream
@@ -22,7 +22,7 @@ class Rerun(StrictModel):
     device: Name | None = None
 
 
-def accepted(job: dict[str, Any]) -> JSONResponse:
+def accepted(job: JsonObject) -> JSONResponse:
     """Return 202 with the job, and its address in `Location`."""
     return JSONResponse(job, 202, headers={"Location": f"/api/jobs/{job['id']}", "X-Job-Id": job["id"]})
 
@@ -34,7 +34,7 @@ async def list_jobs(
     task: str | None = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT)] = PAGE,
     before: Annotated[str | None, Query(pattern="^[0-9a-f]{21}$")] = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return jobs, newest first. `status` may list several, separated by commas. `before` is a job id."""
     statuses = status.split(",") if status is not None else []
     return await manager.registry.views(statuses, task, limit, before)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field, StringConstraints
 
 from backend.common.config.strict_model import Name, StrictModel
+from backend.common.types import JsonObject
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted
 
@@ -46,7 +47,7 @@ class Unload(StrictModel):
 
 
 @router.get("")
-async def list_models(manager: Manager) -> dict[str, Any]:
+async def list_models(manager: Manager) -> JsonObject:
     """Return all models with the state of their files and the schema of their options."""
     return {"models": [asdict(model) for model in manager.models()]}
 

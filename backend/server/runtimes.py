@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
 from backend.common.config.strict_model import StrictModel
+from backend.common.types import JsonObject
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted
 
@@ -20,7 +20,7 @@ class EmptyBody(StrictModel):
 
 
 @router.get("")
-async def list_runtimes(manager: Manager) -> dict[str, Any]:
+async def list_runtimes(manager: Manager) -> JsonObject:
     """Return all runtimes, installed or installable with size and time, and the best one to install first."""
     return manager.runtime_service.overview()
 
@@ -44,7 +44,7 @@ async def update_runtime(name: str, manager: Manager, caller: Caller, body: Empt
 
 
 @router.post("/{name}/rollback", responses=problems(409))
-async def roll_back(name: str, manager: Manager, body: EmptyBody | None = None) -> dict[str, Any]:
+async def roll_back(name: str, manager: Manager, body: EmptyBody | None = None) -> JsonObject:
     """Switch back to the version before the last update, at once. Returns the Runtime."""
     return asdict(await manager.runtime_service.rollback(name))
 

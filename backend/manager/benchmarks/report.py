@@ -9,7 +9,7 @@ from typing import Any
 
 from backend import __version__
 from backend.common.timestamps import utc_now
-from backend.common.types import Hardware, Speed
+from backend.common.types import Hardware, JsonObject, Speed
 from backend.manager.benchmarks.agreement import agreement, sound_error
 from backend.manager.benchmarks.history import Measurement
 from backend.manager.benchmarks.rows import Row, report, row
@@ -43,7 +43,7 @@ def measurements_of(directory: DeviceDirectory, results: BenchmarkResults, runs:
 
 def result_of(
     hardware: Sequence[Hardware], results: BenchmarkResults, measurements: Sequence[Measurement]
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return `output.result` of the job: the rows, with `words` (sentences), `skipped` and `measured`."""
     rows: list[Row] = []
     sentences: list[str] = []

@@ -14,6 +14,7 @@ from typing import Any
 from backend import __version__
 from backend.common.system.resources import memory_bytes, usable_threads
 from backend.common.timestamps import utc_now
+from backend.common.types import JsonObject
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def row(metric: str, values: Sequence[float], unit: str, **more: Any) -> Row:
     return Row(metric, statistics.median(values), unit, low, high, **more)
 
 
-def report(kind: str, rows: Sequence[Row]) -> dict[str, Any]:
+def report(kind: str, rows: Sequence[Row]) -> JsonObject:
     """Return rows with machine, versions and time, so that they can be compared later."""
     packages = ("xllamacpp", "onnxruntime", "fastapi", "uvicorn")
     return {
@@ -58,7 +59,7 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
     return versions
 
 
-def table(result: dict[str, Any]) -> str:
+def table(result: JsonObject) -> str:
     """Return a report as plain text."""
     machine = result["machine"]
     lines = [f"bench {result['kind']}: median (quartiles), {machine['threads']} threads, {machine['system']}"]
@@ -69,7 +70,7 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def markdown(result: dict[str, Any]) -> str:
+def markdown(result: JsonObject) -> str:
     """Return a report as a Markdown table."""
     machine = result["machine"]
     lines = [

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from backend.common.errors import Validation
+from backend.common.types import JsonObject
 from backend.scheduling.ranking import NOISE
 
 Result = Mapping[str, Any]  # `output.result` of a benchmark job, as JSON
@@ -72,7 +73,7 @@ def history(measurements: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(lines) if len(lines) > 2 else "There are no measurements yet."
 
 
-def checked(result: Any, name: str) -> dict[str, Any]:
+def checked(result: Any, name: str) -> JsonObject:
     """Return a result that was parsed from the file `name`. Raises Validation if it is not a benchmark result."""
     rows = result.get("rows") if isinstance(result, dict) else None
     needed = {"metric", "value", "unit", "low", "high", "device", "engine", "model"}

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
 from backend.child.handle import Spawn
 from backend.common.config.settings import Settings
 from backend.common.errors import JobActive, JobCancelled, NotFound, TouchstoneError, Validation
+from backend.common.types import JsonObject
 from backend.jobs.live_job import LiveJob, new_row
 from backend.jobs.registry import JobRegistry
 from backend.manager.job_dispatcher import JobWork, StartJob
@@ -44,7 +44,7 @@ class RuntimeService:
         spawn: Spawn,
         start: StartJob,
         start_task: StartTask,
-        publish: Callable[[str, dict[str, Any]], None],
+        publish: Callable[[str, JsonObject], None],
     ) -> None:
         """`pythons` are the interpreters in use by runtime; installs and removals change it."""
         self.store = store
@@ -94,7 +94,7 @@ class RuntimeService:
             raise NotFound(f"Unknown runtime {name[:100]!r}.", f"Runtimes: {', '.join(recipes())}.")
         return runtime
 
-    def overview(self) -> dict[str, Any]:
+    def overview(self) -> JsonObject:
         """Return all runtimes, and the `best` one to install first (None if none is missing) with its reason."""
         runtimes = self.runtimes()
         name, reason = recommendation.best(recipes().values(), runtimes, self._directory.hardware())

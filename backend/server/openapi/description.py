@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from backend.common.types import JsonObject
 from backend.server.openapi.shapes import shapes
 from backend.server.v1.errors import is_v1
 
@@ -30,15 +31,15 @@ _REF = "#/components/schemas/"
 _TEXT, _INTEGER, _NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
 
 
-def _ref(name: str) -> dict[str, Any]:
+def _ref(name: str) -> JsonObject:
     return {"$ref": _REF + name}
 
 
-def _list_of(name: str) -> dict[str, Any]:
+def _list_of(name: str) -> JsonObject:
     return {"type": "array", "items": _ref(name)}
 
 
-def _object(optional: dict[str, Any] | None = None, /, **required: Any) -> dict[str, Any]:
+def _object(optional: JsonObject | None = None, /, **required: Any) -> JsonObject:
     return {"type": "object", "properties": {**required, **(optional or {})}, "required": sorted(required)}
 
 
@@ -87,7 +88,7 @@ def install(app: FastAPI) -> None:
     """Complete the OpenAPI description of the application, once, when it is first requested."""
     describe = app.openapi
 
-    def describe_completely() -> dict[str, Any]:
+    def describe_completely() -> JsonObject:
         if app.openapi_schema is None:
             _complete(describe())
         return describe()
@@ -95,7 +96,7 @@ def install(app: FastAPI) -> None:
     app.openapi = describe_completely  # type: ignore[method-assign]
 
 
-def _complete(api: dict[str, Any]) -> None:
+def _complete(api: JsonObject) -> None:
     components = api["components"]["schemas"]
     for name, shape in shapes().items():
         if not name.startswith("event: "):
@@ -107,7 +108,7 @@ def _complete(api: dict[str, Any]) -> None:
             _complete_route(path, method, route)
 
 
-def _complete_route(path: str, method: str, route: dict[str, Any]) -> None:
+def _complete_route(path: str, method: str, route: JsonObject) -> None:
     responses = route["responses"]
     errors = {**_EVERY, **(_WITH_BODY if method in ("post", "put", "patch") else {})}
     for status, description in errors.items():

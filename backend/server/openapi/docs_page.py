@@ -9,6 +9,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
+from backend.common.types import JsonObject
+
 router = APIRouter()
 
 
@@ -28,7 +30,7 @@ def _template() -> Any:
     )
 
 
-def _name(schema: dict[str, Any]) -> str:
+def _name(schema: JsonObject) -> str:
     """Return a short name of a schema: its type, or the name of the schema that it refers to."""
     if reference := schema.get("$ref"):
         return str(reference).rsplit("/", 1)[-1]

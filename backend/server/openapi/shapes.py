@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from backend.common.types import Artifact, Device, Hardware, Job, Model, Problem, Progress, Receipt
+from backend.common.types import Artifact, Device, Hardware, Job, JsonObject, Model, Problem, Progress, Receipt
 from backend.runtimes.types import Runtime
 
 FILE = Path(__file__).parents[3] / "frontend" / "schema.json"
@@ -28,7 +28,7 @@ _LOGPROB = {
 }
 _LIKELIEST = {"type": "array", "items": {"type": "object", "properties": _LOGPROB, "required": sorted(_LOGPROB)}}
 # The data of each event in addition to `job_id` and `at`. A dataclass means all its fields.
-EVENTS: dict[str, Any] = {
+EVENTS: JsonObject = {
     "queued": {"position": _COUNT},
     "loading": {"model": _TEXT, "device": _TEXT, "engine": _TEXT},
     "running": {},
@@ -42,12 +42,12 @@ EVENTS: dict[str, Any] = {
     "interrupted": Problem,
 }
 # Optional data that is sent only if the job requested it.
-ON_REQUEST: dict[str, Any] = {
+ON_REQUEST: JsonObject = {
     "token": {"logprobs": {"type": "array", "items": {"properties": {**_LOGPROB, "top_logprobs": _LIKELIEST}}}}
 }
 
 
-def shapes() -> dict[str, Any]:
+def shapes() -> JsonObject:
     """Return the JSON Schemas by name; those of events are named `event: NAME`."""
     schemas = {kind.__name__: _schema(kind) for kind in NOUNS}
     for name, shape in EVENTS.items():
@@ -55,14 +55,14 @@ def shapes() -> dict[str, Any]:
     return schemas
 
 
-def _event(name: str, shape: Any) -> dict[str, Any]:
-    own: dict[str, Any] = {"type": "object", "properties": shape} if isinstance(shape, dict) else _schema(shape)
+def _event(name: str, shape: Any) -> JsonObject:
+    own: JsonObject = {"type": "object", "properties": shape} if isinstance(shape, dict) else _schema(shape)
     properties = {"job_id": _TEXT, "at": _TEXT, **own["properties"]}
     on_request = ON_REQUEST.get(name, {})
     return {**own, "title": name, "properties": {**properties, **on_request}, "required": sorted(properties)}
 
 
-def _schema(kind: Any) -> dict[str, Any]:
+def _schema(kind: Any) -> JsonObject:
     """Return the schema of what is sent: every field is present, also one with a default."""
     schema = TypeAdapter(kind).json_schema(mode="serialization")
     for each in (schema, *schema.get("$defs", {}).values()):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from backend.common.types import JsonObject
 from backend.jobs.live_job import LiveJob
 from backend.server.dependencies import Caller, Manager, OpenStreams, events_or
 from backend.server.v1.choices import Choices
@@ -30,7 +29,7 @@ async def chat(body: ChatBody, request: Request, manager: Manager, caller: Calle
     )
 
 
-def _options(body: ChatBody) -> dict[str, Any]:
+def _options(body: ChatBody) -> JsonObject:
     options = sampling_options(body)
     if body.max_completion_tokens:
         options["max_tokens"] = body.max_completion_tokens
@@ -60,18 +59,18 @@ class ChatResponse(CompletionResponse):
         self._body = body
         self._parsers = [self._make_parser() for _ in choices.jobs]
 
-    def opening(self, index: int) -> dict[str, Any]:
+    def opening(self, index: int) -> JsonObject:
         """Return the delta with the role."""
         return {"delta": {"role": "assistant", "content": ""}}
 
-    def text(self, index: int, token: dict[str, Any]) -> dict[str, Any] | None:
+    def text(self, index: int, token: JsonObject) -> JsonObject | None:
         """Return the delta for a token. Text that may be a tool call is held back."""
         parser = self._parsers[index]
         text = parser.feed(token["text"]) if parser else token["text"]
         entries = token.get("logprobs")
         return {"delta": {"content": text} if text else {}, "logprobs": _logprobs(entries)} if text or entries else None
 
-    def closing(self, index: int, job: LiveJob) -> list[dict[str, Any]]:
+    def closing(self, index: int, job: LiveJob) -> list[JsonObject]:
         """Return the deltas of the tool calls, if any, and the finish reason."""
         parser = self._parsers[index]
         text, calls = parser.end() if parser else ("", [])
@@ -82,7 +81,7 @@ class ChatResponse(CompletionResponse):
         ]
         return [*shown, *deltas, {"delta": {}, "finish_reason": "tool_calls" if calls else finish_reason(job)}]
 
-    def choice(self, index: int, job: LiveJob) -> dict[str, Any]:
+    def choice(self, index: int, job: LiveJob) -> JsonObject:
         """Return the complete message."""
         tokens = tokens_of(job)
         parser, text, calls = self._make_parser(), "".join(token["text"] for token in tokens), list[Call]()
@@ -90,7 +89,7 @@ class ChatResponse(CompletionResponse):
             shown = parser.feed(text)
             rest, calls = parser.end()
             text = shown + rest
-        message: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
+        message: JsonObject = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
         if calls:
             message["tool_calls"] = _call_views(job, calls)
         entries = [entry for token in tokens for entry in token.get("logprobs", ())] if self._body.logprobs else None
@@ -103,11 +102,11 @@ class ChatResponse(CompletionResponse):
         return ToolCallParser((tool.function.name for tool in self._body.tools), not self._body.parallel_tool_calls)
 
 
-def _logprobs(entries: list[dict[str, Any]] | None) -> dict[str, Any] | None:
+def _logprobs(entries: list[JsonObject] | None) -> JsonObject | None:
     return None if entries is None else {"content": entries, "refusal": None}
 
 
-def _call_views(job: LiveJob, calls: list[Call]) -> list[dict[str, Any]]:
+def _call_views(job: LiveJob, calls: list[Call]) -> list[JsonObject]:
     return [
         {
             "id": f"call_{job.id}_{number}",

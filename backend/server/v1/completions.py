@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from backend.common.types import JsonObject
 from backend.jobs.live_job import LiveJob
 from backend.server.dependencies import Caller, Manager, OpenStreams, events_or
 from backend.server.v1.choices import Choices
@@ -46,17 +45,17 @@ class TextResponse(CompletionResponse):
     def opening(self, index: int) -> None:
         """Return None: the first chunk has text."""
 
-    def text(self, index: int, token: dict[str, Any]) -> dict[str, Any]:
+    def text(self, index: int, token: JsonObject) -> JsonObject:
         """Return the text of a token."""
         offset = self._lengths[index]
         self._lengths[index] += len(token["text"])
         return {"text": token["text"], "logprobs": _logprobs(token.get("logprobs"), offset)}
 
-    def closing(self, index: int, job: LiveJob) -> list[dict[str, Any]]:
+    def closing(self, index: int, job: LiveJob) -> list[JsonObject]:
         """Return the chunk with the finish reason."""
         return [{"text": "", "finish_reason": finish_reason(job)}]
 
-    def choice(self, index: int, job: LiveJob) -> dict[str, Any]:
+    def choice(self, index: int, job: LiveJob) -> JsonObject:
         """Return the complete text."""
         tokens = tokens_of(job)
         has_logprobs = (job.request.options or {})["logprobs"] is not None
@@ -69,7 +68,7 @@ class TextResponse(CompletionResponse):
         }
 
 
-def _logprobs(entries: list[dict[str, Any]] | None, offset: int) -> dict[str, Any] | None:
+def _logprobs(entries: list[JsonObject] | None, offset: int) -> JsonObject | None:
     """Return logprobs in the shape of completions: parallel lists."""
     if entries is None:
         return None

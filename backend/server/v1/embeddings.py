@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import struct
-from typing import Any, Literal
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
+from backend.common.types import JsonObject
 from backend.engines._onnx.npy import read_rows
 from backend.jobs.live_job import LiveJob
 from backend.jobs.request import GenerateRequest
@@ -40,7 +41,7 @@ def _read_vectors(manager: ModelManager, job: LiveJob) -> list[bytes]:
     return read_rows(manager.artifacts.folder(job.id) / job.artifacts[0].name, len(job.request.texts or ()))
 
 
-def _response(job: LiveJob, rows: list[bytes], form: Literal["float", "base64"]) -> dict[str, Any]:
+def _response(job: LiveJob, rows: list[bytes], form: Literal["float", "base64"]) -> JsonObject:
     receipt = job.view()["receipt"]
     tokens = receipt["counts"]["prompt_tokens"]
     return {

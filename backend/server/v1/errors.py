@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from backend.common.errors import (
     ContextLengthExceeded,
     DeviceNotReady,
@@ -14,7 +12,7 @@ from backend.common.errors import (
     UnknownDevice,
     UnknownModel,
 )
-from backend.common.types import Problem
+from backend.common.types import JsonObject, Problem
 
 CODES = {UnknownModel.code: "model_not_found"}
 PARAMS = {
@@ -23,13 +21,13 @@ PARAMS = {
 }
 PROMPTS = {"/v1/chat/completions": "messages", "/v1/completions": "prompt", "/v1/embeddings": "input"}
 _OPTIONS = "options."  # a job has options in an object of this name, OpenAI's body has them at the top level
-ERROR: dict[str, Any] = {
+ERROR: JsonObject = {
     "description": "An error in OpenAI's shape, with detail and remedy in its message",
     "content": {"application/json": {"schema": {"type": "object"}}},
 }
 
 
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+def refusals(*statuses: int) -> dict[int | str, JsonObject]:
     """Return the OpenAPI description of the errors of a route, with those that every route can return."""
     return {status: ERROR for status in (400, 401, 403, 404, 413, 415, 421, 422, *statuses)}
 
@@ -39,7 +37,7 @@ def is_v1(path: str) -> bool:
     return path == "/v1" or path.startswith("/v1/")
 
 
-def error_body(problem: Problem, fields: list[str] | None = None, path: str = "") -> dict[str, Any]:
+def error_body(problem: Problem, fields: list[str] | None = None, path: str = "") -> JsonObject:
     """Return the error body for a problem. `fields` are the wrong keys of the request, `path` is the requested path."""
     param = fields[0].removeprefix(_OPTIONS) if fields else PARAMS.get(problem.code)
     if problem.code == ContextLengthExceeded.code:

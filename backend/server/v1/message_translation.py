@@ -7,22 +7,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.common.errors import UnsupportedParameter, Validation
+from backend.common.types import JsonObject
 from backend.server.v1.request_models import ChatMessage
 
 
-def plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+def plain_messages(messages: Sequence[ChatMessage]) -> list[JsonObject]:
     """Return the messages of a job's request. Raises UnsupportedParameter, Validation."""
     return [_plain(message, f"messages.{number}") for number, message in enumerate(messages)]
 
 
-def _plain(message: ChatMessage, place: str) -> dict[str, Any]:
+def _plain(message: ChatMessage, place: str) -> JsonObject:
     if message.name and message.role != "tool":
         raise UnsupportedParameter(
             f"{place}.name is not supported: chat templates have roles but no names.",
             "Leave it out, or write the name into the content.",
             fields=[f"{place}.name"],
         )
-    plain: dict[str, Any] = {
+    plain: JsonObject = {
         "role": "system" if message.role == "developer" else message.role,
         "content": _joined(message.content, f"{place}.content"),
     }
@@ -54,7 +55,7 @@ def _joined(content: Any, place: str) -> str | None:
     return "".join(texts)
 
 
-def _call(call: dict[str, Any], place: str) -> dict[str, Any]:
+def _call(call: JsonObject, place: str) -> JsonObject:
     function = call.get("function")
     if call.get("type", "function") != "function" or not isinstance(function, dict):
         raise _invalid(place, "a call should be {id, type: function, function: {name, arguments}}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 from fastapi import APIRouter
 
 from backend.common.errors import UnknownModel
+from backend.common.types import JsonObject
 from backend.manager import ModelManager
 from backend.models import Entry
 from backend.server.dependencies import Manager
@@ -18,14 +18,14 @@ TASKS = ("text", "embeddings")
 
 
 @router.get("/models", responses=refusals())
-async def list_models(manager: Manager) -> dict[str, Any]:
+async def list_models(manager: Manager) -> JsonObject:
     """Return the models that are ready for chat, completions or embeddings."""
     cards = [_card(manager, entry) for entry in manager.catalogue.entries().values() if entry.task in TASKS]
     return {"object": "list", "data": [card for card in cards if card["state"] == "ready"]}
 
 
 @router.get("/models/{model_id:path}", responses=refusals())
-async def read_model(model_id: str, manager: Manager) -> dict[str, Any]:
+async def read_model(model_id: str, manager: Manager) -> JsonObject:
     """Return one model, in any state."""
     entry = manager.catalogue.entries().get(model_id)
     if entry is None or entry.task not in TASKS:
@@ -33,7 +33,7 @@ async def read_model(model_id: str, manager: Manager) -> dict[str, Any]:
     return _card(manager, entry)
 
 
-def _card(manager: ModelManager, entry: Entry) -> dict[str, Any]:
+def _card(manager: ModelManager, entry: Entry) -> JsonObject:
     """Return a model as OpenAI's object. `created` is the time of its file, 0 without a file."""
     model = manager.catalogue.model(entry)
     created = 0

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from backend.common.config.strict_model import Name, StrictModel
-from backend.common.types import Fallback
+from backend.common.types import Fallback, JsonObject
 from backend.jobs.request import MESSAGE_LIMIT, TEXT_LIMIT
 from backend.server.v1.unsupported_keys import Body
 from backend.tasks.options.response_format import ResponseFormat
@@ -81,7 +81,7 @@ class ChatMessage(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[Any, BeforeValidator(_content)] = Field(None, description="A string or a list of text parts")
     name: Name | None = Field(None, description="Only for the role tool")
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[JsonObject] | None = None
     tool_call_id: Name | None = None
 
 
@@ -112,7 +112,7 @@ class ChatBody(Generation):
         if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
             raise ValueError(f"tool_choice names {self.tool_choice.function.name!r}, which is none of the tools")
         if self.tool_choice == "required" and not names:
-            raise ValueError("tool_choice is required, but `tools` is empty")
+            raise ValueError("tool_choice is required, but the request has no tools")
         if self.offers_tools and self.response_format:
             raise ValueError("response_format and tools exclude each other: set tool_choice to none, or leave one out")
         return self

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
 from backend.common.errors import ModelIncompatible, UnknownModel
 from backend.common.seeds import offset_seed
+from backend.common.types import JsonObject
 from backend.jobs.request import GenerateRequest, parse_request
 from backend.manager import ModelManager
 from backend.server.error_handlers import respond
@@ -22,7 +22,7 @@ from backend.tasks.options.text import Sampling
 MIN_TOP_P = 1e-6
 
 
-def run_keys(body: Where) -> dict[str, Any]:
+def run_keys(body: Where) -> JsonObject:
     """Return the keys of a job's request that decide where it runs. Raises UnknownModel if the body has no model."""
     if not body.model:
         raise UnknownModel("The request has no `model`.", "GET /v1/models lists the models.")
@@ -39,7 +39,7 @@ def require_model_task(manager: ModelManager, body: Where, task: str) -> None:
         )
 
 
-def sampling_options(body: Generation) -> dict[str, Any]:
+def sampling_options(body: Generation) -> JsonObject:
     """Return the options that the body sets. The others keep the service's defaults, except that top_k is off."""
     options = body.model_dump(include=set(Sampling.model_fields), exclude_unset=True)
     if options.get("top_p") == 0:  # allowed by OpenAI's API: only the likeliest token
@@ -47,7 +47,7 @@ def sampling_options(body: Generation) -> dict[str, Any]:
     return {"top_k": body.top_k, **options}
 
 
-def build_requests(body: Generation, inputs: list[dict[str, Any]], options: dict[str, Any]) -> list[GenerateRequest]:
+def build_requests(body: Generation, inputs: list[JsonObject], options: JsonObject) -> list[GenerateRequest]:
     """Return n requests for each of the `inputs` (prompt or messages).
 
     A seed is increased for each choice; otherwise all choices would be the same. Raises UnknownModel, Validation.

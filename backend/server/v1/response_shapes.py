@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from backend.common.errors import from_code
-from backend.common.types import TERMINAL, Event
+from backend.common.types import TERMINAL, Event, JsonObject
 from backend.jobs.live_job import LiveJob
 from backend.jobs.registry import interrupted
 from backend.server.sse import data_line
@@ -41,22 +41,22 @@ class CompletionResponse(ABC):
         self._common = {"id": f"{self.prefix}-{job.id}", "created": int(time.time()), "model": job.model}
 
     @abstractmethod
-    def opening(self, index: int) -> dict[str, Any] | None:
+    def opening(self, index: int) -> JsonObject | None:
         """Return the first chunk of a choice, before any text. Optional."""
 
     @abstractmethod
-    def text(self, index: int, token: dict[str, Any]) -> dict[str, Any] | None:
+    def text(self, index: int, token: JsonObject) -> JsonObject | None:
         """Return the chunk for a token event, None if its text is held back."""
 
     @abstractmethod
-    def closing(self, index: int, job: LiveJob) -> list[dict[str, Any]]:
+    def closing(self, index: int, job: LiveJob) -> list[JsonObject]:
         """Return the last chunks of a choice. The last one has the finish_reason."""
 
     @abstractmethod
-    def choice(self, index: int, job: LiveJob) -> dict[str, Any]:
+    def choice(self, index: int, job: LiveJob) -> JsonObject:
         """Return the complete choice."""
 
-    def full(self) -> dict[str, Any]:
+    def full(self) -> JsonObject:
         """Return the complete response. All jobs must be done."""
         jobs = self._choices.jobs
         receipts = [_receipt(job) for job in jobs]
@@ -95,18 +95,18 @@ class CompletionResponse(ABC):
         yield DONE
 
     @property
-    def _head(self) -> dict[str, Any]:
+    def _head(self) -> JsonObject:
         return {**self._common, "object": self.chunk_object}
 
-    def _chunk(self, index: int, part: dict[str, Any], **more: Any) -> str:
+    def _chunk(self, index: int, part: JsonObject, **more: Any) -> str:
         choice = {"index": index, "finish_reason": None, "logprobs": None, **part}
         usage = {"usage": None} if self._with_usage else {}
         return data_line({**self._head, "choices": [choice], **usage, **more})
 
 
-def tokens_of(job: LiveJob) -> list[dict[str, Any]]:
+def tokens_of(job: LiveJob) -> list[JsonObject]:
     """Return the token events of a job since its last fallback."""
-    tokens: list[dict[str, Any]] = []
+    tokens: list[JsonObject] = []
     for event in job.events:
         if event.event == "token":
             tokens.append(event.data)
@@ -120,11 +120,11 @@ def finish_reason(job: LiveJob) -> str:
     return "length" if job.finish_reason == "length" else "stop"
 
 
-def _receipt(job: LiveJob) -> dict[str, Any] | None:
+def _receipt(job: LiveJob) -> JsonObject | None:
     return asdict(job.receipt) if job.receipt else None
 
 
-def _failure(job: LiveJob, event: Event) -> dict[str, Any]:
+def _failure(job: LiveJob, event: Event) -> JsonObject:
     """Return the error chunk for the event that ends a stream: a failure, or a fallback after the first token."""
     if event.event == "fallback":
         reason = f"{event.data['from']} failed after the first token: {event.data['reason']}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.common.errors import UnsupportedParameter
+from backend.common.types import JsonObject
 from backend.tasks.options.tools import Tool
 
 _MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>")
@@ -86,9 +87,9 @@ def parse(text: str, names: frozenset[str]) -> list[Call]:
     return [call for call in calls if call] if None not in calls else []
 
 
-def calls_schema(tools: Sequence[Tool]) -> dict[str, Any]:
+def calls_schema(tools: Sequence[Tool]) -> JsonObject:
     """Return the JSON schema of one call of one of the tools, in the bare format. Raises UnsupportedParameter."""
-    shared: dict[str, Any] = {}
+    shared: JsonObject = {}
     forms = []
     for tool in tools:
         parameters = dict(tool.function.parameters or {"type": "object"})

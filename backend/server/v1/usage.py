@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from backend.common.types import JsonObject
 from backend.jobs.live_job import LiveJob
 
 
-def usage_of(jobs: tuple[LiveJob, ...], per_prompt: int) -> dict[str, Any]:
+def usage_of(jobs: tuple[LiveJob, ...], per_prompt: int) -> JsonObject:
     """Return OpenAI's `usage`. Each `per_prompt` consecutive jobs have the same prompt."""
     counts = [job.receipt.counts if job.receipt else {} for job in jobs]
     prompts = counts[::per_prompt]
