@@ -69,7 +69,7 @@ class Housekeeping:
     async def expire_jobs(self, jumps: ClockJumpDetector | None = None) -> None:
         """Delete jobs that are older, or take more space, than the settings allow.
 
-        `jumps` corrects for a clock that is set forward, so that it makes no job older.
+        `jumps` is optional. It corrects for a clock that is set forward, which would make jobs look older.
         """
         storage, jumps = self._settings.storage, jumps or ClockJumpDetector()
         failure: TouchstoneError | None = None
@@ -100,7 +100,7 @@ class Housekeeping:
             await asyncio.sleep(SWEEP_S)
 
     async def preload(self) -> None:
-        """Load the models that the settings name in `preload`. A failed load is kept in the job history."""
+        """Load the models that the settings name in `preload`. Failures are logged, without a retry."""
         await self._directory.probes.wait_until_idle()
         for model in self._settings.preload:
             try:

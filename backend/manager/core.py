@@ -55,7 +55,8 @@ class Core:
     ) -> None:
         """Make the services without starting them. Raises Configuration for settings that cannot be used.
 
-        Without `settings` they are loaded from config.yaml and the environment. `spawn` starts child processes.
+        All arguments are optional. Default settings are those of config.yaml and the environment. `spawn` starts child
+        processes, `sleep` detects a suspend.
         """
         self.settings = settings = settings or load_settings()
         check_provider_options(settings)

@@ -87,7 +87,7 @@ class JobContext:
 
 
 class GenerationService:
-    """Accepts generation jobs and runs them."""
+    """Accepts generation jobs and runs them. Prompts are logged only if the settings ask for it (`log.prompts`)."""
 
     def __init__(self, context: JobContext, registry: JobRegistry, start: StartJob) -> None:
         self._context = context
@@ -132,7 +132,7 @@ class GenerationService:
         if queued >= context.settings.queue.limit:
             raise QueueFull(
                 f"{queued} jobs are queued, which is the limit.",
-                "Try again later, or raise queue.limit.",
+                "Retry later, or raise queue.limit.",
                 retry_after_s=10,
             )
         job = await self._registry.add({**new_row(request.task, request.model, request.to_row(), caller), **key})

@@ -40,12 +40,12 @@ class JobDispatcher:
         self.handlers: Mapping[str, JobHandler] = {}
 
     def start(self, job: LiveJob, **fields: object) -> None:
-        """Run a job that was just accepted. `fields` are added to the log line."""
+        """Log and run a job that was just accepted. Optional: more `fields` of the log line."""
         log.info("job accepted", extra={"job": job.id, "task": job.task, "model": job.model, **fields})
         self._run(job)
 
     def resume(self, job: LiveJob) -> None:
-        """Run a queued job of an earlier server. It fails if its task, model or device no longer exists."""
+        """Log and run a queued job of an earlier server. It fails if its task, model or device no longer exists."""
         log.info("job resumed", extra={"job": job.id, "task": job.task, "model": job.model})
         self._run(job)
 

@@ -18,9 +18,10 @@ from backend.scheduling.worker_pool import WorkerPool, least_bytes
 
 @dataclass(frozen=True)
 class DeviceFit:
-    """Whether a model fits a device. `free_bytes` counts memory that evicting idle models would free.
+    """Whether a model fits a device.
 
-    `fits` is None if either number is unknown.
+    `needed_bytes` is the estimate for weights and KV cache. `free_bytes` counts memory that an eviction of idle models
+    would free. Both are optional; `fits` is None if either is unknown.
     """
 
     device: str

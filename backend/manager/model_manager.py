@@ -54,7 +54,7 @@ class ModelManager(Core):
     def load_model(self, id_or_path: str | Path, device: str = "auto") -> Job:
         """Load a model by its id or the path of a file. It becomes the default of `generate`, with its device.
 
-        Raises the TouchstoneError that the job failed with.
+        Raises the exception (a TouchstoneError) that the job failed with, also for a load timeout.
         """
         model = self.catalogue.resolve(str(id_or_path), anywhere=True).id
         job = self._call(lambda: _wait_for_end(self.model_jobs.load(model, device, None, CALLER)))
@@ -66,8 +66,8 @@ class ModelManager(Core):
     ) -> Job:
         """Generate and return the finished Job. `settings` has the keys of a request and of its options.
 
-        `messages` may be one prompt, or None for a task without text (`{"task": "music", "form": "jig"}`).
-        Raises the TouchstoneError that the job failed with.
+        `messages` may be one prompt. They are optional for a task without text (`{"task": "music", "form": "jig"}`).
+        Raises the exception (a TouchstoneError) that the job failed with.
         """
         options = dict(settings or {})
         fields = [name for name in options if name in GenerateRequest.model_fields]

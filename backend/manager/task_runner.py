@@ -21,7 +21,7 @@ class TaskRunner:
         return task
 
     async def cancel(self) -> None:
-        """Cancel all tasks and wait for their end. Their exceptions are ignored."""
+        """Cancel all tasks and wait for their end. Exceptions of the tasks are ignored."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -43,7 +43,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A combination that was asked for and cannot be measured. None means all engines or models."""
+    """A combination that was asked for and cannot be measured. Engine and model are optional: None means all."""
 
     device: str
     engine: str | None
@@ -56,7 +56,7 @@ def find_candidates(
 ) -> tuple[list[Candidate], list[Skipped]]:
     """Return all that can be measured, in the order of the devices, and what is skipped.
 
-    `devices` default to all ready ones except emulated ones, `engines` to all that fit.
+    Default: all ready devices except emulated ones, and all engines that fit.
     """
     found, skipped = list[Candidate](), list[Skipped]()
     for device in [directory.device(device_id) for device_id in devices] or _default_devices(directory):

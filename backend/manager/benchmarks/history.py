@@ -56,7 +56,7 @@ class Measurement:
 
 
 class Measurements:
-    """The last measurements of each subject, oldest first. Without a path they are kept for this process alone."""
+    """The last measurements of each subject, oldest first. Default: kept in memory only."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._file = JsonFile(path, "measurements", _FORMAT)

@@ -56,7 +56,10 @@ class IdleTrigger:
         self._speeds = speeds
 
     async def watch(self) -> None:
-        """Check regularly whether a benchmark is due, and run it. Returns at once if the settings disable it."""
+        """Check regularly whether a benchmark is due, and run it. Returns at once if the settings disable it.
+
+        A refused benchmark is logged; a model has at most `TRIES` retries until the next start.
+        """
         if not self._rules.when_idle:
             return
         tries: dict[str, int] = {}

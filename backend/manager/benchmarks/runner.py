@@ -1,8 +1,8 @@
 """Runs the rounds of a benchmark. The targets take turns, so that a change in the machine's speed affects all of them.
 
 Each round of a target holds the queue of its hardware and releases it afterwards, so jobs can run between rounds. The
-workers are the benchmark's own. Idle models of the same hardware are unloaded first: memory is then free, and loading
-is measured.
+workers are the benchmark's own. Idle models of the same hardware are evicted first: memory is then free, and the load
+time is measured. A worker that hits a timeout counts as hung, as in a job.
 """
 
 from __future__ import annotations

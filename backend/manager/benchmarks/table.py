@@ -70,7 +70,7 @@ def history(measurements: Iterable[Mapping[str, Any]]) -> str:
         rate = f"{_number(speed['value'])} {speed['unit']}{spread}"
         where = f"{measurement['device']}, {speed['engine']}"
         lines.append(f"| {speed['at']} | {speed['model']} | {where} | {rate} | {versions}{driver} |")
-    return "\n".join(lines) if len(lines) > 2 else "There are no measurements yet."
+    return "\n".join(lines) if len(lines) > 2 else "Nothing was measured yet."
 
 
 def checked(result: Any, name: str) -> JsonObject:

@@ -66,7 +66,7 @@ class RuntimeJobs:
         self.lock = asyncio.Lock()
 
     async def run(self, job: LiveJob, recipe: Recipe) -> None:
-        """Run a job to its end. Raises RuntimeFailed, DiskFull, JobCancelled, Validation."""
+        """Run a job to its end, and log its start and end. Raises RuntimeFailed, DiskFull, JobCancelled, Validation."""
         name, fields = recipe.name, {"job": job.id, "runtime": recipe.name, "task": job.task}
         async with hold_lock(job, self.lock):
             await job.set_status("running", {"runtime": name})

@@ -13,7 +13,7 @@ TASKS = ("install", "update", "verify")
 
 @dataclass(frozen=True)
 class RuntimeState:
-    """The active job, the last failure and the last slowdown of a runtime. Kept in memory only.
+    """The active job, the last failure and the last slowdown of a runtime, all optional. Kept in memory only.
 
     `is_unproved`: the proof of the version in use failed, not a change of it.
     """
