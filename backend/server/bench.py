@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from backend.common.types import JsonObject
 from backend.manager.benchmarks.request import BenchmarkRequest
 from backend.server.dependencies import Caller, Manager, problems
-from backend.server.jobs import accepted
+from backend.server.jobs import accepted_response
 
 router = APIRouter(prefix="/api/bench", tags=["bench"])
 
@@ -21,7 +21,7 @@ async def measure(manager: Manager, caller: Caller, body: BenchmarkRequest | Non
 
     Idle models of the same hardware are unloaded first. Other jobs run between two rounds.
     """
-    return accepted((await manager.benchmarks.submit(body or BenchmarkRequest(), caller)).view())
+    return accepted_response((await manager.benchmarks.submit(body or BenchmarkRequest(), caller)).view())
 
 
 @router.get("", responses=problems())

@@ -16,7 +16,7 @@ from backend.manager import ModelManager
 from backend.server.dependencies import Caller, Manager, OpenStreams, RespondAsync, events_or, problems
 from backend.server.disconnect import cancel_on_disconnect
 from backend.server.error_handlers import respond, respond_problem
-from backend.server.jobs import accepted
+from backend.server.jobs import accepted_response
 from backend.server.sse import EventStream, Streams
 
 router = APIRouter(prefix="/api", tags=["generate"])
@@ -49,7 +49,7 @@ async def generate(
     if isinstance(job, str):
         return await _repeated(manager, job, streams if body.stream else None, respond_async)
     if respond_async:
-        return accepted(job.view())
+        return accepted_response(job.view())
     await asyncio.sleep(0)  # lets the job reach its worker before the response headers are sent
     if body.stream:
         return EventStream(streams, job.follow(), _headers(job.id), job.cancelling.set)
@@ -62,7 +62,7 @@ async def generate(
 async def _repeated(manager: ModelManager, job_id: str, streams: Streams | None, respond_async: bool) -> Response:
     """Return the response to a repeated Idempotency-Key: the same job. Closing the repeat never cancels it."""
     if respond_async:
-        return accepted(await manager.registry.view(job_id))
+        return accepted_response(await manager.registry.view(job_id))
     events = await manager.follow(job_id)
     assert events is not None, "a job always has events after id 0"
     if streams:

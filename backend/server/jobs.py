@@ -22,7 +22,7 @@ class Rerun(StrictModel):
     device: Name | None = None
 
 
-def accepted(job: JsonObject) -> JSONResponse:
+def accepted_response(job: JsonObject) -> JSONResponse:
     """Return 202 with the job, and its address in `Location`."""
     return JSONResponse(job, 202, headers={"Location": f"/api/jobs/{job['id']}", "X-Job-Id": job["id"]})
 
@@ -70,7 +70,7 @@ async def cancel_job(job_id: str, manager: Manager) -> JSONResponse:
 async def rerun_job(job_id: str, manager: Manager, caller: Caller, body: Rerun | None = None) -> JSONResponse:
     """Accept a new job with the same request."""
     job = await manager.generation.rerun(job_id, body.device if body else None, caller)
-    return accepted(job.view())
+    return accepted_response(job.view())
 
 
 @router.delete("/{job_id}", status_code=204, responses=problems(409))

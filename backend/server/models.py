@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 from backend.common.config.strict_model import Name, StrictModel
 from backend.common.types import JsonObject
 from backend.server.dependencies import Caller, Manager, problems
-from backend.server.jobs import accepted
+from backend.server.jobs import accepted_response
 
 router = APIRouter(prefix="/api/models", tags=["models"])
 
@@ -56,7 +56,7 @@ async def list_models(manager: Manager) -> JsonObject:
 async def add_model(body: Add, manager: Manager, caller: Caller) -> JSONResponse:
     """Download a model of the catalogue, or register a new one, as a job. A repeated request resumes the download."""
     job = await manager.model_jobs.add(body.source, body.id, body.task, caller)
-    return accepted(job.view())
+    return accepted_response(job.view())
 
 
 @router.delete("/{model_id}", status_code=204, responses=problems(409))
@@ -71,14 +71,14 @@ async def load_model(model_id: str, manager: Manager, caller: Caller, body: Load
     """Load a model as a job."""
     asked = body or Load()
     job = await manager.model_jobs.load(model_id, asked.device or "auto", asked.engine, caller)
-    return accepted(job.view())
+    return accepted_response(job.view())
 
 
 @router.post("/{model_id}/unload", status_code=202, responses=problems())
 async def unload_model(model_id: str, manager: Manager, caller: Caller, body: Unload | None = None) -> JSONResponse:
     """Unload a model as a job. Its receipt has the memory before and after."""
     job = await manager.model_jobs.unload(model_id, caller)
-    return accepted(job.view())
+    return accepted_response(job.view())
 
 
 @router.post("/{model_id}/convert", status_code=202, responses=problems(409))
@@ -88,4 +88,4 @@ async def convert_model(model_id: str, body: Convert, manager: Manager, caller: 
     The first conversion installs an environment with torch (1.4 GB). A repeated request resumes the conversion.
     """
     job = await manager.model_jobs.convert(model_id, body.to, caller)
-    return accepted(job.view())
+    return accepted_response(job.view())

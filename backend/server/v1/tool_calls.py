@@ -47,10 +47,10 @@ class ToolCallParser:
             place = min((at for mark in _MARKS if (at := text.find(mark)) >= 0), default=-1)
             if place >= 0:
                 self._calling, self._held = True, text[place:]
-                return self._shown(text[:place])
+                return self._mark_shown(text[:place])
         shown = 0 if self._calling or not text.strip() else self._safe(text)
         self._held = text[shown:]
-        return self._shown(text[:shown])
+        return self._mark_shown(text[:shown])
 
     def end(self) -> tuple[str, list[Call]]:
         """Return the rest of the text, and the calls. One of the two is empty."""
@@ -59,7 +59,7 @@ class ToolCallParser:
             return self._held, []
         return "", calls[:1] if self._single else calls
 
-    def _shown(self, text: str) -> str:
+    def _mark_shown(self, text: str) -> str:
         self._has_shown_text = self._has_shown_text or bool(text.strip())
         return text
 
