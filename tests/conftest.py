@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 STORE = ROOT / ".test-data"  # keeps the model between runs
 MODEL = "smollm2-135m-instruct"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Check that no two tests share an id: a run in several processes would run one of them and drop the others."""
+    shared = [nodeid for nodeid, count in Counter(item.nodeid for item in items).items() if count > 1]
+    if shared:
+        raise pytest.UsageError(f"Several tests have the id {shared[0]}. Only one of them would run in parallel.")
 
 
 @pytest.fixture(scope="session")

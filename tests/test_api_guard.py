@@ -19,7 +19,7 @@ from fastapi.routing import APIRoute
 from backend.common.config.settings import load_settings
 from backend.manager import ModelManager
 from backend.server.app import ROUTERS, create_app
-from backend.server.security_middleware import ANSWER_HEADERS, COOKIE
+from backend.server.security_middleware import COOKIE, RESPONSE_HEADERS
 from tests.conftest import MODEL
 from tests.refusals import refused
 from tests.service import ROOT, Server, furnished, start_server
@@ -190,7 +190,7 @@ def test_every_answer_carries_the_guards_headers(
     server: Server, method: str, path: str, options: dict[str, Any]
 ) -> None:
     answer = server.http.request(method, path, **options)
-    for name, value in ANSWER_HEADERS.items():
+    for name, value in RESPONSE_HEADERS.items():
         assert answer.headers[name] == value
     policy = answer.headers["content-security-policy"]
     assert "default-src 'self'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
@@ -214,7 +214,7 @@ def test_a_failure_that_nobody_foresaw_is_a_problem_with_the_guards_headers(tmp_
     answer = anyio.run(ask)
     refused(answer, 500, "internal_error")
     assert "secret" not in answer.text
-    assert answer.headers["content-security-policy"] == ANSWER_HEADERS["Content-Security-Policy"]
+    assert answer.headers["content-security-policy"] == RESPONSE_HEADERS["Content-Security-Policy"]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_a_report_is_a_table_for_terminals_and_for_pages() -> None:
     found = rows.report(
         "text", [rows.row("decode", [1.0, 2.0, 4.0], "tokens/s", ratio=0.5), rows.row("load", [1], "s")]
     )
-    assert "decode" in rows.table(found) and "0.500 of the yardstick" in rows.table(found)
+    assert "decode" in rows.table(found) and "0.500 of the reference" in rows.table(found)
     assert "| decode | 2.00 tokens/s | 1.00 … 4.00 | 0.500 |" in rows.markdown(found)
     assert "| load | 1.00 s |  |  |" in rows.markdown(found)
 

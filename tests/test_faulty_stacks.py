@@ -17,7 +17,6 @@ from backend.child.handle import Spawn, spawn
 from backend.common.config.settings import load_settings
 from backend.common.types import Hardware
 from backend.manager.core import Core
-from backend.manager.health import device_list
 from backend.manager.runtime_service.description import BASE
 from backend.scheduling.probing import ProbeService
 from backend.scheduling.probing.inventory import query_hardware
@@ -43,7 +42,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
         async def known(spawn: Spawn) -> list[Hardware]:
             return surveyed
 
-        patch.setattr("backend.manager.core.ProbeService", partial(ProbeService, inventory=known))
+        patch.setattr("backend.scheduling.device_directory.ProbeService", partial(ProbeService, inventory=known))
 
         async def one(number: int, cases: list[Case]) -> dict[str, Answer]:
             async with places:
@@ -87,7 +86,7 @@ async def answer(folder: Path, cases: list[Case]) -> Answer:
     if not processor:
         del core.pythons[BASE]
     await core.probe_only()
-    return device_list(core)
+    return core.health.device_list()
 
 
 def device_of(case: Case, answer: Answer) -> dict[str, Any]:

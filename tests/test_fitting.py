@@ -12,7 +12,7 @@ import pytest
 from backend.common.config.settings import load_settings
 from backend.common.types import Device
 from backend.engines import load_engine
-from backend.manager.memory_fit import describe_fit, memory_fit
+from backend.manager.memory_fit import DeviceFit, MemoryFitEstimator
 from backend.models.entries import entry_for
 from tests.test_checkpoint import safetensors
 
@@ -22,9 +22,10 @@ CPU = Device(
 )
 
 
-def manager(free: int | None, *devices: Device) -> Any:
-    pool = SimpleNamespace(room=lambda lane, device: free)
-    return SimpleNamespace(settings=load_settings({}, {}), pool=pool, known_devices=lambda: list(devices))
+def estimator(free: int | None, *devices: Device) -> MemoryFitEstimator:
+    pool: Any = SimpleNamespace(available_bytes=lambda queue_id, device: free)
+    directory: Any = SimpleNamespace(known_devices=lambda: list(devices))
+    return MemoryFitEstimator(load_settings({}, {}).text, directory, pool)
 
 
 def needed() -> int:
@@ -37,34 +38,33 @@ def needed() -> int:
 @pytest.mark.parametrize(("spare", "fit", "words"), [(0, True, "It fits cpu"), (-1, False, "It does not fit cpu")])
 def test_need_and_room_are_compared(spare: int, fit: bool, words: str) -> None:
     entry = entry_for("tiny", TINY, None, None)
-    found = memory_fit(manager(needed() + spare, CPU), entry)
-    numbers = {"needed_bytes": needed(), "free_bytes": needed() + spare}
-    assert found == [{"device": "cpu", "engine": "llama.cpp", **numbers, "fits": fit}]
-    assert describe_fit(manager(needed() + spare, CPU), entry).startswith(words)
+    found = estimator(needed() + spare, CPU).fits_of(entry)
+    assert found == [DeviceFit("cpu", "llama.cpp", needed(), needed() + spare, fit)]
+    assert estimator(needed() + spare, CPU).describe(entry).startswith(words)
 
 
 def test_nothing_is_guessed(tmp_path: Path) -> None:
     entry = entry_for("tiny", TINY, None, None)
-    (unknown,) = memory_fit(manager(None, CPU), entry)
-    assert (unknown["free_bytes"], unknown["fits"]) == (None, None)
-    assert describe_fit(manager(None, CPU), entry) == ""
+    (unknown,) = estimator(None, CPU).fits_of(entry)
+    assert (unknown.free_bytes, unknown.fits) == (None, None)
+    assert estimator(None, CPU).describe(entry) == ""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
-    (unknown,) = memory_fit(manager(10**12, CPU), entry_for("broken", broken, None, None))
-    assert (unknown["needed_bytes"], unknown["fits"]) == (None, None)
+    (unknown,) = estimator(10**12, CPU).fits_of(entry_for("broken", broken, None, None))
+    assert (unknown.needed_bytes, unknown.fits) == (None, None)
 
 
 def test_devices_that_cannot_run_it_are_left_out() -> None:
     entry = entry_for("tiny", TINY, None, None)
     away = replace(CPU, id="cuda:0", state="broken")
     other = replace(CPU, id="webgpu:0", engines=["onnxruntime"])
-    assert memory_fit(manager(10**12, away, other), entry) == []
+    assert estimator(10**12, away, other).fits_of(entry) == []
 
 
 def test_where_nothing_runs_it_what_would_is_said(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(safetensors({"a": ("F32", 4)}))
-    words = describe_fit(manager(10**12, CPU), entry_for("stone", tmp_path, None, None))
+    words = estimator(10**12, CPU).describe(entry_for("stone", tmp_path, None, None))
     assert "No device here runs it as it is" in words
     assert "runtimes install torch" in words and "models convert stone" in words

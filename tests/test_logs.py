@@ -48,3 +48,13 @@ def test_a_traceback_stays_and_steers_nothing() -> None:
     lines = TextFormatter().format(made)
     assert "ValueError: told" in lines and "\n" in lines and not STEERING - {"\n"} & set(lines)
     assert "told" in json.loads(JsonFormatter().format(made))["trace"]
+
+
+def test_each_extra_field_of_a_line_is_a_member_of_the_json_log() -> None:
+    extra = {"job": "1a2b", "device": "cuda:0", "seconds": 1.5, "code": None}
+    log = logging.getLogger("backend.test")
+    line = log.makeRecord(log.name, logging.INFO, "f.py", 1, "done", (), None, extra=extra)
+    fields = json.loads(JsonFormatter().format(line))
+    assert {name: fields.get(name) for name in extra} == extra and "code" not in fields
+    assert {"at", "level", "logger", "message"} <= set(fields)
+    assert TextFormatter().format(line).endswith("done job=1a2b device=cuda:0 seconds=1.5")

@@ -14,7 +14,7 @@ import pytest
 
 from backend.common import errors
 from backend.common.config.settings import load_settings
-from backend.manager import ModelManager, model_jobs
+from backend.manager import ModelManager
 from tests.service import ROOT, wait_for
 
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
@@ -65,8 +65,8 @@ def test_those_who_ask_for_the_same_at_once_get_one_job(data_dir: Path) -> None:
         source, model = "http://127.0.0.1:9/stone.gguf", "smollm2-135m-instruct"
 
         async def ask() -> set[str]:
-            adding = (model_jobs.add(manager, source, None, None, "test") for _ in range(2))
-            converting = (model_jobs.convert(manager, model, "onnx-int8", "test") for _ in range(2))
+            adding = (manager.model_jobs.add(source, None, None, "test") for _ in range(2))
+            converting = (manager.model_jobs.convert(model, "onnx-int8", "test") for _ in range(2))
             jobs = await asyncio.gather(*adding, *converting)
             for job in jobs:
                 job.cancelling.set()

@@ -164,7 +164,7 @@ def test_two_results_side_by_side_tell_what_differs_beyond_the_noise() -> None:
         table.compared(table.checked(result(1), "a"), table.checked(result(1, model="pebble"), "b"))
     broken: list[Any] = [None, [], {"rows": [{}]}, {"rows": 7}]
     for nonsense in broken:
-        with pytest.raises(Validation, match="is no result"):
+        with pytest.raises(Validation, match="is not a benchmark result"):
             table.checked(nonsense, "file")
 
 

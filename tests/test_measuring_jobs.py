@@ -18,9 +18,9 @@ from backend.common.config.settings import load_settings
 from backend.common.system import power
 from backend.jobs.live_job import LiveJob
 from backend.jobs.request import parse_request
-from backend.manager.benchmarks import Asked, checked, idle_trigger, report
+from backend.manager.benchmarks import idle_trigger, report
+from backend.manager.benchmarks.request import BenchmarkRequest, parse_benchmark_request
 from backend.manager.core import Core
-from backend.manager.health import health
 from tests.faulty import faulty
 from tests.test_running import CARD, _config
 
@@ -62,7 +62,9 @@ def resting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def measured(core: Core, **asked: Any) -> LiveJob:
-    job = await core.benchmarks.submit(checked({"runs": 2, "streams": 1, "models": ["tiny"], **asked}), "test")
+    job = await core.benchmarks.submit(
+        parse_benchmark_request({"runs": 2, "streams": 1, "models": ["tiny"], **asked}), "test"
+    )
     await job.ended.wait()
     return job
 
@@ -78,7 +80,7 @@ def test_all_ready_devices_but_emulated_ones_are_measured_in_turns(tmp_path: Pat
         assert job.status == "done" and ways(job) == ["cpu", "vulkan:0"]
         phases = [event.data["phase"].split()[2] for event in job.events if event.event == "progress"]
         assert phases == ["cpu", "vulkan:0", "vulkan:0", "cpu", "cpu", "vulkan:0"]
-        assert {device.id: len(device.speed) for device in core.known_devices()} == {
+        assert {device.id: len(device.speed) for device in core.directory.known_devices()} == {
             "cpu": 1, "vulkan:0": 1, "vulkan:1": 0,
         }  # fmt: skip
         assert core.pool.loaded_models() == [], "its workers are gone, and none of the service's was made"
@@ -123,7 +125,7 @@ def test_if_all_fail_the_job_fails_and_nothing_is_kept(tmp_path: Path) -> None:
 
 def test_a_job_that_comes_runs_between_two_rounds(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
-        measuring = await core.benchmarks.submit(checked({"runs": 50, "streams": 1}), "test")
+        measuring = await core.benchmarks.submit(parse_benchmark_request({"runs": 50, "streams": 1}), "test")
         async for event in measuring.follow():
             if event.event == "progress" and event.data["done"] == 2:
                 break
@@ -157,12 +159,12 @@ def test_what_became_slower_is_a_problem_of_health_that_degrades_nothing(tmp_pat
     async def act(core: Core) -> None:
         await measured(core, devices=["cpu"])
         [now] = core.benchmarks.history.all()
-        assert health(core)["problems"] == []
+        assert core.health.health()["problems"] == []
         before = replace(now, touchstone="0.0.1", speed=replace(now.speed, value=now.speed.value * 3, low=1, high=1))
         core.benchmarks.history.add([replace(before, speed=replace(before.speed, low=None, high=None)), now])
-        [problem] = health(core)["problems"]
+        [problem] = core.health.health()["problems"]
         assert (problem["subject"], problem["code"]) == ("cpu", "slower_after_update") and problem["remedy"]
-        assert health(core)["status"] == "ok"
+        assert core.health.health()["status"] == "ok"
 
     play(tmp_path, act, [])
 
@@ -185,22 +187,20 @@ async def begun(core: Core) -> LiveJob:
 @pytest.mark.usefixtures("resting")
 def test_an_idle_machine_measures_what_was_used_once(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
-        assert await idle_trigger.due(core, core.benchmarks, []) is None, "no model was used"
+        assert await core.idle_trigger.due_model([]) is None, "no model was used"
         await used(core)
         job = await begun(core)
         await job.ended.wait()
         assert job.parameters["models"] == ["tiny"] and job.parameters["source"] == "idle"
         assert [one.device for one in core.benchmarks.history.all()] == ["cpu", "vulkan:0"]
-        assert await idle_trigger.due(core, core.benchmarks, []) is None, "all is known"
+        assert await core.idle_trigger.due_model([]) is None, "all is known"
         core.probes.devices["vulkan:0"] = replace(CARD, name="Another card")
-        assert await idle_trigger.due(core, core.benchmarks, []) == "tiny"
-        assert await idle_trigger.due(core, core.benchmarks, ["tiny"]) is None
+        assert await core.idle_trigger.due_model([]) == "tiny"
+        assert await core.idle_trigger.due_model(["tiny"]) is None
         del core.probes.devices["vulkan:0"]
-        assert await idle_trigger.due(core, core.benchmarks, []) is None, "there is no choice"
+        assert await core.idle_trigger.due_model([]) is None, "there is no choice"
         core.probes.devices["cpu"] = replace(core.probes.devices["cpu"], name="Another processor")
-        assert await idle_trigger.due(core, core.benchmarks, []) is None, (
-            "of that one nothing is known, and there is no choice"
-        )
+        assert await core.idle_trigger.due_model([]) is None, "of that one nothing is known, and there is no choice"
 
     play(tmp_path, act, [], measuring__idle_s=0.05)
 
@@ -220,17 +220,17 @@ def test_the_first_job_that_comes_ends_it(tmp_path: Path) -> None:
 def test_it_rests_on_battery_and_while_other_programs_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(power, "on_battery", lambda: False)
     monkeypatch.setattr(idle_trigger, "BUSY", 1e9)
-    assert asyncio.run(idle_trigger.calm())
+    assert asyncio.run(idle_trigger.is_machine_idle())
     monkeypatch.setattr(idle_trigger, "BUSY", -1.0)
-    assert not asyncio.run(idle_trigger.calm())
+    assert not asyncio.run(idle_trigger.is_machine_idle())
     monkeypatch.setattr(idle_trigger, "BUSY", 1e9)
     monkeypatch.setattr(power, "on_battery", lambda: True)
-    assert not asyncio.run(idle_trigger.calm())
+    assert not asyncio.run(idle_trigger.is_machine_idle())
 
 
 def test_the_setting_switches_it_off(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
-        await asyncio.wait_for(idle_trigger.watch(core, core.benchmarks), 5)
+        await asyncio.wait_for(core.idle_trigger.watch(), 5)
 
     play(tmp_path, act, [], measuring__when_idle=False)
 
@@ -240,18 +240,20 @@ def test_another_version_of_the_service_measures_again(tmp_path: Path) -> None:
     async def act(core: Core) -> None:
         await used(core)
         await measured(core)
-        assert await idle_trigger.due(core, core.benchmarks, []) is None
+        assert await core.idle_trigger.due_model([]) is None
         known = core.benchmarks.history.all()
         core.benchmarks.history.add([replace(one, busy=True) for one in known])
-        assert await idle_trigger.due(core, core.benchmarks, []) is None, "what a calm machine measured stands"
+        assert await core.idle_trigger.due_model([]) is None, "what a calm machine measured stands"
         core.benchmarks.history.add([replace(one, touchstone="0.0.1") for one in known])
-        assert await idle_trigger.due(core, core.benchmarks, []) == "tiny"
-        assert all(device.speed for device in core.known_devices() if device.kind != "emulated"), "it counts meanwhile"
+        assert await core.idle_trigger.due_model([]) == "tiny"
+        assert all(device.speed for device in core.directory.known_devices() if device.kind != "emulated"), (
+            "it counts meanwhile"
+        )
 
     play(tmp_path, act, [], measuring__when_idle=False)
 
 
 def test_what_is_asked_is_checked() -> None:
-    assert Asked() == checked({})
+    assert BenchmarkRequest() == parse_benchmark_request({})
     with pytest.raises(Exception, match="runs"):
-        checked({"runs": 0})
+        parse_benchmark_request({"runs": 0})

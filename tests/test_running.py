@@ -17,9 +17,7 @@ from backend.common.config.settings import load_settings
 from backend.common.types import Device
 from backend.jobs.live_job import LiveJob
 from backend.jobs.request import parse_request
-from backend.manager import model_jobs
 from backend.manager.core import Core
-from backend.manager.health import health
 from backend.scheduling.worker_pool import LoadedModel, WorkerPool
 from tests.faulty import faulty
 
@@ -174,7 +172,7 @@ def cancelled_at(tmp_path: Path, fault: str, when: Callable[[LiveJob], bool]) ->
             start = asyncio.get_running_loop().time()
             await core.registry.cancel(job.id)
             await job.ended.wait()
-            lane = core.queue("cpu:0")
+            lane = core.directory.queue("cpu:0")
             async with asyncio.timeout(5), lane.acquire("next"):
                 return job, asyncio.get_running_loop().time() - start
         finally:
@@ -214,18 +212,21 @@ def test_what_dies_three_times_is_put_aside_until_a_person_lets_it_go(tmp_path: 
             codes = [job.error.code for job in [await ended() for _ in range(3)] if job.error]
             assert codes == ["worker_crashed"] * 3
             await core.probes.wait_until_idle()
-            assert core.device("cpu").quarantined_models == ["tiny"] and core.device("cpu").state == "ready"
-            report = health(core)
+            assert (
+                core.directory.device("cpu").quarantined_models == ["tiny"]
+                and core.directory.device("cpu").state == "ready"
+            )
+            report = core.health.health()
             assert report["status"] == "ok", "a bad model does not make the device bad"
             assert [problem["subject"] for problem in report["problems"]] == ["cpu"]
             refused = await ended()
             assert refused.error and refused.error.code == "quarantined" and left == ["ok"]
             with pytest.raises(errors.Quarantined):
                 await core.submit(parse_request({"prompt": "Hi", "device": "cpu", "fallback": "never"}), "test")
-            core.release("cpu", "tiny")
+            core.directory.release("cpu", "tiny")
             await core.probes.wait_until_idle()
             assert (await ended()).status == "done"
-            assert health(core)["problems"] == [] and core.device("cpu").quarantined_models == []
+            assert core.health.health()["problems"] == [] and core.directory.device("cpu").quarantined_models == []
         finally:
             await core.stop()
 
@@ -252,7 +253,7 @@ def test_a_cancel_is_heard_while_a_job_waits_for_the_work_of_another(tmp_path: P
             async for event in first.follow():
                 if event.event == ("loading" if loading else "token"):
                     break
-            second = await (core.submit(request, "test") if loading else model_jobs.unload(core, "tiny", "test"))
+            second = await (core.submit(request, "test") if loading else core.model_jobs.unload("tiny", "test"))
             assert isinstance(second, LiveJob)
             for _ in range(20):  # it comes as far as it can
                 await asyncio.sleep(0)
@@ -290,7 +291,7 @@ def test_a_device_that_breaks_while_a_job_waits_for_it_is_not_used(tmp_path: Pat
         try:
             await core.probes.wait_until_idle()
             core.probes.devices[CARD.id] = CARD
-            async with core.queue("pci:0000:01:00.0").acquire("holder"):
+            async with core.directory.queue("pci:0000:01:00.0").acquire("holder"):
                 job = await core.submit(parse_request({"prompt": "Hi", "device": CARD.id}), "test")
                 assert isinstance(job, LiveJob)
                 async with asyncio.timeout(5):
@@ -328,9 +329,9 @@ def test_a_device_whose_proof_fails_after_three_deaths_is_quarantined_itself(tmp
                 assert isinstance(job, LiveJob)
                 await job.ended.wait()
             await core.probes.wait_until_idle()
-            device = core.device("cpu")
+            device = core.directory.device("cpu")
             assert device.state == "quarantined" and device.reason and "SIGSEGV" in device.reason
-            assert health(core)["status"] == "degraded" and health(core)["devices"]["quarantined"] == 1
+            assert core.health.health()["status"] == "degraded" and core.health.health()["devices"]["quarantined"] == 1
             with pytest.raises(errors.Quarantined):
                 await core.submit(parse_request({"prompt": "Hi", "device": "cpu", "fallback": "never"}), "test")
         finally:

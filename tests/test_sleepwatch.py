@@ -17,7 +17,7 @@ from backend.common.timestamps import timestamp
 from backend.jobs.live_job import new_row
 from backend.jobs.registry import JobRegistry
 from backend.jobs.store.sqlite import JobStore
-from backend.manager import background
+from backend.manager.background import Housekeeping
 from backend.manager.core import Core
 from tests.faulty import faulty
 from tests.test_running import _config
@@ -48,10 +48,10 @@ def test_after_a_sleep_the_devices_are_proved_again(tmp_path: Path, monkeypatch:
         await core.start()
         try:
             await core.probes.wait_until_idle()
-            first = core.device("cpu").proof
+            first = core.directory.device("cpu").proof
             slept[0] = 3600.0
             async with asyncio.timeout(10):
-                while core.device("cpu").proof in (first, None):
+                while core.directory.device("cpu").proof in (first, None):
                     await asyncio.sleep(0.01)
         finally:
             await core.stop()
@@ -90,8 +90,10 @@ def test_a_clock_set_forward_makes_no_job_old(tmp_path: Path, set_days: int, lef
             ended = timestamp(timedelta(days=ago))
             await store.add({**new_row("text", "m", {}, "c"), "status": "done", "ended_at": ended})
         settings = load_settings({"storage.data_dir": str(tmp_path)}, {})
-        manager: Any = SimpleNamespace(settings=settings, book=SimpleNamespace(trouble=None))
-        sweeping = asyncio.create_task(background.sweep(manager, store, jumps))
+        registry: Any = SimpleNamespace(storage_error=None)
+        unused: Any = None
+        housekeeping = Housekeeping(settings, unused, unused, registry, unused, store, unused, unused)
+        sweeping = asyncio.create_task(housekeeping.expire_jobs(jumps))
         await store.swept.wait()
         sweeping.cancel()
         assert len(await store.jobs()) == left

@@ -178,7 +178,10 @@ def test_a_cancel_ends_all_shares(tmp_path: Path) -> None:
                 break
         await core.registry.cancel(job.id)
         await job.ended.wait()
-        assert not core.queue("pci:0000:01:00.0").is_busy and not core.queue("pci:0000:02:00.0").is_busy
+        assert (
+            not core.directory.queue("pci:0000:01:00.0").is_busy
+            and not core.directory.queue("pci:0000:02:00.0").is_busy
+        )
         return job
 
     job = played(tmp_path, "cuda:0=deaf,cuda:1=deaf", play)
@@ -188,7 +191,7 @@ def test_a_cancel_ends_all_shares(tmp_path: Path) -> None:
 
 def test_any_of_these_is_the_one_that_is_free(tmp_path: Path) -> None:
     async def play(core: Core) -> list[LiveJob]:
-        async with core.queue("pci:0000:01:00.0").acquire("another"):
+        async with core.directory.queue("pci:0000:01:00.0").acquire("another"):
             job = await begun(core, spread="first_free")
             await job.ended.wait()
         others = [await begun(core, spread="first_free") for _ in range(4)]
@@ -204,7 +207,7 @@ def test_any_of_these_is_the_one_that_is_free(tmp_path: Path) -> None:
 
 def test_a_wait_in_several_lanes_leaves_all_when_it_is_cancelled(tmp_path: Path) -> None:
     async def play(core: Core) -> None:
-        lanes = [core.queue(f"pci:0000:0{number}:00.0") for number in (1, 2)]
+        lanes = [core.directory.queue(f"pci:0000:0{number}:00.0") for number in (1, 2)]
         async with lanes[0].acquire("another"), lanes[1].acquire("another"):
             job = await begun(core, spread="first_free")
             async for event in job.follow():

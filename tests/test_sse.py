@@ -92,10 +92,10 @@ def test_pauses_are_filled_with_comments_and_nothing_comes_after_the_end(monkeyp
 
 def test_followers_share_what_was_made_of_an_event_and_little_is_kept() -> None:
     first = Event(1, "token", {"text": "stone"})
-    once = sse._encoded(first)
-    assert sse._encoded(first) is once and b'data: {"text":"stone"}' in once
-    assert sse._encoded(Event(1, "token", {"text": "pebble"})) != once
+    once = sse._encode(first)
+    assert sse._encode(first) is once and b'data: {"text":"stone"}' in once
+    assert sse._encode(Event(1, "token", {"text": "pebble"})) != once
     for number in range(2 * sse.RECENT):
-        sse._encoded(Event(number, "token", {}))
+        sse._encode(Event(number, "token", {}))
     assert len(sse._RECENT) == sse.RECENT
-    assert sse._encoded(first) == once
+    assert sse._encode(first) == once

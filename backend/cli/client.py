@@ -23,7 +23,6 @@ from backend.jobs.registry import PAGE
 from backend.jobs.request import parse_request
 from backend.jobs.uploads import read_chunks
 from backend.manager import ModelManager
-from backend.manager.health import device_list
 from backend.server.auth_token import token_for_calls
 
 CALLER = "command line"
@@ -80,7 +79,7 @@ async def probed(settings: Settings) -> dict[str, Any]:
     """The device list by probes of our own. Takes no data folder, and goes on with no job that waits in one."""
     manager = ModelManager(settings)
     await manager.probe_only()
-    return device_list(manager)
+    return manager.health.device_list()
 
 
 @contextlib.asynccontextmanager

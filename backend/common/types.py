@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+JsonObject = dict[str, Any]  # a JSON object as it is sent, received or stored
 DeviceKind = Literal["cpu", "gpu", "integrated", "npu", "emulated"]
 DeviceState = Literal["ready", "probing", "installable", "unavailable", "broken", "quarantined"]
 Stage = Literal["none", "installed", "visible", "runs", "measured"]

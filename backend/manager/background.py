@@ -1,4 +1,4 @@
-"""What the manager does by itself from time to time: tell that it lives, prove again after a sleep, forget, preload."""
+"""Housekeeping: the heartbeat, proofs after a suspend, expiry of jobs and files, and models to preload."""
 
 from __future__ import annotations
 
@@ -7,81 +7,110 @@ import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
 from backend.common import compile_cache
-from backend.common.data_dir import BEAT_S
+from backend.common.config.settings import Settings
+from backend.common.data_dir import BEAT_S, DataDir
 from backend.common.errors import TouchstoneError
 from backend.common.system.suspend import ClockJumpDetector, SuspendDetector
 from backend.common.timestamps import timestamp
 from backend.jobs.live_job import LiveJob
+from backend.jobs.registry import JobRegistry
 from backend.jobs.store.sqlite import JobStore
-from backend.manager import model_jobs
-
-if TYPE_CHECKING:
-    from backend.manager.core import Core
+from backend.jobs.uploads import UploadStore
+from backend.manager.model_jobs import ModelJobs
+from backend.scheduling.device_directory import DeviceDirectory
 
 log = logging.getLogger(__name__)
 SWEEP_S = 60.0
-CACHE_KEEP_S = 90 * 86400.0  # since a model was loaded with it last
+CACHE_KEEP_S = 90 * 86400.0  # after the last load that used it
 
 
-async def beat(manager: Core, sleep: SuspendDetector) -> None:
-    """Says in the data folder that this server lives. After the machine has slept, the devices are proved again."""
-    while True:
-        manager.data_dir.heartbeat()
-        if slept_s := sleep.slept_s():
-            log.warning("the machine slept; devices are proved again", extra={"seconds": round(slept_s)})
-            manager.refresh()
-        await asyncio.sleep(BEAT_S)
+class Housekeeping:
+    """Background loops of the manager. Each runs until it is cancelled."""
 
+    def __init__(
+        self,
+        settings: Settings,
+        data_dir: DataDir,
+        directory: DeviceDirectory,
+        registry: JobRegistry,
+        uploads: UploadStore,
+        store: JobStore,
+        model_jobs: ModelJobs,
+        suspend: SuspendDetector,
+    ) -> None:
+        self._settings = settings
+        self._data_dir = data_dir
+        self._directory = directory
+        self._registry = registry
+        self._uploads = uploads
+        self._store = store
+        self._model_jobs = model_jobs
+        self._suspend = suspend
+        self.disk_free_bytes: int | None = None  # of the data folder's disk, at the last sweep
 
-async def sweep(manager: Core, store: JobStore, jumps: ClockJumpDetector | None = None) -> None:
-    """Forgets what is older or more than the settings keep. A clock that was set forward makes nothing older."""
-    storage, jumps = manager.settings.storage, jumps or ClockJumpDetector()
-    failed: TouchstoneError | None = None
-    while True:
-        with contextlib.suppress(OSError):
-            manager.disk_free_bytes = shutil.disk_usage(storage.data_dir).free
-        try:
-            kept = timedelta(days=storage.keep_days, seconds=max(0.0, jumps.jumped_s()))
-            gone = await store.sweep(timestamp(kept), storage.keep_bytes)
-        except TouchstoneError as error:
-            manager.registry.storage_error = failed = error
-        else:
-            if failed is not None and manager.registry.storage_error is failed:
-                manager.registry.storage_error = None
-            if gone:
-                log.info("old jobs forgotten", extra={"jobs": gone})
-        await asyncio.sleep(SWEEP_S)
+    def loops(self) -> list[Coroutine[Any, Any, None]]:
+        """Return the loops to run in the background."""
+        return [self.heartbeat(), self.expire_jobs(), self.expire_files(), self.preload()]
 
+    async def heartbeat(self) -> None:
+        """Write the heartbeat of this server to the data folder. After a suspend, prove the devices again."""
+        while True:
+            self._data_dir.heartbeat()
+            if slept_s := self._suspend.slept_s():
+                log.warning("the machine was suspended; probing all devices", extra={"seconds": round(slept_s)})
+                self._directory.refresh()
+            await asyncio.sleep(BEAT_S)
 
-async def sweep_files(manager: Core) -> None:
-    """Forgets files that callers sent, once their time is over and no job needs them, and old caches."""
-    jumps = ClockJumpDetector()
-    while True:
-        needed = named_files(manager.registry.live.values())
-        now_s = time.time() - max(0.0, jumps.jumped_s())
-        if gone := await asyncio.to_thread(manager.uploads.sweep, needed, now_s):
-            log.info("old files of callers forgotten", extra={"files": gone})
-        await asyncio.to_thread(compile_cache.sweep, manager.settings.data_dir, now_s - CACHE_KEEP_S)
-        await asyncio.sleep(SWEEP_S)
+    async def expire_jobs(self, jumps: ClockJumpDetector | None = None) -> None:
+        """Delete jobs that are older, or take more space, than the settings allow.
+
+        `jumps` is optional. It corrects for a clock that is set forward, which would make jobs look older.
+        """
+        storage, jumps = self._settings.storage, jumps or ClockJumpDetector()
+        failure: TouchstoneError | None = None
+        while True:
+            with contextlib.suppress(OSError):
+                self.disk_free_bytes = shutil.disk_usage(storage.data_dir).free
+            try:
+                max_age = timedelta(days=storage.keep_days, seconds=max(0.0, jumps.jumped_s()))
+                deleted = await self._store.sweep(timestamp(max_age), storage.keep_bytes)
+            except TouchstoneError as error:
+                self._registry.storage_error = failure = error
+            else:
+                if failure is not None and self._registry.storage_error is failure:
+                    self._registry.storage_error = None
+                if deleted:
+                    log.info("expired jobs deleted", extra={"jobs": deleted})
+            await asyncio.sleep(SWEEP_S)
+
+    async def expire_files(self) -> None:
+        """Delete expired uploads that no active job needs, and old compile caches."""
+        jumps = ClockJumpDetector()
+        while True:
+            needed = named_files(self._registry.live.values())
+            now_s = time.time() - max(0.0, jumps.jumped_s())
+            if deleted := await asyncio.to_thread(self._uploads.sweep, needed, now_s):
+                log.info("expired uploads deleted", extra={"files": deleted})
+            await asyncio.to_thread(compile_cache.sweep, self._settings.data_dir, now_s - CACHE_KEEP_S)
+            await asyncio.sleep(SWEEP_S)
+
+    async def preload(self) -> None:
+        """Load the models that the settings name in `preload`. Failures are logged, without a retry."""
+        await self._directory.probes.wait_until_idle()
+        for model in self._settings.preload:
+            try:
+                job = await self._model_jobs.load(model, "auto", None, "preload")
+            except TouchstoneError as error:
+                log.error("preload failed", extra={"model": model, "code": error.code, "detail": error.detail})
+            else:
+                await job.ended.wait()
 
 
 def named_files(jobs: Iterable[LiveJob]) -> set[str]:
-    """The ids of the files that jobs name which have not ended."""
+    """Return the ids of the uploads that active jobs name."""
     return {file_id for job in jobs if job.active for file_id in job.input_files()}
-
-
-async def preload(manager: Core) -> None:
-    """Loads what the settings want loaded from the start; a failure stands in the history like any other."""
-    await manager.probes.wait_until_idle()
-    for model in manager.settings.preload:
-        try:
-            job = await model_jobs.load(manager, model, "auto", None, "preload")
-        except TouchstoneError as error:
-            log.error("preload failed", extra={"model": model, "code": error.code, "detail": error.detail})
-        else:
-            await job.ended.wait()

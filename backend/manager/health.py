@@ -1,101 +1,151 @@
-"""What health and the device list say, from memory alone: neither ever waits."""
+"""The answers of `GET /api/health` and `GET /api/devices`, from memory: neither waits for anything."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, get_args
+from typing import get_args
 
 from backend import __version__
+from backend.common.config.settings import Settings
+from backend.common.data_dir import DataDir
 from backend.common.system.resources import memory_free_bytes, process_cpu_s
-from backend.common.types import DeviceState
+from backend.common.types import Device, DeviceState, JsonObject
+from backend.jobs.registry import JobRegistry
+from backend.models import Catalogue, Entry
+from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.device_resolution import Resolution
 from backend.scheduling.ranking import RankingQuery, by_preference
+from backend.scheduling.worker_pool import LoadedModel, WorkerPool
 
-if TYPE_CHECKING:
-    from backend.manager.core import Core
-    from backend.models import Entry
-    from backend.scheduling.worker_pool import LoadedModel
+HealthProblem = dict[str, str | None]  # {subject, code, detail, remedy}
 
 
-def health(manager: Core) -> dict[str, Any]:
-    """The answer of `GET /api/health`."""
-    devices = manager.known_devices()
-    problems: list[dict[str, str | None]] = [
-        {"subject": device.id, "code": device.state, "detail": device.reason, "remedy": device.remedy}
-        for device in devices
-        if device.state in ("broken", "quarantined")
-    ]
-    if trouble := manager.registry.storage_error:
-        problems.append(
-            {"subject": "storage", "code": trouble.code, "detail": trouble.detail, "remedy": trouble.remedy}
-        )
-    degraded = bool(problems)
-    if folder := manager.registry.corrupt_backup:  # no failure: the service works with a new one
-        detail = f"The job history was damaged and lies, with the files of its jobs, in {folder}; a new one was begun."
-        remedy = "Keep or delete that folder; jobs that waited in it have to be sent again."
-        problems.append({"subject": "storage", "code": "history_damaged", "detail": detail, "remedy": remedy})
-    free, kept = manager.disk_free_bytes, manager.settings.files.keep_free_bytes
-    if free is not None and free < kept:
-        detail = f"The disk of {manager.settings.data_dir} has {free / 1e6:.0f} MB free, less than {kept / 1e6:.0f} MB."
-        remedy = (
-            "Free some space, or delete old jobs: a full disk takes no new ones. files.keep_free_bytes sets the mark."
-        )
-        problems.append({"subject": "storage", "code": "disk_low", "detail": detail, "remedy": remedy})
-    problems += [
-        {"subject": f"runtime:{name}", "code": "runtime_broken", "detail": trouble.detail, "remedy": trouble.remedy}
-        for name, trouble in manager.probes.table.troubles.items()
-    ]
-    problems += manager.runtime_service.problems()
-    problems += manager.benchmarks.problems()
-    # A worker's death is worth a line, but the device works: only its own state degrades the service.
-    problems += [
-        {"subject": device, "code": error.code, "detail": error.detail, "remedy": error.remedy}
-        for (device, _), error in manager.quarantine.last.items()
-    ]
-    return {
-        "status": "starting" if not manager.probes.started else "degraded" if degraded else "ok",
-        "version": __version__,
-        "id": manager.data_dir.id,
-        "uptime_s": manager.uptime_s,
-        "devices": {state: sum(device.state == state for device in devices) for state in get_args(DeviceState)},
-        "jobs": {"queued": manager.registry.count("queued"), "running": manager.registry.count("loading", "running")},
-        "problems": problems,
-    }
+class HealthReporter:
+    """Reports the state of the service and of its devices."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        data_dir: DataDir,
+        catalogue: Catalogue,
+        directory: DeviceDirectory,
+        pool: WorkerPool,
+        registry: JobRegistry,
+        *,
+        uptime_s: Callable[[], float],
+        disk_free_bytes: Callable[[], int | None],
+        shares_worker: Callable[[str], bool],
+        problem_sources: Sequence[Callable[[], list[HealthProblem]]],
+    ) -> None:
+        """`shares_worker` returns whether a job of a model would share its worker with other jobs.
+
+        `problem_sources` return problems of other services that do not degrade the status.
+        """
+        self._settings = settings
+        self._data_dir = data_dir
+        self._catalogue = catalogue
+        self._directory = directory
+        self._pool = pool
+        self._registry = registry
+        self._uptime_s = uptime_s
+        self._disk_free_bytes = disk_free_bytes
+        self._shares_worker = shares_worker
+        self._problem_sources = problem_sources
+
+    def health(self) -> JsonObject:
+        """Return the answer of `GET /api/health`."""
+        devices, registry = self._directory.known_devices(), self._registry
+        failures = self._failures(devices)
+        status = "degraded" if failures else "ok"
+        return {
+            "status": status if self._directory.probes.started else "starting",
+            "version": __version__,
+            "id": self._data_dir.id,
+            "uptime_s": self._uptime_s(),
+            "devices": {state: sum(device.state == state for device in devices) for state in get_args(DeviceState)},
+            "jobs": {"queued": registry.count("queued"), "running": registry.count("loading", "running")},
+            "problems": [*failures, *self._warnings()],
+        }
+
+    def device_list(self) -> JsonObject:
+        """Return the answer of `GET /api/devices`."""
+        devices = self._directory.known_devices()
+        choices = {entry.id: self._auto_choice(entry) for entry in self._catalogue.entries().values()}
+        default = choices.get(self._settings.default_models.text or "") or self._directory.resolve("auto")
+        return {
+            "devices": [_with_free_memory(asdict(device)) for device in devices],
+            "hardware": [asdict(item) for item in self._directory.hardware()],
+            "default": default.resolved if by_preference(devices, "text") else None,
+            "default_reason": default.reason,
+            "auto": {model: {"device": choice.resolved, "reason": choice.reason} for model, choice in choices.items()},
+            "probing": self._directory.probes.probing,
+            "loaded": [_loaded_view(loaded) for loaded in self._pool.loaded_models()],
+        }
+
+    def _auto_choice(self, entry: Entry) -> Resolution:
+        """Return the device that `auto` would choose for a model now."""
+        query = RankingQuery(entry.id, entry.engines, self._shares_worker(entry.id))
+        return self._directory.resolve("auto", entry.task, None, query)
+
+    def _failures(self, devices: Sequence[Device]) -> list[HealthProblem]:
+        """Return the problems that make the service `degraded`: broken devices and a failing disk."""
+        failures: list[HealthProblem] = [
+            {"subject": device.id, "code": device.state, "detail": device.reason, "remedy": device.remedy}
+            for device in devices
+            if device.state in ("broken", "quarantined")
+        ]
+        if error := self._registry.storage_error:
+            failures.append(_problem("storage", error.code, error.detail, error.remedy))
+        return failures
+
+    def _warnings(self) -> list[HealthProblem]:
+        """Return the problems with which the service still works."""
+        warnings = [*self._storage_warnings()]
+        warnings += [
+            _problem(f"runtime:{name}", "runtime_broken", trouble.detail, trouble.remedy)
+            for name, trouble in self._directory.probes.table.troubles.items()
+        ]
+        for source in self._problem_sources:
+            warnings += source()
+        # A crashed worker is reported, but its device works: only the device's own state degrades the service.
+        crashes = self._directory.quarantine.last.items()
+        warnings += [_problem(device, error.code, error.detail, error.remedy) for (device, _), error in crashes]
+        return warnings
+
+    def _storage_warnings(self) -> list[HealthProblem]:
+        warnings = []
+        if backup := self._registry.corrupt_backup:
+            detail = f"The job history was damaged. It was moved to {backup}, with the files of its jobs."
+            remedy = "Keep or delete that folder. Send jobs that were queued in it again; a new history is in use."
+            warnings.append(_problem("storage", "history_damaged", detail, remedy))
+        free, reserve = self._disk_free_bytes(), self._settings.files.keep_free_bytes
+        if free is not None and free < reserve:
+            detail = (
+                f"The disk of {self._settings.data_dir} has {free / 1e6:.0f} MB free, less than {reserve / 1e6:.0f} MB."
+            )
+            remedy = (
+                "Free some space or delete old jobs: a full disk accepts no new jobs. files.keep_free_bytes sets this "
+                "limit."
+            )
+            warnings.append(_problem("storage", "disk_low", detail, remedy))
+        return warnings
 
 
-def device_list(manager: Core) -> dict[str, Any]:
-    """The answer of `GET /api/devices`."""
-    devices = manager.known_devices()
-    choices = {entry.id: choice_for(manager, entry) for entry in manager.catalogue.entries().values()}
-    choice = choices.get(manager.settings.default_models.text or "") or manager.resolve("auto")
-    return {
-        "devices": [_with_free_memory(asdict(device)) for device in devices],
-        "hardware": [asdict(item) for item in manager.hardware()],
-        "default": choice.resolved if by_preference(devices, "text") else None,
-        "default_reason": choice.reason,
-        "auto": {model: {"device": one.resolved, "reason": one.reason} for model, one in choices.items()},
-        "probing": manager.probes.probing,
-        "loaded": [_loaded(held) for held in manager.pool.loaded_models()],
-    }
+def _problem(subject: str, code: str, detail: str, remedy: str) -> HealthProblem:
+    return {"subject": subject, "code": code, "detail": detail, "remedy": remedy}
 
 
-def choice_for(manager: Core, entry: Entry) -> Resolution:
-    """What `auto` would take for a model now."""
-    return manager.resolve(
-        "auto", entry.task, None, RankingQuery(entry.id, entry.engines, manager.runs_beside_others(entry.id))
-    )
-
-
-def _loaded(held: LoadedModel) -> dict[str, Any]:
-    """A model that a worker holds now; `jobs` are those that it computes, `cpu_s` the processor time it has used."""
-    key, pid = held.worker.key, held.worker.pid
+def _loaded_view(loaded: LoadedModel) -> JsonObject:
+    """Return a loaded model as JSON. `jobs` counts its running jobs, `cpu_s` is the processor time of its worker."""
+    key, pid = loaded.worker.key, loaded.worker.pid
     return {
         **{"device": key.device, "model": key.model, "engine": key.engine, "runtime": key.runtime},
-        **{"memory_bytes": held.worker.resident_bytes, "jobs": held.users, "pid": pid},
+        **{"memory_bytes": loaded.worker.resident_bytes, "jobs": loaded.users, "pid": pid},
         "cpu_s": process_cpu_s(pid) if pid else None,
     }
 
 
-def _with_free_memory(device: dict[str, Any]) -> dict[str, Any]:
-    """What works in the machine's own memory has as much of it free as the machine has now."""
+def _with_free_memory(device: JsonObject) -> JsonObject:
+    """Set the free memory of devices that use the machine's own memory to what is free now."""
     return device | {"memory_free_bytes": memory_free_bytes()} if device["kind"] in ("cpu", "integrated") else device

@@ -1,68 +1,87 @@
-"""Which of the devices here a model fits, told before anything is loaded, by what loading itself goes by."""
+"""Estimates which devices a model fits before it is loaded, by the same numbers that loading itself uses."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 
+from backend.common.config.settings.schema import Text
 from backend.common.errors import TouchstoneError
 from backend.common.formats.safetensors import is_checkpoint
 from backend.common.types import Model
 from backend.engines import load_engine
-from backend.models import Entry
+from backend.models import Catalogue, Entry
 from backend.runtimes.recipes import bringing
-from backend.scheduling.worker_pool import least_bytes
-
-if TYPE_CHECKING:
-    from backend.manager.core import Core
+from backend.scheduling.device_directory import DeviceDirectory
+from backend.scheduling.worker_pool import WorkerPool, least_bytes
 
 
-def memory_fit(manager: Core, entry: Entry) -> list[dict[str, Any]]:
-    """For each ready device with an engine of the model: `{device, engine, needed_bytes, free_bytes, fits}`.
+@dataclass(frozen=True)
+class DeviceFit:
+    """Whether a model fits a device.
 
-    `free_bytes` is what could be had now, with idle models unloaded; `fits` is null where either number is not known.
+    `needed_bytes` is the estimate for weights and KV cache. `free_bytes` counts memory that an eviction of idle models
+    would free. Both are optional; `fits` is None if either is unknown.
     """
-    found = []
-    text = manager.settings.text
-    for device in manager.known_devices():
-        engine = next((name for name in entry.engines if name in device.engines), None)
-        if device.state != "ready" or engine is None:
-            continue
-        try:
-            path = str(entry.path_for(engine))
-            needed = load_engine(engine).estimate_bytes(path, text.context_tokens, text.slots)
-            least = least_bytes(engine, path, device, needed)
-        except (TouchstoneError, OSError):
-            needed = least = None
-        free = manager.pool.available_bytes(device.hardware_id or device.id, device)
-        fit = None if least is None or free is None else least <= free
-        numbers = {"needed_bytes": needed, "free_bytes": free}
-        found.append({"device": device.id, "engine": engine, **numbers, "fits": fit})
-    return found
+
+    device: str
+    engine: str
+    needed_bytes: int | None
+    free_bytes: int | None
+    fits: bool | None
 
 
-def list_models(manager: Core) -> list[Model]:
-    """All models as the catalogue shows them, those that are ready with `details.fits`."""
-    shown = [(entry, manager.catalogue.model(entry)) for entry in manager.catalogue.entries().values()]
-    return [
-        replace(model, details=model.details | {"fits": memory_fit(manager, entry)})
-        if model.state == "ready"
-        else model
-        for entry, model in shown
-    ]
+class MemoryFitEstimator:
+    """Compares the memory that models need with the memory of the ready devices."""
+
+    def __init__(self, text: Text, directory: DeviceDirectory, pool: WorkerPool) -> None:
+        self._text = text
+        self._directory = directory
+        self._pool = pool
+
+    def fits_of(self, entry: Entry) -> list[DeviceFit]:
+        """Return the fit of a model for each ready device that has an engine for it."""
+        fits = []
+        for device in self._directory.known_devices():
+            engine = next((name for name in entry.engines if name in device.engines), None)
+            if device.state != "ready" or engine is None:
+                continue
+            try:
+                path = str(entry.path_for(engine))
+                needed = load_engine(engine).estimate_bytes(path, self._text.context_tokens, self._text.slots)
+                least = least_bytes(engine, path, device, needed)
+            except (TouchstoneError, OSError):
+                needed = least = None
+            free = self._pool.available_bytes(device.hardware_id or device.id, device)
+            fit = None if least is None or free is None else least <= free
+            fits.append(DeviceFit(device.id, engine, needed, free, fit))
+        return fits
+
+    def list_models(self, catalogue: Catalogue) -> list[Model]:
+        """Return all models of the catalogue, those that are ready with `details.fits`."""
+        return [self._with_fits(catalogue.model(entry), entry) for entry in catalogue.entries().values()]
+
+    def describe(self, entry: Entry) -> str:
+        """Return the fits as a sentence, or what to do if no device runs the model; empty if both are unknown."""
+        fits = self.fits_of(entry)
+        ready = [device for device in self._directory.known_devices() if device.state == "ready"]
+        if ready and entry.engines and not fits:
+            convert = f" Or convert it: `models convert {entry.id}`." if is_checkpoint(entry.target) else ""
+            install = bringing(entry.engines, ready[0].backend, ready[0].lacks)
+            return f"No device here runs it as it is. {install}{convert}"
+        return _sentence(fits)
+
+    def _with_fits(self, model: Model, entry: Entry) -> Model:
+        if model.state != "ready":
+            return model
+        return replace(model, details=model.details | {"fits": [asdict(fit) for fit in self.fits_of(entry)]})
 
 
-def describe_fit(manager: Core, entry: Entry) -> str:
-    """The same as a sentence, or what would let the model run here; empty where nothing is known."""
-    found, words = memory_fit(manager, entry), []
-    ready = [device for device in manager.known_devices() if device.state == "ready"]
-    if ready and entry.engines and not found:
-        convert = f" Or convert it: `models convert {entry.id}`." if is_checkpoint(entry.target) else ""
-        brought = bringing(entry.engines, ready[0].backend, ready[0].lacks)
-        return f"No device here runs it as it is. {brought}{convert}"
-    for one in found:
-        if one["fits"] is not None:
-            verb = "fits" if one["fits"] else "does not fit"
-            sizes = f"{one['needed_bytes'] / 1e6:.0f} of {one['free_bytes'] / 1e6:.0f} MB"
-            words.append(f"{verb} {one['device']} ({one['engine']}, {sizes})")
-    return f"It {', '.join(words)}." if words else ""
+def _sentence(fits: Sequence[DeviceFit]) -> str:
+    clauses = []
+    for fit in fits:
+        if fit.needed_bytes is not None and fit.free_bytes is not None and fit.fits is not None:
+            verb = "fits" if fit.fits else "does not fit"
+            sizes = f"{fit.needed_bytes / 1e6:.0f} of {fit.free_bytes / 1e6:.0f} MB"
+            clauses.append(f"{verb} {fit.device} ({fit.engine}, {sizes})")
+    return f"It {', '.join(clauses)}." if clauses else ""

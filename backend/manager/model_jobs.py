@@ -1,181 +1,216 @@
-"""Jobs that look after models: fetching, loading, converting, unloading. They stand in the history like any other."""
+"""Jobs that manage models: download, load, convert and unload. They are kept in the job history like any other."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+import asyncio
+import logging
+from collections.abc import Mapping
 
+from backend.child.handle import Spawn
+from backend.common.config.settings import Settings
 from backend.common.errors import JobActive, TouchstoneError
-from backend.common.types import Attempt, Memory, Progress, Receipt
+from backend.common.types import Attempt, Memory, Receipt
 from backend.jobs.admission import check_engine
-from backend.jobs.executor import JobExecutor, cancel_on, cancelled
+from backend.jobs.executor import cancel_on, cancelled
 from backend.jobs.live_job import LiveJob, new_row
-from backend.manager import memory_fit
-from backend.models import Entry, conversion, download, registration
+from backend.jobs.registry import JobRegistry
+from backend.manager.job_dispatcher import JobWork, StartJob
+from backend.manager.job_progress import report_progress
+from backend.manager.memory_fit import MemoryFitEstimator
+from backend.models import Catalogue, Entry, conversion, download, registration
 from backend.models.file_checks import FETCHABLE
+from backend.models.registration import Addition
 from backend.models.sources import parse
+from backend.scheduling.device_directory import DeviceDirectory
+from backend.scheduling.worker_pool import LoadedModel, WorkerPool
 
-if TYPE_CHECKING:
-    from backend.manager.core import Core
-
-
-async def add(manager: Core, source: str, id_: str | None, task: str | None, caller: str) -> LiveJob:
-    """Fetches a model of the catalogue, or adds one and fetches it; a fetch that already runs is joined.
-
-    Raises Validation, UnknownModel, ModelBroken, DiskFull.
-    """
-    async with manager.accepting:
-        addition = registration.add(manager.catalogue, source, id_, task)
-        entry = addition.entry
-        if job := _active(manager, "download", entry):
-            return job
-        job = await _accepted(manager, "download", entry, {"source": str(parse(source) or source)}, caller)
-        manager.registry.supervise(job, _download(manager, job, addition))
-        return job
+log = logging.getLogger(__name__)
+_LOADS_NOTHING = ("download", "unload", "convert")  # tasks that never load a model into a worker
 
 
-def remove(manager: Core, model: str) -> None:
-    """Removes a model. Raises UnknownModel, JobActive while anything needs it, Validation if it is not ours."""
-    for job in manager.registry.live.values():
-        if job.model == model and job.active:
-            raise JobActive(f"The job {job.id} ({job.task}) still needs {model}.", "Wait for it or cancel it first.")
-    if manager.pool.holders_of(model):
-        raise JobActive(f"{model} is loaded.", f"Unload it first: POST /api/models/{model}/unload")
-    registration.remove(manager.catalogue, model)
+class ModelJobs:
+    """Accepts and runs the jobs that manage models."""
 
+    def __init__(
+        self,
+        settings: Settings,
+        catalogue: Catalogue,
+        directory: DeviceDirectory,
+        pool: WorkerPool,
+        registry: JobRegistry,
+        memory_fit: MemoryFitEstimator,
+        install_lock: asyncio.Lock,
+        spawn: Spawn,
+        start: StartJob,
+    ) -> None:
+        """`install_lock` is held while an environment is installed: a conversion may install one."""
+        self._settings = settings
+        self._catalogue = catalogue
+        self._directory = directory
+        self._pool = pool
+        self._registry = registry
+        self._memory_fit = memory_fit
+        self._install_lock = install_lock
+        self._spawn = spawn
+        self._start = start
+        self._accept_lock = asyncio.Lock()  # without it two requests at once could both find no active job
+        self._additions: dict[str, Addition] = {}  # by job id, from acceptance to start
 
-async def load(manager: Core, model: str, device: str, engine: str | None, caller: str) -> LiveJob:
-    """Loads a model without generating. Raises UnknownModel, UnknownDevice, ModelNotDownloaded, Validation."""
-    entry = manager.catalogue.resolve(model)
-    manager.catalogue.path_of(entry)
-    check_engine(engine)
-    manager.resolve(device, entry.task, engine)
-    job = await _accepted(manager, "load", entry, {"device": device, "engine": engine, "fallback": "never"}, caller)
-    run = JobExecutor(manager, job, entry)
-    manager.registry.supervise(job, run.run(), run.note_receipt)
-    return job
+    async def add(self, source: str, id_: str | None, task: str | None, caller: str) -> LiveJob:
+        """Download a model of the catalogue, or register a new one and download it. Returns an active job if any.
 
-
-async def convert(manager: Core, model: str, to: str, caller: str) -> LiveJob:
-    """Makes another engine's form of a model; if that very one is being made, its job is joined.
-
-    Raises UnknownModel, ModelNotDownloaded, ModelBroken, Validation, JobActive while another form is being made.
-    """
-    async with manager.accepting:
-        entry = manager.catalogue.resolve(model)
-        conversion.check(entry, to, manager.settings)
-        manager.catalogue.source_of(entry)
-        if job := _active(manager, "convert", entry):
-            if job.parameters["to"] == to:
+        Raises Validation, UnknownModel, ModelBroken, DiskFull.
+        """
+        async with self._accept_lock:
+            addition = registration.add(self._catalogue, source, id_, task)
+            if job := self._active("download", addition.entry):
                 return job
-            made = f"The job {job.id} is converting {entry.id} to {job.parameters['to']}."
-            raise JobActive(made, "Wait for it or cancel it, then ask again.")
-        job = await _accepted(manager, "convert", entry, {"to": to}, caller)
-        manager.registry.supervise(job, _convert(manager, job, entry))
+            job = await self._accept("download", addition.entry, {"source": str(parse(source) or source)}, caller)
+            self._additions[job.id] = addition
+            self._start(job)
+            return job
+
+    def remove(self, model: str) -> None:
+        """Remove a model. Raises UnknownModel, JobActive if it is in use, Validation if it cannot be removed."""
+        for job in self._registry.live.values():
+            if job.model == model and job.active:
+                raise JobActive(
+                    f"The job {job.id} ({job.task}) still needs {model}.", "Wait for it or cancel it first."
+                )
+        if self._pool.holders_of(model):
+            raise JobActive(f"{model} is loaded.", f"Unload it first: POST /api/models/{model}/unload")
+        registration.remove(self._catalogue, model)
+        log.info("model removed", extra={"model": model})
+
+    async def load(self, model: str, device: str, engine: str | None, caller: str) -> LiveJob:
+        """Load a model without generating. Raises UnknownModel, UnknownDevice, ModelNotDownloaded, Validation."""
+        entry = self._catalogue.resolve(model)
+        self._catalogue.path_of(entry)
+        check_engine(engine)
+        self._directory.resolve(device, entry.task, engine)
+        request = {"device": device, "engine": engine, "fallback": "never"}
+        job = await self._accept("load", entry, request, caller)
+        self._start(job, device=device)
         return job
 
+    async def convert(self, model: str, form: str, caller: str) -> LiveJob:
+        """Convert a model to another engine's form. Returns the active job if it makes the same form.
 
-async def unload(manager: Core, model: str, caller: str) -> LiveJob:
-    """Ends the workers that hold a model. Raises UnknownModel."""
-    entry = manager.catalogue.resolve(model)
-    job = await _accepted(manager, "unload", entry, {}, caller)
-    manager.registry.supervise(job, _unload(manager, job, entry))
-    return job
+        Raises UnknownModel, ModelNotDownloaded, ModelBroken, Validation, JobActive during another conversion of it.
+        """
+        async with self._accept_lock:
+            entry = self._catalogue.resolve(model)
+            conversion.check(entry, form, self._settings)
+            self._catalogue.source_of(entry)
+            if job := self._active("convert", entry):
+                if job.parameters["to"] == form:
+                    return job
+                detail = f"The job {job.id} is converting {entry.id} to {job.parameters['to']}."
+                raise JobActive(detail, "Wait for it or cancel it, then try again.")
+            job = await self._accept("convert", entry, {"to": form}, caller)
+            self._start(job)
+            return job
 
+    async def unload(self, model: str, caller: str) -> LiveJob:
+        """Stop the workers that hold a model. Raises UnknownModel."""
+        job = await self._accept("unload", self._catalogue.resolve(model), {}, caller)
+        self._start(job)
+        return job
 
-def resumed(manager: Core, job: LiveJob, entry: Entry) -> Coroutine[Any, Any, None] | None:
-    """The work that an earlier server accepted: a fetch, an unload, a conversion; None for jobs that a worker runs."""
-    if job.task == "convert":
-        return _convert(manager, job, entry)
-    if job.task == "download":
-        return _download(manager, job, registration.Addition(entry, new=False))
-    return _unload(manager, job, entry) if job.task == "unload" else None
+    def handle_download(self, job: LiveJob) -> JobWork:
+        """Return the work of a `download` job. Raises UnknownModel."""
+        addition = self._additions.pop(job.id, None)
+        return JobWork(self._download(job, addition or Addition(self._entry(job), new=False)))
 
+    def handle_convert(self, job: LiveJob) -> JobWork:
+        """Return the work of a `convert` job. Raises UnknownModel."""
+        return JobWork(self._convert(job, self._entry(job)))
 
-def _active(manager: Core, task: str, entry: Entry) -> LiveJob | None:
-    jobs = manager.registry.live.values()
-    return next((job for job in jobs if job.task == task and job.model == entry.id and job.active), None)
+    def handle_unload(self, job: LiveJob) -> JobWork:
+        """Return the work of an `unload` job. Raises UnknownModel."""
+        return JobWork(self._unload(job, self._entry(job)))
 
+    def _entry(self, job: LiveJob) -> Entry:
+        return self._catalogue.resolve(job.model or "")
 
-async def _accepted(manager: Core, task: str, entry: Entry, request: dict[str, Any], caller: str) -> LiveJob:
-    return await manager.registry.add(new_row(task, entry.id, {"model": entry.id, **request}, caller))
+    def _active(self, task: str, entry: Entry) -> LiveJob | None:
+        jobs = self._registry.live.values()
+        return next((job for job in jobs if job.task == task and job.model == entry.id and job.active), None)
 
+    async def _accept(self, task: str, entry: Entry, request: Mapping[str, str | None], caller: str) -> LiveJob:
+        return await self._registry.add(new_row(task, entry.id, {"model": entry.id, **request}, caller))
 
-async def _download(manager: Core, job: LiveJob, addition: registration.Addition) -> None:
-    entry = addition.entry
-    await job.set_status("running", {"model": entry.id})
-    if entry.source is None or entry.source.kind not in FETCHABLE:
-        manager.catalogue.path_of(entry)  # a file that is here already
-        return
-
-    async def tell(progress: Progress) -> None:
-        job.progress = progress
-        await job.emit("progress", vars(progress))
-
-    manager.catalogue.downloading.add(entry.id)
-    try:
-        came = await cancel_on(job.cancelling, download.fetch(entry, tell), cancelled)
-        registration.settle(manager.catalogue, entry, came)
-    except TouchstoneError:
-        registration.forget_if_nothing_came(manager.catalogue, addition)
-        raise
-    finally:
-        manager.catalogue.downloading.discard(entry.id)
-    there = manager.catalogue.resolve(entry.id)
-    shown = manager.catalogue.model(there)
-    words = [
-        came.get("said"),
-        shown.reason,
-        shown.remedy,
-        "" if shown.reason else memory_fit.describe_fit(manager, there),
-    ]
-    if said := " ".join(filter(None, words)):
-        await job.emit("token", {"text": said, "count": 0})
-
-
-async def _convert(manager: Core, job: LiveJob, entry: Entry) -> None:
-    to = job.parameters["to"]
-    await job.set_status("running", {"model": entry.id})
-
-    async def tell(progress: Progress) -> None:
-        job.progress = progress
-        await job.emit("progress", vars(progress))
-
-    work = conversion.convert(entry, to, manager.settings, tell, manager.runtime_service.lock, manager.spawn)
-    made = await cancel_on(job.cancelling, work, cancelled)
-    await job.emit("token", {"text": conversion.said(to, made), "count": 0})
-
-
-async def _unload(manager: Core, job: LiveJob, entry: Entry) -> None:
-    await job.set_status("running", {"model": entry.id})
-    for lane in await _lanes_with(manager, job, entry):
-        turn = manager.queue(lane).acquire(job.caller)
-        await cancel_on(job.cancelling, turn.__aenter__(), cancelled)
+    async def _download(self, job: LiveJob, addition: Addition) -> None:
+        entry = addition.entry
+        await job.set_status("running", {"model": entry.id})
+        if entry.source is None or entry.source.kind not in FETCHABLE:
+            self._catalogue.path_of(entry)  # a local file needs no download
+            return
+        fields = {"job": job.id, "model": entry.id}
+        log.info("download started", extra=fields)
+        self._catalogue.downloading.add(entry.id)
         try:
-            for held in [held for held in manager.pool.holders_of(entry.id) if held.queue_id == lane]:
-                worker, key = held.worker, held.worker.key
-                before_bytes = worker.resident_bytes
-                await manager.pool.unload(held)
-                job.receipt = Receipt(
-                    asked=key.device,
-                    resolved=key.device,
-                    resolved_reason="The model was loaded there.",
-                    engine=key.engine,
-                    runtime=key.runtime,
-                    attempts=[Attempt(key.device, key.runtime, key.engine, job.started_at, job.started_at)],
-                    # The process is gone, and its resident memory with it.
-                    memory=Memory(before_bytes=before_bytes, after_bytes=0),
-                    worker_pid=worker.pid,
-                )
+            fetched = await cancel_on(job.cancelling, download.fetch(entry, report_progress(job)), cancelled)
+            registration.settle(self._catalogue, entry, fetched)
+        except TouchstoneError as error:
+            log.warning("download failed", extra={**fields, "code": error.code, "detail": error.detail})
+            registration.forget_if_nothing_came(self._catalogue, addition)
+            raise
         finally:
-            await turn.__aexit__(None, None, None)
+            self._catalogue.downloading.discard(entry.id)
+        log.info("download finished", extra=fields)
+        entry = self._catalogue.resolve(entry.id)
+        model = self._catalogue.model(entry)
+        fit = "" if model.reason else self._memory_fit.describe(entry)
+        if text := " ".join(filter(None, [fetched.get("said"), model.reason, model.remedy, fit])):
+            await job.emit("token", {"text": text, "count": 0})
 
+    async def _convert(self, job: LiveJob, entry: Entry) -> None:
+        form: str = job.parameters["to"]
+        await job.set_status("running", {"model": entry.id})
+        fields = {"job": job.id, "model": entry.id, "form": form}
+        log.info("conversion started", extra=fields)
+        work = conversion.convert(entry, form, self._settings, report_progress(job), self._install_lock, self._spawn)
+        try:
+            converted = await cancel_on(job.cancelling, work, cancelled)
+        except TouchstoneError as error:
+            log.warning("conversion failed", extra={**fields, "code": error.code, "detail": error.detail})
+            raise
+        log.info("conversion finished", extra={**fields, "bytes": converted["bytes"]})
+        await job.emit("token", {"text": conversion.said(form, converted), "count": 0})
 
-async def _lanes_with(manager: Core, job: LiveJob, entry: Entry) -> list[str]:
-    """The lanes where the model is loaded; all of them while jobs live that may be about to load it somewhere."""
-    others = [other for other in manager.registry.live.values() if other.model == entry.id and other is not job]
-    if not any(other.active and other.task not in ("download", "unload", "convert") for other in others):
-        return list(dict.fromkeys(held.queue_id for held in manager.pool.holders_of(entry.id)))
-    if manager.probes.probing:  # as those jobs may do, so that they come first
-        await cancel_on(job.cancelling, manager.probes.wait_until_idle(), cancelled)
-    return manager.queue_ids()
+    async def _unload(self, job: LiveJob, entry: Entry) -> None:
+        await job.set_status("running", {"model": entry.id})
+        for queue_id in await self._queues_with(job, entry):
+            turn = self._directory.queue(queue_id).acquire(job.caller)
+            await cancel_on(job.cancelling, turn.__aenter__(), cancelled)
+            try:
+                for loaded in [held for held in self._pool.holders_of(entry.id) if held.queue_id == queue_id]:
+                    await self._unload_one(job, loaded)
+            finally:
+                await turn.__aexit__(None, None, None)
+
+    async def _unload_one(self, job: LiveJob, loaded: LoadedModel) -> None:
+        worker, key = loaded.worker, loaded.worker.key
+        before_bytes = worker.resident_bytes
+        await self._pool.unload(loaded)
+        job.receipt = Receipt(
+            asked=key.device,
+            resolved=key.device,
+            resolved_reason="The model was loaded there.",
+            engine=key.engine,
+            runtime=key.runtime,
+            attempts=[Attempt(key.device, key.runtime, key.engine, job.started_at, job.started_at)],
+            # The process has exited, so its resident memory is free.
+            memory=Memory(before_bytes=before_bytes, after_bytes=0),
+            worker_pid=worker.pid,
+        )
+
+    async def _queues_with(self, job: LiveJob, entry: Entry) -> list[str]:
+        """Return the queues of the hardware that holds the model; all queues while active jobs may still load it."""
+        others = [other for other in self._registry.live.values() if other.model == entry.id and other is not job]
+        if not any(other.active and other.task not in _LOADS_NOTHING for other in others):
+            return list(dict.fromkeys(loaded.queue_id for loaded in self._pool.holders_of(entry.id)))
+        if self._directory.probes.probing:  # those jobs may wait for the probes; this one must come after them
+            await cancel_on(job.cancelling, self._directory.probes.wait_until_idle(), cancelled)
+        return self._directory.queue_ids()

@@ -1,1 +1,1 @@
-"""The HTTP interface: one router for each resource, OpenAI compatibility, security, the server process."""
+"""The HTTP server: one router per resource, OpenAI compatibility, security, and the server process."""

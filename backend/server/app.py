@@ -1,4 +1,4 @@
-"""The FastAPI application over one manager."""
+"""Creates the FastAPI application for one manager."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ ROUTERS = (
 
 
 def create_app(manager: ModelManager, token: Token | None = None) -> FastAPI:
-    """The application. Starting and stopping the manager is the caller's business; so is a token it is to share."""
+    """Return the application. The caller starts and stops the manager. `token` defaults to that of the settings."""
     token = token or Token(manager.settings)
     app = FastAPI(
         title="Touchstone",
         version=__version__,
-        description="Text and music on the devices of this machine, each proved by a computation.",
+        description="Generates text and music on the devices of this machine. Each device is proved by a computation.",
         docs_url=None,
         redoc_url=None,
     )

@@ -1,8 +1,8 @@
-"""The token in force: the one of the settings, or one that Touchstone made and keeps in the data folder.
+"""The server's access token: from the settings, or generated and kept in the data folder.
 
-A container makes one by itself, so that its address stays valid; elsewhere `token rotate` does. A flag says that it
-is a container, not the marks that some runtimes leave: a development container has them too, and there nobody has
-published a port on purpose.
+In a container the server generates one at its first start, so that the address with the token stays valid; elsewhere
+`token rotate` does. A flag declares the container. The marker files of container runtimes are not used: development
+containers have them too, without a port that was published on purpose.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"[!-~]{16,}")
 
 
 class Token:
-    """What callers must know. A kept token that is changed in its file counts at once."""
+    """The token that callers have to send. A change of the token file takes effect at once."""
 
     def __init__(self, settings: Settings) -> None:
         self._fixed = settings.server.token
@@ -30,7 +30,7 @@ class Token:
 
     @property
     def value(self) -> str | None:
-        """The token, None where none is wanted. A file that is gone or spoiled leaves the last good one in force."""
+        """The token, None if none is required. A missing or invalid file keeps the last valid token in force."""
         if self._file:
             with contextlib.suppress(OSError):
                 stamp = self._file.stat().st_mtime_ns
@@ -40,17 +40,17 @@ class Token:
 
 
 def kept_token(data_dir: Path) -> str | None:
-    """The token that was made earlier, None if there is none."""
+    """Return the token of the data folder, None if there is none."""
     return _read(_file(data_dir))
 
 
 def token_for_calls(settings: Settings) -> str | None:
-    """What the command line sends to the server of this data folder."""
+    """Return the token that the command line sends to the server of this data folder. Optional."""
     return settings.server.token or kept_token(settings.data_dir)
 
 
 def make_token(data_dir: Path) -> str:
-    """A new token, kept where only this user may read it. Raises Configuration."""
+    """Generate a token and store it readable for this user only. Returns it. Raises Configuration."""
     token = secrets.token_urlsafe(24)
     fresh = data_dir / f"token.{os.getpid()}"
     try:
@@ -74,6 +74,6 @@ def _file(data_dir: Path) -> Path:
 
 def _read(file: Path) -> str | None:
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        found = file.read_text(encoding="utf-8").strip()
-        return found if _TOKEN.fullmatch(found) else None
+        token = file.read_text(encoding="utf-8").strip()
+        return token if _TOKEN.fullmatch(token) else None
     return None

@@ -1,30 +1,30 @@
-"""POST /api/bench: measures models on devices as a job; GET tells what was measured before."""
+"""POST /api/bench starts a benchmark as a job; GET /api/bench returns the history of measurements."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from backend.manager.benchmarks import Asked
+from backend.common.types import JsonObject
+from backend.manager.benchmarks.request import BenchmarkRequest
 from backend.server.dependencies import Caller, Manager, problems
-from backend.server.jobs import accepted
+from backend.server.jobs import accepted_response
 
 router = APIRouter(prefix="/api/bench", tags=["bench"])
 
 
 @router.post("", status_code=202, responses=problems(409))
-async def measure(manager: Manager, caller: Caller, body: Asked | None = None) -> JSONResponse:
-    """Measures as a job; its `output.result` is what `bench devices --json` prints, its text the same in words.
+async def measure(manager: Manager, caller: Caller, body: BenchmarkRequest | None = None) -> JSONResponse:
+    """Run a benchmark as a job. Its `output.result` is what `bench devices --json` prints, its text is Markdown.
 
-    Idle models of the hardware are unloaded for it. Jobs that come meanwhile run between two rounds.
+    Idle models of the same hardware are unloaded first. Other jobs run between two rounds.
     """
-    return accepted((await manager.benchmarks.submit(body or Asked(), caller)).view())
+    return accepted_response((await manager.benchmarks.submit(body or BenchmarkRequest(), caller)).view())
 
 
 @router.get("", responses=problems())
-async def history(manager: Manager, device: str | None = None, model: str | None = None) -> dict[str, Any]:
-    """What was measured on this machine, oldest first."""
-    return {"measurements": [asdict(one) for one in manager.benchmarks.history.all(device, model)]}
+async def history(manager: Manager, device: str | None = None, model: str | None = None) -> JsonObject:
+    """Return the measurements of this machine, oldest first. Optional filters: device and model."""
+    return {"measurements": [asdict(measurement) for measurement in manager.benchmarks.history.all(device, model)]}

@@ -1,4 +1,4 @@
-"""How a waiting route learns that its caller has gone."""
+"""Detects that the caller of a waiting route has disconnected."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from fastapi import Request
 
 
 async def wait_for_disconnect(request: Request) -> None:
-    """Returns when the caller has closed the connection. The body must have been read."""
+    """Return when the caller has closed the connection. The body must have been read before."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-async def cancel_on_disconnect(request: Request, *waited: Awaitable[object]) -> bool:
-    """Waits for the first of them; False if the caller left before. What is still waited for then is given up."""
-    waiting = [asyncio.ensure_future(one) for one in waited]
+async def cancel_on_disconnect(request: Request, *awaitables: Awaitable[object]) -> bool:
+    """Wait for the first of the awaitables and cancel the others. Returns False if the caller disconnected first."""
+    waiting = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     leaving = asyncio.ensure_future(wait_for_disconnect(request))
     try:
         await asyncio.wait({*waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return any(one.done() for one in waiting)
+        return any(task.done() for task in waiting)
     finally:
-        for one in (*waiting, leaving):
-            one.cancel()
+        for task in (*waiting, leaving):
+            task.cancel()

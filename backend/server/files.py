@@ -1,4 +1,4 @@
-"""PUT /api/files/{name}: a file that jobs will take, streamed to the disk; `inputs` of a job name it by its id."""
+"""PUT /api/files/{name}: uploads a file for jobs, streamed to disk. `inputs` of a job name it by its id."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from backend.common.errors import BadRequest, TouchstoneError
 from backend.jobs.uploads import Upload
 from backend.server.dependencies import Manager, problems
 from backend.server.error_handlers import respond
-from backend.server.security_middleware import late
+from backend.server.security_middleware import request_timeout
 
 router = APIRouter(prefix="/api/files", tags=["files"])
 _BODY = {"required": True, "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
-SLOWEST_BYTES_PER_S = 1000
+MIN_BYTES_PER_S = 1000
 
 
 @router.put(
@@ -28,10 +28,10 @@ SLOWEST_BYTES_PER_S = 1000
     openapi_extra={"requestBody": _BODY},
 )
 async def put_file(name: str, request: Request, manager: Manager) -> Response:
-    """Keeps the body as a file for a while: `files.keep_hours` after a job named it last."""
+    """Store the body as a file. It expires `files.keep_hours` after the last job that named it."""
     declared = request.headers.get("content-length", "")
     kind = request.headers.get("content-type", "")
-    content = _arriving(request, manager.settings.server.request_s)
+    content = _receive(request, manager.settings.server.request_s)
     try:
         file = await manager.uploads.receive(name, content, kind, int(declared) if declared.isdigit() else None)
     except TouchstoneError as error:
@@ -39,10 +39,10 @@ async def put_file(name: str, request: Request, manager: Manager) -> Response:
     return JSONResponse(asdict(file))
 
 
-async def _arriving(request: Request, pause_s: float) -> AsyncIterator[bytes]:
-    """The body as it comes. Raises BadRequest when nothing or little comes for a while, or the caller has left."""
+async def _receive(request: Request, pause_s: float) -> AsyncIterator[bytes]:
+    """Yield the body in chunks. Raises BadRequest on a timeout, a slow upload, or a disconnect."""
     chunks, clock = aiter(request.stream()), asyncio.get_running_loop().time
-    began, come = clock(), 0
+    started_at, received_bytes = clock(), 0
     while True:
         try:
             async with asyncio.timeout(pause_s):
@@ -50,13 +50,13 @@ async def _arriving(request: Request, pause_s: float) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise late(pause_s) from None
+            raise request_timeout(pause_s) from None
         except ClientDisconnect:
-            raise BadRequest("The caller left before the file was whole.", "Send it again.") from None
-        come += len(chunk)
-        spent_s = clock() - began
-        if spent_s > pause_s and come < SLOWEST_BYTES_PER_S * spent_s:  # such clients could take all connections
+            raise BadRequest("The connection closed during the upload.", "Upload the file again.") from None
+        received_bytes += len(chunk)
+        spent_s = clock() - started_at
+        if spent_s > pause_s and received_bytes < MIN_BYTES_PER_S * spent_s:  # such clients could take all connections
             raise BadRequest(
-                f"The file came at less than {SLOWEST_BYTES_PER_S} bytes a second.", "Send it over a faster line."
+                f"The upload was slower than {MIN_BYTES_PER_S} bytes per second.", "Upload over a faster connection."
             )
         yield chunk

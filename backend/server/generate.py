@@ -1,22 +1,22 @@
-"""POST /api/generate: wait for the result, take the job and go, or follow its events as they come."""
+"""POST /api/generate: waits for the result, returns the job at once, or streams its events."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from backend.common.errors import Interrupted, TouchstoneError, Validation
-from backend.common.types import Job, Problem
+from backend.common.types import Job, JsonObject, Problem
 from backend.jobs.executor import cancelled
 from backend.jobs.request import GenerateRequest
 from backend.manager import ModelManager
 from backend.server.dependencies import Caller, Manager, OpenStreams, RespondAsync, events_or, problems
 from backend.server.disconnect import cancel_on_disconnect
 from backend.server.error_handlers import respond, respond_problem
-from backend.server.jobs import accepted
+from backend.server.jobs import accepted_response
 from backend.server.sse import EventStream, Streams
 
 router = APIRouter(prefix="/api", tags=["generate"])
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/api", tags=["generate"])
     "/generate",
     response_model=Job,
     responses={
-        200: events_or({"description": "The finished job, or with `stream` its events"}),
+        200: events_or({"description": "The finished job; with `stream` its events"}),
         202: {"model": Job},
         **problems(409, 429, 502, 503, 504, 507),
     },
@@ -40,40 +40,40 @@ async def generate(
     respond_async: RespondAsync,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
 ) -> Response:
-    """Generates on the device asked for. Leaving a waiting or streaming request cancels the job."""
+    """Generate on the requested device. Closing a waiting or streaming request cancels the job."""
     if body.stream and respond_async:
-        raise Validation("stream and Prefer: respond-async exclude each other.", "Leave one of the two out.")
+        raise Validation("stream and Prefer: respond-async exclude each other.", "Use one of them.")
     if body.stream:
-        streams.check()  # before there is a job that nobody could follow
+        streams.check()  # before a job is accepted whose events cannot be sent
     job = await manager.submit(body, caller, idempotency_key)
     if isinstance(job, str):
-        return await _known(manager, job, streams if body.stream else None, respond_async)
+        return await _repeated(manager, job, streams if body.stream else None, respond_async)
     if respond_async:
-        return accepted(job.view())
-    await asyncio.sleep(0)  # the job's first steps come before the answer's head: they end in the worker's hands
+        return accepted_response(job.view())
+    await asyncio.sleep(0)  # lets the job reach its worker before the response headers are sent
     if body.stream:
         return EventStream(streams, job.follow(), _headers(job.id), job.cancelling.set)
     if not await cancel_on_disconnect(request, job.ended.wait()):
         job.cancelling.set()
     await job.ended.wait()
-    return _answer(job.view())
+    return _finished(job.view())
 
 
-async def _known(manager: ModelManager, job_id: str, streams: Streams | None, respond_async: bool) -> Response:
-    """The answer to a repeated Idempotency-Key: the same job, which the repeat does not own and so never cancels."""
+async def _repeated(manager: ModelManager, job_id: str, streams: Streams | None, respond_async: bool) -> Response:
+    """Return the response to a repeated Idempotency-Key: the same job. Closing the repeat never cancels it."""
     if respond_async:
-        return accepted(await manager.registry.view(job_id))
+        return accepted_response(await manager.registry.view(job_id))
     events = await manager.follow(job_id)
-    assert events is not None, "after nothing there is always an event to come"
+    assert events is not None, "a job always has events after id 0"
     if streams:
         return EventStream(streams, events, _headers(job_id))
     async for _ in events:
         pass
-    return _answer(await manager.registry.view(job_id))
+    return _finished(await manager.registry.view(job_id))
 
 
-def _answer(view: dict[str, Any]) -> Response:
-    """The finished job as HTTP: 200 when done, else the problem with the job beside it."""
+def _finished(view: JsonObject) -> Response:
+    """Return the finished job: 200 if done, otherwise its problem with the job as an extra member."""
     headers = _headers(view["id"])
     if view["status"] == "done":
         return JSONResponse(view, headers=headers)
@@ -81,8 +81,8 @@ def _answer(view: dict[str, Any]) -> Response:
         return respond_problem(Problem(**view["error"]), headers, job=view)
     ending: TouchstoneError = cancelled()
     if view["status"] == "queued":
-        detail = "The server stopped while the job was waiting."
-        ending = Interrupted(detail, f"The job runs after the next start: GET /api/jobs/{view['id']}.")
+        detail = "The server stopped while the job was queued."
+        ending = Interrupted(detail, f"The next start runs it: GET /api/jobs/{view['id']}.")
     return respond(ending, headers, job=view)
 
 

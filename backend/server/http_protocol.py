@@ -1,5 +1,6 @@
-"""Connections of the HTTP server: how many there may be, how long a request may take to arrive, and answers in our form
-to what is no HTTP at all. Otherwise idle or trickling clients could keep everyone else out.
+"""Limits on HTTP connections: their number, a timeout for request headers, and error responses as problem+json.
+
+Without them idle or slow clients could block all others.
 """
 
 from __future__ import annotations
@@ -14,63 +15,63 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from backend.common.config.settings.schema import Server
 from backend.common.errors import BadRequest
 from backend.server.error_handlers import respond
-from backend.server.security_middleware import ANSWER_HEADERS, late
+from backend.server.security_middleware import RESPONSE_HEADERS, request_timeout
 
 log = logging.getLogger(__name__)
 
 
 class LimitedHttpProtocol(H11Protocol):
-    """One connection. Its clock runs while the head of a request is awaited that has begun, or the first one."""
+    """One connection, with a timeout while it waits for the first request, or for the rest of a request's headers."""
 
-    def __init__(self, settings: Server, **made_by_uvicorn: Any) -> None:
-        super().__init__(**made_by_uvicorn)
+    def __init__(self, settings: Server, **uvicorn_arguments: Any) -> None:
+        super().__init__(**uvicorn_arguments)
         self._limit = settings.connection_limit
-        self._head_s = settings.request_s
-        self._clock: asyncio.TimerHandle | None = None
+        self._header_timeout_s = settings.request_s
+        self._timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Takes the connection, or drops it where there are too many."""
+        """Accept the connection, or close it if too many are open."""
         super().connection_made(transport)
         if len(self.connections) > self._limit:
-            log.warning("a connection was dropped: too many are open", extra={"limit": self._limit})
+            log.warning("connection closed: too many are open", extra={"limit": self._limit})
             transport.abort()
             return
-        self._wind()
+        self._start_timeout()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stops the clock."""
-        self._stop()
+        """Stop the timeout."""
+        self._stop_timeout()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Stops the clock once the head of a request is whole."""
+        """Stop the timeout once all headers of a request were received."""
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
-            self._stop()
-        elif self._clock is None:
-            self._wind()
+            self._stop_timeout()
+        elif self._timeout is None:
+            self._start_timeout()
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what is no HTTP with a problem, and closes."""
-        self._refuse(BadRequest("This is no HTTP request that the server understands.", "Send HTTP/1.1; see /docs."))
+        """Respond to malformed HTTP with a problem, and close the connection."""
+        self._refuse(BadRequest("Malformed HTTP request.", "Send HTTP/1.1; see /docs."))
 
-    def _wind(self) -> None:
-        self._clock = self.loop.call_later(self._head_s, self._late)
+    def _start_timeout(self) -> None:
+        self._timeout = self.loop.call_later(self._header_timeout_s, self._on_timeout)
 
-    def _stop(self) -> None:
-        if self._clock:
-            self._clock.cancel()
-            self._clock = None
+    def _stop_timeout(self) -> None:
+        if self._timeout:
+            self._timeout.cancel()
+            self._timeout = None
 
-    def _late(self) -> None:
-        self._clock = None
+    def _on_timeout(self) -> None:
+        self._timeout = None
         if self.conn.trailing_data[0]:
-            self._refuse(late(self._head_s))
-        else:  # nothing was asked, so an answer would be taken for that of the next request
+            self._refuse(request_timeout(self._header_timeout_s))
+        else:  # no request was received: a response would be taken for that of the next request
             self.transport.close()
 
     def _refuse(self, error: BadRequest) -> None:
-        answer = respond(error, {**ANSWER_HEADERS, "Connection": "close"})
+        answer = respond(error, {**RESPONSE_HEADERS, "Connection": "close"})
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             for event in (
                 h11.Response(status_code=answer.status_code, headers=answer.raw_headers),
@@ -78,7 +79,7 @@ class LimitedHttpProtocol(H11Protocol):
                 h11.EndOfMessage(),
             ):
                 self.transport.write(self.conn.send(event) or b"")
-        if self.cycle:  # a route at work on the request, whose body turned out to be none, has nobody to answer
+        if self.cycle:  # a running route whose body is malformed cannot respond any more
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()

@@ -1,14 +1,14 @@
-"""The jobs: the history, one job, its events, and what can be done to it."""
+"""The jobs: the history, one job, its events, cancel, rerun and delete."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import JSONResponse
 
 from backend.common.config.strict_model import Name, StrictModel
-from backend.common.types import Job
+from backend.common.types import Job, JsonObject
 from backend.jobs.registry import PAGE, PAGE_LIMIT
 from backend.server.dependencies import After, Caller, Manager, OpenStreams, events_or, problems
 from backend.server.sse import EventStream
@@ -17,13 +17,13 @@ router = APIRouter(prefix="/api/jobs", tags=["jobs"])
 
 
 class Rerun(StrictModel):
-    """The device may differ from the first run's."""
+    """The device of the rerun. Default: that of the first run."""
 
     device: Name | None = None
 
 
-def accepted(job: dict[str, Any]) -> JSONResponse:
-    """202 with the job and where to find it."""
+def accepted_response(job: JsonObject) -> JSONResponse:
+    """Return 202 with the job, and its address in `Location`."""
     return JSONResponse(job, 202, headers={"Location": f"/api/jobs/{job['id']}", "X-Job-Id": job["id"]})
 
 
@@ -34,25 +34,25 @@ async def list_jobs(
     task: str | None = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT)] = PAGE,
     before: Annotated[str | None, Query(pattern="^[0-9a-f]{21}$")] = None,
-) -> dict[str, Any]:
-    """Jobs, newest first; `status` may name several, with commas."""
+) -> JsonObject:
+    """Return jobs, newest first. `status` may list several, separated by commas. `before` is a job id."""
     statuses = status.split(",") if status is not None else []
     return await manager.registry.views(statuses, task, limit, before)
 
 
 @router.get("/{job_id}", response_model=Job, responses=problems())
 async def read_job(job_id: str, manager: Manager) -> JSONResponse:
-    """One job, whole."""
+    """Return one job with its text."""
     return JSONResponse(await manager.registry.view(job_id))
 
 
 @router.get(
     "/{job_id}/events",
     response_class=Response,
-    responses={200: events_or(), 204: {"description": "The end was seen"}, **problems(429)},
+    responses={200: events_or(), 204: {"description": "The client has received the terminal event"}, **problems(429)},
 )
 async def follow_job(job_id: str, manager: Manager, streams: OpenStreams, after: After) -> Response:
-    """The job's events as SSE, from `Last-Event-ID` or `?after=`; leaving never cancels."""
+    """Stream the job's events as SSE after `Last-Event-ID` or `?after=`. Closing the stream never cancels the job."""
     events = await manager.follow(job_id, after)
     if events is None:
         return Response(status_code=204)
@@ -62,19 +62,19 @@ async def follow_job(job_id: str, manager: Manager, streams: OpenStreams, after:
 
 @router.post("/{job_id}/cancel", status_code=202, response_model=Job, responses=problems(409))
 async def cancel_job(job_id: str, manager: Manager) -> JSONResponse:
-    """Asks the job to end; what it has made so far stays."""
+    """Cancel the job. What it has generated so far is kept."""
     return JSONResponse(await manager.registry.cancel(job_id), 202)
 
 
 @router.post("/{job_id}/rerun", status_code=202, response_model=Job, responses=problems(409, 429))
 async def rerun_job(job_id: str, manager: Manager, caller: Caller, body: Rerun | None = None) -> JSONResponse:
-    """A new job with the same request."""
-    job = await manager.rerun(job_id, body.device if body else None, caller)
-    return accepted(job.view())
+    """Accept a new job with the same request."""
+    job = await manager.generation.rerun(job_id, body.device if body else None, caller)
+    return accepted_response(job.view())
 
 
 @router.delete("/{job_id}", status_code=204, responses=problems(409))
 async def delete_job(job_id: str, manager: Manager) -> Response:
-    """Forgets an ended job, with its artifacts."""
+    """Delete an ended job and its artifacts."""
     await manager.registry.delete(job_id)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""The log: lines for people, or one JSON object a line. Nothing in it can colour or steer a terminal."""
+"""Log formats: text lines, or one JSON object per line. Control characters are escaped."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206
 
 
 def configure(settings: Settings) -> None:
-    """Sets up the root logger."""
+    """Configure the root logger by the settings. Raises Configuration if the log file cannot be written."""
     handler = _handler(settings.log)
     handler.setFormatter(JsonFormatter() if settings.log.json else TextFormatter())
     logging.basicConfig(level=settings.log.level.upper(), handlers=[handler], force=True)
     for name in ("asyncio", "httpx"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # its warnings are of what strangers send, a line each
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of each malformed request
 
 
 def _handler(log: Log) -> logging.Handler:
@@ -35,29 +35,29 @@ def _handler(log: Log) -> logging.Handler:
         return RotatingFileHandler(log.file, maxBytes=log.file_bytes, backupCount=log.files - 1, encoding="utf-8")
     except OSError as error:
         raise Configuration(
-            f"The log cannot be written to {log.file}: {error.strerror}.", "Set log.file to a file that can be."
+            f"The log cannot be written to {log.file}: {error.strerror}.", "Set log.file to a writable file."
         ) from error
 
 
 class TextFormatter(logging.Formatter):
-    """`time level module: message key=value`, the time in UTC, control and direction characters as escapes."""
+    """Formats `time level module: message key=value`: time in UTC, control and direction characters escaped."""
 
     converter = staticmethod(time.gmtime)
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback below it where there is one."""
+        """Return one line, followed by the traceback if there is one."""
         extra = "".join(f" {key}={value}" for key, value in _extra(record).items())
-        moment = self.formatTime(record, "%Y-%m-%dT%H:%M:%SZ")
-        line = f"{moment} {record.levelname.lower()} {record.name}: {record.getMessage()}{extra}"
+        timestamp = self.formatTime(record, "%Y-%m-%dT%H:%M:%SZ")
+        line = f"{timestamp} {record.levelname.lower()} {record.name}: {record.getMessage()}{extra}"
         trace = self.formatException(record.exc_info).split("\n") if record.exc_info else []
         return "\n".join(map(escaped, (line, *trace)))
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formats one JSON object per line: `at` (Unix time), `level`, `logger`, `message`, and each extra field."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record with its extra members."""
+        """Return the record as JSON. A traceback is in `trace`."""
         fields = {
             "at": record.created,
             "level": record.levelname.lower(),
@@ -70,7 +70,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def escaped(text: str) -> str:
-    """The text with everything that could steer a terminal as a visible escape."""
+    """Return a text with all characters that could affect a terminal escaped."""
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

@@ -1,4 +1,4 @@
-"""GET /metrics, for Prometheus."""
+"""GET /metrics: metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ router = APIRouter(tags=["metrics"])
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 async def read_metrics(manager: Manager) -> Response:
-    """Counters of ended jobs and the state of devices, queues and workers, in Prometheus' text form."""
+    """Return counters of ended jobs and the state of devices, queues and workers, in the Prometheus text format."""
     return Response(manager.metrics.exposition(), media_type=MEDIA_TYPE)

@@ -1,4 +1,4 @@
-"""The page and its files: exactly those that lie in `frontend/`, each at its own name, packed, and sent once."""
+"""Serves the page: exactly the files of `frontend/`, each at its own name, with gzip and ETag caching."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 FRONTEND = Path(__file__).parents[2] / "frontend"
-TYPES = {".js": "text/javascript", ".svg": "image/svg+xml"}  # whatever a system's own table says
+TYPES = {".js": "text/javascript", ".svg": "image/svg+xml"}  # independent of the system's table of types
 
 
 def addresses() -> dict[str, Path]:
-    """The files by the address they are served at; `/` is the page."""
+    """Return the files by the path that they are served at; `/` is the page."""
     files = {f"/{file.relative_to(FRONTEND).as_posix()}": file for file in FRONTEND.rglob("*") if file.is_file()}
     return {"/": FRONTEND / "index.html", **files}
 
 
 def install(app: FastAPI) -> None:
-    """Adds one route for each file."""
+    """Add one route per file."""
     for address, file in addresses().items():
         app.add_api_route(address, _sender(file), methods=["GET", "HEAD"], include_in_schema=False, response_model=None)
 
 
 def _sender(file: Path) -> Callable[[Request], Awaitable[Response]]:
     media_type = TYPES.get(file.suffix) or mimetypes.guess_type(file.name)[0]
-    packed: dict[str, bytes] = {}  # of the file as it is now
+    packed: dict[str, bytes] = {}  # by ETag; holds the current version only
 
     async def send(request: Request) -> Response:
         facts = file.stat()

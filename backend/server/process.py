@@ -1,4 +1,4 @@
-"""Runs the service: one socket, one process, and an end within seconds whatever streams are open."""
+"""Runs the service in one process on one socket. It stops within seconds, even with open streams."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import functools
+import logging
 import signal
 import socket
 import sys
@@ -23,19 +24,21 @@ from backend.server.app import create_app
 from backend.server.auth_token import Token, make_token
 from backend.server.http_protocol import LimitedHttpProtocol
 
+log = logging.getLogger(__name__)
 GRACE_S = 3
 STOP_LOOK_S = 0.5
-KEEP_ALIVE_S = 75  # longer than clients keep a connection, so that they close it and not we under their next request
+KEEP_ALIVE_S = 75  # longer than clients keep a connection: if the server closed it, their next request would fail
 _PORTS_TRIED = 50
 
 
 async def serve(settings: Settings, say: Callable[[str], None], container: bool = False, spawn: Spawn = spawn) -> None:
-    """Serves until SIGINT or SIGTERM. `say` gets the first line, once the server listens. Raises Configuration.
+    """Serve until SIGINT or SIGTERM. `say` is called with the first line of output when the server listens.
 
-    In a container, whose own loopback nobody outside can reach, a token is made where one is needed and missing.
+    In a container a token is generated if one is required and missing: its loopback cannot be reached from outside.
+    Raises Configuration.
     """
     stopping = asyncio.Event()
-    with _signals(stopping.set):  # from the first moment on: what has been started by then is ended in order
+    with _signals(stopping.set):  # from the start, so that everything started before a signal is stopped in order
         await _serve(settings, say, container, stopping, spawn)
 
 
@@ -43,8 +46,8 @@ async def _serve(
     settings: Settings, say: Callable[[str], None], container: bool, stopping: asyncio.Event, spawn: Spawn
 ) -> None:
     token = Token(settings)
-    own = container and settings.server.token is None and not is_loopback(settings.server.host)
-    if own and token.value is None:
+    has_generated_token = container and settings.server.token is None and not is_loopback(settings.server.host)
+    if has_generated_token and token.value is None:
         make_token(settings.data_dir)
     check_exposure(settings.server.host, token.value)
     listening = bind(settings.server.host, settings.server.port)
@@ -67,34 +70,36 @@ async def _serve(
     )
     server = _Server(config)
 
-    def listens() -> None:
+    def on_listening() -> None:
         manager.data_dir.heartbeat(url)
+        log.info("server listening", extra={"url": url, "version": __version__})
         lines = [f"Touchstone {__version__} listening on {url}"]
-        if own:  # localhost: the browser of this machine, at the port that is published
+        if has_generated_token:  # localhost: for the browser of this machine, at the published port
             port = settings.server.port or url.rpartition(":")[2]
             lines.append(f"Open http://localhost:{port}/#token={token.value}")
         say("\n".join(lines))
 
-    server.on_listening = listens
+    server.on_listening = on_listening
     serving = asyncio.create_task(server.serve(sockets=[listening]))
-    told = asyncio.create_task(stopping.wait())
-    asked = asyncio.create_task(_asked(manager.data_dir))
-    await asyncio.wait({serving, told, asked}, return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
-    asked.cancel()
+    signalled = asyncio.create_task(stopping.wait())
+    requested = asyncio.create_task(_wait_for_stop_file(manager.data_dir))
+    await asyncio.wait({serving, signalled, requested}, return_when=asyncio.FIRST_COMPLETED)
+    signalled.cancel()
+    requested.cancel()
+    log.info("server stopping", extra={"url": url})
     server.should_exit = True
-    # Together: jobs that end let their streams end, and the server waits for those.
+    # Concurrently: the end of jobs ends their streams, and the server waits for the streams.
     await asyncio.gather(manager.stop(), serving)
 
 
-async def _asked(folder: DataDir) -> None:
-    """Ends when `stop` asks for the end: by a file, since signals do not cross Windows' consoles or into WSL."""
-    while not folder.stop_asked():
+async def _wait_for_stop_file(data_dir: DataDir) -> None:
+    """Return when the `stop` command requests a stop by a file. Signals do not cross Windows consoles or WSL."""
+    while not data_dir.stop_asked():
         await asyncio.sleep(STOP_LOOK_S)
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handling, which ends the process with the signal's exit code."""
+    """uvicorn without its signal handling, which would exit with the signal's exit code."""
 
     on_listening: Callable[[], None] = staticmethod(lambda: None)
 
@@ -110,10 +115,10 @@ class _Server(uvicorn.Server):
 @contextlib.contextmanager
 def _signals(stop: Callable[[], object]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    wanted = [signal.SIGINT, signal.SIGTERM]
+    numbers = [signal.SIGINT, signal.SIGTERM]
     if sys.platform == "win32":
-        wanted.append(signal.SIGBREAK)
-    previous = {number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop)) for number in wanted}
+        numbers.append(signal.SIGBREAK)
+    previous = {number: signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop)) for number in numbers}
     try:
         yield
     finally:
@@ -122,11 +127,11 @@ def _signals(stop: Callable[[], object]) -> Iterator[None]:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises Configuration that says who is in the way and which port is free."""
+    """Return a listening socket. Raises Configuration with the reason and a free port."""
     family, kind, protocol, _, address = _resolved(host, port)
-    # With the protocol named, asyncio sets TCP_NODELAY on what is accepted; without it answers wait 40 ms for an ACK.
+    # With an explicit protocol asyncio sets TCP_NODELAY on accepted connections; otherwise ACKs add 40 ms of latency.
     listening = socket.socket(family, kind, protocol)
-    if sys.platform != "win32":  # there it would let two servers share the port
+    if sys.platform != "win32":  # on Windows it would let two servers share the port
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(address)
@@ -138,7 +143,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(listening: socket.socket) -> str:
-    """Where a browser on this machine reaches the socket."""
+    """Return the URL of the socket for a browser on this machine."""
     host, port = listening.getsockname()[:2]
     if host in ("0.0.0.0", "::"):
         host = "127.0.0.1"
@@ -148,8 +153,10 @@ def url_of(listening: socket.socket) -> str:
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[object, ...]]:
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except (socket.gaierror, UnicodeError) as error:  # the second for what can be no host name at all
-        raise Configuration(f"server.host {host[:100]!r} is no address of this machine.", "Use 127.0.0.1.") from error
+    except (socket.gaierror, UnicodeError) as error:  # UnicodeError: not a valid host name
+        raise Configuration(
+            f"server.host {host[:100]!r} is not an address of this machine.", "Use 127.0.0.1."
+        ) from error
 
 
 def _refused(host: str, port: int, error: OSError) -> Configuration:
@@ -160,12 +167,12 @@ def _refused(host: str, port: int, error: OSError) -> Configuration:
     if error.errno == errno.EADDRINUSE:
         return Configuration(f"Port {port} is taken by another program.", offer)
     if error.errno == errno.EACCES:
-        return Configuration(f"Port {port} may not be used by this user or is reserved by the system.", offer)
+        return Configuration(f"This user may not use port {port}, or the system reserves it.", offer)
     return Configuration(f"The server cannot listen on {host} port {port}: {error.strerror}.", offer)
 
 
 def free_port(host: str, first: int) -> int | None:
-    """The first port from `first` on that can be had, None if the next 50 are all taken."""
+    """Return the first free port from `first` on, None if 50 ports in a row are in use."""
     for port in range(first, min(first + _PORTS_TRIED, 65536)):
         family, _, _, _, address = _resolved(host, port)
         with socket.socket(family, socket.SOCK_STREAM) as probe:

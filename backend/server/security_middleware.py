@@ -1,7 +1,7 @@
-"""What stands before every route: Host, Origin, token, JSON bodies of limited size, and the headers of each answer.
+"""Security checks before every route: Host, Origin, token, JSON bodies of limited size, and response headers.
 
-A local service is reachable by every page that the user's browser opens; without these checks such a page could use it
-(by a form, or by DNS rebinding).
+Every page that the user's browser opens can send requests to a local service. Without these checks such a page could
+use it, by a form or by DNS rebinding.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from backend.server.error_handlers import bad_json, respond
 
 log = logging.getLogger(__name__)
 COOKIE = "touchstone_session"
-OPEN_API = ("/api/session", "/api/health")
-ANSWER_HEADERS = {
+PUBLIC_PATHS = ("/api/session", "/api/health")
+RESPONSE_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
@@ -35,68 +35,68 @@ ANSWER_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-FILES = "/api/files/"  # bodies sent there are no JSON, and their route reads them by its own limits
+UPLOADS = "/api/files/"  # bodies that are not JSON; their route reads them with its own limits
 _WITH_BODY = ("POST", "PUT", "PATCH")
-LARGE_BYTES, LARGE_AT_ONCE = 256 << 10, 16  # bodies beyond that size, which would fill the memory if all came at once
+LARGE_BYTES, LARGE_AT_ONCE = 256 << 10, 16  # larger bodies are limited in number: together they could fill memory
 
 
 class SecurityMiddleware:
-    """ASGI middleware."""
+    """ASGI middleware that checks each request, reads its JSON body, and adds the response headers."""
 
     def __init__(self, app: ASGIApp, settings: Server, token: Token, static: frozenset[str]) -> None:
         self._app = app
         self._token = token
-        self._limit = settings.body_limit_bytes
-        self._request_s = settings.request_s
+        self._limit_bytes = settings.body_limit_bytes
+        self._request_timeout_s = settings.request_s
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._static = static
         self._hosts = {"localhost", socket.gethostname().lower(), settings.host.lower()}
         self._hosts |= {host.lower() for host in settings.allowed_hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuses the request, or passes it on with its body read."""
+        """Refuse the request, or pass it on with its body read."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
 
-        begun = False
+        has_started = False
 
-        async def send_guarded(message: Message) -> None:
-            nonlocal begun
-            begun = True
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
             if message["type"] == "http.response.start":
-                answer = MutableHeaders(scope=message)
-                for name, value in ANSWER_HEADERS.items():
-                    answer.setdefault(name, value)
+                response_headers = MutableHeaders(scope=message)
+                for name, value in RESPONSE_HEADERS.items():
+                    response_headers.setdefault(name, value)
             await send(message)
 
         try:
             self._check_origin(scope["method"], headers)
             scope.setdefault("state", {})["known"] = self._check_token(scope["path"], headers)
-            if scope["method"] in _WITH_BODY and not scope["path"].startswith(FILES):
-                receive = await self._read_in_time(headers, receive)
+            if scope["method"] in _WITH_BODY and not scope["path"].startswith(UPLOADS):
+                receive = await self._read_with_timeout(headers, receive)
         except TouchstoneError as error:
             unread = isinstance(error, errors.BadRequest | errors.PayloadTooLarge)
             closing = {"Connection": "close"} if unread else None
-            await respond(error, closing, path=scope["path"])(scope, receive, send_guarded)
+            await respond(error, closing, path=scope["path"])(scope, receive, send_with_headers)
             return
         try:
-            await self._app(scope, receive, send_guarded)
+            await self._app(scope, receive, send_with_headers)
         except Exception as error:
-            if begun:
-                raise  # half an answer is out: only cutting the connection tells that it is not whole
-            log.error("a request failed in a way nobody foresaw", exc_info=error, extra={"path": scope["path"]})
-            detail = "The server failed in a way that it did not foresee; its log has the details."
-            failure = errors.Internal(detail, "Try again; if it repeats, report the log.")
-            await respond(failure, path=scope["path"])(scope, receive, send_guarded)
+            if has_started:
+                raise  # part of the response was sent: only closing the connection shows that it is incomplete
+            log.error("unhandled exception in a request", exc_info=error, extra={"path": scope["path"]})
+            detail = "Unexpected internal error. The server's log has the details."
+            failure = errors.Internal(detail, "Retry. If it happens again, report the log.")
+            await respond(failure, path=scope["path"])(scope, receive, send_with_headers)
 
     def _check_origin(self, method: str, headers: Headers) -> None:
         host = headers.get("host", "")
         name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         if name.lower() not in self._hosts and not _is_address(name):
             raise errors.ForbiddenHost(
-                f"The Host {host[:100]!r} is not one of this server's.",
+                f"The Host {host[:100]!r} is not a name of this server.",
                 "Use localhost or an IP address, or add the name to server.allowed_hosts.",
             )
         origin = headers.get("origin")
@@ -108,89 +108,91 @@ class SecurityMiddleware:
             )
 
     def _check_token(self, path: str, headers: Headers) -> bool:
-        """Whether the caller is known; raises Unauthorized where only known ones may go."""
+        """Return whether the caller is authenticated. Raises Unauthorized if the path requires it."""
         token = self._token.value
         if token is None:
             return True
         scheme, _, sent = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and same(sent.strip(), token):
+        if scheme.lower() == "bearer" and is_equal(sent.strip(), token):
             return True
-        if same(_cookie(headers), session_of(token)):
+        if is_equal(_cookie(headers), session_cookie(token)):
             return True
-        if path in OPEN_API or path in self._static:
+        if path in PUBLIC_PATHS or path in self._static:
             return False
         raise errors.Unauthorized(
-            "This server wants its token.", "Send Authorization: Bearer TOKEN, or sign in on the page."
+            "Authentication required.",
+            "Send the server's token (Authorization: Bearer TOKEN), or sign in on the page.",
         )
 
-    async def _read_in_time(self, headers: Headers, receive: Receive) -> Receive:
+    async def _read_with_timeout(self, headers: Headers, receive: Receive) -> Receive:
         try:
-            async with asyncio.timeout(self._request_s):
+            async with asyncio.timeout(self._request_timeout_s):
                 return await self._read(headers, receive)
         except TimeoutError:
-            raise late(self._request_s) from None
+            raise request_timeout(self._request_timeout_s) from None
 
     async def _read(self, headers: Headers, receive: Receive) -> Receive:
-        """Reads the whole body, and gives a `receive` that hands it on and then goes on as before."""
+        """Read the complete body. Returns a `receive` that replays it, then continues with the original one."""
         declared = headers.get("content-length", "0")
-        if declared.isdigit() and int(declared) > self._limit:
+        if declared.isdigit() and int(declared) > self._limit_bytes:
             raise self._too_large()
-        body = await self._whole(receive)
+        body = await self._read_body(receive)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json" and (body or kind):
             raise errors.UnsupportedMediaType(
                 f"A body of type {kind[:100] or 'unknown'!r} is not accepted.", "Send Content-Type: application/json."
             )
-        if b"\0" in body:  # never in JSON as UTF-8, always in UTF-16 and UTF-32, which the parser would take
+        if b"\0" in body:  # never in UTF-8 JSON, but in UTF-16 and UTF-32, which the parser would accept
             raise bad_json()
-        handed_on = False
+        is_replayed = False
 
-        async def receive_again() -> Message:
-            nonlocal handed_on
-            if handed_on:
+        async def replay() -> Message:
+            nonlocal is_replayed
+            if is_replayed:
                 return await receive()
-            handed_on = True
+            is_replayed = True
             return {"type": "http.request", "body": bytes(body), "more_body": False}
 
-        return receive_again
+        return replay
 
-    async def _whole(self, receive: Receive) -> bytearray:
-        """The body, in memory; of those that are large only so many come at once, and the others wait unread."""
-        body, waits = bytearray(), True
-        async with contextlib.AsyncExitStack() as turn:
+    async def _read_body(self, receive: Receive) -> bytearray:
+        """Return the body. Only `LARGE_AT_ONCE` large bodies are read concurrently; others wait unread."""
+        body, has_slot = bytearray(), False
+        async with contextlib.AsyncExitStack() as slot:
             while True:
                 message = await receive()
-                if message["type"] != "http.request":  # the caller left: what came is not what was meant
+                if message["type"] != "http.request":  # the caller disconnected: the body is incomplete
                     raise bad_json()
                 body += message.get("body", b"")
-                if len(body) > self._limit:
+                if len(body) > self._limit_bytes:
                     raise self._too_large()
                 if not message.get("more_body"):
                     return body
-                if waits and len(body) > LARGE_BYTES:
-                    await turn.enter_async_context(self._large)
-                    waits = False
+                if not has_slot and len(body) > LARGE_BYTES:
+                    await slot.enter_async_context(self._large)
+                    has_slot = True
 
     def _too_large(self) -> TouchstoneError:
         return errors.PayloadTooLarge(
-            f"The body is larger than {self._limit} bytes.", "Send less, or raise server.body_limit_bytes."
+            f"The body is larger than {self._limit_bytes} bytes.",
+            "Send less, or raise server.body_limit_bytes.",
         )
 
 
-def late(limit_s: float) -> errors.BadRequest:
-    """The refusal for a request that trickles in."""
+def request_timeout(limit_s: float) -> errors.BadRequest:
+    """Return the error for a request that did not arrive within the timeout."""
     return errors.BadRequest(
-        f"The request did not come whole within {limit_s:g} s.", "Send it at once, or raise server.request_s."
+        f"The request timed out after {limit_s:g} s.", "Send it faster, or raise server.request_s."
     )
 
 
-def same(sent: str, wanted: str) -> bool:
-    """Compares secrets in constant time."""
-    return hmac.compare_digest(sent.encode("utf-8", "replace"), wanted.encode("utf-8", "replace"))
+def is_equal(sent: str, expected: str) -> bool:
+    """Compare two secrets in constant time."""
+    return hmac.compare_digest(sent.encode("utf-8", "replace"), expected.encode("utf-8", "replace"))
 
 
-def session_of(token: str) -> str:
-    """The value of the page's cookie: it proves the token without being it."""
+def session_cookie(token: str) -> str:
+    """Return the value of the page's cookie, which is derived from the token and does not reveal it."""
     return hmac.new(token.encode(), b"touchstone session", hashlib.sha256).hexdigest()
 
 

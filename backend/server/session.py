@@ -1,4 +1,4 @@
-"""POST /api/session: the page exchanges the token for a cookie, since EventSource and audio send no headers."""
+"""POST /api/session: exchanges the token for a cookie. EventSource and audio elements cannot send headers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from backend.common import errors
 from backend.common.config.strict_model import StrictModel
 from backend.server.dependencies import problems
-from backend.server.security_middleware import COOKIE, same, session_of
+from backend.server.security_middleware import COOKIE, is_equal, session_cookie
 
 router = APIRouter(prefix="/api", tags=["session"])
 
@@ -21,11 +21,11 @@ class Session(StrictModel):
 
 @router.post("/session", status_code=204, responses=problems(401))
 async def open_session(body: Session, request: Request) -> Response:
-    """Sets the cookie that stands for the token. Where no token is set, nothing needs one."""
+    """Set a session cookie in exchange for the token. Without a token in the settings, no cookie is needed."""
     token: str | None = request.app.state.token.value
-    if token and not same(body.token, token):
-        raise errors.Unauthorized("That is not this server's token.", "`token show` on its machine tells it.")
+    if token and not is_equal(body.token, token):
+        raise errors.Unauthorized("Wrong token.", "Run `token show` on the server's machine to see it.")
     answer = Response(status_code=204)
     if token:
-        answer.set_cookie(COOKIE, session_of(token), httponly=True, samesite="strict")
+        answer.set_cookie(COOKIE, session_cookie(token), httponly=True, samesite="strict")
     return answer

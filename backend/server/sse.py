@@ -1,4 +1,4 @@
-"""Server-sent events: a comment at once and every 15 s, ids to resume from, no buffering on the way."""
+"""Server-sent events: a comment at once and every 15 s, ids to resume from, no buffering by proxies."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ PING_S = 15.0
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _COMMENT = b": \n\n"
 RECENT = 256
-_RECENT: dict[int, tuple[Event, bytes]] = {}  # by identity, which the entry itself keeps from being another's
+_RECENT: dict[int, tuple[Event, bytes]] = {}  # by id(); each entry keeps its event, so that the id stays unique
 Piece = str | bytes
-_LINE_ENDS = "\x85\u2028\u2029"  # not in this format, but many clients' line readers end a line there
+_LINE_ENDS = "\x85\u2028\u2029"  # not line ends in SSE, but the line readers of many clients split there
 
 
 class Streams:
-    """Counts the open streams, so that followers cannot use the server up."""
+    """Counts open streams, so that followers cannot exhaust the server."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.open = 0
 
     def check(self) -> None:
-        """Refuses one too many. Raises QueueFull."""
+        """Check that one more stream may open. Raises QueueFull."""
         if self.open >= self._limit:
             detail = f"{self.open} event streams are open, which is the limit."
             raise QueueFull(detail, "Close some, or raise server.follower_limit.", retry_after_s=5)
 
 
 class ServerSent(StreamingResponse):
-    """Pieces of text as an SSE answer, with comments in pauses; `on_leave` is called if the client goes before the end.
+    """An SSE response of pieces of text, with comments in pauses.
 
-    The caller asks `streams.check()` before anything is done that a refusal could not undo.
+    `on_leave` is called if the client disconnects before the end. Call `streams.check()` before anything that a refusal
+    could not undo.
     """
 
     def __init__(
@@ -51,30 +52,30 @@ class ServerSent(StreamingResponse):
     ) -> None:
         self._streams = streams
         self._on_leave = on_leave
-        self._whole = False
+        self._is_complete = False
         super().__init__(self._bytes(pieces), media_type="text/event-stream", headers={**HEADERS, **(headers or {})})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends, and notes the end, however it comes."""
+        """Send the response and count the stream as open until its end."""
         self._streams.open += 1
-        line = _Line(send)
-        pings = asyncio.create_task(line.ping())
+        connection = _KeepAliveSender(send)
+        pings = asyncio.create_task(connection.ping())
         try:
-            await super().__call__(scope, receive, line.send)
+            await super().__call__(scope, receive, connection.send)
         finally:
             pings.cancel()
             self._streams.open -= 1
-            if self._on_leave and not self._whole:
+            if self._on_leave and not self._is_complete:
                 self._on_leave()
 
     async def _bytes(self, pieces: AsyncIterator[Piece]) -> AsyncIterator[bytes]:
         async for piece in pieces:
             yield piece.encode() if isinstance(piece, str) else piece
-        self._whole = True
+        self._is_complete = True
 
 
-class _Line:
-    """What is sent to one client. A task of its own fills the pauses: a wait with a limit for each event costs more."""
+class _KeepAliveSender:
+    """Sends to one client, with comments in pauses. One task for them costs less than a timeout for each event."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -82,17 +83,17 @@ class _Line:
         self._open = False
 
     async def send(self, message: Message) -> None:
-        """Sends, and takes down when."""
+        """Send a message and remember the time."""
         self._open = message["type"] == "http.response.start" or message.get("more_body", False)
         self._sent_at = asyncio.get_running_loop().time()
         await self._send(message)
 
     async def ping(self) -> None:
-        """Sends a comment whenever nothing else was sent for a while."""
+        """Send a comment after each pause of `PING_S`."""
         while True:
-            silent_s = asyncio.get_running_loop().time() - self._sent_at
-            if silent_s < PING_S:
-                await asyncio.sleep(PING_S - silent_s)
+            idle_s = asyncio.get_running_loop().time() - self._sent_at
+            if idle_s < PING_S:
+                await asyncio.sleep(PING_S - idle_s)
             elif self._open:
                 await self.send({"type": "http.response.body", "body": _COMMENT, "more_body": True})
             else:
@@ -100,7 +101,7 @@ class _Line:
 
 
 class EventStream(ServerSent):
-    """Events as an SSE answer, after a comment that comes at once."""
+    """An SSE response of events, after a comment that is sent at once."""
 
     def __init__(
         self,
@@ -109,28 +110,28 @@ class EventStream(ServerSent):
         headers: dict[str, str] | None = None,
         on_leave: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(streams, _pieces(events), headers, on_leave)
+        super().__init__(streams, _encode_events(events), headers, on_leave)
 
 
-async def _pieces(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+async def _encode_events(events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
     yield _COMMENT
     async for event in events:
-        yield _encoded(event)
+        yield _encode(event)
 
 
-def _encoded(event: Event) -> bytes:
-    """The event as it is sent, made once for all who follow: they read the same ones within moments."""
-    known = _RECENT.get(id(event))
-    if known is None:
+def _encode(event: Event) -> bytes:
+    """Return an event as SSE. The last results are cached: all followers of a job read the same events."""
+    cached = _RECENT.get(id(event))
+    if cached is None:
         text = f"id: {event.id}\nevent: {event.event}\n{data_line(event.data)}"
-        known = _RECENT[id(event)] = (event, text.encode())
+        cached = _RECENT[id(event)] = (event, text.encode())
         if len(_RECENT) > RECENT:
             del _RECENT[next(iter(_RECENT))]
-    return known[1]
+    return cached[1]
 
 
 def data_line(data: Any) -> str:
-    """JSON as the data of an event, with the blank line that ends it."""
+    """Return JSON as the `data` of an event, with the blank line that ends the event."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     for character in _LINE_ENDS:
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -147,7 +147,7 @@ def test_while_a_card_s_runtime_is_installed_the_form_says_how_long_the_cpu_serv
     page = touchstone.page
     show(page, [CPU], [CHIP, replace(CLOSED, reason=None, remedy=None)])
     rocm = Runtime("rocm", "installing", title="PyTorch for AMD cards", install_s=200.0, hardware=[CLOSED.id], job="j1")
-    found = {"runtimes": [asdict(rocm)], "best": None, "best_reason": "Nothing that is here lacks a runtime."}
+    found = {"runtimes": [asdict(rocm)], "best": None, "best_reason": "No hardware of this machine lacks a runtime."}
     page.route("**/api/runtimes", lambda route: route.fulfill(json=found))
     touchstone.open()
     expect(page.locator("#device-coming")).to_have_text("CPU for now; AMD Radeon RX 7900 XTX in about 4 min.")

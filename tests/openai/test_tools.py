@@ -10,7 +10,7 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from backend.common.errors import UnsupportedParameter
-from backend.server.v1.tool_calls import Call, Calls, calls_schema, parse
+from backend.server.v1.tool_calls import Call, ToolCallParser, calls_schema, parse
 from backend.tasks.options.tools import Tool
 from tests.openai.asking import HELLO, chat_body, chunks, post, refused
 from tests.service import Server
@@ -127,14 +127,14 @@ def test_the_forms_in_which_calls_are_written(text: str, calls: list[Call]) -> N
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_calls_are_found_however_the_text_is_cut_into_pieces(text: str, shown: str, calls: int, size: int) -> None:
     for single in (False, True):
-        reader = Calls(NAMES, single)
+        reader = ToolCallParser(NAMES, single)
         seen = "".join(reader.feed(text[at : at + size]) for at in range(0, len(text), size))
         rest, found = reader.end()
         assert (seen + rest, len(found)) == (shown, min(calls, 1) if single else calls)
 
 
 def test_text_that_is_no_call_is_not_held_back() -> None:
-    reader = Calls(NAMES, single=False)
+    reader = ToolCallParser(NAMES, single=False)
     assert [reader.feed(piece) for piece in ("Hello", " you", " <", "b>")] == ["Hello", " you", " ", "<b>"]
 
 

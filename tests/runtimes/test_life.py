@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 from backend.common.errors import JobActive, NotFound, Validation
 from backend.common.types import Job
 from backend.jobs.live_job import LiveJob
-from backend.manager.health import health
 from backend.runtimes.types import Runtime
 from backend.scheduling.worker import WorkerKey
 from backend.scheduling.worker_pool import LoadedModel
@@ -90,7 +89,7 @@ def test_an_install_makes_an_environment_proves_it_and_is_used_at_once(house: Ho
     runtime = house.manager.runtime_service.runtime(NAME)
     assert runtime.state == "installed" and runtime.packages == {"tinystack": "1.0"} and runtime.bytes
     assert runtime.devices == ["cpu"] and runtime.python and Path(runtime.python).is_relative_to(house.shelf_folder)
-    assert NAME in house.manager.device("cpu").served_by and house.manager.pythons[NAME] == runtime.python
+    assert NAME in house.manager.directory.device("cpu").served_by and house.manager.pythons[NAME] == runtime.python
     pointer = json.loads((house.shelf_folder / "current").read_text())
     assert pointer == {"current": runtime.version, "previous": None}
     assert not (house.shelf_folder / "current").is_symlink()
@@ -113,11 +112,11 @@ def test_one_that_broke_since_is_told_by_its_list_and_by_health(house: House) ->
     assert job["error"]["code"] == "runtime_failed" and "libtiny.so.7" in job["error"]["detail"]
     runtime = house.manager.runtime_service.runtime(NAME)
     assert runtime.state == "broken" and runtime.remedy and f"runtimes remove {NAME}" in runtime.remedy
-    subjects = [problem["subject"] for problem in health(house.manager)["problems"]]
+    subjects = [problem["subject"] for problem in house.manager.health.health()["problems"]]
     assert subjects.count(f"runtime:{NAME}") == 1
     (packages / "onnxruntime.py").unlink()
     assert house.run("verify")["status"] == "done" and house.manager.runtime_service.runtime(NAME).state == "installed"
-    assert not health(house.manager)["problems"]
+    assert not house.manager.health.health()["problems"]
 
 
 @pytest.mark.usefixtures("installed")
@@ -142,7 +141,7 @@ def test_an_update_whose_proof_fails_changes_nothing(house: House, number: str, 
     runtime = house.manager.runtime_service.runtime(NAME)
     assert (runtime.state, runtime.version, runtime.previous) == ("installed", old, None)
     assert runtime.reason and words in runtime.reason, "the list says why the last try failed"
-    assert house.environments() == {old} and house.manager.device("cpu").state == "ready"
+    assert house.environments() == {old} and house.manager.directory.device("cpu").state == "ready"
     assert house.run("verify")["status"] == "done"
 
 
@@ -174,7 +173,7 @@ def test_a_rollback_goes_back_at_once_and_a_removal_frees_the_disk(house: House)
     assert house.call(house.manager.runtime_service.remove(NAME)) > 0
     assert not held.worker.alive and not house.shelf_folder.exists()
     assert not (house.manager.runtime_service.store.cache).exists()
-    assert NAME not in house.manager.device("cpu").served_by and NAME not in house.manager.pythons
+    assert NAME not in house.manager.directory.device("cpu").served_by and NAME not in house.manager.pythons
     assert house.manager.runtime_service.runtime(NAME).state == "installable"
     with pytest.raises(Validation):
         house.call(house.manager.runtime_service.remove(NAME))
@@ -210,7 +209,7 @@ async def twice(house: House) -> list[LiveJob]:
 async def occupied(house: House) -> LoadedModel:
     """A worker in the tiny runtime that a job uses."""
     key = WorkerKey("cpu", NAME, "llama.cpp", "some-model")
-    held, _ = await house.manager.pool.acquire("cpu:0", house.manager.device("cpu"), key, MODEL)
+    held, _ = await house.manager.pool.acquire("cpu:0", house.manager.directory.device("cpu"), key, MODEL)
     return held
 
 

@@ -96,14 +96,14 @@ async def _measured(settings: Settings, asked: dict[str, Any], bar: ProgressBar)
     """The job after its end: by the running server, or by a manager of our own."""
     from backend.cli.client import HttpClient, open_manager
     from backend.cli.job_follower import Here, follow_to_end
-    from backend.manager.benchmarks import checked
+    from backend.manager.benchmarks.request import parse_benchmark_request
 
-    checked(asked)
+    parse_benchmark_request(asked)
     async with open_manager(settings) as found:
         if isinstance(found, HttpClient):
             return await follow_to_end(found, (await found.bench(asked))["id"], bar)
         await found.probes.wait_until_idle()
-        job = await found.benchmarks.submit(checked(asked), CALLER)
+        job = await found.benchmarks.submit(parse_benchmark_request(asked), CALLER)
         return await follow_to_end(Here(found), job.id, bar)
 
 

@@ -194,13 +194,12 @@ async def _add_here_or_there(
 
 async def _convert_here_or_there(settings: Settings, model: str, to: str, bar: ProgressBar) -> str:
     from backend.cli.client import CALLER, HttpClient, open_manager
-    from backend.manager import model_jobs
 
     async with open_manager(settings) as found:
         if isinstance(found, HttpClient):
             done = await follow_to_end(found, (await found.convert_model(model, to))["id"], bar, AGAIN)
         else:
-            job = await model_jobs.convert(found, model, to, CALLER)
+            job = await found.model_jobs.convert(model, to, CALLER)
             done = await follow_to_end(Here(found), job.id, bar, AGAIN)
     return str(done["output"]["text"])
 

@@ -1,4 +1,4 @@
-"""How far two devices or engines made the same of the same request: tokens in words, sound in numbers."""
+"""Compares what two devices or engines generated for the same request: tokens, or notes and sound."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ _FULL_SCALE = 32768
 
 
 def agreement(one: Sample, other: Sample) -> float | None:
-    """The share of tokens (for a tune: of bars) before the first difference; None where there is nothing to compare."""
+    """Return the share of tokens (for a tune: of bars) before the first difference; None if either has none."""
     if not one.tokens or not other.tokens:
         return None
-    alike = 0
-    while alike < min(len(one.tokens), len(other.tokens)) and one.tokens[alike] == other.tokens[alike]:
-        alike += 1
-    return alike / max(len(one.tokens), len(other.tokens))
+    equal = 0
+    while equal < min(len(one.tokens), len(other.tokens)) and one.tokens[equal] == other.tokens[equal]:
+        equal += 1
+    return equal / max(len(one.tokens), len(other.tokens))
 
 
 def sound_error(one: Sample, other: Sample) -> float | None:
-    """The largest difference between two sounds of the same notes, as a share of full scale; None for other notes."""
+    """Return the largest difference of two recordings of the same notes, as a share of full scale.
+
+    None if the notes differ or a sound is missing; 1.0 if the lengths differ.
+    """
     if one.sound is None or other.sound is None or agreement(one, other) != 1:
         return None
-    ours, theirs = _frames(one.sound), _frames(other.sound)
-    if len(ours) != len(theirs):
+    frames, other_frames = _frames(one.sound), _frames(other.sound)
+    if len(frames) != len(other_frames):
         return 1.0
-    return max((abs(a - b) for a, b in zip(ours, theirs, strict=True)), default=0) / _FULL_SCALE
+    return max((abs(a - b) for a, b in zip(frames, other_frames, strict=True)), default=0) / _FULL_SCALE
 
 
 def _frames(file: Path) -> array.array[int]:
     with wave.open(str(file)) as sound:
-        assert sound.getsampwidth() == 2, "the music model writes 16 bits"
+        assert sound.getsampwidth() == 2, "the music model writes 16-bit samples"
         frames = array.array("h", sound.readframes(sound.getnframes()))
     if sys.byteorder == "big":
         frames.byteswap()

@@ -1,4 +1,4 @@
-"""What was measured on this machine, in a file of the data folder: by device, card, driver, runtime, engine, model."""
+"""The history of measurements on this machine, kept in a file of the data folder."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from backend.common.json_file import JsonFile
 from backend.common.types import Device, Speed
 
 _FORMAT = 1
-KEPT = 30  # of each device, engine and model
+KEPT = 30  # measurements per device, engine and model
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One measuring of a model on a device by an engine, and all that must be the same for it to count later.
+    """One measurement of a model on a device with an engine, and the conditions under which it stays valid.
 
-    `versions` are those that the engine used, as its worker told them. `source` is `asked`, or `idle` if it was taken
-    up by the service itself.
+    `versions` are the libraries' versions that the worker reported. `source` is `asked`, or `idle` for a measurement
+    that the service started.
     """
 
     device: str
@@ -34,7 +34,7 @@ class Measurement:
     speed: Speed
     runs: int
     source: str = "asked"
-    busy: bool = False  # other programs or jobs computed meanwhile, so it may be faster than that
+    busy: bool = False  # other programs or jobs ran meanwhile, so the device may be faster
     touchstone: str | None = None
     first_token_s: float | None = None
     prompt_per_s: float | None = None
@@ -43,11 +43,11 @@ class Measurement:
 
     @property
     def subject(self) -> tuple[str, str, str, str]:
-        """What is compared with itself over time."""
+        """What is compared with itself over time: device, card, engine and model."""
         return self.device, self.card, self.speed.engine, self.speed.model
 
     def counts_for(self, device: Device, driver: str | None) -> bool:
-        """Whether it says anything of a device as it is now: the same card, driver, runtime and versions."""
+        """Return whether it is valid for a device as it is now: same card, driver, runtime and versions."""
         return (
             (self.card, self.hardware_id, self.driver) == (device.name, device.hardware_id, driver)
             and self.speed.engine in device.served_by.get(self.runtime, [])
@@ -56,41 +56,41 @@ class Measurement:
 
 
 class Measurements:
-    """Keeps the last ones of each device, engine and model, oldest first; without a path, for this process alone."""
+    """The last measurements of each subject, oldest first. Default: kept in memory only."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._file = JsonFile(path, "measurements", _FORMAT)
         self._all: list[Measurement] = []
-        self.revision = 0  # changes with each change
+        self.revision = 0  # increases with each change
 
     def open(self) -> None:
-        """Reads the file; one that cannot be read counts as empty."""
+        """Read the file. A file that cannot be parsed counts as empty."""
         with contextlib.suppress(LookupError, TypeError):
-            self._all = [_read(one) for one in self._file.read() or ()]
+            self._all = [_parse(fields) for fields in self._file.read() or ()]
         self.revision += 1
 
     def all(self, device: str | None = None, model: str | None = None) -> list[Measurement]:
-        """All, or those of a device or a model, oldest first."""
+        """Return all measurements, optionally of one device or model, oldest first."""
         return [m for m in self._all if device in (None, m.device) and model in (None, m.speed.model)]
 
-    def valid(self, counts: Callable[[Measurement], bool]) -> list[Measurement]:
-        """Of each subject the last one that counts; one of a busy machine only where there is no other."""
-        ordered = sorted(filter(counts, self._all), key=lambda one: not one.busy)  # the calm ones last
-        return list({one.subject: one for one in ordered}.values())
+    def valid(self, is_valid: Callable[[Measurement], bool]) -> list[Measurement]:
+        """Return the last valid measurement of each subject; one of a busy machine only as a fallback."""
+        ordered = sorted(filter(is_valid, self._all), key=lambda measurement: not measurement.busy)
+        return list({measurement.subject: measurement for measurement in ordered}.values())
 
-    def add(self, found: Iterable[Measurement]) -> None:
-        """Keeps them, and forgets the oldest of those that are more than are kept."""
-        self._all += found
+    def add(self, measurements: Iterable[Measurement]) -> None:
+        """Keep measurements, and delete the oldest ones beyond the limit of each subject."""
+        self._all += measurements
         counts: dict[tuple[str, str, str, str], int] = {}
         kept = []
-        for one in reversed(self._all):
-            counts[one.subject] = counts.get(one.subject, 0) + 1
-            if counts[one.subject] <= KEPT:
-                kept.append(one)
+        for measurement in reversed(self._all):
+            counts[measurement.subject] = counts.get(measurement.subject, 0) + 1
+            if counts[measurement.subject] <= KEPT:
+                kept.append(measurement)
         self._all = kept[::-1]
         self.revision += 1
-        self._file.write([asdict(one) for one in self._all])
+        self._file.write([asdict(measurement) for measurement in self._all])
 
 
-def _read(fields: Mapping[str, Any]) -> Measurement:
+def _parse(fields: Mapping[str, Any]) -> Measurement:
     return Measurement(**{**fields, "speed": Speed(**fields["speed"])})

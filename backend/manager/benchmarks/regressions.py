@@ -1,4 +1,4 @@
-"""What became slower with an update: two measurings of one thing, between which a version or the driver changed."""
+"""Regressions: a subject that became slower between two measurements, while a version or the driver changed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from backend.manager.benchmarks.history import Measurement
 from backend.scheduling.ranking import NOISE
 
-SLOWER = 0.8  # of the rate before: worth a word
+SLOWER = 0.8  # share of the earlier rate below which a regression is reported
 BASE = "base"
 
 
 @dataclass(frozen=True)
 class Regression:
-    """`now` is slower than `before` by more than the noise, and `changed` names what changed in between."""
+    """`now` is slower than `before` by more than the noise. `changed` has the (old, new) versions that differ."""
 
     before: Measurement
     now: Measurement
@@ -22,7 +22,7 @@ class Regression:
 
     @property
     def problem(self) -> dict[str, str | None]:
-        """As health states it."""
+        """The regression as a problem of `GET /api/health`."""
         speed, was = self.now.speed, self.before.speed
         changes = ", ".join(
             f"{name} {old or '(none)'} → {new or '(none)'}" for name, (old, new) in self.changed.items()
@@ -32,42 +32,46 @@ class Regression:
             "code": "slower_after_update",
             "detail": f"{speed.model} with {speed.engine} is {1 - speed.value / was.value:.0%} slower on "
             f"{self.now.device} since an update: {was.value:.3g} → {speed.value:.3g} {speed.unit}; changed: {changes}.",
-            "remedy": f"{self._back} `bench devices --device {self.now.device} --model {speed.model}` measures again.",
+            "remedy": f"{self._how_to_revert} To measure again: `bench devices --device {self.now.device} --model "
+            f"{speed.model}`.",
         }
 
     @property
-    def _back(self) -> str:
+    def _how_to_revert(self) -> str:
         packages = {
             name: old for name, (old, _) in self.changed.items() if old and name not in ("driver", "Touchstone")
         }
         if packages and self.now.runtime != BASE:
-            return f"`runtimes rollback {self.now.runtime}` goes back to the version before."
+            return f"To go back to the previous version: `runtimes rollback {self.now.runtime}`."
         if packages:
-            wanted = " ".join(f"{name}=={old}" for name, old in packages.items())
-            return f"`python -m pip install {wanted}` in the service's environment goes back."
+            pins = " ".join(f"{name}=={old}" for name, old in packages.items())
+            return f"To go back, run `python -m pip install {pins}` in the service's environment."
         if "driver" in self.changed:
             return f"Install the driver {self.changed['driver'][0]} again, or a newer one."
-        return "Report it with what `doctor` says."
+        return "Report it with the output of `doctor`."
 
 
 def regressions(measurements: Iterable[Measurement]) -> list[Regression]:
-    """What the newest measuring of each subject says against the last one before an update, both by a calm machine."""
+    """Compare the newest measurement of each subject with the last one before an update.
+
+    Measurements of a busy machine are ignored.
+    """
     histories: dict[tuple[str, str, str, str], list[Measurement]] = {}
-    for one in (one for one in measurements if not one.busy):
-        histories.setdefault(one.subject, []).append(one)
-    found = (_of(history) for history in histories.values())
-    return [one for one in found if one]
+    for measurement in measurements:
+        if not measurement.busy:
+            histories.setdefault(measurement.subject, []).append(measurement)
+    return [regression for history in histories.values() if (regression := _regression_in(history))]
 
 
-def _of(history: list[Measurement]) -> Regression | None:
+def _regression_in(history: list[Measurement]) -> Regression | None:
     now = history[-1]
     comparable = [m for m in history if m.model_bytes == now.model_bytes and m.speed.unit == now.speed.unit]
     before = next((m for m in reversed(comparable) if _changed(m, now)), None)
     if before is None or now.speed.value >= SLOWER * before.speed.value:
         return None
-    most = max(now.speed.high or 0, now.speed.value * (1 + NOISE))
-    least = min(before.speed.low or before.speed.value, before.speed.value * (1 - NOISE))
-    return Regression(before, now, _changed(before, now)) if most < least else None
+    highest_now = max(now.speed.high or 0, now.speed.value * (1 + NOISE))
+    lowest_before = min(before.speed.low or before.speed.value, before.speed.value * (1 - NOISE))
+    return Regression(before, now, _changed(before, now)) if highest_now < lowest_before else None
 
 
 def _changed(before: Measurement, now: Measurement) -> dict[str, tuple[str | None, str | None]]:
@@ -75,7 +79,7 @@ def _changed(before: Measurement, now: Measurement) -> dict[str, tuple[str | Non
     return {name: (old.get(name), new.get(name)) for name in (*old, *new) if old.get(name) != new.get(name)}
 
 
-def _versions(one: Measurement) -> dict[str, str]:
-    """All that an update may have changed."""
-    more = {"driver": one.driver, "Touchstone": one.touchstone}
-    return {**one.versions, **{name: version for name, version in more.items() if version}}
+def _versions(measurement: Measurement) -> dict[str, str]:
+    """Return all versions that an update may change, the driver and Touchstone included."""
+    more = {"driver": measurement.driver, "Touchstone": measurement.touchstone}
+    return {**measurement.versions, **{name: version for name, version in more.items() if version}}

@@ -1,4 +1,4 @@
-"""What a benchmark found, as rows: the median, the spread, and against what it was measured."""
+"""Benchmark results as rows: median, quartiles, and the ratio to a reference."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import Any
 from backend import __version__
 from backend.common.system.resources import memory_bytes, usable_threads
 from backend.common.timestamps import utc_now
+from backend.common.types import JsonObject
 
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: median, with the quartiles as `low` and `high`, and its ratio to the yardstick if it has one."""
+    """One metric: the median as `value`, the quartiles as `low` and `high`. Optional: its `ratio` to the reference."""
 
     metric: str
     value: float
@@ -32,13 +33,13 @@ class Row:
 
 
 def row(metric: str, values: Sequence[float], unit: str, **more: Any) -> Row:
-    """Sums up repeated measurements."""
+    """Return the row for repeated measurements. `more` sets the other fields of Row."""
     low, _, high = statistics.quantiles(values, n=4) if len(values) > 1 else (values[0],) * 3
     return Row(metric, statistics.median(values), unit, low, high, **more)
 
 
-def report(kind: str, rows: Sequence[Row]) -> dict[str, Any]:
-    """The rows with what is needed to read them later."""
+def report(kind: str, rows: Sequence[Row]) -> JsonObject:
+    """Return rows with machine, versions and time, so that they can be compared later."""
     packages = ("xllamacpp", "onnxruntime", "fastapi", "uvicorn")
     return {
         "kind": kind,
@@ -50,35 +51,35 @@ def report(kind: str, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _versions(packages: Sequence[str]) -> dict[str, str]:
-    """Of those that are here: not every system has all."""
-    found = {}
+    """Return the versions of the installed packages."""
+    versions = {}
     for name in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
-def table(found: dict[str, Any]) -> str:
-    """The report for people."""
-    machine = found["machine"]
-    lines = [f"bench {found['kind']}: median (quartiles), {machine['threads']} threads, {machine['system']}"]
-    for each in found["rows"]:
+def table(result: JsonObject) -> str:
+    """Return a report as plain text."""
+    machine = result["machine"]
+    lines = [f"bench {result['kind']}: median (quartiles), {machine['threads']} threads, {machine['system']}"]
+    for each in result["rows"]:
         spread = f" ({each['low']:.2f} … {each['high']:.2f})" if each["low"] != each["high"] else ""
-        ratio = f", {each['ratio']:.3f} of the yardstick" if each["ratio"] is not None else ""
+        ratio = f", {each['ratio']:.3f} of the reference" if each["ratio"] is not None else ""
         lines.append(f"  {each['metric']:<34} {each['value']:9.2f} {each['unit']}{spread}{ratio}")
     return "\n".join(lines)
 
 
-def markdown(found: dict[str, Any]) -> str:
-    """The report as a table for an issue or a page."""
-    machine = found["machine"]
+def markdown(result: JsonObject) -> str:
+    """Return a report as a Markdown table."""
+    machine = result["machine"]
     lines = [
-        f"**bench {found['kind']}**, {found['at']}: {machine['threads']} threads, {machine['system']}",
+        f"**bench {result['kind']}**, {result['at']}: {machine['threads']} threads, {machine['system']}",
         "",
-        "| figure | median | quartiles | of the yardstick |",
+        "| metric | median | quartiles | ratio to reference |",
         "|---|---|---|---|",
     ]
-    for each in found["rows"]:
+    for each in result["rows"]:
         spread = f"{each['low']:.2f} … {each['high']:.2f}" if each["low"] != each["high"] else ""
         ratio = f"{each['ratio']:.3f}" if each["ratio"] is not None else ""
         lines.append(f"| {each['metric']} | {each['value']:.2f} {each['unit']} | {spread} | {ratio} |")
@@ -86,7 +87,7 @@ def markdown(found: dict[str, Any]) -> str:
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident bytes of another process; 0 where the system does not say."""
+    """Return the resident bytes of another process, 0 if unknown. Linux only."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):

@@ -1,137 +1,137 @@
-"""What is said of each runtime: whether it is here, whether it could be, what that would cost, what is wrong."""
+"""Descriptions of the runtimes: installed or not, possible or not, what an install costs, what is wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from backend.common.errors import TouchstoneError
+from backend.common.config.settings import Settings
+from backend.manager.runtime_service.state import RuntimeState
 from backend.manager.runtime_service.verification import meant_for
 from backend.runtimes.recipes import LINE_BYTES_PER_S, Recipe, costs, this_platform
 from backend.runtimes.store import InstalledRuntime, RuntimeStore
 from backend.runtimes.types import Runtime
-
-if TYPE_CHECKING:
-    from backend.manager.core import Core
+from backend.scheduling.device_directory import DeviceDirectory
 
 BASE = "base"
 
 
-@dataclass(frozen=True)
-class About:
-    """What this server remembers of a runtime beside the folders: the job at work, the last failure, a slowdown.
-
-    `unproved`: what failed was a proof of the version in use, not a change of it.
-    """
-
-    job: str | None = None
-    failure: TouchstoneError | None = None
-    unproved: bool = False
-    slower: str = ""
+def user_pythons(settings: Settings) -> dict[str, str]:
+    """Return the interpreters that the settings name, by runtime."""
+    return {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
 
 
-def view(manager: Core, shelf: RuntimeStore, recipe: Recipe, about: About) -> Runtime:
-    """One runtime that has a recipe."""
-    own = own_pythons(manager).get(recipe.name)
-    build = recipe.build()
-    hardware = {item.id: item for _, item in meant_for(recipe.name, manager.hardware())}
-    made = shelf.current(recipe.name) if own is None else None
-    shown = Runtime(
-        name=recipe.name,
-        state="installable",
-        title=recipe.title,
-        licence=recipe.licence,
-        install_bytes=build.installed_bytes if build else None,
-        download_bytes=build.download_bytes if build else None,
-        install_s=round(build.download_bytes / LINE_BYTES_PER_S, 1) if build else None,
-        note=recipe.note,
-        hardware=sorted(hardware),
-        job=about.job,
-    )
-    if own is not None or made is not None:
-        return _here(manager, shelf, shown, own, made, about)
-    if about.job:
-        return replace(shown, state="installing")
-    if shelf.broken(recipe.name):
-        reason, remedy = "Its files are not whole any more.", f"Install it again: `runtimes install {recipe.name}`."
-        return replace(shown, state="broken", reason=reason, remedy=remedy)
-    if refusal := unsupported(manager, recipe):
-        return replace(shown, state="unsupported", reason=refusal[0], remedy=refusal[1])
-    assert build
-    if about.failure:
-        reason, remedy = f"The last try failed. {about.failure.detail}", about.failure.remedy
-        return replace(shown, reason=reason, remedy=remedy)
-    names = ", ".join(item.name for item in hardware.values())
-    reason = f"It is not installed; {names} could use it." if names else "It is not installed."
-    return replace(shown, reason=reason, remedy=f"`runtimes install {recipe.name}` ({costs(build)}).")
+class RuntimeDescriber:
+    """Describes runtimes as the API returns them."""
 
+    def __init__(
+        self, settings: Settings, pythons: Mapping[str, str], store: RuntimeStore, directory: DeviceDirectory
+    ) -> None:
+        self._user_pythons = user_pythons(settings)
+        self._pythons = pythons
+        self._store = store
+        self._directory = directory
 
-def others(manager: Core, known: Mapping[str, Recipe]) -> list[Runtime]:
-    """`.venv`, and the user's own environments that have a name of their own."""
-    listed = {BASE: manager.pythons[BASE], **own_pythons(manager)}
-    return [
-        _troubled(
-            manager,
-            Runtime(
-                name=name,
-                state="installed",
-                title="The service's own environment" if name == BASE else "Your own environment",
-                python=python,
-                devices=_devices(manager, name),
-            ),
+    def is_user_runtime(self, name: str) -> bool:
+        """Return whether a runtime is the user's own environment."""
+        return name in self._user_pythons
+
+    def describe(self, recipe: Recipe, state: RuntimeState) -> Runtime:
+        """Describe a runtime that has a recipe."""
+        user_python = self._user_pythons.get(recipe.name)
+        build = recipe.build()
+        hardware = {item.id: item for _, item in meant_for(recipe.name, self._directory.hardware())}
+        installed = self._store.current(recipe.name) if user_python is None else None
+        runtime = Runtime(
+            name=recipe.name,
+            state="installable",
+            title=recipe.title,
+            licence=recipe.licence,
+            install_bytes=build.installed_bytes if build else None,
+            download_bytes=build.download_bytes if build else None,
+            install_s=round(build.download_bytes / LINE_BYTES_PER_S, 1) if build else None,
+            note=recipe.note,
+            hardware=sorted(hardware),
+            job=state.job_id,
         )
-        for name, python in listed.items()
-        if name not in known
-    ]
+        if user_python is not None or installed is not None:
+            return self._describe_installed(runtime, user_python, installed, state)
+        if state.job_id:
+            return replace(runtime, state="installing")
+        if self._store.broken(recipe.name):
+            reason, remedy = "Its files are incomplete.", f"Install it again: `runtimes install {recipe.name}`."
+            return replace(runtime, state="broken", reason=reason, remedy=remedy)
+        if refusal := self.refusal_of(recipe):
+            return replace(runtime, state="unsupported", reason=refusal[0], remedy=refusal[1])
+        assert build
+        if state.failure:
+            reason, remedy = f"The last install failed. {state.failure.detail}", state.failure.remedy
+            return replace(runtime, reason=reason, remedy=remedy)
+        names = ", ".join(item.name for item in hardware.values())
+        reason = f"It is not installed; {names} could use it." if names else "It is not installed."
+        return replace(runtime, reason=reason, remedy=f"`runtimes install {recipe.name}` ({costs(build)}).")
 
+    def describe_others(self, recipes: Mapping[str, Recipe]) -> list[Runtime]:
+        """Describe the runtimes without a recipe: `.venv`, and environments that the user named."""
+        pythons = {BASE: self._pythons[BASE], **self._user_pythons}
+        return [
+            self._with_trouble(
+                Runtime(
+                    name=name,
+                    state="installed",
+                    title="The service's own environment" if name == BASE else "Your own environment",
+                    python=python,
+                    devices=self._devices(name),
+                ),
+            )
+            for name, python in pythons.items()
+            if name not in recipes
+        ]
 
-def own_pythons(manager: Core) -> dict[str, str]:
-    """The interpreters that the settings name."""
-    return {name: str(rules.python) for name, rules in manager.settings.runtimes.items() if rules.python}
+    def refusal_of(self, recipe: Recipe) -> tuple[str, str] | None:
+        """Return why a runtime is not supported here, and what to do instead; None if it may be installed."""
+        remedy = f"To use your own environment, name it in config.yaml: `runtimes: {{{recipe.name}: {{python: …}}}}`."
+        if recipe.own:
+            return recipe.own, remedy
+        if recipe.build() is None:
+            return f"It is not available for {this_platform()}.", remedy
+        usable = recipe.processor or meant_for(recipe.name, self._directory.hardware())
+        if not usable and self._directory.probes.started:  # before the first probe the hardware is unknown
+            return "This machine has no hardware for it.", "You do not need it. Run `devices` to list the hardware."
+        return None
 
+    def _describe_installed(
+        self, runtime: Runtime, user_python: str | None, installed: InstalledRuntime | None, state: RuntimeState
+    ) -> Runtime:
+        runtime = replace(runtime, state="installed", devices=self._devices(runtime.name), python=user_python)
+        if installed is not None:
+            previous = self._store.previous(runtime.name)
+            runtime = replace(
+                runtime,
+                version=installed.version,
+                previous=previous.version if previous else None,
+                python=installed.python,
+                bytes=installed.bytes,
+                packages=installed.packages,
+            )
+            if state.failure and state.is_unproved:
+                runtime = replace(runtime, state="broken", reason=state.failure.detail, remedy=state.failure.remedy)
+            elif state.failure:
+                reason, remedy = f"The last change failed. {state.failure.detail}", state.failure.remedy
+                runtime = replace(runtime, reason=reason, remedy=remedy)
+            elif state.slowdown:
+                remedy = f"Run `runtimes rollback {runtime.name}` to go back, or keep this version."
+                runtime = replace(runtime, reason=state.slowdown, remedy=remedy)
+        runtime = self._with_trouble(runtime)
+        if installed is None or runtime.state != "broken":
+            return runtime
+        reinstall = f"If that does not help: `runtimes remove {runtime.name}`, then install it again."
+        return replace(runtime, remedy=f"{runtime.remedy} {reinstall}")
 
-def _here(
-    manager: Core, shelf: RuntimeStore, shown: Runtime, own: str | None, made: InstalledRuntime | None, about: About
-) -> Runtime:
-    shown = replace(shown, state="installed", devices=_devices(manager, shown.name), python=own)
-    if made is not None:
-        before = shelf.previous(shown.name)
-        previous = before.version if before else None
-        facts = replace(shown, version=made.version, previous=previous, python=made.python)
-        shown = replace(facts, bytes=made.bytes, packages=made.packages)
-        if about.failure and about.unproved:
-            shown = replace(shown, state="broken", reason=about.failure.detail, remedy=about.failure.remedy)
-        elif about.failure:
-            reason, remedy = f"The last try to change it failed. {about.failure.detail}", about.failure.remedy
-            shown = replace(shown, reason=reason, remedy=remedy)
-        elif about.slower:
-            shown = replace(shown, reason=about.slower, remedy=f"`runtimes rollback {shown.name}`, or leave it.")
-    shown = _troubled(manager, shown)
-    if made is None or shown.state != "broken":
-        return shown
-    again = f"If that does not help: `runtimes remove {shown.name}`, then install it again."
-    return replace(shown, remedy=f"{shown.remedy} {again}")
+    def _with_trouble(self, runtime: Runtime) -> Runtime:
+        """Mark a runtime as broken if its last probe failed before any device was listed."""
+        trouble = self._directory.probes.table.troubles.get(runtime.name)
+        return replace(runtime, state="broken", reason=trouble.detail, remedy=trouble.remedy) if trouble else runtime
 
-
-def _troubled(manager: Core, shown: Runtime) -> Runtime:
-    """With what the probes found wrong with it as a whole."""
-    trouble = manager.probes.table.troubles.get(shown.name)
-    return replace(shown, state="broken", reason=trouble.detail, remedy=trouble.remedy) if trouble else shown
-
-
-def _devices(manager: Core, name: str) -> list[str]:
-    return sorted(device.id for device in manager.known_devices() if name in device.served_by)
-
-
-def unsupported(manager: Core, recipe: Recipe) -> tuple[str, str] | None:
-    """Why a runtime is of no use here, and what to do instead; None if it may be of use."""
-    named = f"An environment of your own can be named in config.yaml: `runtimes: {{{recipe.name}: {{python: …}}}}`."
-    if recipe.own:
-        return recipe.own, named
-    if recipe.build() is None:
-        return f"It is not to be had for {this_platform()}.", named
-    for_hardware = recipe.processor or meant_for(recipe.name, manager.hardware())
-    if not for_hardware and manager.probes.started:  # before that nobody knows what is here
-        return "No hardware here is what it is made for.", "Nothing needs to be done; `devices` lists what is here."
-    return None
+    def _devices(self, name: str) -> list[str]:
+        return sorted(device.id for device in self._directory.known_devices() if name in device.served_by)

@@ -1,147 +1,168 @@
-"""What the jobs of runtimes do: resolve, make, prove, and only then switch."""
+"""The work of `install`, `update` and `verify` jobs: resolve, install, prove, and only then switch versions."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from backend.common.config.settings import Settings
 from backend.common.errors import TouchstoneError, Validation
 from backend.common.types import Progress
 from backend.jobs.executor import cancel_on, cancelled
 from backend.jobs.live_job import LiveJob
-from backend.manager.runtime_service.description import About, unsupported
-from backend.manager.runtime_service.verification import Proved, check, meant_for, prove, proved_by, slower
+from backend.manager.job_progress import hold_lock, report_progress
+from backend.manager.runtime_service.description import RuntimeDescriber
+from backend.manager.runtime_service.state import RuntimeState, RuntimeStates
+from backend.manager.runtime_service.verification import ProofResult, RuntimeVerifier, check, meant_for, result_of
+from backend.runtimes.installer import RuntimeInstaller
 from backend.runtimes.recipes import Recipe, size
-from backend.runtimes.store import InstalledRuntime
-from backend.scheduling.worker_pool import LoadedModel
+from backend.runtimes.store import InstalledRuntime, RuntimeStore
+from backend.scheduling.device_directory import DeviceDirectory, StartTask
+from backend.scheduling.worker_pool import LoadedModel, WorkerPool
 
-if TYPE_CHECKING:
-    from backend.manager.core import Core
-    from backend.manager.runtime_service import RuntimeService
-
-
-async def do(manager: Core, upkeep: RuntimeService, job: LiveJob, recipe: Recipe) -> None:
-    """Runs an `install`, `update` or `verify` to its end. Raises RuntimeFailed, DiskFull, JobCancelled and the like."""
-    async with _turn(job, upkeep.lock):
-        await job.set_status("running", {"runtime": recipe.name})
-        upkeep.tell(recipe.name)
-        try:
-            current = upkeep.store.current(recipe.name)
-            if job.task == "verify" or (job.task == "install" and current):
-                said = await cancel_on(job.cancelling, _verify(manager, recipe.name, job), cancelled)
-                upkeep.note(recipe.name, replace(upkeep.about(recipe.name), failure=None, unproved=False))
-            else:
-                fresh = await cancel_on(job.cancelling, _prepared(manager, upkeep, job, recipe, current), cancelled)
-                said = await asyncio.shield(_count(manager, upkeep, recipe.name, fresh))
-            await job.emit("token", {"text": said, "count": 0})
-        except TouchstoneError:  # not for the end of the server, which cannot wait: the next start removes the rest
-            await asyncio.to_thread(upkeep.store.sweep, recipe.name)
-            raise
-        finally:
-            asyncio.get_running_loop().call_soon(upkeep.tell, recipe.name)
-
-
-async def adopt(manager: Core, upkeep: RuntimeService, name: str, version: str) -> None:
-    """Makes a version the current one: workers start in it from now on; those of the other one end when idle."""
-    await asyncio.to_thread(upkeep.store.switch, name, version)
-    made = upkeep.store.current(name)
-    assert made, "it was whole a moment ago"
-    manager.pythons[name] = made.python
-    old = manager.pool.of_runtime(name)
-    for held in old:
-        if not held.users:
-            await manager.pool.unload(held)
-    for held in old:
-        manager.in_background(_unload_later(manager, held))
-
-
-async def _unload_later(manager: Core, held: LoadedModel) -> None:
-    """A worker of another version serves the jobs it has, and no longer."""
-    await held.unused.wait()
-    await manager.pool.unload(held)
-
-
-async def _verify(manager: Core, name: str, job: LiveJob) -> str:
-    await _tell(job, Progress("prove", 0, None, "devices"))
-    # A round that is broken off would leave devices as being checked, so a cancel leaves it to itself.
-    await asyncio.shield(manager.in_background(manager.probes.probe(runtime=name)))
-    proved = proved_by(manager.probes, name)
-    check(name, proved, manager.hardware())
-    return f"{name} works: {_devices(proved)}."
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class _Fresh:
-    """A version that passed its proofs; no `made` where there is nothing newer."""
+class _Version:
+    """A version that passed its proofs. `installed` is None if the current one is up to date."""
 
-    said: str
-    made: InstalledRuntime | None = None
-    slower: str = ""
-
-
-async def _prepared(
-    manager: Core, upkeep: RuntimeService, job: LiveJob, recipe: Recipe, current: InstalledRuntime | None
-) -> _Fresh:
-    """Makes another version and proves it."""
-    name = recipe.name
-
-    async def tell(progress: Progress) -> None:
-        await _tell(job, progress)
-
-    rules = manager.settings.runtimes.get(name)
-    await manager.probes.wait_until_idle()  # what hardware is here decides what is installed, and what has to work
-    if refusal := unsupported(manager, recipe):
-        raise Validation(*refusal)
-    chips = [item.architecture for _, item in meant_for(name, manager.hardware()) if item.architecture]
-    lock, about = await upkeep.installer.lock(recipe, tell, next(iter(chips), None), rules.index if rules else None)
-    if current and current.version == lock.digest:
-        return _Fresh(f"{name} is up to date: nothing newer fits together.")
-    made = upkeep.store.made(name, lock.digest)  # the one that was gone back from, for instance
-    if made is None:
-        fetched = f", {size(lock.download_bytes)} to fetch at most" if lock.download_bytes else ""
-        await tell(Progress(f"{len(lock.packages)} packages{fetched}", 0, None, "bytes"))
-        made = await upkeep.installer.make(recipe, lock, about, tell)
-    await tell(Progress("prove", 0, None, "devices"))
-    proved = await prove(manager, name, made.python)
-    check(name, proved, manager.hardware())
-    words = ""
-    if current:
-        words = await slower(manager, name, made.python, proved, current.python, current.speeds)
-    said = f"{name} is installed ({size(made.bytes)}): {_devices(proved)}." + (f" {words}" if words else "")
-    return _Fresh(said, replace(made, speeds=proved.speeds), words)
+    summary: str
+    installed: InstalledRuntime | None = None
+    slowdown: str = ""
 
 
-async def _count(manager: Core, upkeep: RuntimeService, name: str, fresh: _Fresh) -> str:
-    """From here on it counts, whatever happens."""
-    if fresh.made:
-        await asyncio.to_thread(upkeep.store.finish, name, fresh.made)
-        await adopt(manager, upkeep, name, fresh.made.version)
-        await manager.probes.probe(runtime=name)
-        if not manager.pool.runtime_in_use(name):
-            await asyncio.to_thread(upkeep.store.sweep, name)
-    upkeep.note(name, About(slower=fresh.slower))
-    return fresh.said
+class RuntimeJobs:
+    """Runs the jobs of runtimes, one at a time: they share disk and network."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: RuntimeStore,
+        installer: RuntimeInstaller,
+        pythons: dict[str, str],
+        directory: DeviceDirectory,
+        pool: WorkerPool,
+        describer: RuntimeDescriber,
+        verifier: RuntimeVerifier,
+        states: RuntimeStates,
+        start_task: StartTask,
+        publish: Callable[[str], None],
+    ) -> None:
+        """`pythons` is changed when a version is switched. `publish` is called with a runtime whose state changed."""
+        self._settings = settings
+        self._store = store
+        self._installer = installer
+        self._pythons = pythons
+        self._directory = directory
+        self._pool = pool
+        self._describer = describer
+        self._verifier = verifier
+        self._states = states
+        self._start_task = start_task
+        self._publish = publish
+        self.lock = asyncio.Lock()
+
+    async def run(self, job: LiveJob, recipe: Recipe) -> None:
+        """Run a job to its end, and log its start and end. Raises RuntimeFailed, DiskFull, JobCancelled, Validation."""
+        name, fields = recipe.name, {"job": job.id, "runtime": recipe.name, "task": job.task}
+        async with hold_lock(job, self.lock):
+            await job.set_status("running", {"runtime": name})
+            log.info("%s of a runtime started", job.task, extra=fields)
+            self._publish(name)
+            try:
+                current = self._store.current(name)
+                if job.task == "verify" or (job.task == "install" and current):
+                    summary = await cancel_on(job.cancelling, self._verify(name, job), cancelled)
+                    self._states.clear_failure(name)
+                else:
+                    version = await cancel_on(job.cancelling, self._prepare(job, recipe, current), cancelled)
+                    summary = await asyncio.shield(self._finish(name, version))
+                log.info("%s of a runtime finished", job.task, extra=fields)
+                await job.emit("token", {"text": summary, "count": 0})
+            except TouchstoneError as error:
+                log.warning(
+                    "%s of a runtime failed", job.task, extra={**fields, "code": error.code, "detail": error.detail}
+                )
+                # Not at the end of the server, which cannot wait: the next start removes the leftovers.
+                await asyncio.to_thread(self._store.sweep, name)
+                raise
+            finally:
+                asyncio.get_running_loop().call_soon(self._publish, name)
+
+    async def adopt(self, name: str, version: str) -> None:
+        """Make a version the current one. New workers start in it; those of the other version end when idle."""
+        await asyncio.to_thread(self._store.switch, name, version)
+        installed = self._store.current(name)
+        assert installed, "its files were complete a moment ago"
+        self._pythons[name] = installed.python
+        log.info("runtime version switched", extra={"runtime": name, "version": version})
+        outdated = self._pool.of_runtime(name)
+        for loaded in outdated:
+            if not loaded.users:
+                await self._pool.unload(loaded)
+        for loaded in outdated:
+            self._start_task(self._unload_when_idle(loaded))
+
+    async def _unload_when_idle(self, loaded: LoadedModel) -> None:
+        """Unload a model of an older version after its running jobs."""
+        await loaded.unused.wait()
+        await self._pool.unload(loaded)
+
+    async def _verify(self, name: str, job: LiveJob) -> str:
+        await report_progress(job)(Progress("prove", 0, None, "devices"))
+        # Shielded: a cancelled round of probes would leave devices in the state `probing`.
+        await asyncio.shield(self._start_task(self._directory.probes.probe(runtime=name)))
+        result = result_of(self._directory.probes, name)
+        check(name, result, self._directory.hardware())
+        return f"{name} works: {_summary(result)}."
+
+    async def _prepare(self, job: LiveJob, recipe: Recipe, current: InstalledRuntime | None) -> _Version:
+        """Install another version next to the current one and prove it."""
+        name, report = recipe.name, report_progress(job)
+        rules = self._settings.runtimes.get(name)
+        # The hardware decides what is installed, and which devices have to pass.
+        await self._directory.probes.wait_until_idle()
+        if refusal := self._describer.refusal_of(recipe):
+            raise Validation(*refusal)
+        hardware = self._directory.hardware()
+        chips = [item.architecture for _, item in meant_for(name, hardware) if item.architecture]
+        index = rules.index if rules else None
+        lock, about = await self._installer.lock(recipe, report, next(iter(chips), None), index)
+        if current and current.version == lock.digest:
+            return _Version(f"{name} is up to date: no newer versions fit together.")
+        installed = self._store.made(name, lock.digest)  # for instance the version that was rolled back
+        if installed is None:
+            download = f", {size(lock.download_bytes)} to download at most" if lock.download_bytes else ""
+            await report(Progress(f"{len(lock.packages)} packages{download}", 0, None, "bytes"))
+            installed = await self._installer.make(recipe, lock, about, report)
+        await report(Progress("prove", 0, None, "devices"))
+        result = await self._verifier.prove(name, installed.python)
+        check(name, result, hardware)
+        slowdown = ""
+        if current:
+            slowdown = await self._verifier.describe_slowdown(
+                name, installed.python, result, current.python, current.speeds
+            )
+        summary = f"{name} is installed ({size(installed.bytes)}): {_summary(result)}."
+        summary += f" {slowdown}" if slowdown else ""
+        return _Version(summary, replace(installed, speeds=result.speeds), slowdown)
+
+    async def _finish(self, name: str, version: _Version) -> str:
+        """Switch to a proved version. Shielded from a cancel: a switch is not interrupted."""
+        if version.installed:
+            await asyncio.to_thread(self._store.finish, name, version.installed)
+            await self.adopt(name, version.installed.version)
+            await self._directory.probes.probe(runtime=name)
+            if not self._pool.runtime_in_use(name):
+                await asyncio.to_thread(self._store.sweep, name)
+        self._states.set(name, RuntimeState(slowdown=version.slowdown))
+        return version.summary
 
 
-async def _tell(job: LiveJob, progress: Progress) -> None:
-    job.progress = progress
-    await job.emit("progress", vars(progress))
-
-
-def _devices(proved: Proved) -> str:
-    good = [device.id for device in proved.ready]
-    bad = [f"{device.id} is broken: {device.reason}" for device in proved.devices if device.state == "broken"]
-    return "; ".join([f"{', '.join(good)} proved", *bad]).rstrip(".")
-
-
-@contextlib.asynccontextmanager
-async def _turn(job: LiveJob, lock: asyncio.Lock) -> AsyncIterator[None]:
-    """Waits for the one place; a cancel gives the wait up."""
-    await cancel_on(job.cancelling, lock.acquire(), cancelled)
-    try:
-        yield
-    finally:
-        lock.release()
+def _summary(result: ProofResult) -> str:
+    passed = [device.id for device in result.ready]
+    broken = [f"{device.id} is broken: {device.reason}" for device in result.devices if device.state == "broken"]
+    return "; ".join([f"{', '.join(passed)} proved", *broken]).rstrip(".")

@@ -1,4 +1,4 @@
-"""Which runtime is worth installing first for the hardware found, in a sentence."""
+"""Recommends the runtime to install first for the hardware of this machine."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _KINDS = ("gpu", "integrated", "npu")  # the order in which hardware is served
 def best(
     recipes: Iterable[Recipe], runtimes: Iterable[Runtime], hardware: Iterable[Hardware]
 ) -> tuple[str | None, str]:
-    """The name of the runtime, and why; None where nothing is missing.
+    """Return the name of the runtime and the reason as a sentence. The name is None if no runtime is missing.
 
-    For each card the backends' own order counts, except that a recipe leads for the makers in its `first_for`.
+    For each card the order of the backends decides, except that a recipe leads for the vendors in its `first_for`.
     """
     states = {runtime.name: runtime.state for runtime in runtimes}
     cards = sorted(
@@ -26,17 +26,17 @@ def best(
     )
     offers = [(recipe, {item.id: name for name, item in meant_for(recipe.name, cards)}) for recipe in recipes]
     for card in cards:
-        fitting = [(_rank(recipe, found[card.id], card), recipe) for recipe, found in offers if card.id in found]
+        ranked = [(_rank(recipe, by_card[card.id], card), recipe) for recipe, by_card in offers if card.id in by_card]
         usable = sorted(
-            (pair for pair in fitting if states.get(pair[1].name) in ("installable", "installed")),
+            (pair for pair in ranked if states.get(pair[1].name) in ("installable", "installed")),
             key=lambda pair: pair[0],
         )
         if usable and states[usable[0][1].name] == "installable":
-            chosen = usable[0][1]
-            build = chosen.build()
+            recipe = usable[0][1]
+            build = recipe.build()
             assert build
-            return chosen.name, f"{card.name} is here; {chosen.title} would use it ({costs(build)})."
-    return None, "Nothing that is here lacks a runtime."
+            return recipe.name, f"{card.name} is here; {recipe.title} would use it ({costs(build)})."
+    return None, "No hardware of this machine lacks a runtime."
 
 
 def _rank(recipe: Recipe, backend: str, card: Hardware) -> tuple[bool, int]:

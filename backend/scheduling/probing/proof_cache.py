@@ -17,6 +17,10 @@ class ProofCache:
     """Keeps proved devices in a file. Default: in memory only."""
 
     def __init__(self, path: Path | None = None) -> None:
+        self.open(path)
+
+    def open(self, path: Path | None) -> None:
+        """Load the proofs of earlier starts from a file, which is kept up to date from now on."""
         self._file = JsonFile(path, "devices", _FORMAT)
         stored = self._file.read()
         self._entries: dict[str, dict[str, Any]] = stored if isinstance(stored, dict) else {}

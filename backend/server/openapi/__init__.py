@@ -1,1 +1,1 @@
-"""The description of the API: OpenAPI, the page at /docs, and the shapes that tests and the page share."""
+"""The API description: OpenAPI, the page at /docs, and the schemas that tests and the page share."""

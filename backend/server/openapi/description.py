@@ -1,7 +1,7 @@
-"""The description at /openapi.json: FastAPI's own, completed with what every route can answer and in which shape.
+"""The description at /openapi.json: FastAPI's, completed with the errors and response schemas of every route.
 
-A route that says nothing of its answer gives a Job with 202, and what `_SHAPES` has for it otherwise; a test asks the
-real server for every route and holds its answers against this.
+A route without a response model returns a Job if its status is 202, otherwise the schema in `_SHAPES`. A test sends
+requests to every route of a real server and validates the responses against this description.
 """
 
 from __future__ import annotations
@@ -10,126 +10,128 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from backend.common.types import JsonObject
 from backend.server.openapi.shapes import shapes
 from backend.server.v1.errors import is_v1
 
 _EVERY = {
-    400: "The request is not HTTP, or not JSON, as it should be",
-    401: "The server wants its token",
+    400: "Malformed HTTP or JSON",
+    401: "Authentication required",
     403: "Pages of other origins may not use this server",
-    421: "The Host is not one of this server's names",
+    421: "The Host header is not a name of this server",
     503: "The server is stopping",
 }
 _WITH_BODY = {
     413: "The body is too large",
-    415: "The body is of another type",
+    415: "The body has an unsupported media type",
     422: "The request is not valid",
     507: "The disk is full",
 }
 _REF = "#/components/schemas/"
-_TEXT, _WHOLE, _NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
+_TEXT, _INTEGER, _NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
 
 
-def _one(name: str) -> dict[str, Any]:
+def _ref(name: str) -> JsonObject:
     return {"$ref": _REF + name}
 
 
-def _many(name: str) -> dict[str, Any]:
-    return {"type": "array", "items": _one(name)}
+def _list_of(name: str) -> JsonObject:
+    return {"type": "array", "items": _ref(name)}
 
 
-def _object(may: dict[str, Any] | None = None, /, **must: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": {**must, **(may or {})}, "required": sorted(must)}
+def _object(optional: JsonObject | None = None, /, **required: Any) -> JsonObject:
+    return {"type": "object", "properties": {**required, **(optional or {})}, "required": sorted(required)}
 
 
-_MAYBE_TEXT = {"type": ["string", "null"]}
-_NOTE = _object(subject=_TEXT, code=_TEXT, detail=_MAYBE_TEXT, remedy=_MAYBE_TEXT)
+_OPTIONAL_TEXT = {"type": ["string", "null"]}
+_HEALTH_PROBLEM = _object(subject=_TEXT, code=_TEXT, detail=_OPTIONAL_TEXT, remedy=_OPTIONAL_TEXT)
 _DEVICES = _object(
-    devices=_many("Device"),
-    hardware=_many("Hardware"),
-    default=_MAYBE_TEXT,
+    devices=_list_of("Device"),
+    hardware=_list_of("Hardware"),
+    default=_OPTIONAL_TEXT,
     default_reason=_TEXT,
     probing={"type": "boolean"},
     loaded={"type": "array", "items": {"type": "object"}},
 )
-_CARD = _object(id=_TEXT, object={"const": "model"}, created=_WHOLE, owned_by=_TEXT)
+_MODEL_CARD = _object(id=_TEXT, object={"const": "model"}, created=_INTEGER, owned_by=_TEXT)
 _COMPLETION = _object(
-    id=_TEXT, object=_TEXT, created=_WHOLE, model=_TEXT, choices={"type": "array"}, usage={"type": "object"}
+    id=_TEXT, object=_TEXT, created=_INTEGER, model=_TEXT, choices={"type": "array"}, usage={"type": "object"}
 )
 _SHAPES = {
     "get /api/health": _object(
-        {"problems": {"type": "array", "items": _NOTE}},
+        {"problems": {"type": "array", "items": _HEALTH_PROBLEM}},
         status={"enum": ["starting", "ok", "degraded"]},
         version=_TEXT,
         uptime_s=_NUMBER,
-        devices={"type": "object", "additionalProperties": _WHOLE},
-        jobs=_object(queued=_WHOLE, running=_WHOLE),
+        devices={"type": "object", "additionalProperties": _INTEGER},
+        jobs=_object(queued=_INTEGER, running=_INTEGER),
     ),
     "get /api/devices": _DEVICES,
     "post /api/devices/refresh": _DEVICES,
     "post /api/devices/{device_id}/release": _DEVICES,
-    "get /api/models": _object(models=_many("Model")),
-    "get /api/runtimes": _object(runtimes=_many("Runtime"), best=_MAYBE_TEXT, best_reason=_TEXT),
-    "post /api/runtimes/{name}/rollback": _one("Runtime"),
-    "get /api/jobs": _object(jobs=_many("Job"), next=_MAYBE_TEXT),
+    "get /api/models": _object(models=_list_of("Model")),
+    "get /api/runtimes": _object(runtimes=_list_of("Runtime"), best=_OPTIONAL_TEXT, best_reason=_TEXT),
+    "post /api/runtimes/{name}/rollback": _ref("Runtime"),
+    "get /api/jobs": _object(jobs=_list_of("Job"), next=_OPTIONAL_TEXT),
     "get /api/bench": _object(measurements={"type": "array", "items": {"type": "object"}}),
-    "get /v1/models": _object(object={"const": "list"}, data={"type": "array", "items": _CARD}),
-    "get /v1/models/{model_id}": _CARD,
+    "get /v1/models": _object(object={"const": "list"}, data={"type": "array", "items": _MODEL_CARD}),
+    "get /v1/models/{model_id}": _MODEL_CARD,
     "post /v1/chat/completions": _COMPLETION,
     "post /v1/completions": _COMPLETION,
     "post /v1/embeddings": _object(object={"const": "list"}, data={"type": "array"}, usage={"type": "object"}),
 }
 _EVENT = _object({"id": _TEXT, "event": _TEXT}, data=_TEXT)
-_OPENAI_ERROR = _object(error=_object(message=_TEXT, type=_TEXT, code=_TEXT, param=_MAYBE_TEXT))
+_OPENAI_ERROR = _object(error=_object(message=_TEXT, type=_TEXT, code=_TEXT, param=_OPTIONAL_TEXT))
 
 
 def install(app: FastAPI) -> None:
-    """Lets the application describe itself whole."""
-    described = app.openapi
+    """Complete the OpenAPI description of the application, once, when it is first requested."""
+    describe = app.openapi
 
-    def whole() -> dict[str, Any]:
+    def describe_completely() -> JsonObject:
         if app.openapi_schema is None:
-            _complete(described())
-        return described()
+            _complete(describe())
+        return describe()
 
-    app.openapi = whole  # type: ignore[method-assign]
+    app.openapi = describe_completely  # type: ignore[method-assign]
 
 
-def _complete(api: dict[str, Any]) -> None:
+def _complete(api: JsonObject) -> None:
     components = api["components"]["schemas"]
     for name, shape in shapes().items():
         if not name.startswith("event: "):
             inner = shape.pop("$defs", {})
-            components |= {key: _hoisted(value) for key, value in {**inner, name: shape}.items()}
+            components |= {key: _with_component_refs(value) for key, value in {**inner, name: shape}.items()}
     components["OpenAIError"] = _OPENAI_ERROR
     for path, methods in api["paths"].items():
         for method, route in methods.items():
             _complete_route(path, method, route)
 
 
-def _complete_route(path: str, method: str, route: dict[str, Any]) -> None:
-    answers = route["responses"]
-    refusals = {**_EVERY, **(_WITH_BODY if method in ("post", "put", "patch") else {})}
-    for status, words in refusals.items():
-        answers.setdefault(str(status), {"description": words})
-    for status, answer in answers.items():
-        if "text/event-stream" in answer.get("content", {}):  # the shape of each event
-            answer["content"]["text/event-stream"]["schema"] = _EVENT
+def _complete_route(path: str, method: str, route: JsonObject) -> None:
+    responses = route["responses"]
+    errors = {**_EVERY, **(_WITH_BODY if method in ("post", "put", "patch") else {})}
+    for status, description in errors.items():
+        responses.setdefault(str(status), {"description": description})
+    for status, response in responses.items():
+        if "text/event-stream" in response.get("content", {}):  # the schema of each event
+            response["content"]["text/event-stream"]["schema"] = _EVENT
         if int(status) >= 400:
             media, name = (
                 ("application/json", "OpenAIError") if is_v1(path) else ("application/problem+json", "Problem")
             )
-            answer["content"] = {media: {"schema": _one(name)}}
-        elif (shape := _SHAPES.get(f"{method} {path}", _one("Job") if status == "202" else None)) is not None:
-            content = answer.setdefault("content", {}).setdefault("application/json", {})
+            response["content"] = {media: {"schema": _ref(name)}}
+        elif (shape := _SHAPES.get(f"{method} {path}", _ref("Job") if status == "202" else None)) is not None:
+            content = response.setdefault("content", {}).setdefault("application/json", {})
             if "$ref" not in content.get("schema", {}):
                 content["schema"] = shape
 
 
-def _hoisted(shape: Any) -> Any:
-    """With references to where the shapes of the whole description lie."""
+def _with_component_refs(shape: Any) -> Any:
+    """Return a schema with its references changed from `$defs` to the components of the description."""
     if isinstance(shape, dict):
         return {
-            key: value.replace("#/$defs/", _REF) if key == "$ref" else _hoisted(value) for key, value in shape.items()
+            key: value.replace("#/$defs/", _REF) if key == "$ref" else _with_component_refs(value)
+            for key, value in shape.items()
         }
-    return [_hoisted(item) for item in shape] if isinstance(shape, list) else shape
+    return [_with_component_refs(item) for item in shape] if isinstance(shape, list) else shape

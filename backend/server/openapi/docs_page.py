@@ -1,4 +1,4 @@
-"""/docs: the API's description as one page, rendered here: the usual viewers load their scripts from elsewhere."""
+"""/docs: the API description as one page. It is rendered here because the usual viewers load scripts from a CDN."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
+from backend.common.types import JsonObject
+
 router = APIRouter()
 
 
 @router.get("/docs", include_in_schema=False)
 async def read_docs(request: Request) -> HTMLResponse:
-    """All routes with their parameters, bodies and answers."""
+    """Return all routes with their parameters, bodies and responses as HTML."""
     return HTMLResponse(_template().render(api=request.app.openapi(), name=_name))
 
 
 @cache
 def _template() -> Any:
-    import jinja2  # takes as long to import as the rest of a request, and few look here
+    import jinja2  # slow to import, and rarely needed
 
     folder = jinja2.FileSystemLoader(Path(__file__).parent)
     return jinja2.Environment(loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True).get_template(
@@ -28,8 +30,8 @@ def _template() -> Any:
     )
 
 
-def _name(schema: dict[str, Any]) -> str:
-    """A schema in a few words: its type, or the name of the shape it points to."""
+def _name(schema: JsonObject) -> str:
+    """Return a short name of a schema: its type, or the name of the schema that it refers to."""
     if reference := schema.get("$ref"):
         return str(reference).rsplit("/", 1)[-1]
     if choices := schema.get("anyOf"):

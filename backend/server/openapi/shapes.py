@@ -1,6 +1,6 @@
-"""Writes the golden file of shapes, `frontend/schema.json`: Device, Runtime, Model, Job, Receipt and every event.
+"""Writes `frontend/schema.json`, the JSON Schemas of Device, Runtime, Model, Job, Receipt and every event.
 
-`python -m backend.server.openapi.shapes` writes the file. A test compares it with the code and with answers of the real
+`python -m backend.server.openapi.shapes` writes the file. A test compares it with the code and with responses of a real
 server.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from backend.common.types import Artifact, Device, Hardware, Job, Model, Problem, Progress, Receipt
+from backend.common.types import Artifact, Device, Hardware, Job, JsonObject, Model, Problem, Progress, Receipt
 from backend.runtimes.types import Runtime
 
 FILE = Path(__file__).parents[3] / "frontend" / "schema.json"
@@ -27,8 +27,8 @@ _LOGPROB = {
     "logprob": {"type": "number"},
 }
 _LIKELIEST = {"type": "array", "items": {"type": "object", "properties": _LOGPROB, "required": sorted(_LOGPROB)}}
-# What each event's data has beside `job_id` and `at`; a dataclass gives all its fields.
-EVENTS: dict[str, Any] = {
+# The data of each event in addition to `job_id` and `at`. A dataclass means all its fields.
+EVENTS: JsonObject = {
     "queued": {"position": _COUNT},
     "loading": {"model": _TEXT, "device": _TEXT, "engine": _TEXT},
     "running": {},
@@ -41,29 +41,29 @@ EVENTS: dict[str, Any] = {
     "cancelled": Job,
     "interrupted": Problem,
 }
-# What stands there only if the job asked for it.
-ON_REQUEST: dict[str, Any] = {
+# Optional data that is sent only if the job requested it.
+ON_REQUEST: JsonObject = {
     "token": {"logprobs": {"type": "array", "items": {"properties": {**_LOGPROB, "top_logprobs": _LIKELIEST}}}}
 }
 
 
-def shapes() -> dict[str, Any]:
-    """JSON Schemas by name; those of events are named `event: NAME`."""
-    found = {kind.__name__: _schema(kind) for kind in NOUNS}
+def shapes() -> JsonObject:
+    """Return the JSON Schemas by name; those of events are named `event: NAME`."""
+    schemas = {kind.__name__: _schema(kind) for kind in NOUNS}
     for name, shape in EVENTS.items():
-        found[f"event: {name}"] = _event(name, shape)
-    return found
+        schemas[f"event: {name}"] = _event(name, shape)
+    return schemas
 
 
-def _event(name: str, shape: Any) -> dict[str, Any]:
-    own: dict[str, Any] = {"type": "object", "properties": shape} if isinstance(shape, dict) else _schema(shape)
+def _event(name: str, shape: Any) -> JsonObject:
+    own: JsonObject = {"type": "object", "properties": shape} if isinstance(shape, dict) else _schema(shape)
     properties = {"job_id": _TEXT, "at": _TEXT, **own["properties"]}
     on_request = ON_REQUEST.get(name, {})
     return {**own, "title": name, "properties": {**properties, **on_request}, "required": sorted(properties)}
 
 
-def _schema(kind: Any) -> dict[str, Any]:
-    """The schema of what is sent, where every field stands, also those with a default."""
+def _schema(kind: Any) -> JsonObject:
+    """Return the schema of what is sent: every field is present, also one with a default."""
     schema = TypeAdapter(kind).json_schema(mode="serialization")
     for each in (schema, *schema.get("$defs", {}).values()):
         if "properties" in each:
@@ -72,7 +72,7 @@ def _schema(kind: Any) -> dict[str, Any]:
 
 
 def text() -> str:
-    """The file as it should be."""
+    """Return the content of the file."""
     return json.dumps(shapes(), indent=1, sort_keys=True) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's API on the same jobs: one file a route, all answers and refusals in OpenAI's shapes.
+"""OpenAI-compatible routes on top of the same jobs, one file per route. All responses and errors have OpenAI's shapes.
 
-docs/openai.md lists what is honoured, what is accepted without effect, and what is refused by name.
+docs/openai.md lists the keys that are supported, accepted without effect, and refused.
 """

@@ -1,4 +1,4 @@
-"""The jobs behind one request: n choices are n jobs, accepted together, waited for together, cancelled together."""
+"""The jobs of one request: n choices are n jobs that are accepted, awaited and cancelled together."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Choices:
 
     @classmethod
     async def accept(cls, manager: ModelManager, requests: Sequence[GenerateRequest], caller: str) -> Choices:
-        """Accepts all the jobs, or none. Raises QueueFull, DiskFull, and what `admitted` raises."""
+        """Accept all jobs, or none. Raises QueueFull, DiskFull, and what `admit` raises."""
         limit = manager.settings.queue.limit
         if len(requests) > 1 and manager.registry.count("queued") + len(requests) > limit:
-            detail = f"With these {len(requests)} jobs more would be waiting than the limit of {limit}."
-            raise QueueFull(detail, "Ask for fewer choices, try again later, or raise queue.limit.", retry_after_s=10)
+            detail = f"These {len(requests)} jobs would exceed the limit of {limit} queued jobs."
+            raise QueueFull(detail, "Request fewer choices, retry later, or raise queue.limit.", retry_after_s=10)
         jobs: list[LiveJob] = []
         try:
             for request in requests:
                 job = await manager.submit(request, caller)
-                assert isinstance(job, LiveJob), "only a request with an Idempotency-Key gives an id"
+                assert isinstance(job, LiveJob), "only a request with an Idempotency-Key returns an id"
                 jobs.append(job)
         except BaseException:
             for job in jobs:
@@ -43,54 +43,56 @@ class Choices:
         return cls(jobs, requests[0].asked_device)
 
     def cancel(self) -> None:
-        """Asks all jobs that still live to end."""
+        """Cancel all jobs that have not ended."""
         for job in self.jobs:
             job.cancelling.set()
 
-    async def begun(self, request: Request) -> bool:
-        """Waits until the first job computes, or one has failed; False if the caller left before."""
-        failing = [_failed(job) for job in self.jobs[1:]]
-        return await self._waited(request, _begun(self.jobs[0]), *failing)
+    async def wait_for_start(self, request: Request) -> bool:
+        """Wait until the first job computes, or any job failed. Returns False if the caller disconnected before."""
+        failing = [_wait_for_failure(job) for job in self.jobs[1:]]
+        return await self._wait_for_first(request, _wait_for_start(self.jobs[0]), *failing)
 
-    async def ended(self, request: Request) -> bool:
-        """Waits until all jobs have ended, or one has failed; False if the caller left before."""
-        return await self._waited(request, _all_ended(self.jobs), *(_failed(job) for job in self.jobs))
+    async def wait_for_end(self, request: Request) -> bool:
+        """Wait until all jobs ended, or any job failed. Returns False if the caller disconnected before."""
+        return await self._wait_for_first(
+            request, _wait_for_all(self.jobs), *(_wait_for_failure(job) for job in self.jobs)
+        )
 
-    async def _waited(self, request: Request, *waited: Awaitable[None]) -> bool:
-        """Waits for the first of them. If the caller left, or a job failed, the jobs that live are cancelled."""
-        stays = await cancel_on_disconnect(request, *waited)
-        if not stays or self.failure():
+    async def _wait_for_first(self, request: Request, *awaitables: Awaitable[None]) -> bool:
+        """Wait for the first of the awaitables. Cancels the jobs if the caller disconnected or a job failed."""
+        is_connected = await cancel_on_disconnect(request, *awaitables)
+        if not is_connected or self.failure():
             self.cancel()
-        return stays
+        return is_connected
 
     def failure(self) -> TouchstoneError | None:
-        """What the first of the jobs that failed ended with."""
+        """Return the error of the first failed job, None if no job failed."""
         return next(filter(None, map(failure_of, self.jobs)), None)
 
     def headers(self) -> dict[str, str]:
-        """Where the jobs run, as far as it is known, and their ids: the first one's, and of several all."""
+        """Return the response headers with the devices and job ids; `X-Job-Ids` lists the ids of several jobs."""
         receipt = self.jobs[0].receipt
-        found = {
+        headers = {
             "X-Job-Id": self.jobs[0].id,
             "X-Device-Asked": self._asked.encode("ascii", "replace").decode(),
             "X-Device-Used": (receipt.used if receipt else None) or "unknown",
         }
-        return found | ({"X-Job-Ids": ", ".join(job.id for job in self.jobs)} if len(self.jobs) > 1 else {})
+        return headers | ({"X-Job-Ids": ", ".join(job.id for job in self.jobs)} if len(self.jobs) > 1 else {})
 
 
 def failure_of(job: LiveJob) -> TouchstoneError | None:
-    """What a job failed with; None if it is done, or lives."""
+    """Return the error of a job; None if it is done or has not ended."""
     if job.status == "done" or not job.ended.is_set():
         return None
     if job.error:
         return job.failure or from_code(job.error.code, job.error.detail, job.error.remedy)
-    if job.active:  # the server stops, and the job waits for the next one; but who asked is gone then
-        return Interrupted("The server stopped while the job was waiting.", "Ask again after the next start.")
+    if job.active:  # the next start runs the job, but this caller cannot receive its result
+        return Interrupted("The server stopped while the job was queued.", "Send the request again after the restart.")
     return cancelled()
 
 
-async def _begun(job: LiveJob) -> None:
-    """Returns once the worker computes: it has the model then, and has not refused the request."""
+async def _wait_for_start(job: LiveJob) -> None:
+    """Return when the worker computes: the model is loaded then, and the request was not refused."""
     has_model = False
     async for event in job.follow():
         if event.event in ("running", "fallback"):
@@ -99,13 +101,13 @@ async def _begun(job: LiveJob) -> None:
             return
 
 
-async def _all_ended(jobs: Sequence[LiveJob]) -> None:
+async def _wait_for_all(jobs: Sequence[LiveJob]) -> None:
     for job in jobs:
         await job.ended.wait()
 
 
-async def _failed(job: LiveJob) -> None:
-    """Returns if the job fails, and never if it does not."""
+async def _wait_for_failure(job: LiveJob) -> None:
+    """Return when the job fails. Never returns if it succeeds."""
     await job.ended.wait()
     if failure_of(job) is None:
         await asyncio.Event().wait()

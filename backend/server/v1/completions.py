@@ -1,19 +1,18 @@
-"""POST /v1/completions: a text goes on, as it is and without a chat template."""
+"""POST /v1/completions: continues a prompt without a chat template."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from backend.common.types import JsonObject
 from backend.jobs.live_job import LiveJob
 from backend.server.dependencies import Caller, Manager, OpenStreams, events_or
 from backend.server.v1.choices import Choices
 from backend.server.v1.errors import refusals
 from backend.server.v1.request_models import CompletionBody
-from backend.server.v1.request_translation import answered, made_for, requests_of, sampling_of
-from backend.server.v1.response_shapes import Answer, finish_reason, tokens_of
+from backend.server.v1.request_translation import build_requests, require_model_task, run_and_respond, sampling_options
+from backend.server.v1.response_shapes import CompletionResponse, finish_reason, tokens_of
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
@@ -22,62 +21,64 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"])
 async def complete(
     body: CompletionBody, request: Request, manager: Manager, caller: Caller, streams: OpenStreams
 ) -> Response:
-    """Continues each prompt as it is, in OpenAI's shapes. Each choice is a job, and leaving cancels it."""
-    made_for(manager, body, "text")
-    options = {**sampling_of(body), "raw": True}
+    """Continue each prompt as it is, in OpenAI's shapes. Each choice is a job; closing the request cancels it."""
+    require_model_task(manager, body, "text")
+    options = {**sampling_options(body), "raw": True}
     if body.logprobs is not None:
         options["logprobs"] = body.logprobs
-    requests = requests_of(body, [{"prompt": prompt} for prompt in body.prompt], options)
-    return await answered(request, manager, streams, caller, body, requests, lambda jobs: CompletionAnswer(jobs, body))
+    requests = build_requests(body, [{"prompt": prompt} for prompt in body.prompt], options)
+    return await run_and_respond(
+        request, manager, streams, caller, body, requests, lambda jobs: TextResponse(jobs, body)
+    )
 
 
-class CompletionAnswer(Answer):
-    """A text completion."""
+class TextResponse(CompletionResponse):
+    """The response of a text completion."""
 
-    whole_object = chunk_object = "text_completion"
+    full_object = chunk_object = "text_completion"
     prefix = "cmpl"
 
     def __init__(self, choices: Choices, body: CompletionBody) -> None:
         super().__init__(choices, body.n, body.with_usage)
-        self._lengths = [0 for _ in choices.jobs]  # characters shown, for the offsets of tokens
+        self._lengths = [0 for _ in choices.jobs]  # characters sent, for the token offsets
 
     def opening(self, index: int) -> None:
-        """Nothing comes before the text."""
+        """Return None: the first chunk has text."""
 
-    def text(self, index: int, token: dict[str, Any]) -> dict[str, Any]:
-        """The text as it comes."""
+    def text(self, index: int, token: JsonObject) -> JsonObject:
+        """Return the text of a token."""
         offset = self._lengths[index]
         self._lengths[index] += len(token["text"])
         return {"text": token["text"], "logprobs": _logprobs(token.get("logprobs"), offset)}
 
-    def closing(self, index: int, job: LiveJob) -> list[dict[str, Any]]:
-        """The reason of the end."""
+    def closing(self, index: int, job: LiveJob) -> list[JsonObject]:
+        """Return the chunk with the finish reason."""
         return [{"text": "", "finish_reason": finish_reason(job)}]
 
-    def choice(self, index: int, job: LiveJob) -> dict[str, Any]:
-        """The text, whole."""
+    def choice(self, index: int, job: LiveJob) -> JsonObject:
+        """Return the complete text."""
         tokens = tokens_of(job)
-        asked = (job.request.options or {})["logprobs"] is not None
-        listed = [entry for token in tokens for entry in token.get("logprobs", ())] if asked else None
+        has_logprobs = (job.request.options or {})["logprobs"] is not None
+        entries = [entry for token in tokens for entry in token.get("logprobs", ())] if has_logprobs else None
         return {
             "index": index,
             "text": "".join(token["text"] for token in tokens),
-            "logprobs": _logprobs(listed, 0),
+            "logprobs": _logprobs(entries, 0),
             "finish_reason": finish_reason(job),
         }
 
 
-def _logprobs(listed: list[dict[str, Any]] | None, offset: int) -> dict[str, Any] | None:
-    """The older shape: one list a fact."""
-    if listed is None:
+def _logprobs(entries: list[JsonObject] | None, offset: int) -> JsonObject | None:
+    """Return logprobs in the shape of completions: parallel lists."""
+    if entries is None:
         return None
     offsets = []
-    for entry in listed:
+    for entry in entries:
         offsets.append(offset)
         offset += len(entry["token"])
     return {
-        "tokens": [entry["token"] for entry in listed],
-        "token_logprobs": [entry["logprob"] for entry in listed],
-        "top_logprobs": [{other["token"]: other["logprob"] for other in entry["top_logprobs"]} for entry in listed],
+        "tokens": [entry["token"] for entry in entries],
+        "token_logprobs": [entry["logprob"] for entry in entries],
+        "top_logprobs": [{other["token"]: other["logprob"] for other in entry["top_logprobs"]} for entry in entries],
         "text_offset": offsets,
     }

@@ -1,8 +1,6 @@
-"""Refusals under /v1 in OpenAI's shape: `{error: {message, type, code, param}}`, with the statuses of everywhere."""
+"""Errors under /v1 in OpenAI's shape: `{error: {message, type, code, param}}`, with the same HTTP statuses as /api."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from backend.common.errors import (
     ContextLengthExceeded,
@@ -14,7 +12,7 @@ from backend.common.errors import (
     UnknownDevice,
     UnknownModel,
 )
-from backend.common.types import Problem
+from backend.common.types import JsonObject, Problem
 
 CODES = {UnknownModel.code: "model_not_found"}
 PARAMS = {
@@ -22,25 +20,25 @@ PARAMS = {
     **dict.fromkeys((UnknownDevice.code, DeviceNotReady.code, Quarantined.code), "device"),
 }
 PROMPTS = {"/v1/chat/completions": "messages", "/v1/completions": "prompt", "/v1/embeddings": "input"}
-_OPTIONS = "options."  # the caller named an option at the top; the job's request has it there
-ERROR: dict[str, Any] = {
-    "description": "A refusal in OpenAI's shape, with reason and remedy in its message",
+_OPTIONS = "options."  # a job has options in an object of this name, OpenAI's body has them at the top level
+ERROR: JsonObject = {
+    "description": "An error in OpenAI's shape, with detail and remedy in its message",
     "content": {"application/json": {"schema": {"type": "object"}}},
 }
 
 
-def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI description of the refusals of a route, beside those that every route can answer."""
+def refusals(*statuses: int) -> dict[int | str, JsonObject]:
+    """Return the OpenAPI description of the errors of a route, with those that every route can return."""
     return {status: ERROR for status in (400, 401, 403, 404, 413, 415, 421, 422, *statuses)}
 
 
 def is_v1(path: str) -> bool:
-    """Whether a path belongs to OpenAI's API."""
+    """Return whether a path belongs to the OpenAI-compatible API."""
     return path == "/v1" or path.startswith("/v1/")
 
 
-def error_body(problem: Problem, fields: list[str] | None = None, path: str = "") -> dict[str, Any]:
-    """The body for a problem; `fields` are the places of the request that it is about, `path` what was asked."""
+def error_body(problem: Problem, fields: list[str] | None = None, path: str = "") -> JsonObject:
+    """Return the error body for a problem. `fields` are the wrong keys of the request, `path` is the requested path."""
     param = fields[0].removeprefix(_OPTIONS) if fields else PARAMS.get(problem.code)
     if problem.code == ContextLengthExceeded.code:
         param = PROMPTS.get(path)

@@ -1,4 +1,4 @@
-"""From OpenAI's messages to those of a job: parts joined, `developer` as `system`, arguments of calls as data."""
+"""Translates OpenAI's messages to those of a job: parts joined, `developer` as `system`, call arguments parsed."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from backend.common.errors import UnsupportedParameter, Validation
+from backend.common.types import JsonObject
 from backend.server.v1.request_models import ChatMessage
 
 
-def plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
-    """The messages of a job's request. Raises UnsupportedParameter, Validation."""
+def plain_messages(messages: Sequence[ChatMessage]) -> list[JsonObject]:
+    """Return the messages of a job's request. Raises UnsupportedParameter, Validation."""
     return [_plain(message, f"messages.{number}") for number, message in enumerate(messages)]
 
 
-def _plain(message: ChatMessage, place: str) -> dict[str, Any]:
+def _plain(message: ChatMessage, place: str) -> JsonObject:
     if message.name and message.role != "tool":
         raise UnsupportedParameter(
-            f"{place}.name is not supported: chat templates know roles and no names.",
+            f"{place}.name is not supported: chat templates have roles but no names.",
             "Leave it out, or write the name into the content.",
             fields=[f"{place}.name"],
         )
-    plain: dict[str, Any] = {
+    plain: JsonObject = {
         "role": "system" if message.role == "developer" else message.role,
         "content": _joined(message.content, f"{place}.content"),
     }
@@ -34,7 +35,7 @@ def _plain(message: ChatMessage, place: str) -> dict[str, Any]:
 
 
 def _joined(content: Any, place: str) -> str | None:
-    """The text of all parts; other kinds of parts are refused by their name."""
+    """Return the text of all parts. Raises UnsupportedParameter for a part that is not text."""
     if content is None or isinstance(content, str):
         return content
     texts = []
@@ -42,32 +43,32 @@ def _joined(content: Any, place: str) -> str | None:
         where = f"{place}.{number}"
         kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(kind, str) and kind != "text":
-            shown = kind[:50].encode("utf-8", "replace").decode()
+            kind = kind[:50].encode("utf-8", "replace").decode()
             raise UnsupportedParameter(
-                f"{where}: parts of the type {shown!r} are not supported; no model of this version takes them.",
-                "Send text parts alone.",
+                f"{where}: parts of the type {kind!r} are not supported by any model of this version.",
+                "Send text parts only.",
                 fields=[where],
             )
         if kind is None or set(part) != {"type", "text"} or not isinstance(part["text"], str):
-            raise _wrong(where, "a part should be {type: text, text: …}")
+            raise _invalid(where, "a part should be {type: text, text: …}")
         texts.append(part["text"])
     return "".join(texts)
 
 
-def _call(call: dict[str, Any], place: str) -> dict[str, Any]:
+def _call(call: JsonObject, place: str) -> JsonObject:
     function = call.get("function")
     if call.get("type", "function") != "function" or not isinstance(function, dict):
-        raise _wrong(place, "a call should be {id, type: function, function: {name, arguments}}")
-    name, written = function.get("name"), function.get("arguments", "{}")
+        raise _invalid(place, "a call should be {id, type: function, function: {name, arguments}}")
+    name, text = function.get("name"), function.get("arguments", "{}")
     try:
-        arguments = json.loads(written or "{}") if isinstance(written, str) else None
+        arguments = json.loads(text or "{}") if isinstance(text, str) else None
     except (ValueError, RecursionError):
         arguments = None
     if not isinstance(name, str) or not isinstance(arguments, dict):
-        raise _wrong(f"{place}.function", "it needs a name, and arguments as the text of a JSON object")
-    found = {"type": "function", "function": {"name": name, "arguments": arguments}}
-    return {"id": call["id"], **found} if call.get("id") else found
+        raise _invalid(f"{place}.function", "it needs a name, and arguments as the text of a JSON object")
+    parsed = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"id": call["id"], **parsed} if call.get("id") else parsed
 
 
-def _wrong(place: str, what: str) -> Validation:
-    return Validation(f"{place}: {what}.", "Correct the message; /docs describes it.", fields=[place])
+def _invalid(place: str, reason: str) -> Validation:
+    return Validation(f"{place}: {reason}.", "Correct the message; /docs describes it.", fields=[place])

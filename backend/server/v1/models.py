@@ -1,13 +1,13 @@
-"""GET /v1/models: the models that this API can use now, in OpenAI's shape."""
+"""GET /v1/models: the models that this API can use, in OpenAI's shape."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 from fastapi import APIRouter
 
 from backend.common.errors import UnknownModel
+from backend.common.types import JsonObject
 from backend.manager import ModelManager
 from backend.models import Entry
 from backend.server.dependencies import Manager
@@ -18,23 +18,23 @@ TASKS = ("text", "embeddings")
 
 
 @router.get("/models", responses=refusals())
-async def list_models(manager: Manager) -> dict[str, Any]:
-    """The models that are ready for chat, completions or embeddings."""
+async def list_models(manager: Manager) -> JsonObject:
+    """Return the models that are ready for chat, completions or embeddings."""
     cards = [_card(manager, entry) for entry in manager.catalogue.entries().values() if entry.task in TASKS]
     return {"object": "list", "data": [card for card in cards if card["state"] == "ready"]}
 
 
 @router.get("/models/{model_id:path}", responses=refusals())
-async def read_model(model_id: str, manager: Manager) -> dict[str, Any]:
-    """One model, whatever the state of its files."""
+async def read_model(model_id: str, manager: Manager) -> JsonObject:
+    """Return one model, in any state."""
     entry = manager.catalogue.entries().get(model_id)
     if entry is None or entry.task not in TASKS:
-        raise UnknownModel(f"There is no model {model_id[:200]!r} here.", "GET /v1/models lists what there is.")
+        raise UnknownModel(f"Unknown model {model_id[:200]!r}.", "GET /v1/models lists the models.")
     return _card(manager, entry)
 
 
-def _card(manager: ModelManager, entry: Entry) -> dict[str, Any]:
-    """`created` is when the file came here, 0 where there is none."""
+def _card(manager: ModelManager, entry: Entry) -> JsonObject:
+    """Return a model as OpenAI's object. `created` is the time of its file, 0 without a file."""
     model = manager.catalogue.model(entry)
     created = 0
     with contextlib.suppress(OSError):

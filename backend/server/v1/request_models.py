@@ -1,4 +1,4 @@
-"""The bodies of OpenAI's API: the keys that are honoured, and what each may be."""
+"""The request bodies of the OpenAI-compatible API: the supported keys and their values."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from backend.common.config.strict_model import Name, StrictModel
-from backend.common.types import Fallback
+from backend.common.types import Fallback, JsonObject
 from backend.jobs.request import MESSAGE_LIMIT, TEXT_LIMIT
 from backend.server.v1.unsupported_keys import Body
 from backend.tasks.options.response_format import ResponseFormat
 from backend.tasks.options.text import LOGPROBS_LIMIT, TOOL_LIMIT, Sampling
 from backend.tasks.options.tools import FunctionName, Tool
 
-CHOICE_LIMIT = 128  # jobs that one request may become
+CHOICE_LIMIT = 128  # jobs per request
 
 
 class Where(Body):
-    """Which model, and Touchstone's own keys: where it shall run."""
+    """The model, and Touchstone's keys for where it runs."""
 
-    model: str | None = Field(None, max_length=2000, description="Needed: an id of GET /v1/models")
+    model: str | None = Field(None, max_length=2000, description="Required: an id of GET /v1/models")
     device: Name = Field("auto", description="A device id, an alias, or auto")
-    fallback: Fallback = Field("cpu", description="Where to run if the device cannot")
+    fallback: Fallback = Field("cpu", description="Where to run if the device cannot be used")
     engine: Name | None = None
 
 
 class StreamOptions(Body):
-    """What a stream has beside the text."""
+    """Options of a stream."""
 
-    include_usage: bool = Field(False, description="One more chunk at the end, with the tokens counted")
+    include_usage: bool = Field(False, description="Send the token counts in one more chunk at the end")
 
 
 class Generation(Where, Sampling):
-    """What chat and completions share."""
+    """The keys that chat and completions share."""
 
     top_p: float = Field(0.95, ge=0, le=1, allow_inf_nan=False, description="Share of probability to sample from")
-    top_k: int = Field(0, ge=0, le=1_000_000, description="Number of likeliest tokens to sample from; 0 is all")
+    top_k: int = Field(0, ge=0, le=1_000_000, description="Number of likeliest tokens to sample from. Default: 0, all")
     seed: int | None = Field(
-        None, ge=-(2**63), lt=2**63, description="The same seed gives the same text; what is beyond 32 bits is folded"
+        None, ge=-(2**63), lt=2**63, description="The same seed returns the same text. Values beyond 32 bits are folded"
     )
-    n: int = Field(1, ge=1, le=CHOICE_LIMIT, description="Choices to generate; each is a job")
+    n: int = Field(1, ge=1, le=CHOICE_LIMIT, description="Number of choices. Each is a job")
     stream: bool = False
     stream_options: StreamOptions | None = None
 
@@ -52,7 +52,7 @@ class Generation(Where, Sampling):
 
     @property
     def with_usage(self) -> bool:
-        """Whether a stream ends with the tokens counted."""
+        """Whether a stream ends with the token counts."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
 
@@ -72,28 +72,28 @@ class NamedTool(StrictModel):
 def _content(value: Any) -> Any:
     if value is None or isinstance(value, str) or (isinstance(value, list) and value):
         return value
-    raise ValueError("should be a text, or a list of parts")
+    raise ValueError("should be a string or a list of parts")
 
 
 class ChatMessage(Body):
-    """One turn; `developer` is another name for `system`."""
+    """One turn of a conversation. `developer` is an alias of `system`."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[Any, BeforeValidator(_content)] = Field(None, description="A text, or a list of text parts")
-    name: Name | None = Field(None, description="Of a tool")
-    tool_calls: list[dict[str, Any]] | None = None
+    content: Annotated[Any, BeforeValidator(_content)] = Field(None, description="A string or a list of text parts")
+    name: Name | None = Field(None, description="Only for the role tool")
+    tool_calls: list[JsonObject] | None = None
     tool_call_id: Name | None = None
 
 
 class ChatBody(Generation):
     """The body of `POST /v1/chat/completions`.
 
-    Null means left out. `user`, `metadata`, `store`, `safety_identifier` and `prompt_cache_key` are accepted without
-    effect; every other key of OpenAI's is refused by its name (docs/openai.md).
+    Null means the default. `user`, `metadata`, `store`, `safety_identifier` and `prompt_cache_key` are accepted without
+    effect; every other key of OpenAI's API is refused by name (docs/openai.md).
     """
 
     messages: list[ChatMessage] = Field(min_length=1, max_length=MESSAGE_LIMIT)
-    max_completion_tokens: int | None = Field(None, ge=1, le=1_000_000, description="Another name for max_tokens")
+    max_completion_tokens: int | None = Field(None, ge=1, le=1_000_000, description="Alias of max_tokens")
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=LOGPROBS_LIMIT)
     response_format: Annotated[ResponseFormat | None, BeforeValidator(ResponseFormat.unless_plain)] = None
@@ -102,7 +102,7 @@ class ChatBody(Generation):
     parallel_tool_calls: bool = True
 
     @model_validator(mode="after")
-    def _whole(self) -> ChatBody:
+    def _is_consistent(self) -> ChatBody:
         if self.max_completion_tokens and "max_tokens" in self.model_fields_set:
             if self.max_completion_tokens != self.max_tokens:
                 raise ValueError("max_tokens and max_completion_tokens mean the same and differ: leave one out")
@@ -112,7 +112,7 @@ class ChatBody(Generation):
         if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
             raise ValueError(f"tool_choice names {self.tool_choice.function.name!r}, which is none of the tools")
         if self.tool_choice == "required" and not names:
-            raise ValueError("tool_choice is required, and there are no tools")
+            raise ValueError("tool_choice is required, but the request has no tools")
         if self.offers_tools and self.response_format:
             raise ValueError("response_format and tools exclude each other: set tool_choice to none, or leave one out")
         return self
@@ -128,17 +128,17 @@ def _prompts(value: Any) -> Any:
     if isinstance(texts, list) and texts and all(isinstance(text, str) and text for text in texts):
         return texts
     if isinstance(texts, list) and texts and all(isinstance(item, int | list) for item in texts):
-        raise ValueError("token ids are not taken, since they belong to one vocabulary: send the text itself")
-    raise ValueError("should be a text or a list of texts, none of them empty")
+        raise ValueError("token ids are not accepted, since they belong to one vocabulary: send the text itself")
+    raise ValueError("should be a string or a list of strings, none of them empty")
 
 
 Texts = Annotated[list[str], BeforeValidator(_prompts)]
 
 
 class CompletionBody(Generation):
-    """The body of `POST /v1/completions`. The prompt is continued as it is, without a chat template."""
+    """The body of `POST /v1/completions`. The prompt is continued without a chat template."""
 
-    not_here = {"suffix": ": no model of this version fills in", "echo": ": the prompt is not given back"}
+    not_here = {"suffix": ": no model of this version can insert text", "echo": ": the prompt is not returned"}
 
     prompt: Texts
     logprobs: int | None = Field(None, ge=0, le=LOGPROBS_LIMIT)

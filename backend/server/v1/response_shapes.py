@@ -1,7 +1,7 @@
-"""Answers in OpenAI's shapes, whole and in chunks: what chat and completions have in common.
+"""Responses in OpenAI's shapes, complete or in chunks: what chat and completions share.
 
-`receipt` is the first choice's; with several choices `receipts` lists all. In a stream each choice's chunk with the
-`finish_reason` carries the receipt of that choice.
+`receipt` is that of the first choice; with several choices `receipts` lists all. In a stream the chunk with a choice's
+`finish_reason` has the receipt of that choice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from backend.common.errors import from_code
-from backend.common.types import TERMINAL, Event
+from backend.common.types import TERMINAL, Event, JsonObject
 from backend.jobs.live_job import LiveJob
 from backend.jobs.registry import interrupted
 from backend.server.sse import data_line
@@ -26,10 +26,10 @@ from backend.server.v1.usage import usage_of
 DONE = "data: [DONE]\n\n"
 
 
-class Answer(ABC):
-    """Makes one request's answer from its jobs' events."""
+class CompletionResponse(ABC):
+    """The response to one request, from the events of its jobs."""
 
-    whole_object: str
+    full_object: str
     chunk_object: str
     prefix: str
 
@@ -41,28 +41,28 @@ class Answer(ABC):
         self._common = {"id": f"{self.prefix}-{job.id}", "created": int(time.time()), "model": job.model}
 
     @abstractmethod
-    def opening(self, index: int) -> dict[str, Any] | None:
-        """What a choice's first chunk has, before any text."""
+    def opening(self, index: int) -> JsonObject | None:
+        """Return the first chunk of a choice, before any text. Optional."""
 
     @abstractmethod
-    def text(self, index: int, token: dict[str, Any]) -> dict[str, Any] | None:
-        """What a chunk has for a token event; None where nothing can be shown yet."""
+    def text(self, index: int, token: JsonObject) -> JsonObject | None:
+        """Return the chunk for a token event, None if its text is held back."""
 
     @abstractmethod
-    def closing(self, index: int, job: LiveJob) -> list[dict[str, Any]]:
-        """The chunks at a choice's end; the last one has the finish_reason."""
+    def closing(self, index: int, job: LiveJob) -> list[JsonObject]:
+        """Return the last chunks of a choice. The last one has the finish_reason."""
 
     @abstractmethod
-    def choice(self, index: int, job: LiveJob) -> dict[str, Any]:
-        """The choice as a whole answer has it."""
+    def choice(self, index: int, job: LiveJob) -> JsonObject:
+        """Return the complete choice."""
 
-    def whole(self) -> dict[str, Any]:
-        """The answer, once all jobs are done."""
+    def full(self) -> JsonObject:
+        """Return the complete response. All jobs must be done."""
         jobs = self._choices.jobs
         receipts = [_receipt(job) for job in jobs]
         return {
             **self._common,
-            "object": self.whole_object,
+            "object": self.full_object,
             "choices": [self.choice(index, job) for index, job in enumerate(jobs)],
             "usage": usage_of(jobs, self._per_prompt),
             "receipt": receipts[0],
@@ -70,14 +70,14 @@ class Answer(ABC):
         }
 
     async def pieces(self) -> AsyncIterator[str]:
-        """The answer as chunks; one with an error is the last, and no [DONE] follows it."""
+        """Yield the response in chunks. A chunk with an error is the last one, without a [DONE] after it."""
         for index in range(len(self._choices.jobs)):
             if part := self.opening(index):
                 yield self._chunk(index, part)
-        begun: set[int] = set()
+        started: set[int] = set()
         async for index, event in _merged(self._choices.jobs):
             if event.event == "token":
-                begun.add(index)  # also while its text is held back
+                started.add(index)  # also while its text is held back
                 if part := self.text(index, event.data):
                     yield self._chunk(index, part)
             elif event.event == "done":
@@ -86,7 +86,7 @@ class Answer(ABC):
                 for part in parts:
                     yield self._chunk(index, part)
                 yield self._chunk(index, last, receipt=_receipt(job))
-            elif event.event in TERMINAL or (event.event == "fallback" and index in begun):
+            elif event.event in TERMINAL or (event.event == "fallback" and index in started):
                 self._choices.cancel()
                 yield data_line(_failure(self._choices.jobs[index], event))
                 return
@@ -95,40 +95,40 @@ class Answer(ABC):
         yield DONE
 
     @property
-    def _head(self) -> dict[str, Any]:
+    def _head(self) -> JsonObject:
         return {**self._common, "object": self.chunk_object}
 
-    def _chunk(self, index: int, part: dict[str, Any], **more: Any) -> str:
+    def _chunk(self, index: int, part: JsonObject, **more: Any) -> str:
         choice = {"index": index, "finish_reason": None, "logprobs": None, **part}
         usage = {"usage": None} if self._with_usage else {}
         return data_line({**self._head, "choices": [choice], **usage, **more})
 
 
-def tokens_of(job: LiveJob) -> list[dict[str, Any]]:
-    """A job's token events since it last began anew."""
-    found: list[dict[str, Any]] = []
+def tokens_of(job: LiveJob) -> list[JsonObject]:
+    """Return the token events of a job since its last fallback."""
+    tokens: list[JsonObject] = []
     for event in job.events:
         if event.event == "token":
-            found.append(event.data)
+            tokens.append(event.data)
         elif event.event == "fallback":
-            found.clear()
-    return found
+            tokens.clear()
+    return tokens
 
 
 def finish_reason(job: LiveJob) -> str:
-    """OpenAI's word for why the text ends."""
+    """Return OpenAI's value for why the text ends."""
     return "length" if job.finish_reason == "length" else "stop"
 
 
-def _receipt(job: LiveJob) -> dict[str, Any] | None:
+def _receipt(job: LiveJob) -> JsonObject | None:
     return asdict(job.receipt) if job.receipt else None
 
 
-def _failure(job: LiveJob, event: Event) -> dict[str, Any]:
-    """The error chunk for what ends a text, a beginning on another device after the first token included."""
+def _failure(job: LiveJob, event: Event) -> JsonObject:
+    """Return the error chunk for the event that ends a stream: a failure, or a fallback after the first token."""
     if event.event == "fallback":
         reason = f"{event.data['from']} failed after the first token: {event.data['reason']}"
-        remedy = "Ask again; a text that was begun is not begun anew on another device."
+        remedy = "Send the request again. A stream that has started is not restarted on another device."
         error = from_code(event.data["code"], reason, remedy)
     else:
         error = failure_of(job) or interrupted()
@@ -136,13 +136,13 @@ def _failure(job: LiveJob, event: Event) -> dict[str, Any]:
 
 
 async def _merged(jobs: tuple[LiveJob, ...]) -> AsyncIterator[tuple[int, Event]]:
-    """The events of all jobs as they come, each with its job's index."""
+    """Yield the events of all jobs in the order of arrival, each with the index of its job."""
     queue: asyncio.Queue[tuple[int, Event | None]] = asyncio.Queue()
 
     async def pump(index: int, job: LiveJob) -> None:
         async for event in job.follow():
             queue.put_nowait((index, event))
-        if job.active:  # the server stops, and the next one runs it
+        if job.active:  # the server stops; the next start runs the job
             queue.put_nowait((index, Event(0, "interrupted", {})))
         queue.put_nowait((index, None))
 

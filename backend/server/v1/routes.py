@@ -1,4 +1,4 @@
-"""The routers of OpenAI's API."""
+"""The routers of the OpenAI-compatible API."""
 
 from __future__ import annotations
 

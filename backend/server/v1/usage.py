@@ -1,14 +1,13 @@
-"""The tokens of a request: each prompt once, however many choices continue it, and every generated token."""
+"""Counts the tokens of a request: each prompt once, also with several choices, and all generated tokens."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from backend.common.types import JsonObject
 from backend.jobs.live_job import LiveJob
 
 
-def usage_of(jobs: tuple[LiveJob, ...], per_prompt: int) -> dict[str, Any]:
-    """`per_prompt` jobs in a row have the same prompt."""
+def usage_of(jobs: tuple[LiveJob, ...], per_prompt: int) -> JsonObject:
+    """Return OpenAI's `usage`. Each `per_prompt` consecutive jobs have the same prompt."""
     counts = [job.receipt.counts if job.receipt else {} for job in jobs]
     prompts = counts[::per_prompt]
     prompt_tokens = sum(count.get("prompt_tokens", 0) for count in prompts)

@@ -27,6 +27,7 @@ class Paced:
 
     threads = 0
     versions: dict[str, str] = {}
+    model_file: str | None = None
 
     def __init__(self, device: str, pace: float) -> None:
         self.placement = Placement(None, [PlacementPart(device, 1.0)], "A stand-in that computes nothing.")
