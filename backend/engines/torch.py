@@ -36,7 +36,7 @@ ENGINE = Engine(
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
     """The float16 weights as float32, twice for the embeddings and the way there, and the libraries."""
-    if stem_session.is_one(model_path):
+    if stem_session.is_stems_model(model_path):
         return stem_session.estimate_bytes(model_path, LIBRARY_BYTES + TORCH_BYTES)
     return 4 * file_bytes(model_path, WEIGHTS) + LIBRARY_BYTES + TORCH_BYTES
 
@@ -53,7 +53,7 @@ def load(request: LoadRequest) -> Session:
     from backend.tasks.music.agreement import check_agreement
     from backend.tasks.music.decoder_torch import TorchDecoder
 
-    if stem_session.is_one(request.model_path):
+    if stem_session.is_stems_model(request.model_path):
         return stem_session.load_torch(request)
     weights, guard = read_model(request.model_path)
     place = torch_place(request.device, request.detected_device)

@@ -14,7 +14,7 @@ _USUAL = {"n_fft": 16_384, "hop_length": 4_096, "num_chroma": 12, "chunk_length"
 SETTINGS = "preprocessor_config.json"
 
 
-def heard(path: str, name: str, rate: int) -> Any:
+def load_sound(path: str, name: str, rate: int) -> Any:
     """A sound file as one channel at a rate, at most its first half minute. Raises Validation for what is no sound."""
     import numpy
 

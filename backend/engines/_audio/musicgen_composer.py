@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from backend.common.system.resources import memory_free_bytes
 from backend.engines._audio.memory_placement import Room
 from backend.engines._audio.memory_report import SongMemory
-from backend.engines._audio.musicgen_chroma import chroma, heard
+from backend.engines._audio.musicgen_chroma import chroma, load_sound
 from backend.engines._audio.musicgen_sampler import Choice, each_step, guided_first
 from backend.engines._memory_errors import out_of_memory_message
 from backend.engines._onnx.memory_limit import within_free_memory
@@ -103,7 +103,7 @@ class MusicgenComposer:
         ids = torch.tensor([words] * count, dtype=torch.int64).to(self._place.device)
         given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if melody := wish.sounds.get("melody"):
-            pitches = chroma(heard(melody["path"], melody["name"], self.rate), self.rate, self._folder)
+            pitches = chroma(load_sound(melody["path"], melody["name"], self.rate), self.rate, self._folder)
             many = torch.from_numpy(pitches)[None].repeat(count, 1, 1)
             given["input_features"] = many.to(self._place.device, self._model.dtype)
         return given

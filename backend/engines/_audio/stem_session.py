@@ -47,7 +47,7 @@ class StemsSession(Session):
         return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)
 
 
-def is_one(model_path: str) -> bool:
+def is_stems_model(model_path: str) -> bool:
     """Whether a folder is a model of this kind."""
     return (Path(model_path) / WEIGHTS).is_file() or _demucs(model_path) is not None
 

@@ -13,7 +13,7 @@ _LOOK_S = 0.05
 
 
 @contextmanager
-def stopping(onnxruntime: Any, emit: Emit) -> Iterator[Any]:
+def terminated_on_cancel(onnxruntime: Any, emit: Emit) -> Iterator[Any]:
     """Options for runs that end in the middle once the job is cancelled."""
     running, over = onnxruntime.RunOptions(), threading.Event()
 

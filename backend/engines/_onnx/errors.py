@@ -31,7 +31,7 @@ _PREFIX = re.compile(r"^\[ONNXRuntimeError\]\s*:\s*\d+\s*:\s*\w+\s*:\s*(?:Load m
 _SOURCE = re.compile(r"/?\S*onnxruntime\S*\.(?:cc|h):\d+ .*?\) (?=[A-Z])", re.DOTALL)
 
 
-def told(error: Exception, name: str, loading: bool) -> TouchstoneError:
+def translate_error(error: Exception, name: str, loading: bool) -> TouchstoneError:
     """The refusal that an exception of ONNX Runtime stands for."""
     if isinstance(error, TouchstoneError):
         return error

@@ -10,18 +10,16 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backend.common.errors import JobCancelled, ModelIncompatible
 from backend.common.formats.onnx.graph import node_outputs, read_graph, with_outputs
 from backend.devices import onnx_place
 from backend.engines import Emit, RunRequest
-from backend.engines._onnx.cancellable_run import stopping
-from backend.engines._onnx.errors import told
-from backend.engines._onnx.tensor_io import describe, feeds, made_up
-
-if TYPE_CHECKING:
-    from backend.engines._onnx.session import GraphSession
+from backend.engines._onnx.cancellable_run import terminated_on_cancel
+from backend.engines._onnx.errors import translate_error
+from backend.engines._onnx.loaded_graph import LoadedGraph
+from backend.engines._onnx.tensor_io import describe, random_inputs, to_inputs
 
 # Largest difference by type, as a share of the largest number of the tensor; whole numbers must be equal.
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2}
@@ -29,7 +27,7 @@ GROUP = 32  # outputs of nodes that are looked at in one run
 _WARM = 3
 
 
-def inspect(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, Any]:
+def inspect(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
     """What the file says, and which nodes the device took."""
     found = read_graph(graph.path)
     here, elsewhere = 0, Counter[str]()
@@ -52,15 +50,15 @@ def inspect(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, A
     }
 
 
-def bench(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, Any]:
+def bench(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
     """Runs in turns with a bare session of the same provider and threads: seconds a run, and what ours takes more."""
     inputs, names = _inputs(graph, request), [slot.name for slot in graph.session.get_outputs()]
     bare = graph.place.bare_session(graph.path, graph.threads, graph.libraries)
     times: dict[str, list[float]] = {"ours": [], "bare": []}
     runs = request.options["runs"]
-    with stopping(graph.place.onnxruntime, emit) as running:
+    with terminated_on_cancel(graph.place.onnxruntime, emit) as running:
         turns: dict[str, Callable[[], Any]] = {
-            "ours": lambda: graph.once(names, inputs, running),
+            "ours": lambda: graph.run_once(names, inputs, running),
             "bare": lambda: bare.run(names, inputs),
         }
         for number in range(-_WARM, runs):
@@ -83,13 +81,13 @@ def bench(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, Any
     }
 
 
-def check(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, Any]:
+def check(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
     """Compares with the processor, and names the first node, in the file's order, that differs."""
     inputs = _inputs(graph, request)
     processor = onnx_place("cpu")
     names = [slot.name for slot in graph.session.get_outputs()]
     reference = processor.session(graph.path, graph.threads, libraries=graph.libraries)
-    outputs = _compared(names, graph.once(names, inputs), reference.run(names, inputs))
+    outputs = _compared(names, graph.run_once(names, inputs), reference.run(names, inputs))
     agreed = all(each["agrees"] for each in outputs)
     first = None if agreed else _first_difference(graph, processor, inputs, emit)
     return {
@@ -105,7 +103,7 @@ def check(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, Any
 
 
 def _first_difference(
-    graph: GraphSession, processor: Any, inputs: Mapping[str, Any], emit: Emit
+    graph: LoadedGraph, processor: Any, inputs: Mapping[str, Any], emit: Emit
 ) -> dict[str, Any] | None:
     """Makes sessions that give the results of some nodes as well, group after group."""
     nodes = node_outputs(graph.path)
@@ -123,7 +121,7 @@ def _first_difference(
                 for place in (graph.place, processor)
             )
         except Exception as error:
-            raise told(error, graph.path.name, loading=True) from error
+            raise translate_error(error, graph.path.name, loading=True) from error
         compared = {each["name"]: each for each in _compared(names, ours, theirs)}
         for node in group:
             wrong = [compared[name] for name in node.outputs if not compared[name]["agrees"]]
@@ -166,11 +164,11 @@ def _equal(here: Any, there: Any) -> bool:
     return bool(here == there)
 
 
-def _inputs(graph: GraphSession, request: RunRequest) -> dict[str, Any]:
+def _inputs(graph: LoadedGraph, request: RunRequest) -> dict[str, Any]:
     slots = graph.session.get_inputs()
     if request.inputs:
-        return feeds(slots, request.inputs)
-    return made_up(slots, request.seed, request.options["dimensions"] or {})
+        return to_inputs(slots, request.inputs)
+    return random_inputs(slots, request.seed, request.options["dimensions"] or {})
 
 
 def _parts(session: Any) -> list[Any]:

@@ -50,7 +50,7 @@ class _Way:
         return graph_name(self.half, self.keep)
 
 
-def choose(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
+def choose_graph(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
     """`threads` are the most to use. On the processor it is measured how many of them are best.
 
     Raises ModelLoadFailed where no graph gives the processor's logits, else what ONNX Runtime said of the first.

@@ -14,10 +14,12 @@ from backend.common.errors import Validation
 from backend.common.types import Placement
 from backend.devices import onnx_place
 from backend.engines import Emit, LoadRequest, RunRequest, RunResult, Session
-from backend.engines._onnx.cancellable_run import stopping
-from backend.engines._onnx.errors import told
+from backend.engines._onnx import inspect
+from backend.engines._onnx.cancellable_run import terminated_on_cancel
+from backend.engines._onnx.errors import translate_error
+from backend.engines._onnx.loaded_graph import LoadedGraph
 from backend.engines._onnx.memory_limit import within_free_memory
-from backend.engines._onnx.tensor_io import feeds, odd_numbers, write
+from backend.engines._onnx.tensor_io import count_non_finite, to_inputs, write_output
 
 SUFFIX = ".onnx"
 LIBRARY_BYTES = 120_000_000  # ONNX Runtime and NumPy
@@ -27,17 +29,8 @@ _NAME_LIMIT = 100
 
 
 @dataclass
-class GraphSession(Session):
-    """A loaded graph."""
-
-    place: Any
-    session: Any
-    path: Path
-    placement: Placement
-    threads: int | None
-    versions: dict[str, str]
-    libraries: list[str]
-    model_file: str | None
+class GraphSession(LoadedGraph, Session):
+    """A session that runs, checks or measures a loaded graph."""
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Runs the graph, or looks at it, by the option `action`."""
@@ -45,8 +38,6 @@ class GraphSession(Session):
             return self._do(request, emit)
 
     def _do(self, request: RunRequest, emit: Emit) -> RunResult:
-        from backend.engines._onnx import inspect
-
         action = request.options["action"]
         if action == "run":
             return self._compute(request, emit)
@@ -57,25 +48,16 @@ class GraphSession(Session):
 
     def _compute(self, request: RunRequest, emit: Emit) -> RunResult:
         names, every = self._wanted(request.options["only"]), request.options["each"]
-        inputs = feeds(self.session.get_inputs(), request.inputs, 1 if every else 0)
-        with stopping(self.place.onnxruntime, emit) as running:
+        inputs = to_inputs(self.session.get_inputs(), request.inputs, 1 if every else 0)
+        with terminated_on_cancel(self.place.onnxruntime, emit) as running:
             if every:
                 outputs, runs = self._each(names, inputs, running, emit)
             else:
-                outputs, runs = self.once(names, inputs, running), 1
+                outputs, runs = self.run_once(names, inputs, running), 1
         if outputs is None:
             return RunResult({"runs": runs}, "cancelled")
         facts = self._hand_over(dict(zip(names, outputs, strict=True)), request, emit)
         return RunResult({"runs": runs}, "stop", chosen={"outputs": facts})
-
-    def once(self, names: list[str], inputs: Mapping[str, Any], running: Any = None) -> Any:
-        """One run: the outputs in the order of their names, or None where it was stopped. Raises TouchstoneError."""
-        try:
-            return self.session.run(names, inputs, running)
-        except Exception as error:
-            if running is not None and running.terminate:
-                return None
-            raise told(error, self.path.name, loading=False) from error
 
     def _each(self, names: list[str], inputs: Mapping[str, Any], running: Any, emit: Emit) -> tuple[Any, int]:
         """Runs once for each entry along the first side of the inputs, and stacks what comes."""
@@ -91,7 +73,7 @@ class GraphSession(Session):
             )
         rows, said = [], 0.0
         for number in range(total):
-            made = self.once(names, {name: array[number] for name, array in inputs.items()}, running)
+            made = self.run_once(names, {name: array[number] for name, array in inputs.items()}, running)
             if made is None:
                 return None, number
             rows.append(made)
@@ -120,10 +102,10 @@ class GraphSession(Session):
         as_json, folder, used = request.options["outputs"] == "json", Path(request.folder), set[str]()
         facts, shown = [], {}
         for name, value in outputs.items():
-            file, media_type, plain = write(folder, _file_name(name, used), value, as_json)
+            file, media_type, plain = write_output(folder, _file_name(name, used), value, as_json)
             emit("artifact", {"name": file, "media_type": media_type})
             shape = list(getattr(value, "shape", []))
-            odd = {"not_finite": found} if (found := odd_numbers(value)) else {}
+            odd = {"not_finite": found} if (found := count_non_finite(value)) else {}
             facts.append({"name": name, "file": file, "type": str(getattr(value, "dtype", "")), "shape": shape, **odd})
             if plain is not None and getattr(value, "size", SHOWN_VALUES + 1) <= SHOWN_VALUES:
                 shown[name] = plain
@@ -143,7 +125,7 @@ def load_graph(request: LoadRequest) -> GraphSession:
         with within_free_memory(place.is_processor):
             session = place.session(path, request.threads, libraries=request.operator_libraries)
     except Exception as error:
-        raise told(error, path.name, loading=True) from error
+        raise translate_error(error, path.name, loading=True) from error
     placement = place.placement([session])
     if not placement.parts and hasattr(session, "get_provider_graph_assignment_info"):
         placement = Placement(None, [], "ONNX Runtime computed the whole graph while loading: no node is left to run.")

@@ -23,7 +23,7 @@ _NUMPY = {
 _SEND = "Send a .npy, .npz, WAV or PNG file, or a nested array."
 
 
-def feeds(slots: Sequence[Any], inputs: Mapping[str, Any], more_sides: int = 0) -> dict[str, Any]:
+def to_inputs(slots: Sequence[Any], inputs: Mapping[str, Any], more_sides: int = 0) -> dict[str, Any]:
     """Arrays for a session's inputs (`get_inputs()`). `more_sides` stand in front of each input's own.
 
     Raises Validation, whose detail names the input, what it should be and what it is.
@@ -46,7 +46,7 @@ def describe(slot: Any) -> str:
     return f"{_dtype(slot) or slot.type} [{sides}]"
 
 
-def made_up(slots: Sequence[Any], seed: int, sizes: Mapping[str, int]) -> dict[str, Any]:
+def random_inputs(slots: Sequence[Any], seed: int, sizes: Mapping[str, int]) -> dict[str, Any]:
     """Arrays that fit a session's inputs: normal numbers, and of whole ones 0 or 1, which any index can be.
 
     Open sides are 1, or what `sizes` says of their name. Raises Validation for a type that has no numbers.
@@ -67,7 +67,7 @@ def made_up(slots: Sequence[Any], seed: int, sizes: Mapping[str, int]) -> dict[s
     return made
 
 
-def write(folder: Path, name: str, value: Any, as_json: bool) -> tuple[str, str, Any]:
+def write_output(folder: Path, name: str, value: Any, as_json: bool) -> tuple[str, str, Any]:
     """Writes an output; gives the file's name, its media type, and what it holds. Raises Validation for NaN in JSON."""
     import numpy
 
@@ -90,7 +90,7 @@ def write(folder: Path, name: str, value: Any, as_json: bool) -> tuple[str, str,
     return f"{name}.npy", "application/octet-stream", None
 
 
-def odd_numbers(value: Any) -> int:
+def count_non_finite(value: Any) -> int:
     """How many entries are NaN or infinite."""
     import numpy
 
