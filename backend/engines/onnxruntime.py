@@ -45,7 +45,7 @@ ENGINE = Engine(
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
-    """The graph twice, for the library's own copy of the weights, the embeddings, and the libraries."""
+    """Return the bytes of the graph (twice, the library copies the weights), the embeddings and the libraries."""
     if stem_session.is_stems_model(model_path):
         return stem_session.estimate_bytes(model_path, LIBRARY_BYTES)
     if _is_graph(model_path):
@@ -54,16 +54,16 @@ def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | No
 
 
 def check() -> dict[str, str]:
-    """Imports the library, and those that make files of the music."""
+    """Import the library and those that write music files; return their versions."""
     import onnxruntime
 
     return {"onnxruntime": onnxruntime.__version__, **check_music()}
 
 
 def load(request: LoadRequest) -> Session:
-    """Loads the model of a folder, or a graph, on the device.
+    """Load a model folder or a graph.
 
-    Raises ModelBroken, ModelIncompatible, ModelLoadFailed, DeviceNotReady, and the rest.
+    Raises ModelBroken, ModelIncompatible, ModelLoadFailed, DeviceNotReady, and ONNX Runtime's exceptions.
     """
     if _is_graph(request.model_path):
         return load_graph(request)

@@ -1,7 +1,7 @@
-"""Looks at a loaded graph: where its nodes lie, how fast it is beside a bare session, how it agrees with the processor.
+"""Inspect a loaded graph: where nodes run, how its speed compares with a bare session, how it agrees with the CPU.
 
-A second copy of the graph with more outputs is made without any library: in Protobuf's wire format a message that
-follows another of its kind is merged into it, so appended outputs are outputs of the graph.
+A copy of the graph with more outputs is made without any library: in Protobuf's wire format, a message appended to
+another of its type is merged into it, so appended outputs become outputs of the graph.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from backend.engines._onnx.errors import translate_error
 from backend.engines._onnx.loaded_graph import LoadedGraph
 from backend.engines._onnx.tensor_io import describe, random_inputs, to_inputs
 
-# Largest difference by type, as a share of the largest number of the tensor; whole numbers must be equal.
+# The allowed difference by type, relative to the largest value of the tensor; integers must be equal.
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2}
-GROUP = 32  # outputs of nodes that are looked at in one run
+GROUP = 32  # nodes whose outputs are compared in one run
 _WARM = 3
 
 
 def inspect(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
-    """What the file says, and which nodes the device took."""
-    found = read_graph(graph.path)
+    """Return the facts of the file, and which nodes run on the device."""
+    facts = read_graph(graph.path)
     here, elsewhere = 0, Counter[str]()
     for part in _parts(graph.session):
         for node in part.get_nodes():
@@ -39,7 +39,7 @@ def inspect(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, An
                 elsewhere[f"{node.domain + '::' if node.domain else ''}{node.op_type}"] += 1
     why = f"{graph.place.provider} has no kernel for these operators with their types and shapes" if elsewhere else None
     return {
-        **found.as_data(),
+        **facts.as_data(),
         "device": graph.place.device,
         "provider": graph.place.provider,
         "nodes_after_optimisation": here + sum(elsewhere.values()),
@@ -51,7 +51,7 @@ def inspect(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, An
 
 
 def bench(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
-    """Runs in turns with a bare session of the same provider and threads: seconds a run, and what ours takes more."""
+    """Run alternately with a bare session of the same provider and threads; return times per run and the overhead."""
     inputs, names = _inputs(graph, request), [slot.name for slot in graph.session.get_outputs()]
     bare = graph.place.bare_session(graph.path, graph.threads, graph.libraries)
     times: dict[str, list[float]] = {"ours": [], "bare": []}
@@ -82,7 +82,7 @@ def bench(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]
 
 
 def check(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
-    """Compares with the processor, and names the first node, in the file's order, that differs."""
+    """Compare the outputs with those of the CPU; name the first node, in the file's order, that differs."""
     inputs = _inputs(graph, request)
     processor = onnx_place("cpu")
     names = [slot.name for slot in graph.session.get_outputs()]
@@ -105,7 +105,7 @@ def check(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]
 def _first_difference(
     graph: LoadedGraph, processor: Any, inputs: Mapping[str, Any], emit: Emit
 ) -> dict[str, Any] | None:
-    """Makes sessions that give the results of some nodes as well, group after group."""
+    """Find the first node that differs, by sessions that also return the results of a group of nodes."""
     nodes = node_outputs(graph.path)
     for begin in range(0, len(nodes), GROUP):
         if emit("progress", {"phase": "search", "done": begin, "total": len(nodes), "unit": "nodes"}):
@@ -133,11 +133,11 @@ def _first_difference(
 def _compared(names: list[str], ours: list[Any], theirs: list[Any]) -> list[dict[str, Any]]:
     import numpy
 
-    found = []
+    compared = []
     for name, here, there in zip(names, ours, theirs, strict=True):
         if not isinstance(here, numpy.ndarray) or here.dtype.kind not in "biufc" or here.shape != there.shape:
             agrees = _equal(here, there)
-            found.append({"name": name, "agrees": agrees, "difference": None, "tolerance": None})
+            compared.append({"name": name, "agrees": agrees, "difference": None, "tolerance": None})
             continue
         tolerance = TOLERANCES.get(str(here.dtype), 0.0)
         same = (here == there) | (numpy.isnan(here) & numpy.isnan(there)) if here.dtype.kind in "fc" else here == there
@@ -148,10 +148,10 @@ def _compared(names: list[str], ours: list[Any], theirs: list[Any]) -> list[dict
             apart = numpy.where(same, 0.0, numpy.abs(here.astype(wide) - there.astype(wide)) / scale)
         worst = float(apart.max(initial=0.0))
         agrees = bool(worst <= tolerance)  # NaN compares as false
-        found.append(
+        compared.append(
             {"name": name, "agrees": agrees, "difference": worst if worst == worst else None, "tolerance": tolerance}
         )
-    return found
+    return compared
 
 
 def _equal(here: Any, there: Any) -> bool:
@@ -174,13 +174,13 @@ def _inputs(graph: LoadedGraph, request: RunRequest) -> dict[str, Any]:
 def _parts(session: Any) -> list[Any]:
     if not hasattr(session, "get_provider_graph_assignment_info"):
         raise ModelIncompatible(
-            "This ONNX Runtime keeps no record of which provider takes which node.",
+            "This version of ONNX Runtime does not record which provider runs which node.",
             "Update the runtime to 1.24 or later.",
         )
     return list(session.get_provider_graph_assignment_info())
 
 
 def _spread(seconds: list[float]) -> dict[str, float]:
-    """Median, lowest and highest, in milliseconds."""
+    """Return median, lowest and highest time in milliseconds."""
     figures = {"median": statistics.median(seconds), "low": min(seconds), "high": max(seconds)}
     return {name: round(value * 1000, 4) for name, value in figures.items()}

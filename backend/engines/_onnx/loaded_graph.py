@@ -25,7 +25,10 @@ class LoadedGraph:
     model_file: str | None
 
     def run_once(self, names: list[str], inputs: Mapping[str, Any], running: Any = None) -> Any:
-        """One run: the outputs in the order of their names, or None where it was stopped. Raises TouchstoneError."""
+        """Run the graph once; return the outputs in the order of `names`, None after a cancel.
+
+        Raises TouchstoneError.
+        """
         try:
             return self.session.run(names, inputs, running)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Any ONNX graph as a model: inputs in, outputs out, on the device alone, with evidence of where each node runs."""
+"""Run any ONNX graph on one device, with evidence of where each node runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from backend.engines._onnx.tensor_io import count_non_finite, to_inputs, write_o
 
 SUFFIX = ".onnx"
 LIBRARY_BYTES = 120_000_000  # ONNX Runtime and NumPy
-SHOWN_VALUES = 4096  # of outputs as JSON that the job's text shows as well
-_NEWS_S = 0.5
+SHOWN_VALUES = 4096  # up to so many values, JSON outputs are also part of the job's text
+_PROGRESS_INTERVAL_S = 0.5
 _NAME_LIMIT = 100
 
 
@@ -33,17 +33,17 @@ class GraphSession(LoadedGraph, Session):
     """A session that runs, checks or measures a loaded graph."""
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Runs the graph, or looks at it, by the option `action`."""
+        """Run, check, measure or inspect the graph, by the option `action`."""
         with within_free_memory(self.place.is_processor):
-            return self._do(request, emit)
+            return self._run_action(request, emit)
 
-    def _do(self, request: RunRequest, emit: Emit) -> RunResult:
+    def _run_action(self, request: RunRequest, emit: Emit) -> RunResult:
         action = request.options["action"]
         if action == "run":
             return self._compute(request, emit)
-        look = {"check": inspect.check, "bench": inspect.bench, "inspect": inspect.inspect}[action]
-        said = look(self, request, emit)
-        emit("token", {"text": json.dumps(said, indent=1, ensure_ascii=False), "count": 0})
+        report = {"check": inspect.check, "bench": inspect.bench, "inspect": inspect.inspect}[action]
+        facts = report(self, request, emit)
+        emit("token", {"text": json.dumps(facts, indent=1, ensure_ascii=False), "count": 0})
         return RunResult({}, "stop", chosen={"action": action})
 
     def _compute(self, request: RunRequest, emit: Emit) -> RunResult:
@@ -60,41 +60,41 @@ class GraphSession(LoadedGraph, Session):
         return RunResult({"runs": runs}, "stop", chosen={"outputs": facts})
 
     def _each(self, names: list[str], inputs: Mapping[str, Any], running: Any, emit: Emit) -> tuple[Any, int]:
-        """Runs once for each entry along the first side of the inputs, and stacks what comes."""
+        """Run once per entry along the first axis of the inputs; return stacked outputs and the number of runs."""
         import numpy
 
         counts = {name: len(array) for name, array in inputs.items()}
         total = next(iter(counts.values()), 0)
         if not total or len(set(counts.values())) > 1:
-            said_counts = ", ".join(f"{name} {count}" for name, count in counts.items())
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
             raise Validation(
-                f"options.each: the inputs have {said_counts or 'no'} entries.",
+                f"options.each: the inputs have {listed or 'no'} entries.",
                 "Send the same number of entries for each input, at least one.",
             )
-        rows, said = [], 0.0
+        rows, reported_at = [], 0.0
         for number in range(total):
-            made = self.run_once(names, {name: array[number] for name, array in inputs.items()}, running)
-            if made is None:
+            outputs = self.run_once(names, {name: array[number] for name, array in inputs.items()}, running)
+            if outputs is None:
                 return None, number
-            rows.append(made)
-            if time.perf_counter() - said > _NEWS_S or number + 1 == total:
-                said = time.perf_counter()
+            rows.append(outputs)
+            if time.perf_counter() - reported_at > _PROGRESS_INTERVAL_S or number + 1 == total:
+                reported_at = time.perf_counter()
                 emit("progress", {"phase": "run", "done": number + 1, "total": total, "unit": "runs"})
         try:
             return [numpy.stack([row[place] for row in rows]) for place in range(len(names))], total
         except ValueError:
             raise Validation(
-                "options.each: the outputs of the entries differ in shape, so they make no one array.",
-                "Run the entries as jobs of their own.",
+                "options.each: the outputs of the entries differ in shape and cannot be stacked.",
+                "Run each entry as a separate job.",
             ) from None
 
     def _wanted(self, asked: list[str] | None) -> list[str]:
-        known = [slot.name for slot in self.session.get_outputs()]
+        outputs = [slot.name for slot in self.session.get_outputs()]
         if asked is None:
-            return known
-        if unknown := next((name for name in asked if name not in known), None):
+            return outputs
+        if unknown := next((name for name in asked if name not in outputs), None):
             raise Validation(
-                f"options.only: the graph has no output {unknown[:100]!r}.", f"Outputs: {', '.join(known)[:1000]}."
+                f"options.only: the graph has no output {unknown[:100]!r}.", f"Outputs: {', '.join(outputs)[:1000]}."
             )
         return asked
 
@@ -115,7 +115,7 @@ class GraphSession(LoadedGraph, Session):
 
 
 def load_graph(request: LoadRequest) -> GraphSession:
-    """Loads a graph on the device. Raises ModelIncompatible, ModelBroken, ModelLoadFailed, OutOfMemory, and others."""
+    """Load a graph. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
     import numpy
     import onnxruntime
 
@@ -136,7 +136,7 @@ def load_graph(request: LoadRequest) -> GraphSession:
 
 
 def _file_name(name: str, used: set[str]) -> str:
-    """An output's name as a file's, unlike the others' on any file system."""
+    """Return a file name for an output, unique on file systems that ignore case."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:_NAME_LIMIT] or "output"
     chosen, number = plain, 2
     while chosen.lower() in used:
