@@ -204,10 +204,10 @@ def _begun(server: Server, prompt: str) -> str:
     ("prompt", "code", "word"),
     [
         ("short", "model_broken", "of 2 s"),
-        ("fast", "model_broken", "at 44100 a second, and says of itself 2 channels at 8000"),
+        ("fast", "model_broken", "at 44100 Hz, but declares 2 channels at 8000 Hz"),
         ("full", "out_of_memory", "Tried to allocate 20.00 GiB"),
         ("none", "worker_crashed", "NaN"),
-        ("letters", "model_broken", "samples that are no numbers"),
+        ("letters", "model_broken", "samples that are not numbers"),
         ("wrong", "worker_crashed", "songbox_adapter.py failed to make a song: ValueError: no such words"),
         ("exit", "worker_crashed", "songbox_adapter.py failed to make a song: SystemExit: 3"),
     ],

@@ -167,7 +167,7 @@ def test_a_cancel_keeps_what_came_until_the_model_is_removed(server: Server, web
         ({"source": "https://models.example/x.safetensors"}, 422, "not a .gguf file"),
         ({"source": "http://models.example/x.gguf"}, 422, "plain http"),
         ({"source": "https://huggingface.co/maker/model/discussions"}, 422, "a page of Hugging Face"),
-        ({"source": "https://models.example/x.gguf", "id": "Bad Id"}, 422, "cannot be the id"),
+        ({"source": "https://models.example/x.gguf", "id": "Bad Id"}, 422, "is not a valid model id"),
         ({"source": "https://models.example/x.gguf", "id": DEFAULT}, 422, "is taken"),
         ({"source": "https://models.example/x.gguf", "task": "poems"}, 422, "no task"),
         ({"source": "../../secret.gguf"}, 422, "outside the model folders"),

@@ -134,7 +134,7 @@ def test_own_models_may_lie_anywhere(build: Callable[..., Catalogue], tmp_path: 
 @pytest.mark.parametrize(
     ("name", "data", "expected"),
     [
-        ("absent.gguf", None, "There is nothing at"),
+        ("absent.gguf", None, "does not exist"),
         ("page.gguf", b"<!DOCTYPE html>", "web page"),
         ("cut.gguf", gguf()[:-90], "truncated"),
         ("weights.pt", b"\x80\x02", "pickle"),
@@ -267,7 +267,7 @@ def test_paths_within_the_folders(build: Callable[..., Catalogue], tmp_path: Pat
     catalogue = build()
     assert catalogue.path_of(catalogue.resolve("sub/a.gguf")).name == "a.gguf"
     assert catalogue.path_of(catalogue.resolve(str(snapshot))) == snapshot
-    with pytest.raises(UnknownModel, match="no model file"):
+    with pytest.raises(UnknownModel, match="The model file"):
         catalogue.resolve("sub/absent.gguf")
 
 

@@ -99,17 +99,17 @@ def test_a_file_called_like_a_device_of_windows_gets_another_name(build: Build, 
 
 @pytest.mark.parametrize("id_", ["Tiny", "a b", "", "../x", ".hidden", "-x", "a" * 101, "ä", "a\n", "nul", "com1.x"])
 def test_ids_that_are_refused(build: Build, id_: str) -> None:
-    with pytest.raises(Validation, match="cannot be the id") as caught:
+    with pytest.raises(Validation, match="is not a valid model id") as caught:
         add(build(), URL, id_)
-    assert "begin with a letter" in caught.value.remedy
+    assert "starting with a letter" in caught.value.remedy
 
 
 def test_an_id_that_is_taken_is_refused(build: Build) -> None:
-    with pytest.raises(Validation, match="is taken"):
+    with pytest.raises(Validation, match="Another model has the id"):
         add(build(), URL, DEFAULT)
 
 
-@pytest.mark.parametrize(("task", "expected"), [("texts", "no task"), ("stems", "No engine runs .gguf models")])
+@pytest.mark.parametrize(("task", "expected"), [("texts", "Unknown task"), ("stems", "No engine runs .gguf models")])
 def test_tasks_that_are_refused(build: Build, task: str, expected: str) -> None:
     with pytest.raises(Validation, match=expected):
         add(build(), URL, None, task)
@@ -140,7 +140,7 @@ def test_over_http_paths_stay_within_the_folders(build: Build, tmp_path: Path) -
     for path in (str(secret), "../../secret.gguf", "evil.gguf", "//host/x.gguf"):
         with pytest.raises(Validation, match="outside the model folders"):
             add(build(), path)
-    with pytest.raises(UnknownModel, match="no model file"):
+    with pytest.raises(UnknownModel, match="The model file"):
         add(build(), "absent.gguf")
     assert add(build(), str(secret), anywhere=True).entry.target == secret
 
@@ -189,9 +189,9 @@ def test_what_is_not_ours_is_left_alone(build: Build, tmp_path: Path) -> None:
     for name in ("own", "foreign"):
         (more / f"{name}.gguf").write_bytes(gguf())
     text = "model_folders: [more]\nmodels: {mine: {path: more/own.gguf}}"
-    with pytest.raises(Validation, match="stands in the configuration"):
+    with pytest.raises(Validation, match="is configured in config.yaml"):
         remove(build(text), "mine")
-    with pytest.raises(Validation, match="not Touchstone's own"):
+    with pytest.raises(Validation, match="does not manage"):
         remove(build(text), "foreign")
     assert len(list(more.iterdir())) == 2
 

@@ -185,15 +185,15 @@ def test_what_agrees_is_counted_to_the_first_difference() -> None:
 def test_what_cannot_be_converted_is_refused_at_once(tmp_path: Path, model_file: Path) -> None:
     settings = settings_of(tmp_path / "d", model_file)
     entry = Catalogue(settings).resolve("smollm2-135m-instruct")
-    with pytest.raises(Validation, match="no form"):
+    with pytest.raises(Validation, match="not a known form"):
         conversions.check(entry, "onnx-int3", settings)
     with pytest.raises(Validation, match="neither a GGUF file nor a folder of safetensors"):
         conversions.check(replace(entry, target=tmp_path), "onnx-int4", settings)
-    with pytest.raises(Validation, match="made in the runtime openvino, which is not installed") as missing:
+    with pytest.raises(Validation, match="needs the runtime openvino, which is not installed") as missing:
         conversions.check(entry, "openvino", settings)
     assert "runtimes install openvino" in missing.value.remedy
     weights = replace(entry, target=checkpoint(tmp_path / "weights"))
-    with pytest.raises(Validation, match="openvino is made of GGUF files alone"):
+    with pytest.raises(Validation, match="openvino is made from GGUF files only"):
         conversions.check(weights, "openvino", settings)
     conversions.check(weights, "onnx-int4", settings)
     own = replace(settings, runtimes={"openvino": RuntimeRules(python=Path(sys.executable))})

@@ -44,9 +44,9 @@ def test_a_runtime_in_the_image_is_made_of_its_recipe_and_named_in_the_configura
         "rocm", "gfx1100"
     )
     assert requirements("cuda", None).splitlines()[0].startswith("torch==")
-    with pytest.raises(ValueError, match=r"depends on the card's chip: name it, as in gfx1100"):
+    with pytest.raises(ValueError, match=r"depends on the card's chip: add it as a second argument, such as gfx1100"):
         requirements("rocm", None)
-    with pytest.raises(ValueError, match="is no runtime that can be made here: name one of cuda, "):
+    with pytest.raises(ValueError, match="is not a runtime for this platform. Available: cuda, "):
         requirements("base", None)
     change = re.search(r'sed -i "(s\|.+\|)" config.yaml', TEXT)
     assert change

@@ -59,9 +59,9 @@ def test_a_runtime_brings_what_its_engines_import(runtime: str) -> None:
 
 
 def test_what_a_model_lacks_on_a_device_is_named_with_its_price() -> None:
-    assert bringing(["transformers"], "cpu", {}).startswith("Install what brings it: `runtimes install torch` (")
+    assert bringing(["transformers"], "cpu", {}).startswith("Install its runtime: `runtimes install torch` (")
     assert bringing(["diffusers"], "cpu", {"diffusers": "Not here."}) == "Not here. Or choose another device."
-    assert bringing(["onnx-genai"], "vulkan", {}) == "Choose another device or model, or leave the engine out."
+    assert bringing(["onnx-genai"], "vulkan", {}) == "Choose another device or model, or leave out the engine."
 
 
 def test_the_text_bench_measures_the_engines_whose_runtime_is_here(tmp_path: Path) -> None:

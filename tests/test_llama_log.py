@@ -74,4 +74,4 @@ def test_the_reason_of_a_failure_is_waited_for(monkeypatch: pytest.MonkeyPatch, 
 
 def test_a_log_that_says_nothing_ends_the_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     session = play(monkeypatch, tmp_path, lambda _: None)
-    assert session.placement.parts == [] and "not known" in session.placement.evidence
+    assert session.placement.parts == [] and "unknown" in session.placement.evidence

@@ -105,7 +105,7 @@ def test_a_prompt_that_does_not_fit_is_said_with_both_counts(opened: Open) -> No
 def test_a_schema_is_refused_where_nothing_holds_to_it(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
     session = opened()
-    with pytest.raises(UnsupportedParameter, match="for this device cannot hold a text to a schema"):
+    with pytest.raises(UnsupportedParameter, match="for this device does not support schemas"):
         run(session, response_format={"type": "json_object"})
 
 
@@ -124,7 +124,7 @@ def test_a_program_that_does_not_start_says_why(opened: Open, said: str, kind: t
 
 
 def test_a_program_that_dies_is_named_with_its_last_words(opened: Open) -> None:
-    with pytest.raises(RuntimeError, match=r"(?s)server ended \(1\).*ErrorDeviceLost"):
+    with pytest.raises(RuntimeError, match=r"(?s)server exited \(1\).*ErrorDeviceLost"):
         run(opened(dies_at=2))
 
 

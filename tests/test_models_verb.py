@@ -53,7 +53,7 @@ def test_the_table_shows_reason_and_remedy(folder: Path) -> None:
     assert lines[4].split()[:4] == ["folk-tunes", "(default)", "music", "ready"]
     mine = next(number for number, line in enumerate(lines) if line.startswith("mine"))
     assert lines[mine].split() == ["mine", "(default)", "text", "broken", "?", "llama.cpp,", "transformers"]
-    assert "There is nothing at" in lines[mine + 1]
+    assert "does not exist" in lines[mine + 1]
 
 
 def test_json_is_the_answer_of_the_api(folder: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_failed_download_says_why_and_what_to_do(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "expected"),
     [
-        (["fetch", "nope"], 1, "There is no model 'nope'"),
+        (["fetch", "nope"], 1, "Unknown model 'nope'"),
         (["fetch", "mine"], 1, "no source"),
         (["fetch"], 2, "required: id"),
         (["fetsh"], 2, "invalid choice"),

@@ -108,7 +108,10 @@ def test_a_text_says_how_its_steps_were_computed(loaded: Callable[[str], Any]) -
     words = "Steps: 39 kernel by kernel. No step is recorded: disabled by request."
     assert said(loaded(SINGLY), "a")[1].evidence == words
     without = said(loaded(COMPILED), "a")[1].evidence
-    assert without == "Steps: 39 as a graph. Not compiled: Triton, which torch compiles with, is not in this runtime."
+    assert (
+        without
+        == "Steps: 39 as a graph. Not compiled: Triton, which torch needs to compile, is not installed in this runtime."
+    )
 
 
 def test_what_no_recording_can_hold_runs_kernel_by_kernel(

@@ -1,7 +1,7 @@
-"""Songs by a file of the user's, in an environment of theirs: for models whose packages fit no runtime here.
+"""Songs by a program of the user (an adapter), in an environment of the user: for models whose packages fit no runtime.
 
-The file (docs/adapters.md) has `load(device, threads)` and `generate(model, wish, progress)`, and may have
-`tensors(model)`, without which nobody knows where its model lies. It comes from the configuration alone.
+The program (docs/adapters.md) defines `load(device, threads)` and `generate(model, wish, progress)`. Optional:
+`tensors(model)`, without which the placement is unknown. It is loaded only if the configuration names it.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _FEWER_SECONDS = "Request fewer seconds, close other programs, or choose a devic
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
-    """What the adapter says, if it does."""
-    said = read_adapter(Path(model_path)).memory_bytes
-    return None if said is None else said + _LIBRARY_BYTES
+    """Return the memory that the adapter declares. None if it declares none."""
+    memory_bytes = read_adapter(Path(model_path)).memory_bytes
+    return None if memory_bytes is None else memory_bytes + _LIBRARY_BYTES
 
 
 def check() -> dict[str, str]:
-    """Imports what writes the files; what the adapter needs shows when it is loaded."""
+    """Import the libraries that write audio files; the adapter's own packages are imported by `load`."""
     import numpy
     import soundfile
 
@@ -56,7 +56,7 @@ def check() -> dict[str, str]:
 
 
 def load(request: LoadRequest) -> SongSession:
-    """Runs the adapter's file and its `load`. Raises ModelBroken, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
+    """Import the adapter and run its `load`. Raises ModelBroken, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
     import backend.tasks.songs.job  # noqa: F401 (so that the first job need not wait)
 
     adapter = read_adapter(Path(request.model_path))
@@ -75,22 +75,22 @@ def load(request: LoadRequest) -> SongSession:
 
 
 class AdapterComposer:
-    """A loaded adapter: one song after the other."""
+    """A loaded adapter. It generates one song after the other."""
 
     def __init__(self, adapter: Adapter, module: ModuleType, model: Any) -> None:
         self.rate, self.channels = adapter.rate, adapter.channels
         self._adapter, self._module, self._model = adapter, module, model
 
     def together(self, wish: SongRequest) -> int:
-        """One: it was told nothing of others."""
+        """Return 1: adapters have no batches."""
         return 1
 
     def told(self) -> dict[str, Any]:
-        """For the receipt."""
+        """Return the facts for the receipt."""
         return {"adapter": self._adapter.path.name}
 
     def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
-        """[song, channel, frame]. Raises Stopped, OutOfMemory, WorkerCrashed; ModelBroken: not as declared."""
+        """Return [song, channel, frame]. Raises Cancelled, OutOfMemory, WorkerCrashed, ModelBroken."""
         from backend.tasks.audio.progress import Cancelled
 
         given = {name: wish.options[name] for name in (*self._adapter.kind.takes, "seconds")}
@@ -106,7 +106,7 @@ class AdapterComposer:
             raise WorkerCrashed(
                 f"The adapter {self._adapter.path.name} failed to make a song: {type(error).__name__}: "
                 f"{str(error)[:600]}",
-                "Correct its function generate, or ask for something else.",
+                "Correct its function generate, or change the request.",
             ) from error
         return self._judged(made, wish.frames)[None]
 
@@ -115,7 +115,7 @@ class AdapterComposer:
 
         name = self._adapter.path.name
         if not isinstance(made, tuple) or len(made) != 2:
-            raise ModelBroken(f"The adapter {name} should give (samples, rate).", "Correct its function generate.")
+            raise ModelBroken(f"The adapter {name} must return (samples, rate).", "Correct its function generate.")
         samples, rate = made
         if hasattr(samples, "detach"):  # torch's
             samples = samples.detach().cpu()
@@ -123,36 +123,36 @@ class AdapterComposer:
             sound = numpy.atleast_2d(numpy.asarray(samples, numpy.float32))
         except (TypeError, ValueError) as error:
             raise ModelBroken(
-                f"The adapter {name} gave samples that are no numbers: {str(error)[:200]}.",
+                f"The adapter {name} returned samples that are not numbers: {str(error)[:200]}.",
                 "Correct its function generate.",
             ) from None
         if rate != self.rate or sound.shape[0] != self.channels or sound.ndim != 2:
             raise ModelBroken(
-                f"The adapter {name} gave samples of the shape {list(sound.shape)} at {rate} a second, and says of "
-                f"itself {self.channels} channels at {self.rate}.",
-                "Correct what it says, or what it gives: samples are [channel, sample].",
+                f"The adapter {name} returned samples of shape {list(sound.shape)} at {rate} Hz, but declares "
+                f"{self.channels} channels at {self.rate} Hz.",
+                "Correct the declaration or the result: samples are [channel, sample].",
             )
         if sound.shape[1] < frames:
             raise ModelBroken(
-                f"The adapter {name} made {sound.shape[1] / rate:g} of {frames / rate:g} s.",
-                "Ask for less, and set longest_s in what it says of itself.",
+                f"The adapter {name} generated {sound.shape[1] / rate:g} of {frames / rate:g} s.",
+                "Request fewer seconds, and set longest_s in its declaration.",
             )
         return sound
 
 
 class _Cancelled(BaseException):
-    """Passes through `except Exception` in whatever the adapter calls."""
+    """A BaseException, so that it passes through `except Exception` in the adapter's libraries."""
 
 
 class _Progress:
-    """What `generate` calls: `progress(phase, done, total, unit="steps")`."""
+    """The callback `progress(phase, done, total, unit="steps")` of `generate`."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._phase, self._done = "", 0.0
 
     def __call__(self, phase: str, done: float, total: float, unit: str = "steps") -> None:
-        """Tells how far it is, never back. Ends the call of `generate` if the job was cancelled."""
+        """Report progress, never backwards. Ends the call of `generate` if the job was cancelled."""
         from backend.tasks.audio.progress import Cancelled
 
         done, total = float(done), float(total)
@@ -167,7 +167,7 @@ class _Progress:
 
 
 def _module(path: Path) -> ModuleType:
-    """The file as a module; what lies beside it can be imported, after all that is installed."""
+    """Import the file as a module. Other modules in its folder can be imported, after all installed ones."""
     sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location("adapter_of_the_user", path)
     assert spec and spec.loader, "a .py file has a loader"
@@ -182,14 +182,14 @@ def _placement(
 ) -> Placement:
     tell = getattr(module, "tensors", None)
     if tell is None:
-        reason = f"The adapter {adapter.path.name} does not tell where its model lies: it has no function tensors."
+        reason = f"The adapter {adapter.path.name} does not report where its model is: it has no function tensors."
         return Placement(None, [], reason)
     return (place or torch_place(request.device, request.detected_device)).placement(tell(model))
 
 
 def _installed(adapter: Adapter) -> list[str]:
-    known = {str(each.metadata["Name"]).lower() for each in importlib.metadata.distributions()}
-    return [name for name in adapter.packages if name.lower() in known]
+    installed = {str(each.metadata["Name"]).lower() for each in importlib.metadata.distributions()}
+    return [name for name in adapter.packages if name.lower() in installed]
 
 
 def _explained(adapter: Adapter, error: BaseException) -> TouchstoneError:
@@ -197,5 +197,5 @@ def _explained(adapter: Adapter, error: BaseException) -> TouchstoneError:
         return does_not_fit(adapter.kind.title, message)
     return ModelLoadFailed(
         f"The adapter {adapter.path.name} could not load its model: {type(error).__name__}: {str(error)[:600]}",
-        "Correct the adapter, or what its environment has.",
+        "Correct the adapter, or install what it needs in its environment.",
     )

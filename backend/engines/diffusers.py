@@ -69,16 +69,16 @@ ENGINE = Engine(
     makes_files=True,
     least_bytes=_least_bytes,
 )
-_DIFFUSERS_BYTES = 300_000_000  # with transformers and accelerate, beyond torch, on x86-64
+_DIFFUSERS_BYTES = 300_000_000  # with transformers and accelerate, beyond torch, measured on x86-64
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
-    """Weights at 16 bits, what is computed beside them, and the libraries."""
+    """Return the bytes of weights at 16 bits, their working memory, and the libraries."""
     return with_work(2 * open_pipeline(Path(model_path)).numbers()) + LIBRARY_BYTES + _DIFFUSERS_BYTES
 
 
 def check() -> dict[str, str]:
-    """Imports the libraries."""
+    """Import the libraries; return their versions."""
     import accelerate
     import diffusers
     import numpy
@@ -91,7 +91,7 @@ def check() -> dict[str, str]:
 
 
 def load(request: LoadRequest) -> SongSession:
-    """Loads a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
+    """Load a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
     import backend.tasks.songs.job  # noqa: F401 (so that the first job need not wait)
 
     pipeline = open_pipeline(Path(request.model_path))
@@ -100,7 +100,7 @@ def load(request: LoadRequest) -> SongSession:
     room = choose_room(pipeline, place)
     try:
         pipe = _opened(pipeline, place, room)
-        _check_whole(pipeline, pipe)
+        _check_complete(pipeline, pipe)
         placement = _placed(pipe, place, room)
     except TouchstoneError:
         raise
@@ -112,7 +112,7 @@ def load(request: LoadRequest) -> SongSession:
 
 
 def _opened(pipeline: Pipeline, place: TorchPlace, room: Room) -> Any:
-    """The pipeline in the machine's memory."""
+    """Return the pipeline in system memory."""
     import diffusers
     import transformers
 
@@ -123,7 +123,7 @@ def _opened(pipeline: Pipeline, place: TorchPlace, room: Room) -> Any:
     kind = getattr(diffusers, pipeline.kind.name, None)
     if kind is None:
         raise ModelIncompatible(
-            f"diffusers {diffusers.__version__} of this runtime has no {pipeline.kind.title}.",
+            f"diffusers {diffusers.__version__} in this runtime does not support {pipeline.kind.title}.",
             "Update the runtime: python -m backend runtimes update NAME.",
         )
     number = getattr(place.torch, room.number)
@@ -131,7 +131,7 @@ def _opened(pipeline: Pipeline, place: TorchPlace, room: Room) -> Any:
         str(pipeline.path), torch_dtype=number, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=True
     )
     pipe.set_progress_bar_config(disable=True)
-    if hasattr(pipe.vae, "use_tiling"):  # always, so that a seed's sound does not depend on the memory
+    if hasattr(pipe.vae, "use_tiling"):  # always, so that the result of a seed does not depend on the memory
         pipe.vae.enable_tiling()
     if hasattr(pipe.vae, "use_slicing"):
         pipe.vae.enable_slicing()
@@ -139,11 +139,11 @@ def _opened(pipeline: Pipeline, place: TorchPlace, room: Room) -> Any:
 
 
 def _placed(pipe: Any, place: TorchPlace, room: Room) -> Placement:
-    """Moves it to the device, or has each model come there for its turn, once now as a proof."""
+    """Move the pipeline to the device; or let each model move there while it runs, once now as a proof."""
     if not room.in_turns:
         pipe.to(place.device)
-        found = place.placement(_tensors(pipe))
-        return replace(found, evidence=f"{found.evidence} Weights are {room.words}.")
+        placement = place.placement(_tensors(pipe))
+        return replace(placement, evidence=f"{placement.evidence} Weights are {room.words}.")
     shares = []
     for model in _models(pipe):
         before = place.allocated_bytes() or 0
@@ -157,7 +157,7 @@ def _placed(pipe: Any, place: TorchPlace, room: Room) -> Placement:
     pipe.enable_model_cpu_offload(device=place.device)
     evidence = (
         f"torch: each of {len(shares)} models was moved to {place.device} and back, where the allocator counted "
-        f"{proved} of {total} bytes; in a job each is there for its turn. Weights are {room.words}."
+        f"{proved} of {total} bytes; in a job each is there while it runs. Weights are {room.words}."
     )
     return Placement(proved / total, [PlacementPart(place.id, proved / total)], evidence)
 
@@ -170,16 +170,16 @@ def _tensors(pipe: Any) -> list[Any]:
     return [tensor for model in _models(pipe) for tensor in (*model.parameters(), *model.buffers())]
 
 
-def _check_whole(pipeline: Pipeline, pipe: Any) -> None:
-    """diffusers fills what a file lacks with random numbers and a warning. Raises ModelBroken."""
+def _check_complete(pipeline: Pipeline, pipe: Any) -> None:
+    """Check that the files have all weights: diffusers fills missing ones with random numbers. Raises ModelBroken."""
     from safetensors import safe_open
 
-    for name, found in pipeline.models.items():
+    for name, checkpoint in pipeline.models.items():
         model = getattr(pipe, name)
         if not type(model).__module__.startswith("diffusers."):
-            continue  # transformers names tensors anew and ties some
+            continue  # transformers renames tensors and ties some
         stored: set[str] = set()
-        for file in found.files:
+        for file in checkpoint.files:
             with safe_open(str(file), framework="pt") as opened:
                 stored.update(opened.keys())
         if missing := sorted(set(model.state_dict()) - stored):

@@ -1,9 +1,9 @@
-"""llama.cpp: its own server with its samplers, on the processor inside this process, on cards as a child process.
+"""llama.cpp: its own server and samplers, on the CPU inside this process, on cards as a child process.
 
-On the processor by `xllamacpp`, whose `Server` always opens its HTTP side. Here that is a Unix socket in a private
-folder, removed as soon as the model is loaded (a loopback port with a random key where there are no such sockets), so
-nobody else can speak to it. How cards are reached: `_llama_server.py`. A card's worker sees that card alone, and the
-processor's worker none, so what the load log names as buffers is where the model is.
+On the CPU by `xllamacpp`, whose `Server` always opens an HTTP listener. Here it is a Unix socket in a private folder,
+removed as soon as the model is loaded (a loopback port with a random key on systems without such sockets), so no other
+process can use it. `_llama/server_process.py` reaches cards. A card's worker sees only that card and the CPU's worker
+none, so the buffers in the load log show where the model is.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ ENGINE = Engine(
     ),
 )
 _SAME = ("max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias")
-_LIBRARY_BYTES = 100_000_000  # SmolLM2-135M: 63 MB beyond weights and cache, on x86-64
+_LIBRARY_BYTES = 100_000_000  # measured with SmolLM2-135M on x86-64: 63 MB beyond weights and KV cache
 _READY = re.compile(r"listening on ")  # the last line of loading
 _LOG_S = 1.0
-_WARNINGS = 2  # its level of verbosity
-PROMPT_CHUNK_TOKENS = 64  # a cancel is seen between chunks of the prompt
+_WARNINGS = 2  # llama.cpp's verbosity level
+PROMPT_CHUNK_TOKENS = 64  # a cancel takes effect between prefill chunks
 CARD_CHUNK_TOKENS = 512
 _BUFFER = re.compile(r"(\S+) model buffer size =\s+([\d.]+) MiB")
 _LAYERS = re.compile(r"offloaded \d+/\d+ layers to GPU")
@@ -65,7 +65,7 @@ _TELLING = re.compile(
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
-    """Weights, cache of keys and values, and what the library itself took where it was measured."""
+    """Return the bytes of weights, KV cache, and the library as measured."""
     header = read_header(Path(model_path))
     if header.cache_bytes_per_token is None:
         return None
@@ -75,9 +75,9 @@ def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | No
 
 
 def check() -> dict[str, str]:
-    """Imports the library and lets it describe the processor, which fails where its build does not fit.
+    """Import the library and query the CPU, which raises if its build does not match; return the versions.
 
-    In an environment without it, the program for cards has to be there.
+    In an environment without it, the program for cards must be installed.
     """
     try:
         import xllamacpp
@@ -91,13 +91,13 @@ def check() -> dict[str, str]:
 
 
 def load(request: LoadRequest) -> LlamaSession:
-    """Loads a GGUF file. Raises ModelBroken, ModelLoadFailed, ModelIncompatible or OutOfMemory."""
+    """Load a GGUF file. Raises ModelBroken, ModelLoadFailed, ModelIncompatible, OutOfMemory."""
     path = Path(request.model_path)
     header = read_header(path)
     vocabulary = read_vocabulary(path, merges=False)
     names = {f"{name}_token": vocabulary.text(name) or "" for name in ("bos", "eos", "unk", "pad")}
     chat = Chat(vocabulary.chat_template, names, vocabulary.control_marks())
-    # The whole context is shared out among the slots in equal parts.
+    # The server divides the context equally among the slots.
     context = min(request.context_tokens, header.context_length or request.context_tokens) * request.slots
     start = _on_card if split_id(request.device)[0] in server_process.BACKENDS else _in_process
     with chat.kept_if_loaded():
@@ -106,7 +106,7 @@ def load(request: LoadRequest) -> LlamaSession:
 
 
 def _on_card(request: LoadRequest, header: Header, context_tokens: int) -> tuple[Any, str]:
-    """The program with all layers on the one card that this process sees, and its log."""
+    """Start the program with all layers on the only card that is visible; return it and its log."""
     batch = context_tokens // request.slots if header.makes_embeddings else CARD_CHUNK_TOKENS
     arguments = [
         *("--model", request.model_path, "--ctx-size", str(context_tokens), "--parallel", str(request.slots)),
@@ -134,7 +134,7 @@ def _on_card(request: LoadRequest, header: Header, context_tokens: int) -> tuple
 
 
 def _in_process(request: LoadRequest, header: Header, context_tokens: int) -> tuple[Any, str]:
-    """The library's server in this process, and its log."""
+    """Start the library's server in this process; return it and its log."""
     import xllamacpp
 
     path = Path(request.model_path)
@@ -148,9 +148,9 @@ def _in_process(request: LoadRequest, header: Header, context_tokens: int) -> tu
         params.n_batch = params.n_ubatch = context_tokens // request.slots  # a text is computed in one piece
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = request.threads
     params.n_gpu_layers = 0
-    params.fit_params = False  # would shrink the context without a word
+    params.fit_params = False  # would shrink the context without an error
     params.cache_ram_mib = 0  # default: up to 8 GiB of old prompts
-    params.force_pure_content_parser = True  # the text as generated, no parsing of tool calls or reasoning
+    params.force_pure_content_parser = True  # text as generated: tool calls and reasoning are not parsed
     params.reasoning_format = xllamacpp.common_reasoning_format.COMMON_REASONING_FORMAT_NONE
     params.ui = params.endpoint_slots = False
     params.api_keys = [secrets.token_urlsafe(32)]
@@ -190,7 +190,7 @@ class LlamaSession(Session):
         self.versions = check()
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Generates until a stop, the limit or a cancel.
+        """Generate until a stop, the limit or a cancel.
 
         Raises ContextLengthExceeded, ModelIncompatible, and for a schema Validation or UnsupportedParameter.
         """
@@ -204,12 +204,12 @@ class LlamaSession(Session):
             "timings_per_token": True,
             "cache_prompt": request.reuse_cache,
             "seed": request.seed,
-            "min_p": 0.0,  # on by default there, and not among our options
+            "min_p": 0.0,  # on by default in the server, but not one of Touchstone's options
             "repeat_penalty": options["repetition_penalty"],
-            "repeat_last_n": self._context_tokens,  # all penalties look at prompt and text, not at the last 64 tokens
+            "repeat_last_n": self._context_tokens,  # penalties count prompt and text, not only the last 64 tokens
             **{key: options[key] for key in _SAME},
         }
-        check_biases(options["logit_bias"], len(self._vocabulary.tokens))  # the library passes over what it lacks
+        check_biases(options["logit_bias"], len(self._vocabulary.tokens))  # the library ignores unknown ids
         if options["logprobs"] is not None:
             body["n_probs"] = max(1, options["logprobs"])
         if options["response_format"]:
@@ -221,17 +221,17 @@ class LlamaSession(Session):
 
 
 def _placement(log: str, device: str) -> Placement:
-    """Shares of weight bytes by buffer, as llama.cpp logs them while loading. All cards that it sees are `device`."""
+    """Return shares of weight bytes by buffer, as llama.cpp logs them. All cards that it sees are `device`."""
     sizes: dict[str, float] = {}
-    named = _BUFFER.findall(log)
-    for name, mib in named:
+    buffers = _BUFFER.findall(log)
+    for name, mib in buffers:
         here = "cpu" if name.upper().startswith(("CPU", "HOST")) else name if device == "cpu" else device
         sizes[here] = sizes.get(here, 0.0) + float(mib)
     total = sum(sizes.values())
     if not total:
-        return Placement(None, [], "llama.cpp's load log names no model buffer, so the placement is not known")
+        return Placement(None, [], "llama.cpp's load log lists no model buffer, so the placement is unknown")
     parts = [PlacementPart(where, mib / total) for where, mib in sizes.items()]
-    listed = ", ".join(f"{name} {mib} MiB" for name, mib in named)
+    listed = ", ".join(f"{name} {mib} MiB" for name, mib in buffers)
     layers = "".join(f"; {match[0]}" for match in [_LAYERS.search(log)] if match)
     evidence = f"model buffer sizes in llama.cpp's load log: {listed}{layers}"
     return Placement(sizes.get(device, 0.0) / total, parts, evidence)
@@ -239,29 +239,29 @@ def _placement(log: str, device: str) -> Placement:
 
 def _load_error(path: Path, log: str, context_tokens: int) -> TouchstoneError:
     lines = [match.group(1) or match.group(0) for match in _TELLING.finditer(log)]
-    told = lines[0] if lines else "llama.cpp gave no reason"
+    reason = lines[0] if lines else "llama.cpp logged no reason"
     if error_patterns.classify_error_text(log) == "out_of_memory":
-        return does_not_fit(f"{path.name} with a context of {context_tokens} tokens", f"{told}.", LOWER_CONTEXT)
-    if "does not support" in told:
-        return ModelIncompatible(f"llama.cpp cannot run models there: {told}.", "Choose another device.")
-    if "unknown model architecture" in log or "unsupported" in told:
+        return does_not_fit(f"{path.name} with a context of {context_tokens} tokens", f"{reason}.", LOWER_CONTEXT)
+    if "does not support" in reason:
+        return ModelIncompatible(f"llama.cpp cannot run models on this device: {reason}.", "Choose another device.")
+    if "unknown model architecture" in log or "unsupported" in reason:
         return ModelIncompatible(
-            f"llama.cpp cannot run {path.name}: {told}.", "Choose a model of another architecture."
+            f"llama.cpp cannot run {path.name}: {reason}.", "Choose a model of another architecture."
         )
-    return ModelLoadFailed(f"llama.cpp could not load {path.name}: {told}.", "Fetch the model file again.")
+    return ModelLoadFailed(f"llama.cpp could not load {path.name}: {reason}.", "Download the model file again.")
 
 
 def _await_line(log: Path, line: re.Pattern[str]) -> None:
-    """llama.cpp writes its log from a thread of its own, which on a busy machine comes late."""
+    """Wait for a line of the log: llama.cpp writes it from a separate thread, which may be late on a busy machine."""
     end = time.monotonic() + _LOG_S
     while not line.search(log.read_text(errors="replace")) and time.monotonic() < end:
         time.sleep(0.005)
 
 
 def _hush(library: Any) -> None:
-    """Leaves warnings and errors in the log: what it says of each request would wake the server, two lines a slot.
+    """Log only warnings and errors: a log line for each request wakes the server, two lines per slot.
 
-    The library has no call for it but a function that its Python side does not show; without that the lines stay.
+    The library has no Python function for that, but exports a C++ function; without it the lines remain.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(library.xllamacpp.__file__)._Z30common_log_set_verbosity_tholdi(_WARNINGS)
@@ -269,7 +269,7 @@ def _hush(library: Any) -> None:
 
 @contextlib.contextmanager
 def _stderr_into(path: Path) -> Iterator[None]:
-    """Sends fd 2 to a file meanwhile, then copies it on.
+    """Redirect fd 2 to a file for the block, then copy it to the previous fd 2.
 
     A pipe would block: the constructor holds the interpreter lock, so no thread could drain it.
     """

@@ -40,12 +40,12 @@ _TRANSFORMERS_BYTES = 250_000_000
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
-    """Weights at 16 bits, what is computed beside them, and the libraries."""
+    """Return the bytes of weights at 16 bits, their working memory, and the libraries."""
     return with_work(2 * open_musicgen(Path(model_path)).numbers()) + LIBRARY_BYTES + _TRANSFORMERS_BYTES
 
 
 def check() -> dict[str, str]:
-    """Imports the libraries."""
+    """Import the libraries; return their versions."""
     import numpy
     import soundfile
     import tokenizers
@@ -57,14 +57,14 @@ def check() -> dict[str, str]:
 
 
 def load(request: LoadRequest) -> SongSession:
-    """Loads a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
+    """Load a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
     import backend.tasks.songs.job  # noqa: F401 (so that the first job need not wait)
 
     folder = open_musicgen(Path(request.model_path))
     place = torch_place(request.device, request.detected_device)
     place.torch.set_num_threads(request.threads)
     room = choose_room(folder, place)
-    text = _words(folder)
+    text = _tokenizer(folder)
     try:
         model = _model(folder, place, room)
     except TouchstoneError:
@@ -76,32 +76,32 @@ def load(request: LoadRequest) -> SongSession:
     return SongSession(composer, placement, request.threads, check(), place.taken_since(request.card_free_bytes))
 
 
-def _words(folder: MusicgenFolder) -> Any:
+def _tokenizer(folder: MusicgenFolder) -> Any:
     import tokenizers
 
     try:
         return tokenizers.Tokenizer.from_file(str(folder.tokenizer))
-    except Exception as error:  # it raises nothing more particular
+    except Exception as error:  # the library has no more specific class
         raise ModelBroken(f"{folder.path.name}/{TOKENIZER} cannot be read: {str(error)[:300]}.", FETCH) from error
 
 
 def _model(folder: MusicgenFolder, place: TorchPlace, room: Room) -> Any:
-    """The model on the device; EnCodec stays in float32, which its filters were trained in."""
+    """Return the model on the device; EnCodec stays in float32, in which its filters were trained."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     kind = getattr(transformers, folder.kind)
-    model, told = kind.from_pretrained(
+    model, loading_info = kind.from_pretrained(
         str(folder.path),
         dtype=getattr(place.torch, room.number),
         use_safetensors=True,
         local_files_only=True,
         trust_remote_code=False,
-        ignore_mismatched_sizes=True,  # so that they are named
+        ignore_mismatched_sizes=True,  # so that they are reported
         output_loading_info=True,
     )
-    _check_whole(folder, told)
+    _check_complete(folder, loading_info)
     if place.access.plain_only:
         model.set_attn_implementation("eager")
     decoder = model.config.decoder
@@ -120,12 +120,13 @@ def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _check_whole(folder: MusicgenFolder, told: dict[str, Any]) -> None:
+def _check_complete(folder: MusicgenFolder, loading_info: dict[str, Any]) -> None:
     """transformers fills what a file lacks with random numbers and a warning. Raises ModelBroken."""
-    if missing := sorted(str(name) for name in told.get("missing_keys", ())):
+    if missing := sorted(str(name) for name in loading_info.get("missing_keys", ())):
         raise ModelBroken(f"{folder.path.name} lacks {len(missing)} of its weights, such as {missing[0]}.", FETCH)
-    if other := [one[0] if isinstance(one, tuple) else one for one in told.get("mismatched_keys", ())]:
+    mismatched = [key[0] if isinstance(key, tuple) else key for key in loading_info.get("mismatched_keys", ())]
+    if mismatched:
         raise ModelBroken(
-            f"{folder.path.name} has weights of other shapes than its config.json says: {min(map(str, other))}.",
+            f"{folder.path.name} has weights whose shapes do not match its config.json: {min(map(str, mismatched))}.",
             FETCH,
         )

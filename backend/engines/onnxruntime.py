@@ -17,7 +17,7 @@ from backend.engines._audio.tune_session import (
     file_bytes,
     read_model,
 )
-from backend.engines._onnx.music_step_graphs import GRAPH, choose
+from backend.engines._onnx.music_step_graphs import GRAPH, choose_graph
 from backend.engines._onnx.session import LIBRARY_BYTES as BARE_BYTES
 from backend.engines._onnx.session import SUFFIX, load_graph
 
@@ -45,8 +45,8 @@ ENGINE = Engine(
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
-    """The graph twice, for the library's own copy of the weights, the embeddings, and the libraries."""
-    if stem_session.is_one(model_path):
+    """Return the bytes of the graph (twice, the library copies the weights), the embeddings and the libraries."""
+    if stem_session.is_stems_model(model_path):
         return stem_session.estimate_bytes(model_path, LIBRARY_BYTES)
     if _is_graph(model_path):
         return BARE_BYTES + 2 * read_graph(Path(model_path)).weight_bytes
@@ -54,24 +54,24 @@ def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | No
 
 
 def check() -> dict[str, str]:
-    """Imports the library, and those that make files of the music."""
+    """Import the library and those that write music files; return their versions."""
     import onnxruntime
 
     return {"onnxruntime": onnxruntime.__version__, **check_music()}
 
 
 def load(request: LoadRequest) -> Session:
-    """Loads the model of a folder, or a graph, on the device.
+    """Load a model folder or a graph.
 
-    Raises ModelBroken, ModelIncompatible, ModelLoadFailed, DeviceNotReady, and the rest.
+    Raises ModelBroken, ModelIncompatible, ModelLoadFailed, DeviceNotReady, and ONNX Runtime's exceptions.
     """
     if _is_graph(request.model_path):
         return load_graph(request)
-    if stem_session.is_one(request.model_path):
+    if stem_session.is_stems_model(request.model_path):
         return stem_session.load_onnx(request)
     weights, guard = read_model(request.model_path)
     place = onnx_place(request.device, request.detected_device, request.provider_options, request.cache)
-    chosen = choose(place, weights, Path(request.model_path), request.threads)
+    chosen = choose_graph(place, weights, Path(request.model_path), request.threads)
     return TuneSession(chosen.decoder, guard, chosen.placement, chosen.threads, check(), chosen.file)
 
 

@@ -35,25 +35,25 @@ ENGINE = Engine(
 
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
-    """The float16 weights as float32, twice for the embeddings and the way there, and the libraries."""
-    if stem_session.is_one(model_path):
+    """Return the bytes of the weights as float32, twice for embeddings and conversion, and of the libraries."""
+    if stem_session.is_stems_model(model_path):
         return stem_session.estimate_bytes(model_path, LIBRARY_BYTES + TORCH_BYTES)
     return 4 * file_bytes(model_path, WEIGHTS) + LIBRARY_BYTES + TORCH_BYTES
 
 
 def check() -> dict[str, str]:
-    """Imports the library, and those that make files of the music."""
+    """Import the library and those that write music files; return their versions."""
     import torch
 
     return {"torch": torch.__version__, **check_music()}
 
 
 def load(request: LoadRequest) -> Session:
-    """Loads the model of a folder. Raises ModelBroken, ModelLoadFailed, DeviceNotReady, and what torch raises."""
+    """Load the model of a folder. Raises ModelBroken, ModelLoadFailed, DeviceNotReady, and torch's exceptions."""
     from backend.tasks.music.agreement import check_agreement
     from backend.tasks.music.decoder_torch import TorchDecoder
 
-    if stem_session.is_one(request.model_path):
+    if stem_session.is_stems_model(request.model_path):
         return stem_session.load_torch(request)
     weights, guard = read_model(request.model_path)
     place = torch_place(request.device, request.detected_device)
@@ -61,6 +61,6 @@ def load(request: LoadRequest) -> Session:
     decoder = TorchDecoder(weights, place.device)
     placement = place.placement(decoder.arrays.values())
     if not place.is_processor:
-        said = check_agreement(TorchDecoder(weights, "cpu"), decoder, TOLERANCE)
-        placement = replace(placement, evidence=f"{placement.evidence} {said}")
+        agreement = check_agreement(TorchDecoder(weights, "cpu"), decoder, TOLERANCE)
+        placement = replace(placement, evidence=f"{placement.evidence} {agreement}")
     return TuneSession(decoder, guard, placement, request.threads, check(), WEIGHTS)

@@ -1,4 +1,4 @@
-"""The models on offer: those that Touchstone ships, the user's own, and the files in model folders."""
+"""The model catalogue: the shipped models, those of the user, and the files in model folders."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Stamp = tuple[int | str, ...]
 
 
 class Catalogue:
-    """Knows every model and the state of its files. Cheap to ask: a file is read again only when it has changed."""
+    """All models and the state of their files. Files are parsed again only if they changed, so calls are cheap."""
 
     def __init__(
         self,
@@ -60,16 +60,17 @@ class Catalogue:
         self.added = UserModels(settings.models_dir)
         self._checked: dict[Path, tuple[_Stamp, ModelBroken | ModelIncompatible | ModelNotDownloaded | None]] = {}
         self.downloading: set[str] = set()
-        self._unreadable: set[str] = set()  # of which the log has been told
+        self._unreadable: set[str] = set()  # models whose exception was logged
         self._check_defaults()
 
     def entries(self) -> dict[str, Entry]:
-        """All models by id."""
+        """Return all models by id."""
         entries = dict(self._known)
         for id_, entry in self.added.entries().items():
-            known = entries.setdefault(id_, entry)
-            if known.model_class and known.source and known.source.kind == "hf":  # one of ours, which came
-                entries[id_] = replace(known, target=entry.target, source=entry.source)
+            shipped_entry = entries.setdefault(id_, entry)
+            source = shipped_entry.source
+            if shipped_entry.model_class and source and source.kind == "hf":  # a shipped model that was downloaded
+                entries[id_] = replace(shipped_entry, target=entry.target, source=entry.source)
         taken = {entry.target for entry in entries.values()}
         for file in self._folders.model_files():
             if file not in taken:
@@ -80,25 +81,25 @@ class Catalogue:
         return entries
 
     def models(self) -> list[Model]:
-        """All models as the API shows them."""
+        """Return all models as the API shows them."""
         return [self.model(entry) for entry in self.entries().values()]
 
     def model(self, entry: Entry) -> Model:
-        """One model as the API shows it, with the state of its file now."""
+        """Return a model as the API shows it, with the current state of its file."""
         try:
             return self._model(entry)
-        except Exception as error:  # noqa: BLE001 (whatever its files hold, the others are shown)
+        except Exception as error:  # noqa: BLE001 (whatever the content of its files, the other models are listed)
             if entry.id not in self._unreadable:
                 self._unreadable.add(entry.id)
                 log.warning("model not readable", exc_info=error, extra={"model": entry.id})
-            reason = f"Its files hold something that is not expected there ({type(error).__name__}: {error})."[:400]
+            reason = f"Its files have unexpected content ({type(error).__name__}: {error})."[:400]
             return Model(entry.id, entry.name, entry.task, [], "broken", reason=unicode(reason), remedy=FETCH)
 
     def _model(self, entry: Entry) -> Model:
         problem = self._problem(entry)
         state: ModelState = "ready"
         if entry.id in self.downloading:
-            state, problem = "downloading", ModelNotDownloaded("It is being downloaded.", "Wait until it is here.")
+            state, problem = "downloading", ModelNotDownloaded("It is being downloaded.", "Wait for the download.")
         elif isinstance(problem, ModelNotDownloaded):
             state = "downloadable"
         elif problem:
@@ -129,7 +130,7 @@ class Catalogue:
         return song_schema(entry.song) if entry.song else self._schema_for(task)
 
     def resolve(self, name: str, *, anywhere: bool = False) -> Entry:
-        """The entry of a model id, or of a path within the model folders (with `anywhere`, of any path).
+        """Return the entry of a model id, or of a path in the model folders (with `anywhere`, of any path).
 
         Raises UnknownModel, whose member `valid` lists the ids, or Validation for a path that is not allowed.
         """
@@ -140,13 +141,13 @@ class Catalogue:
             return self._resolve_path(name, anywhere)
         near = difflib.get_close_matches(name.lower(), entries, 1, 0.5)
         raise UnknownModel(
-            f"There is no model {name[:200]!r}.",
-            f"Did you mean {near[0]}?" if near else "`models` and /api/models list what there is.",
+            f"Unknown model {name[:200]!r}.",
+            f"Did you mean {near[0]}?" if near else "`models` and /api/models list all models.",
             valid=list(entries),
         )
 
     def default_for(self, task: str) -> Entry:
-        """The model that a task takes when the request names none: of the settings, or the first one shipped for it.
+        """Return the model that a task uses by default: that of the settings, or the first shipped one for it.
 
         Raises UnknownModel.
         """
@@ -159,32 +160,32 @@ class Catalogue:
         return self.resolve(str(id_))
 
     def path_of(self, entry: Entry) -> Path:
-        """The model's file, checked. Raises ModelNotDownloaded or ModelBroken."""
+        """Return the model's file, validated. Raises ModelNotDownloaded or ModelBroken."""
         if problem := self._problem(entry):
-            raise type(problem)(problem.detail, problem.remedy)  # a fresh one: the kept one would gather tracebacks
+            raise type(problem)(problem.detail, problem.remedy)  # a new one: the cached one would collect tracebacks
         return entry.target
 
     def source_of(self, entry: Entry) -> Path:
-        """What other forms are made of, which no engine need run as it is. Raises as `path_of`, but for that."""
+        """Return the file that converted forms are made of, supported by an engine or not. Raises like `path_of`."""
         try:
             return self.path_of(entry)
         except ModelIncompatible:
             return entry.target
 
     def is_default(self, id_: str) -> bool:
-        """Whether jobs that name no model take this one."""
+        """Return whether the model is a default model."""
         return id_ in (self._settings.default_models.text, self._settings.default_models.music)
 
     def is_own(self, id_: str) -> bool:
-        """Whether the configuration names it."""
+        """Return whether the configuration names the model."""
         return id_ in self._own
 
     def in_own_folder(self, entry: Entry) -> bool:
-        """Whether its file lies directly in the folder that downloads go to."""
+        """Return whether its file is directly in the download folder."""
         return entry.target.parent == self._settings.models_dir
 
     def notices(self) -> list[tuple[str, str, str]]:
-        """What a person should know of files in the model folders that are no models: file, detail, remedy."""
+        """Return notices on files in the model folders that are not models: file, detail, remedy."""
         pieces = [file for file in self._folders.files() if is_split_by_hand(file.name)]
         detail = "This is one part of a manually split file; such parts are not models."
         return [(str(file), detail, how_to_join(file.name)) for file in pieces]
@@ -194,12 +195,12 @@ class Catalogue:
             if id_ is not None and id_ not in (entries := self.entries()):
                 near = difflib.get_close_matches(id_, entries, 1, 0.5) or list(entries)[:1]
                 raise Configuration(
-                    f"`default_models.{task}` is {id_}, and there is no such model.",
+                    f"`default_models.{task}` is {id_}, which does not exist.",
                     f"Did you mean {near[0]}? Or add {id_} under `models:`.",
                 )
 
     def _problem(self, entry: Entry) -> TouchstoneError | None:
-        """Why the model cannot be used now, or None."""
+        """Return why the model cannot be used now, or None."""
         if entry.refusal:
             return entry.refusal
         try:
@@ -207,37 +208,38 @@ class Catalogue:
         except (OSError, ValueError) as error:
             return absent(entry, error)
         stamp: _Stamp = (facts.st_size, facts.st_mtime_ns, *entry.engines)
-        known = self._checked.get(entry.target)
-        if known is None or known[0] != stamp:
-            self._checked[entry.target] = known = (stamp, check(entry, facts.st_size))
-        return known[1]
+        checked = self._checked.get(entry.target)
+        if checked is None or checked[0] != stamp:
+            self._checked[entry.target] = checked = (stamp, check(entry, facts.st_size))
+        return checked[1]
 
     def _entry_of_file(self, file: Path, taken: Mapping[str, Entry]) -> Entry:
         entry = _entry_for_path(file, taken)
         if self._folders.hold(file):
             return entry
         refusal = ModelBroken(
-            f"{file} is a link to a place outside the model folders.",
-            "Add that folder to `model_folders`, or name the file under `models:` in the configuration.",
+            f"{file} is a link to a path outside the model folders.",
+            "Add its folder to `model_folders`, or the file to `models:` in config.yaml.",
         )
         return replace(entry, refusal=refusal)
 
     def path_named(self, name: str, anywhere: bool) -> Path:
-        """The path that a caller means, if it is allowed. Raises Validation."""
+        """Return the path that a caller names, if it is allowed. Raises Validation."""
         if "\0" in name:
             raise Validation("The model's path has a null byte.", "Send an id of /api/models.")
         path = with_home(name) if anywhere else self._settings.models_dir / name
         path = Path(os.path.abspath(path))  # noqa: PTH100, since Path.absolute keeps `..`
         if not anywhere and (name[:2].replace("/", "\\") == "\\\\" or not self._folders.hold(path)):
             raise Validation(
-                "The model's path lies outside the model folders.",
-                "Name a model by its id, or let the configuration name its folder under `model_folders`.",
+                "The model's path is outside the model folders.",
+                "Name a model by its id, or add its folder to `model_folders` in config.yaml.",
             )
         return path
 
     def no_file(self, name: str) -> UnknownModel:
-        """The refusal for a path with nothing behind it."""
-        return UnknownModel(f"There is no model file {name[:200]!r}.", "Correct the path.", valid=list(self.entries()))
+        """Return the error for a path without a file."""
+        detail = f"The model file {name[:200]!r} does not exist."
+        return UnknownModel(detail, "Correct the path.", valid=list(self.entries()))
 
     def _resolve_path(self, name: str, anywhere: bool) -> Entry:
         path = self.path_named(name, anywhere)
@@ -247,12 +249,12 @@ class Catalogue:
         if not is_there(path):
             raise self.no_file(name)
         entry = _entry_for_path(path, self.entries())
-        self._known[entry.id] = entry  # from now on its id names it as well
+        self._known[entry.id] = entry  # from now on, its id is valid too
         return entry
 
 
 def _entry_for_path(path: Path, taken: Mapping[str, Entry]) -> Entry:
-    """An entry whose id comes from the file's name, with a number where that id is taken."""
+    """Return an entry whose id is made from the file's name, with a number if that id is taken."""
     id_, number = slug(path), 2
     while id_ in taken:
         id_, number = f"{slug(path)}-{number}", number + 1

@@ -1,10 +1,13 @@
-"""Makes other engines' forms of a model: the environment for it as runtimes are made, the rest by a child process."""
+"""Convert models to other engines' forms: install the environment for it as a runtime, then run a child process."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import logging
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from backend.child.convert.quantization import KINDS
 from backend.child.convert.step_runner import run_step
 from backend.child.handle import ChildProcess
 from backend.common.config.settings import Settings
-from backend.common.errors import Validation, WorkerCrashed, from_code
+from backend.common.errors import TouchstoneError, Validation, WorkerCrashed, from_code
 from backend.common.formats.safetensors import is_checkpoint
 from backend.common.types import Progress
 from backend.models import Entry
@@ -23,25 +26,29 @@ from backend.runtimes.installer import RuntimeInstaller, buildable
 from backend.runtimes.recipes import Recipe, costs, how_to, read_recipes, recipes
 from backend.runtimes.store import RUNTIMES, InstalledRuntime, RuntimeStore
 
+log = logging.getLogger(__name__)
+
 DATA = Path(__file__).parents[1] / "child" / "convert" / "data"
 OnProgress = Callable[[Progress], Awaitable[None]]
 
 
 def check(entry: Entry, form: str, settings: Settings) -> None:
-    """Raises Validation for what cannot be converted, or not before a runtime is here."""
+    """Raises Validation for an unsupported conversion, or one that needs a runtime first."""
     if form not in FORMS:
-        raise Validation(f"to: {form[:50]!r} is no form that models are converted to.", f"Forms: {', '.join(FORMS)}.")
+        raise Validation(f"to: {form[:50]!r} is not a known form.", f"Forms: {', '.join(FORMS)}.")
     if entry.target.suffix.lower() != ".gguf" and not is_checkpoint(entry.target):
         raise Validation(
-            f"{entry.id} is neither a GGUF file nor a folder of safetensors, and only such are converted.",
-            "Choose such a model.",
+            f"{entry.id} is neither a GGUF file nor a folder of safetensors; only such models are converted.",
+            "Choose another model.",
         )
     wanted = FORMS[form]
     if not wanted.of_safetensors and entry.target.is_dir():
-        raise Validation(f"{form} is made of GGUF files alone.", f"Take {_others(wanted)}, or fetch the model as GGUF.")
+        raise Validation(
+            f"{form} is made from GGUF files only.", f"Choose {_others(wanted)}, or download the model as GGUF."
+        )
     if wanted.runtime != OWN_RUNTIME and _installed(settings, wanted.runtime) is None:
         raise Validation(
-            f"{form} is made in the runtime {wanted.runtime}, which is not installed; the form runs in it, too.",
+            f"{form} needs the runtime {wanted.runtime}, which is not installed.",
             how_to(recipes()[wanted.runtime]),
         )
 
@@ -54,10 +61,10 @@ async def convert(
     turn: asyncio.Lock,
     spawn: handle.Spawn = handle.spawn,
 ) -> dict[str, Any]:
-    """Converts a model and returns `{path, bytes, comparison}`; leaving it ends the child.
+    """Convert a model; return `{path, bytes, comparison}`. Cancelling it ends the child.
 
-    `turn` is the one place for making environments. Raises what the children say (ModelIncompatible, DiskFull,
-    RuntimeFailed …), WorkerCrashed if one says nothing.
+    `turn` is the lock for installing environments. Raises what the children report (ModelIncompatible, DiskFull,
+    RuntimeFailed …), WorkerCrashed if one exits without a report.
     """
     order = {
         "op": "convert",
@@ -66,16 +73,32 @@ async def convert(
         "form": form,
         "models_dir": str(settings.models_dir.absolute()),
     }
-    await _run({**order, "op": "check"}, on_progress, spawn)  # what cannot be converted costs no environment
-    check(entry, form, settings)  # the runtime may have gone while the job waited
-    found = _installed(settings, FORMS[form].runtime)
-    if found is None:
+    await _run({**order, "op": "check"}, on_progress, spawn)  # before an environment is installed in vain
+    check(entry, form, settings)  # the runtime may have been removed while the job waited
+    python = _installed(settings, FORMS[form].runtime)
+    if python is None:
         if turn.locked():
             await on_progress(Progress("wait", 0, None, "bytes"))
         async with turn:
-            found = await _python(settings, on_progress, spawn)
-    order["python"] = found
-    return await _run(order, on_progress, spawn)
+            python = await _python(settings, on_progress, spawn)
+    order["python"] = python
+    fields = {"model": entry.id, "form": form}
+    log.info("conversion started", extra={**fields, "source_bytes": await asyncio.to_thread(_size, entry)})
+    started_at = time.monotonic()
+    try:
+        result = await _run(order, on_progress, spawn)
+    except TouchstoneError as error:
+        log.warning("conversion failed", extra={**fields, "code": error.code, "reason": error.detail})
+        raise
+    seconds = round(time.monotonic() - started_at, 1)
+    log.info("conversion finished", extra={**fields, "bytes": result.get("bytes"), "seconds": seconds})
+    return result
+
+
+def _size(entry: Entry) -> int | None:
+    with contextlib.suppress(OSError):
+        return source_bytes(entry.target)
+    return None
 
 
 async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: handle.Spawn) -> dict[str, Any]:
@@ -90,7 +113,7 @@ async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: handle.Spa
             elif frame["op"] == "done":
                 return {name: frame[name] for name in ("path", "bytes", "comparison") if name in frame}
         raise WorkerCrashed(
-            f"The converting program ended early: {child.exit_summary()}.", "Start it again: it goes on."
+            f"The conversion process exited early: {child.exit_summary()}.", "Retry; the conversion resumes."
         )
     finally:
         child.kill()
@@ -98,9 +121,9 @@ async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: handle.Spa
 
 
 async def _python(settings: Settings, on_progress: OnProgress, spawn: handle.Spawn) -> str:
-    """The interpreter of the environment, which is made if it is not there. Raises RuntimeFailed, DiskFull."""
-    if found := _installed(settings, OWN_RUNTIME):
-        return found
+    """Return the interpreter of the environment, installed if it does not exist. Raises RuntimeFailed, DiskFull."""
+    if installed := _installed(settings, OWN_RUNTIME):
+        return installed
     rules, shelf, recipe = settings.runtimes.get(OWN_RUNTIME), _shelf(settings), _recipe()
     await asyncio.to_thread(shelf.sweep, OWN_RUNTIME)
     maker = RuntimeInstaller(shelf, settings.data_dir / "tools", spawn)
@@ -115,31 +138,31 @@ async def _python(settings: Settings, on_progress: OnProgress, spawn: handle.Spa
 async def quantize(
     source: Path, target: Path, kind: str, samples: Sequence[str], settings: Settings, on_progress: OnProgress
 ) -> dict[str, Any]:
-    """Writes a smaller ONNX graph, by the environment for conversions; how far it is apart (`convert/quantization.py`).
+    """Write a smaller ONNX graph in the environment for conversions; return its difference (`convert/quantization.py`).
 
     `samples` are `NAME=FILE.npy`. Raises Validation, Configuration, RuntimeFailed, DiskFull.
     """
     if kind not in KINDS:
-        raise Validation(f"to: {kind[:50]!r} is nothing that graphs are made into.", f"There is {', '.join(KINDS)}.")
+        raise Validation(f"to: {kind[:50]!r} is not a known kind of quantisation.", f"Kinds: {', '.join(KINDS)}.")
     python = await _python(settings, on_progress, handle.spawn)
     command = [python, "-I", str(Path(quantization.__file__)), str(source), str(target), kind, *samples]
-    failing = f"the graph {source.name} could not be made into {kind}"
+    failing = f"the graph {source.name} could not be converted to {kind}"
     printed = await asyncio.to_thread(run_step, command, failing)
-    found: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return found
+    report: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return report
 
 
 def first_cost(settings: Settings) -> str | None:
-    """What has to be made first, in words, or nothing."""
+    """Return what must be installed first, as a sentence. None if all is installed."""
     if _installed(settings, OWN_RUNTIME):
         return None
-    return f"The first time, an environment with torch is made: {costs(buildable(_recipe()))}."
+    return f"The first conversion installs an environment with torch: {costs(buildable(_recipe()))}."
 
 
 def cost(settings: Settings, form: str, source: Path) -> str:
-    """What a conversion takes, in words."""
+    """Return what a conversion costs, as sentences."""
     room, here = FORMS[form].room * source_bytes(source), FORMS[form].runtime != OWN_RUNTIME
-    work = f"Converting takes {'a minute' if here else 'some minutes'} and about {room / 1e6:.0f} MB for a while."
+    work = f"Converting takes {'a minute' if here else 'some minutes'} and about {room / 1e6:.0f} MB temporarily."
     first = None if here else first_cost(settings)
     return f"{work} {first}" if first else work
 
@@ -157,7 +180,7 @@ def _shelf(settings: Settings) -> RuntimeStore:
 
 
 def _installed(settings: Settings, runtime: str) -> str | None:
-    """The interpreter of an environment that is here: the user's own, or one that Touchstone made."""
+    """Return the interpreter of an installed environment: the user's, or one that Touchstone installed."""
     rules = settings.runtimes.get(runtime)
     if rules and rules.python:
         return str(rules.python)
@@ -167,23 +190,23 @@ def _installed(settings: Settings, runtime: str) -> str | None:
 
 
 def _current(shelf: RuntimeStore, recipe: Recipe) -> InstalledRuntime | None:
-    """The environment, if it is there and holds what this version asks for."""
+    """Return the environment, if it exists and has the packages that this version needs."""
     made = shelf.current(OWN_RUNTIME)
     if made is None:
         return None
-    held = {f"{name}=={version.partition('+')[0]}" for name, version in made.packages.items()}
-    return made if set(recipe.lines()) <= held else None
+    installed = {f"{name}=={version.partition('+')[0]}" for name, version in made.packages.items()}
+    return made if set(recipe.lines()) <= installed else None
 
 
 def said(form: str, made: dict[str, Any]) -> str:
-    """The outcome as text: how far the new form says what its source says."""
-    found = made["comparison"]
+    """Return the outcome as text: how far the output of the new form matches that of its source."""
+    comparison = made["comparison"]
+    tokens = f"{comparison['tokens_alike']} of {comparison['tokens']} tokens before the first difference"
     lines = [
-        f"{form}: {made['bytes'] / 1e6:.0f} MB. Compared with its source on {found['prompts']} prompts, taking the "
-        f"likeliest token each time: {found['tokens_alike']} of {found['tokens']} tokens before the first difference, "
-        f"{found['first_alike']} first tokens and {found['texts_alike']} whole texts alike; "
-        f"{found['prompts_tokenized_alike']} prompts had as many tokens."
+        f"{form}: {made['bytes'] / 1e6:.0f} MB. Compared with its source on {comparison['prompts']} prompts with "
+        f"greedy decoding: {tokens}, {comparison['first_alike']} first tokens and {comparison['texts_alike']} complete "
+        f"texts alike; {comparison['prompts_tokenized_alike']} prompts had the same number of tokens."
     ]
-    for difference in found["differences"]:
+    for difference in comparison["differences"]:
         lines += [f"- {difference['prompt']}", f"  source: {difference['source']}", f"  {form}: {difference['made']}"]
     return "\n".join(lines)

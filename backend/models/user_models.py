@@ -1,4 +1,4 @@
-"""The models that a person added: `<data>/models/added.json`, read again whenever another process has changed it."""
+"""The models that a user added: `<data>/models/added.json`, read again whenever another process changed it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOCK_S = 5.0
 
 
 class UserModels:
-    """The register. Each change is made under a lock and replaces the file as a whole."""
+    """The file of added models. Each change is made under a lock and replaces the file atomically."""
 
     def __init__(self, models_dir: Path) -> None:
         self.file = models_dir / "added.json"
@@ -30,7 +30,7 @@ class UserModels:
         self._entries: dict[str, Entry] = {}
 
     def entries(self) -> dict[str, Entry]:
-        """The added models by id. Raises Configuration when the file is damaged."""
+        """Return the added models by id. Raises Configuration if the file is damaged."""
         stamp = self._stamp_now()
         if stamp != self._stamp:
             self._entries = {id_: self._entry(id_, facts) for id_, facts in self._read().items()}
@@ -38,20 +38,20 @@ class UserModels:
         return self._entries
 
     def put(self, id_: str, source: Source, task: str | None) -> Entry:
-        """Registers a model for good. Raises Configuration, DiskFull."""
+        """Add a model permanently. Raises Configuration, DiskFull."""
         facts = {"source": as_data(source), **({"task": task} if task else {})}
         with self._changing() as models:
             models[id_] = facts
         return self._entry(id_, facts)
 
     def note(self, id_: str, source: Source) -> None:
-        """Corrects where a registered model comes from, and nothing else. Raises Configuration, DiskFull."""
+        """Change the source of an added model. Raises Configuration, DiskFull."""
         with self._changing() as models:
             if id_ in models:
                 models[id_]["source"] = as_data(source)
 
     def drop(self, id_: str) -> None:
-        """Forgets a model. Raises Configuration, DiskFull."""
+        """Remove a model from the file. Raises Configuration, DiskFull."""
         with self._changing() as models:
             models.pop(id_, None)
 
@@ -62,12 +62,12 @@ class UserModels:
             if task not in (None, *get_args(Task)):
                 raise ValueError(task)
         except (KeyError, TypeError, ValueError):
-            raise self._damaged(f"what it says of {id_} cannot be read") from None
+            raise self._damaged(f"its entry {id_} is invalid") from None
         name = (Path(source.file_name).stem if source.url or source.member else source.file_name) or id_
         return replace(entry_for(id_, target, task, None), name=name, source=source, licence=source.licence)
 
     def _place(self, id_: str, source: Source) -> Path:
-        """Where the file will lie; what comes from Hugging Face gets its place in the cache of that."""
+        """Return the path for the download. A model from Hugging Face gets its path in that cache later."""
         if source.kind == "hf":
             return self.file.parent / HUB / (id_ + PurePosixPath(source.member or "").suffix)
         part = SPLIT.fullmatch(source.file_name)
@@ -83,7 +83,7 @@ class UserModels:
         except OSError as error:
             raise self._damaged(f"it cannot be read: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise self._damaged("it is not the JSON that Touchstone writes") from None
+            raise self._damaged("it is not the JSON format of Touchstone") from None
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[dict[str, dict[str, Any]]]:
@@ -93,7 +93,7 @@ class UserModels:
             lock, until_s = lock_for(workspace, self.file.name), time.monotonic() + _LOCK_S
             while not lock.acquire():
                 if time.monotonic() > until_s:
-                    raise Configuration(f"Another program holds {self.file}.", "Try again, or end that program.")
+                    raise Configuration(f"Another program has locked {self.file}.", "Retry, or end that program.")
                 time.sleep(0.01)
             try:
                 models = self._read()
@@ -106,7 +106,7 @@ class UserModels:
 
     def _write(self, models: dict[str, dict[str, Any]]) -> None:
         fresh = self.file.with_suffix(".new")
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # an address can hold a secret
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # an address may contain a secret
         with os.fdopen(fd, "w", encoding="utf-8") as out:
             json.dump({"models": models}, out, indent=2, ensure_ascii=False)
             out.flush()
@@ -121,4 +121,4 @@ class UserModels:
         return facts.st_ino, facts.st_mtime_ns
 
     def _damaged(self, why: str) -> Configuration:
-        return Configuration(f"{self.file} is damaged: {why}.", "Correct it, or remove it and add the models again.")
+        return Configuration(f"{self.file} is damaged: {why}.", "Correct it, or delete it and add the models again.")

@@ -1,1 +1,1 @@
-"""Runtimes as data and as folders: what each needs (`data/NAME.yaml`), where it lies, and how it is made."""
+"""Isolated environments: recipes (`data/NAME.yaml`), lock files, the store of installed versions, the installer."""

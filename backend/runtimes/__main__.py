@@ -1,4 +1,4 @@
-"""`python -m backend.runtimes NAME [CHIP]`: what a runtime is made of, as a requirements file; the Dockerfile asks."""
+"""`python -m backend.runtimes NAME [CHIP]`: print a runtime's packages as a requirements file, for the Dockerfile."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from backend.runtimes.recipes import recipes
 
 
 def requirements(name: str, chip: str | None) -> str:
-    """The lines. Raises ValueError in words for a runtime that cannot be made here."""
+    """Return the lines of the requirements file. Raises ValueError for a runtime that cannot be installed here."""
     recipe = recipes().get(name)
     build = recipe.build() if recipe else None
     if recipe is None or build is None:
-        made = ", ".join(known for known, one in recipes().items() if one.build())
-        raise ValueError(f"{name!r} is no runtime that can be made here: name one of {made}.")
+        buildable = ", ".join(other for other, each in recipes().items() if each.build())
+        raise ValueError(f"{name!r} is not a runtime for this platform. Available: {buildable}.")
     if recipe.by_chip and not chip:
-        raise ValueError(f"{name} depends on the card's chip: name it, as in gfx1100.")
+        raise ValueError(f"{name} depends on the card's chip: add it as a second argument, such as gfx1100.")
     index = [f"--extra-index-url {build.index}"] if build.index else []
     return "\n".join([*index, *recipe.lines(chip)]) + "\n"
 

@@ -1,35 +1,39 @@
-"""Makes environments on the shelf by the installing child: a lock first, whose hash names the version, then the rest.
+"""Install runtimes with a child process: first resolve a lock file, whose hash names the version, then install from it.
 
-Whoever needs an environment of another kind can use this as well: `lock` and `make` know nothing of recipes' purposes.
+`lock` and `make` do not depend on the purpose of a recipe, so other parts use them for their environments too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shutil
 import sys
 import sysconfig
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from backend.child.handle import Spawn
 from backend.child.one_shot import run_one_shot
-from backend.common.errors import DiskFull, RuntimeFailed, Validation
+from backend.common.errors import DiskFull, RuntimeFailed, TouchstoneError, Validation
 from backend.common.timestamps import utc_now
 from backend.common.types import Progress
 from backend.runtimes.lock_files import Lock, read_lock
 from backend.runtimes.recipes import Build, Recipe, size
 from backend.runtimes.store import InstalledRuntime, RuntimeStore
 
+log = logging.getLogger(__name__)
+
 UV = "uv==0.13.9"
-MARGIN_BYTES = 200_000_000  # that the rest of the service keeps
+MARGIN_BYTES = 200_000_000  # disk space reserved for the rest of the service
 OnProgress = Callable[[Progress], Awaitable[None]]
 
 
 class RuntimeInstaller:
-    """Makes versions of runtimes. `tools` is the folder for uv and for Pythons that it fetches."""
+    """Installs versions of runtimes. `tools` is the folder for uv and for Python interpreters that it downloads."""
 
     def __init__(
         self, shelf: RuntimeStore, tools: Path, spawn: Spawn, free_bytes: Callable[[Path], int] | None = None
@@ -42,31 +46,35 @@ class RuntimeInstaller:
     async def lock(
         self, recipe: Recipe, on_progress: OnProgress, architecture: str | None = None, index: str | None = None
     ) -> tuple[Lock, dict[str, Any]]:
-        """Resolves a recipe for this machine; gives the lock and what `make` needs to know besides.
+        """Resolve a recipe for this machine; return the lock and the further facts that `make` needs.
 
-        `index` is the user's in place of the recipe's. Raises RuntimeFailed, DiskFull, Validation.
+        `index`: optional, a package index that replaces the recipe's. Raises RuntimeFailed, DiskFull, Validation.
         """
         build = buildable(recipe)
         if recipe.by_chip and not architecture:
             raise Validation(
-                f"What {recipe.name} is made of depends on the card's chip, and no chip is known here.",
-                "See `devices` for what keeps the card from being seen.",
+                f"The packages of {recipe.name} depend on the card's chip, but no card was detected.",
+                "`devices` lists why no card is detected.",
             )
         self.check_space(recipe, build)
         work = self._shelf.root / recipe.name / "new.lock"
         order = self._order(recipe, build, work, index)
         order |= {"python": _own_python(recipe), "request": recipe.python[1], "upgrade": True}
         order |= {"requirements": recipe.lines(architecture)}
-        said = await run_one_shot(self._spawn, ["install", "lock"], _line(order), on_progress)
-        lock = read_lock(said["lock"], said["python"])
-        kept = self._shelf.lock_file(recipe.name, lock.digest).parent
-        await asyncio.to_thread(_replace_folder, work, kept)
-        return lock, {"python": said["python"], "extra": said["extra"], "index": order["index"]}
+        answer = await run_one_shot(self._spawn, ["install", "lock"], _line(order), on_progress)
+        lock = read_lock(answer["lock"], answer["python"])
+        target = self._shelf.lock_file(recipe.name, lock.digest).parent
+        await asyncio.to_thread(_replace_folder, work, target)
+        log.info(
+            "runtime resolved",
+            extra={"runtime": recipe.name, "version": lock.digest, "download_bytes": lock.download_bytes},
+        )
+        return lock, {"python": answer["python"], "extra": answer["extra"], "index": order["index"]}
 
     async def make(
         self, recipe: Recipe, lock: Lock, about: dict[str, Any], on_progress: OnProgress
     ) -> InstalledRuntime:
-        """Makes the version of a lock, which is not current yet and has no manifest. What is half made is left there.
+        """Install the version of a lock, without a manifest and not yet current. A partial one is left in place.
 
         Raises RuntimeFailed, DiskFull, Validation, WorkerCrashed.
         """
@@ -74,11 +82,21 @@ class RuntimeInstaller:
         folder = await asyncio.to_thread(self._shelf.clear, recipe.name, lock.digest)
         order = self._order(recipe, build, folder, about["index"])
         order |= {**about, "lock": str(self._shelf.lock_file(recipe.name, lock.digest))}
-        said = await run_one_shot(self._spawn, ["install", "make"], _line(order), on_progress)
-        return InstalledRuntime(lock.digest, said["python"], lock.packages, said["bytes"], utc_now(), about["extra"])
+        fields = {"runtime": recipe.name, "version": lock.digest}
+        log.info("install started", extra={**fields, "download_bytes": lock.download_bytes})
+        started_at = time.monotonic()
+        try:
+            answer = await run_one_shot(self._spawn, ["install", "make"], _line(order), on_progress)
+        except TouchstoneError as error:
+            log.warning("install failed", extra={**fields, "code": error.code, "reason": error.detail})
+            raise
+        seconds = round(time.monotonic() - started_at, 1)
+        log.info("install finished", extra={**fields, "bytes": answer["bytes"], "seconds": seconds})
+        python, size_bytes = answer["python"], answer["bytes"]
+        return InstalledRuntime(lock.digest, python, lock.packages, size_bytes, utc_now(), about["extra"])
 
     def check_space(self, recipe: Recipe, build: Build) -> None:
-        """Raises DiskFull where it would not fit beside what is here."""
+        """Check the free disk space for an installation. Raises DiskFull, RuntimeFailed."""
         try:
             self._shelf.root.mkdir(parents=True, exist_ok=True)
             free = self._free_bytes(self._shelf.root)
@@ -90,7 +108,7 @@ class RuntimeInstaller:
         needed = build.installed_bytes + MARGIN_BYTES
         if free < needed:
             raise DiskFull(
-                f"The runtime {recipe.name} needs {size(needed)}, and {self._shelf.root} has {size(free)} free.",
+                f"The runtime {recipe.name} needs {size(needed)}; {self._shelf.root} has {size(free)} free.",
                 "Free some space, remove a runtime (`runtimes remove NAME`), or set TOUCHSTONE_DATA_DIR to a folder on "
                 "another disk.",
             )
@@ -108,24 +126,24 @@ class RuntimeInstaller:
 
 
 def buildable(recipe: Recipe) -> Build:
-    """How the recipe is made here. Raises Validation where it cannot be."""
+    """Return how the recipe is installed on this platform. Raises Validation if it cannot be."""
     build = recipe.build()
     if recipe.own:
         raise Validation(f"The runtime {recipe.name} cannot be installed by Touchstone: {recipe.own}", _own(recipe))
     if build is None:
         raise Validation(
-            f"The runtime {recipe.name} is not to be had for this system ({sysconfig.get_platform()}).",
-            f"`runtimes` lists what is; one of your own can be named: {_own(recipe)}",
+            f"The runtime {recipe.name} is not available for this platform ({sysconfig.get_platform()}).",
+            f"`runtimes` lists the available ones. Or use an environment of yours: {_own(recipe)}",
         )
     return build
 
 
 def _own(recipe: Recipe) -> str:
-    return f"Name the Python of your own environment in config.yaml: `runtimes: {{{recipe.name}: {{python: …}}}}`."
+    return f"Set the Python of your environment in config.yaml: `runtimes: {{{recipe.name}: {{python: …}}}}`."
 
 
 def _own_python(recipe: Recipe) -> str | None:
-    """The interpreter that `.venv` was made from, if the runtime runs with that version."""
+    """Return the interpreter that `.venv` was created from, if its version suits the runtime. None otherwise."""
     first, last = (tuple(map(int, version.split("."))) for version in recipe.python)
     fits = first <= sys.version_info[:2] <= last
     return str(getattr(sys, "_base_executable", sys.executable)) if fits else None

@@ -1,4 +1,4 @@
-"""A resolved set of packages (pylock.toml, PEP 751): its name, what it holds, what is to be fetched."""
+"""A resolved set of packages (pylock.toml, PEP 751): its digest, its packages, its download size."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-_DIGITS = 10  # of a folder's name: short, for systems whose paths may not be long
+_DIGITS = 10  # length of the digest: short, because some systems limit the length of paths
 
 
 @dataclass(frozen=True)
 class Lock:
-    """`packages` are versions by name; `download_bytes` is None where the index tells no sizes."""
+    """A parsed lock file. `packages` are versions by name; `download_bytes` is None if the index has no sizes."""
 
     text: str
     digest: str
@@ -23,20 +23,20 @@ class Lock:
 
 
 def read_lock(text: str, python: str) -> Lock:
-    """The lock for an interpreter. Raises ValueError for what is none."""
+    """Parse the lock file of an interpreter. Raises ValueError."""
     listed: list[dict[str, Any]] = tomllib.loads(text).get("packages", [])
-    packages = {one["name"]: str(one.get("version", "")) for one in listed}
-    wheels = [_wheel(one) for one in listed]
+    packages = {package["name"]: str(package.get("version", "")) for package in listed}
+    wheels = [_wheel(package) for package in listed]
     hashes = sorted(str(sorted(wheel.get("hashes", {}).items()) or wheel.get("url")) for wheel in wheels)
     about = [python, *(f"{name}=={version}" for name, version in sorted(packages.items())), *hashes]
     sizes = [_size(wheel) for wheel in wheels]
-    known = [one for one in sizes if one is not None]
-    total = sum(known) if len(known) == len(sizes) else None
+    known_sizes = [size for size in sizes if size is not None]
+    total = sum(known_sizes) if len(known_sizes) == len(sizes) else None
     return Lock(text, hashlib.sha256("\n".join(about).encode()).hexdigest()[:_DIGITS], packages, total)
 
 
 def _wheel(package: dict[str, Any]) -> dict[str, Any]:
-    """The wheel that is fetched: uv lists the best one first."""
+    """Return the wheel that is downloaded: uv lists the best one first."""
     wheels: list[dict[str, Any]] = package.get("wheels") or [package.get("archive") or {}]
     return wheels[0]
 

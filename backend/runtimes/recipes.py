@@ -1,4 +1,4 @@
-"""What each runtime is made of: one file of `data/` a runtime. Which hardware it fits, the backends say themselves."""
+"""The packages of each runtime: one file of `data/` per runtime. The backends declare which hardware each suits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from backend.engines import engines
 
 FOLDER = Path(__file__).with_name("data")
 BASE = Path(__file__).resolve().parents[2] / "requirements.txt"
-LINE_BYTES_PER_S = 10e6  # the line that times are reckoned for
+LINE_BYTES_PER_S = 10e6  # the bandwidth for which download times are estimated
 _STRICT = ConfigDict(extra="forbid")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9._-]+")
@@ -30,40 +30,40 @@ Platform = Literal["linux-x86_64", "linux-aarch64", "win32-x86_64", "win32-aarch
 
 @dataclass(frozen=True, config=_STRICT)
 class Build:
-    """A runtime on some platforms. `known` says where the sizes come from; the installed one may be an estimate."""
+    """A runtime on some platforms. `known` is the source of the sizes; the installed size may be an estimate."""
 
     platforms: list[Platform]
     download_bytes: Annotated[int, Field(gt=0)]
     installed_bytes: Annotated[int, Field(gt=0)]
     known: str
-    index: str | None = None  # asked beside the user's own package index
+    index: str | None = None  # an extra package index, in addition to the user's
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Recipe:
-    """A runtime that can be made. `requirements` may hold `{architecture}`, the chip's name, such as gfx1100."""
+    """A runtime that can be installed. `requirements` may contain `{architecture}`, the name of the card's chip."""
 
     title: str
     licence: str
-    python: Annotated[list[Version], Field(min_length=2, max_length=2)]  # the first and the last that will do
+    python: Annotated[list[Version], Field(min_length=2, max_length=2)]  # the first and the last supported version
     requirements: list[str] = field(default_factory=list)
-    like_base: list[str] = field(default_factory=list)  # packages taken as requirements.txt names them for `.venv`
+    like_base: list[str] = field(default_factory=list)  # packages with the same lines as in requirements.txt
     builds: list[Build] = field(default_factory=list)
-    processor: bool = False  # of use without any card
-    first_for: list[str] = field(default_factory=list)  # makers for whose cards it is offered before all others
+    processor: bool = False  # useful without a card
+    first_for: list[str] = field(default_factory=list)  # vendors for whose cards it is recommended first
     note: str | None = None
-    own: str | None = None  # why only the user's own environment will do, and how to get one
+    own: str | None = None  # why only an environment of the user works, and how to create one
     name: str = ""
 
     def build(self, here: str | None = None) -> Build | None:
-        """How it is made on a platform, on this one unless another is named; None if it cannot be."""
+        """Return how it is installed on a platform. Default: this one. None if it is not available there."""
         here = here or this_platform()
         return next((build for build in self.builds if here in build.platforms), None)
 
     def lines(self, architecture: str | None = None) -> list[str]:
-        """The requirement lines."""
-        named = [line.replace("{architecture}", architecture or "") for line in self.requirements]
-        return [*named, *(line for name in self.like_base for line in _base()[name])]
+        """Return the requirement lines."""
+        lines = [line.replace("{architecture}", architecture or "") for line in self.requirements]
+        return [*lines, *(line for name in self.like_base for line in _base()[name])]
 
     @property
     def by_chip(self) -> bool:
@@ -73,12 +73,12 @@ class Recipe:
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    """All runtimes by name, found by listing the folder."""
+    """Return all runtimes by name, found by listing the folder."""
     return read_recipes(FOLDER)
 
 
 def read_recipes(folder: Path) -> dict[str, Recipe]:
-    """The runtimes of a folder of recipe files. Raises pydantic's ValidationError."""
+    """Parse a folder of recipe files. Raises pydantic's ValidationError."""
     read = TypeAdapter(Recipe).validate_python
     return {
         file.stem: read({**yaml.safe_load(file.read_text(encoding="utf-8")), "name": file.stem})
@@ -87,24 +87,24 @@ def read_recipes(folder: Path) -> dict[str, Recipe]:
 
 
 def this_platform() -> str:
-    """`linux-x86_64`, as the recipes name it."""
+    """Return the platform as recipes name it, such as `linux-x86_64`."""
     machine = platform.machine().lower()
     return f"{sys.platform}-{_MACHINES.get(machine, machine)}"
 
 
 def how_to(recipe: Recipe) -> str:
-    """The command that installs it, with what that costs, as a sentence."""
+    """Return a sentence with the command that installs the runtime and its cost."""
     build = recipe.build()
     if build is None:
-        return f"{recipe.title} is not to be had for {this_platform()}."
+        return f"{recipe.title} is not available for {this_platform()}."
     note = f" {recipe.note}" if recipe.note else ""
     return f"Install it: `runtimes install {recipe.name}` ({costs(build)}).{note}"
 
 
 def bringing(names: Iterable[str], backend: str, lacks: Mapping[str, str]) -> str:
-    """What would let one of the engines `names` run on a backend that none of them runs on yet, in sentences.
+    """Return sentences on how to let one of the engines `names` run on a backend that none of them runs on yet.
 
-    `lacks` says of engines why a runtime that reaches the device and should bring them does not.
+    `lacks` has, by engine, why a runtime that reaches the device does not provide the engine.
     """
     names = list(names)
     if why := next((lacks[name] for name in names if name in lacks), None):
@@ -114,26 +114,26 @@ def bringing(names: Iterable[str], backend: str, lacks: Mapping[str, str]) -> st
     offered = [name for name in backends()[backend].runtimes if name in wanted and name in recipes()]
     for name in offered:
         if build := recipes()[name].build():
-            return f"Install what brings it: `runtimes install {name}` ({costs(build)}), or choose another device."
-    return "Choose another device or model, or leave the engine out."
+            return f"Install its runtime: `runtimes install {name}` ({costs(build)}), or choose another device."
+    return "Choose another device or model, or leave out the engine."
 
 
 def costs(build: Build) -> str:
-    """Size, time and disk in words."""
+    """Return download size, time and disk space as text."""
     minutes = max(1, round(build.download_bytes / LINE_BYTES_PER_S / 60))
-    return f"{size(build.download_bytes)} to fetch, {minutes} min at 10 MB/s, {size(build.installed_bytes)} on disk"
+    return f"{size(build.download_bytes)} to download, {minutes} min at 10 MB/s, {size(build.installed_bytes)} on disk"
 
 
 def size(count: float) -> str:
-    """Bytes in words."""
+    """Return a number of bytes as text."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
 @cache
 def _base() -> dict[str, list[str]]:
-    """The lines of requirements.txt by the name of their distribution."""
-    found: dict[str, list[str]] = {}
+    """Return the lines of requirements.txt by the name of their distribution."""
+    lines: dict[str, list[str]] = {}
     for line in BASE.read_text(encoding="utf-8").splitlines():
         if match := _DISTRIBUTION.match(line):
-            found.setdefault(match[0], []).append(line)
-    return found
+            lines.setdefault(match[0], []).append(line)
+    return lines

@@ -1,7 +1,7 @@
-"""The folders of runtimes: `NAME/VERSION/`, made once and never changed, and `NAME/current`, which names one.
+"""The folders of runtimes: `NAME/VERSION/`, immutable once installed, and `NAME/current`, which names a version.
 
-A version counts once its manifest is there, which is written after its proofs. The pointer is a file and not a link,
-which Windows would not let everybody make; it holds the version before as well, so that both change at one moment.
+A version is valid once its manifest exists, which is written after its proofs. The pointer is a file, because not every
+user may create links on Windows; it also holds the previous version, so that both change atomically.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from backend.child.download.workspace import sync_folder
 RUNTIMES = "runtimes"  # in the data folder
 MANIFEST = "touchstone.json"
 POINTER = "current"
-CACHE = ".cache"  # uv's, on the same disk, so that its files and those of the environments are one and the same
+CACHE = ".cache"  # uv's cache, on the same disk, so that environments can use hard links to its files
 
 
 @dataclass(frozen=True)
 class InstalledRuntime:
-    """A version that is whole and proved. `speeds` are GFLOP/s by device, as they were proved at first."""
+    """A version that is complete and proved. `speeds` are GFLOP/s by device, measured by the first proofs."""
 
     version: str
     python: str
@@ -39,39 +39,39 @@ class InstalledRuntime:
 
 
 class RuntimeStore:
-    """The folder `<data>/runtimes`, which belongs to the server that holds the data folder."""
+    """The folder `<data>/runtimes`, which belongs to the server that locks the data folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
 
     @property
     def cache(self) -> Path:
-        """What was fetched: kept, as it shares its disk space with the environments made from it."""
+        """The package cache. It is kept, because environments share its disk space by hard links."""
         return self.root / CACHE
 
     def folder(self, name: str, version: str) -> Path:
-        """Where a version lies, or would."""
+        """Return the folder of a version, which may not exist."""
         return self.root / name / version
 
     def lock_file(self, name: str, version: str) -> Path:
-        """The lock that a version is made from."""
+        """Return the lock file that a version is installed from."""
         return self.root / name / f"{version}.lock" / "pylock.toml"
 
     def current(self, name: str) -> InstalledRuntime | None:
-        """The version in use."""
+        """Return the version in use. None if there is none."""
         return self.made(name, self._pointer(name).get("current"))
 
     def pythons(self, names: Iterable[str]) -> dict[str, str]:
-        """The interpreters of those that are in use, by name."""
-        made = {name: self.current(name) for name in names}
-        return {name: one.python for name, one in made.items() if one}
+        """Return the interpreters of the versions in use, by runtime."""
+        current = {name: self.current(name) for name in names}
+        return {name: runtime.python for name, runtime in current.items() if runtime}
 
     def previous(self, name: str) -> InstalledRuntime | None:
-        """The version before it, if it is still here."""
+        """Return the version before the current one. None if it is gone."""
         return self.made(name, self._pointer(name).get("previous"))
 
     def made(self, name: str, version: str | None) -> InstalledRuntime | None:
-        """A version that is whole."""
+        """Return a complete version. None if it is incomplete or missing."""
         if not version:
             return None
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -80,40 +80,40 @@ class RuntimeStore:
         return None
 
     def broken(self, name: str) -> bool:
-        """Whether a pointer names a version that is not whole any more."""
+        """Return whether the current version is incomplete or missing."""
         return bool(self._pointer(name).get("current")) and self.current(name) is None
 
     def clear(self, name: str, version: str) -> Path:
-        """Removes what is left of a version, and gives its folder, which is not there now."""
+        """Remove the rest of a version; return its folder, which no longer exists."""
         folder = self.folder(name, version)
         _remove(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         return folder
 
     def finish(self, name: str, made: InstalledRuntime) -> None:
-        """Says that a version is whole and proved."""
+        """Mark a version as complete and proved."""
         _write(self.folder(name, made.version) / MANIFEST, asdict(made))
 
     def switch(self, name: str, version: str) -> None:
-        """Makes a whole version the current one; the one until now becomes the previous one."""
+        """Make a complete version the current one; the current one becomes the previous one."""
         before = self.current(name)
         kept = before.version if before and before.version != version else self._pointer(name).get("previous")
         _write(self.root / name / POINTER, {"current": version, "previous": kept if kept != version else None})
 
     def remove(self, name: str) -> int:
-        """Removes a runtime with all its versions; returns the bytes of the versions."""
+        """Remove a runtime with all its versions; return the bytes of the versions."""
         freed = sum(made.bytes for made in (self.current(name), self.previous(name)) if made)
-        (self.root / name / POINTER).unlink(missing_ok=True)  # first, so that half of it counts as nothing
+        (self.root / name / POINTER).unlink(missing_ok=True)  # first, so that a partly removed runtime is not used
         _remove(self.root / name)
         self.empty_cache()
         return freed
 
     def empty_cache(self) -> None:
-        """Forgets what was fetched: its files would keep the disk space of environments that are gone."""
+        """Remove the package cache: its files would keep the disk space of removed environments."""
         _remove(self.cache)
 
     def sweep(self, name: str) -> None:
-        """Removes the versions of a runtime that are neither current nor previous, half made ones too."""
+        """Remove the versions of a runtime that are neither current nor previous, incomplete ones included."""
         pointer = self._pointer(name)
         kept = {pointer.get("current"), pointer.get("previous")}
         for path in (self.root / name).glob("*"):
@@ -130,7 +130,7 @@ class RuntimeStore:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """An object in a file, parsed anew only when the file is another. Raises OSError, ValueError."""
+    """Return a JSON object from a file, parsed again only if the file changed. Raises OSError, ValueError."""
     facts = file.stat()
     return _parsed(file, facts.st_ino, facts.st_mtime_ns, facts.st_size)
 
@@ -142,7 +142,7 @@ def _parsed(file: Path, *_facts: int) -> dict[str, Any]:
 
 
 def _write(file: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all."""
+    """Write a file atomically."""
     fresh = file.with_name(file.name + ".new")
     with fresh.open("w", encoding="utf-8") as opened:
         json.dump(content, opened, indent=1)
@@ -153,7 +153,7 @@ def _write(file: Path, content: dict[str, Any]) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Renamed first: removing thousands of files is not one step, and half an environment must not look whole."""
+    """Rename a folder, then remove it: removing thousands of files is not atomic."""
     if not folder.exists():
         return
     doomed = folder.with_name(folder.name + ".gone")
@@ -161,5 +161,5 @@ def _remove(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)
-    if sys.platform == "win32":  # an open file there keeps the folder; the next start sweeps it
+    if sys.platform == "win32":  # an open file keeps the folder there; the next start removes it
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A runtime as HTTP, command line and page show it."""
+"""A runtime as the HTTP API, the command line and the page show it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ RuntimeState = Literal["installed", "installable", "installing", "unsupported", 
 
 @dataclass(frozen=True)
 class Runtime:
-    """A software stack in an interpreter of its own.
+    """A software stack with a Python interpreter.
 
-    `version` names the set of packages in use, `previous` the one that a rollback goes back to; both are null where the
-    environment is the user's own. `install_bytes` is the disk that an install takes, `download_bytes` what it fetches,
-    `install_s` its time on a line of 10 MB/s. `devices` are those that work through it. `job` is the one at work on it.
+    `version` names the installed set of packages, `previous` the one that a rollback restores; both are null for an
+    environment of the user. `install_bytes` is the disk space of an installation, `download_bytes` its download,
+    `install_s` its time at 10 MB/s. `devices` are those that work through it. `job` is the job that installs it now.
     """
 
     name: str
@@ -33,5 +33,5 @@ class Runtime:
     download_bytes: int | None = None
     install_s: float | None = None
     note: str | None = None
-    hardware: list[str] = field(default_factory=list)  # ids of what it would be for
+    hardware: list[str] = field(default_factory=list)  # ids of the hardware that it would support
     job: str | None = None

@@ -16,7 +16,7 @@ from backend.common.device_api import OnnxProvider
 from backend.common.errors import ModelLoadFailed
 from backend.common.types import Placement, PlacementPart
 from backend.devices._mechanisms.onnx_placement import OnnxPlace
-from backend.engines._onnx.music_step_graphs import choose
+from backend.engines._onnx.music_step_graphs import choose_graph
 from backend.tasks.music.agreement import check_agreement
 from backend.tasks.music.composer import compose
 from backend.tasks.music.decoder import RowByRow
@@ -109,7 +109,7 @@ def test_the_first_graph_that_it_computes_whole(
     traits: dict[str, Any], file: str, asked: list[str], weights: Weights
 ) -> None:
     place = device(**traits)
-    chosen = choose(place, weights, DATA, 1)
+    chosen = choose_graph(place, weights, DATA, 1)
     assert (chosen.file, place.asked, chosen.placement.on_device) == (file, asked, 1.0)
     assert "its logits were within" in chosen.placement.evidence
     made = compose(chosen.decoder, Plan("jig", (6, 8), "major", "G", 2), [1, 2])
@@ -117,34 +117,34 @@ def test_the_first_graph_that_it_computes_whole(
 
 
 def test_with_none_whole_it_gets_the_one_with_most_on_the_device(weights: Weights) -> None:
-    chosen = choose(device(memory_of_its_own=False, whole=frozenset()), weights, DATA, 1)
+    chosen = choose_graph(device(memory_of_its_own=False, whole=frozenset()), weights, DATA, 1)
     assert (chosen.file, chosen.placement.on_device) == ("step-host-fp32.onnx", 0.4)
 
 
 def test_a_device_that_computes_something_else_is_refused(weights: Weights) -> None:
     with pytest.raises(ModelLoadFailed, match=r"off by 0\.5 from the processor's"):
-        choose(device(memory_of_its_own=False, off=0.5), weights, DATA, 1)
+        choose_graph(device(memory_of_its_own=False, off=0.5), weights, DATA, 1)
     rounding = replace(PROVIDER, rounds_inputs=True)
     assert (
         "within 0.1 of"
-        in choose(device(rounding, memory_of_its_own=False, off=0.1), weights, DATA, 1).placement.evidence
+        in choose_graph(device(rounding, memory_of_its_own=False, off=0.1), weights, DATA, 1).placement.evidence
     )
     with pytest.raises(ModelLoadFailed, match=r"more than 0\.2"):
-        choose(device(rounding, memory_of_its_own=False, off=0.3), weights, DATA, 1)
+        choose_graph(device(rounding, memory_of_its_own=False, off=0.3), weights, DATA, 1)
     with pytest.raises(ModelLoadFailed, match="off by inf"):
-        choose(device(memory_of_its_own=False, off=np.nan), weights, DATA, 1)
+        choose_graph(device(memory_of_its_own=False, off=np.nan), weights, DATA, 1)
 
 
 def test_a_device_that_takes_no_graph_says_why(weights: Weights) -> None:
     with pytest.raises(RuntimeError, match="device-fp32 needs what this driver lacks"):
-        choose(device(refuses=ALL), weights, DATA, 1)
+        choose_graph(device(refuses=ALL), weights, DATA, 1)
 
 
 def test_a_slow_device_is_asked_for_fewer_tokens(weights: Weights) -> None:
     place = OnnxPlace(onnxruntime, "cpu", "CPUExecutionProvider", None, PROVIDER)
-    decoder = choose(place, weights, DATA, 1).decoder
+    decoder = choose_graph(place, weights, DATA, 1).decoder
     late = iter(range(0, 100, 2))
-    other = RowByRow(lambda: choose(place, weights, DATA, 1).decoder)
+    other = RowByRow(lambda: choose_graph(place, weights, DATA, 1).decoder)
     assert "Over 4 tokens" in check_agreement(decoder, other, 0.01, clock=lambda: next(late))
     assert "Over 24 tokens" in check_agreement(decoder, other, 0.01, clock=lambda: 0.0)
 
@@ -178,9 +178,9 @@ def test_a_processor_of_few_cores_is_not_measured(most: int, tried: list[int]) -
 
 def test_the_number_of_threads_is_chosen_at_the_load_and_changes_no_tune(weights: Weights) -> None:
     place = OnnxPlace(onnxruntime, "cpu", "CPUExecutionProvider", None, PROVIDER)
-    many = choose(place, weights, DATA, 6)
+    many = choose_graph(place, weights, DATA, 6)
     assert many.threads in (2, 4, 6) and "chosen by measurement" in many.placement.evidence
-    one = choose(place, weights, DATA, 1)
+    one = choose_graph(place, weights, DATA, 1)
     assert one.threads == 1 and "chosen by measurement" not in one.placement.evidence
     plan = Plan("jig", (6, 8), "major", "D", 2)
     assert compose(many.decoder, plan, [3, 4]) == compose(one.decoder, plan, [3, 4])

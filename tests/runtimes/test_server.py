@@ -84,7 +84,7 @@ def test_a_kill_and_a_cancel_in_the_middle_and_then_an_install(place: Place, ind
     assert server.http.post("/api/runtimes/vitisai/install").json()["code"] == "validation_error"
     said = place.verb("install", NAME)  # by the server
     assert said.returncode == 0 and "cpu proved" in said.stdout, said.stderr
-    assert said.stderr.startswith("A tiny runtime: 0 MB to fetch, 1 min at 10 MB/s, 0 MB on disk.\n")
+    assert said.stderr.startswith("A tiny runtime: 0 MB to download, 1 min at 10 MB/s, 0 MB on disk.\n")
     job = server.http.get("/api/jobs?task=install&limit=1").json()["jobs"][0]
     assert job["status"] == "done" and [e.event for e in follow(server, job["id"])][-1] == "done"
     version = listed(server)["version"]

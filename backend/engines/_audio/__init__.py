@@ -1,1 +1,1 @@
-"""What the engines for music, songs and stems share."""
+"""Parts of the engines that generate audio: sessions, composers, memory placement."""

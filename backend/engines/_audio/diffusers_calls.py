@@ -1,7 +1,7 @@
-"""How each pipeline of diffusers is called for a song: the same wish, in the words of each.
+"""The arguments of each pipeline of diffusers for a song: one request, in the terms of each pipeline.
 
-Read from diffusers 0.42.1. Every pipeline takes one generator a song, on the processor, so that a seed means the same
-noise on every device and in every group. Lengths are asked for in whole latent frames, which none of them shortens.
+Read from diffusers 0.42.1. Every pipeline gets one random generator per song, on the CPU, so that a seed gives the same
+noise on every device and in every batch. Lengths are requested in complete latent frames, which no pipeline shortens.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from backend.tasks.songs.job import SongRequest
 
-# Told after each step of denoising, with its number from 0.
+# A callback after each denoising step, with its number from 0.
 OnStep = Callable[[int], None]
 
 
 class Call:
-    """One kind of pipeline: what it makes, and the arguments for a wish."""
+    """One kind of pipeline: its audio format, and its arguments for a request."""
 
     denoiser = "transformer"
     decoder = "vae"
@@ -29,20 +29,20 @@ class Call:
 
     @property
     def rate(self) -> int:
-        """Samples a second."""
+        """Samples per second."""
         return int(self.pipe.sample_rate)
 
     @property
     def channels(self) -> int:
-        """Of the sound that it makes."""
+        """The number of audio channels."""
         return int(self.pipe.vae.config.audio_channels)
 
     def seconds(self, frames: int) -> float:
-        """What to ask for, so that at least so many samples come."""
+        """Return the length to request for at least so many samples."""
         return frames / self.rate
 
     def arguments(self, wish: SongRequest, seeds: list[int], generators: list[Any], on_step: OnStep) -> dict[str, Any]:
-        """All of the pipeline's arguments."""
+        """Return all arguments of the pipeline."""
         options, count = wish.options, len(seeds)
 
         def on_step_end(pipe: Any, step: int, time: Any, tensors: dict[str, Any]) -> dict[str, Any]:
@@ -61,16 +61,16 @@ class Call:
         }
 
     def words(self, options: Any, count: int) -> dict[str, Any]:
-        """Beside the description."""
+        """Return the text arguments beyond the description."""
         negative = options["negative_prompt"]
         return {"negative_prompt": [negative] * count} if negative else {}
 
 
 class AceStep(Call):
-    """Lyrics, and wishes for tempo, key and metre as its training data had them."""
+    """Lyrics; and tempo, key and metre as its training data has them."""
 
     def words(self, options: Any, count: int) -> dict[str, Any]:
-        """As its prompt has them."""
+        """Return lyrics and musical properties in the pipeline's format."""
         meter = options["meter"]
         return {
             "lyrics": [options["lyrics"] or ""] * count,
@@ -82,81 +82,81 @@ class AceStep(Call):
 
 
 class StableAudio(Call):
-    """It tells its steps by an older way, and makes sound of one length, of which it cuts."""
+    """It reports steps through an older callback, and generates audio of fixed length, which it cuts."""
 
     length = "audio_end_in_s"
 
     @property
     def rate(self) -> int:
-        """Samples a second."""
+        """Samples per second."""
         return int(self.pipe.vae.config.sampling_rate)
 
     def seconds(self, frames: int) -> float:
-        """The last sample as well, for it rounds down."""
+        """Return the length including the last sample, because the pipeline rounds down."""
         longest = self.pipe.transformer.config.sample_size * self.pipe.vae.hop_length / self.rate
         return float(min((frames + 0.5) / self.rate, longest))
 
     def arguments(self, wish: SongRequest, seeds: list[int], generators: list[Any], on_step: OnStep) -> dict[str, Any]:
-        """With the older way of telling steps."""
-        found = super().arguments(wish, seeds, generators, on_step)
-        del found["callback_on_step_end"]
-        return {**found, "callback": lambda step, time, latents: on_step(step), "callback_steps": 1}
+        """Return the arguments with the older callback."""
+        arguments = super().arguments(wish, seeds, generators, on_step)
+        del arguments["callback_on_step_end"]
+        return {**arguments, "callback": lambda step, time, latents: on_step(step), "callback_steps": 1}
 
 
 class StableAudio3(Call):
-    """It rounds down as well."""
+    """It rounds lengths down."""
 
     length = "duration"
 
     @property
     def rate(self) -> int:
-        """Samples a second."""
+        """Samples per second."""
         return int(self.pipe.vae.config.sampling_rate)
 
     def seconds(self, frames: int) -> float:
-        """The last sample as well, for it rounds down."""
+        """Return the length including the last sample, because the pipeline rounds down."""
         return (frames + 0.5) / self.rate
 
 
 class AudioLdm2(StableAudio):
-    """Spectrograms, which a vocoder turns into one channel of sound."""
+    """Spectrograms, which a vocoder converts to one channel of audio."""
 
     denoiser = "unet"
     length = "audio_length_in_s"
 
     @property
     def channels(self) -> int:
-        """Of the sound that it makes."""
+        """The number of audio channels."""
         return 1
 
     @property
     def rate(self) -> int:
-        """Samples a second."""
+        """Samples per second."""
         return int(self.pipe.vocoder.config.sampling_rate)
 
     def seconds(self, frames: int) -> float:
-        """Whole columns of the latent picture; half a column of the spectrogram more, for it rounds down."""
+        """Return complete columns of the latent, plus half a column because the pipeline rounds down."""
         column = math.prod(self.pipe.vocoder.config.upsample_rates)
         hop = column * self.pipe.vae_scale_factor
         return float((math.ceil(frames / hop) * hop + column / 2) / self.rate)
 
 
 class LongCat(Call):
-    """One channel. It counts whole latent frames and drops the rest of what was asked for."""
+    """One channel. It counts complete latent frames and drops the rest of the requested length."""
 
     length = "audio_duration_s"
 
     def __init__(self, pipe: Any) -> None:
         super().__init__(pipe)
-        pipe.max_wav_duration += pipe.vae_scale_factor / pipe.sample_rate  # so that its last second is whole
+        pipe.max_wav_duration += pipe.vae_scale_factor / pipe.sample_rate  # so that its last second is complete
 
     @property
     def channels(self) -> int:
-        """Of the sound that it makes."""
+        """The number of audio channels."""
         return 1
 
     def seconds(self, frames: int) -> float:
-        """Whole latent frames, and half a one more."""
+        """Return complete latent frames, plus half a frame."""
         hop = int(self.pipe.vae_scale_factor)
         return (math.ceil(frames / hop) + 0.5) * hop / self.rate
 

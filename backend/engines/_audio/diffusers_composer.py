@@ -1,4 +1,4 @@
-"""A pipeline of diffusers as a composer: progress by phase, a cancel between any two layers, memory in numbers."""
+"""A pipeline of diffusers as a composer: progress by phase, a cancel between any two layers, memory figures."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from backend.tasks.songs.job import Floats, SongRequest, Tell
 
 ENCODE, DENOISE, DECODE = "encode", "denoise", "decode"
-_TOGETHER = 4  # songs at once on a card, where they fit
+_TOGETHER = 4  # the most songs in a batch on a card
 
 
 class SongComposer:
-    """`watched` are the layers at whose beginning a cancel is heard."""
+    """A loaded pipeline. Hooks on its layers check for a cancel and report progress."""
 
     def __init__(self, call: Call, place: TorchPlace, room: Room) -> None:
         self._call, self._place, self._room = call, place, room
@@ -31,23 +31,23 @@ class SongComposer:
 
     @property
     def rate(self) -> int:
-        """Samples a second."""
+        """Samples per second."""
         return self._call.rate
 
     @property
     def channels(self) -> int:
-        """Of the sound."""
+        """The number of audio channels."""
         return self._call.channels
 
     def together(self, wish: SongRequest) -> int:
-        """As many as fit by what the last song took; a processor gains nothing from several at once."""
+        """Return how many songs fit at once by the last song's memory; a CPU gains nothing from batches."""
         free = None if self._place.is_processor else self._place.access.free_bytes()
         if free is None or not self._memory.bytes_a_second:
             return self._most
         return max(1, min(self._most, int(free / (self._memory.bytes_a_second * wish.frames / self.rate))))
 
     def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
-        """[song, channel, frame]. Raises OutOfMemory with advice, Stopped."""
+        """Return [song, channel, frame]. Raises OutOfMemory with a remedy, Cancelled."""
         torch, seconds = self._place.torch, wish.frames / self.rate
         self._memory.begin()
         generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
@@ -72,11 +72,11 @@ class SongComposer:
         raise self._memory.advice(seconds, len(seeds), message, self._memory.bytes_a_second, free)
 
     def told(self) -> dict[str, Any]:
-        """For the receipt."""
+        """Return the facts for the receipt."""
         return {"in_turns": self._room.in_turns, **self._memory.told()}
 
     def _watch(self) -> None:
-        """Hears of each layer of each model before it computes: that is where a cancel is noticed and time told."""
+        """Register a hook on each layer of each model: it checks for a cancel and reports progress."""
         self._layers: dict[str, int] = {}
         for name, model in self._call.pipe.components.items():
             if not hasattr(model, "named_modules"):
@@ -100,19 +100,19 @@ class SongComposer:
 
 
 def _held(model: Any) -> int:
-    """Bytes of a model's weights; 0 for what is none."""
+    """Return the bytes of a model's weights; 0 for a component that is not a model."""
     return sum(one.numel() * one.element_size() for one in model.parameters()) if hasattr(model, "parameters") else 0
 
 
 class _Nothing:
-    """Between songs."""
+    """The progress between songs: hooks do nothing."""
 
     def layer(self, phase: str) -> None:
-        """Nobody asks."""
+        """Do nothing."""
 
 
 class _Progress(_Nothing):
-    """One call of the pipeline: phase after phase, never back."""
+    """The progress of one call of the pipeline: phase after phase, never backwards."""
 
     def __init__(self, tell: Tell, steps: int, place: TorchPlace, layers: dict[str, int]) -> None:
         self._tell, self._steps, self._place, self._layers = tell, steps, place, layers
@@ -120,7 +120,7 @@ class _Progress(_Nothing):
         self._step = self._heard = 0
 
     def enter(self, phase: str) -> None:
-        """Ends the phase before. Raises Stopped."""
+        """Finish the previous phase and start this one. Raises Cancelled."""
         order = (ENCODE, DENOISE, DECODE)
         if self._phase:
             self._told(1.0)
@@ -131,7 +131,7 @@ class _Progress(_Nothing):
         self._told(0.0)
 
     def layer(self, phase: str) -> None:
-        """A layer is about to compute. Raises Stopped."""
+        """Count a layer that is about to compute. Raises Cancelled."""
         order = (ENCODE, DENOISE, DECODE)
         if order.index(phase) > order.index(self._phase) and not (phase == DECODE and self._step < self._steps):
             self.enter(phase)
@@ -140,13 +140,13 @@ class _Progress(_Nothing):
         self._told((self._step + share) / self._steps if self._phase == DENOISE else share)
 
     def step(self, number: int) -> None:
-        """A step of denoising is done, on the device too. Raises Stopped."""
+        """Count a denoising step that the device has completed. Raises Cancelled."""
         self._place.synchronize()
         self._step, self._heard = number + 1, 0
         self._told(self._step / self._steps)
 
     def end(self) -> None:
-        """The sound is there."""
+        """Finish the last phase."""
         if self._phase != DECODE:
             self.enter(DECODE)
         self._told(1.0)

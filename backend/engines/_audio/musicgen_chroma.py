@@ -1,7 +1,8 @@
-"""The melody of a sound as MusicGen Melody hears it: at each moment the one of twelve pitch classes that is loudest.
+"""The melody of a recording as MusicGen Melody uses it: at each moment the loudest of the twelve pitch classes.
 
-As transformers' feature extractor computes it (models/musicgen_melody, chroma of librosa), in NumPy, since that needs
-torchaudio, which has no build for each torch. The highest class alone counts, so that the scale of a spectrum does not.
+Computed as transformers' feature extractor does (models/musicgen_melody, chroma of librosa), but in NumPy, because the
+extractor needs torchaudio, which has no build for some versions of torch. Only the loudest class counts, so the scale
+of the spectrum does not matter.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ _USUAL = {"n_fft": 16_384, "hop_length": 4_096, "num_chroma": 12, "chunk_length"
 SETTINGS = "preprocessor_config.json"
 
 
-def heard(path: str, name: str, rate: int) -> Any:
-    """A sound file as one channel at a rate, at most its first half minute. Raises Validation for what is no sound."""
+def load_sound(path: str, name: str, rate: int) -> Any:
+    """Return a sound file as one channel at a sample rate, at most its first 30 s. Raises Validation."""
     import numpy
 
     from backend.tasks.stems.audio_source import measure
@@ -32,12 +33,12 @@ def heard(path: str, name: str, rate: int) -> Any:
 
 
 def chroma(sound: Any, rate: int, folder: Path) -> Any:
-    """[moment, pitch class] of ones and zeros for a sound of one channel."""
+    """Return [moment, pitch class] of ones and zeros for a sound of one channel."""
     import numpy
     from transformers.audio_utils import chroma_filter_bank
 
-    said = json.loads((folder / SETTINGS).read_text(encoding="utf-8")) if (folder / SETTINGS).is_file() else {}
-    size, hop, classes = (int(said.get(key, _USUAL[key])) for key in ("n_fft", "hop_length", "num_chroma"))
+    settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8")) if (folder / SETTINGS).is_file() else {}
+    size, hop, classes = (int(settings.get(key, _USUAL[key])) for key in ("n_fft", "hop_length", "num_chroma"))
     if (short := size - len(sound)) > 0:
         sound = numpy.pad(sound, (short // 2, short - short // 2))
     padded = numpy.pad(sound, size // 2, mode="reflect")

@@ -1,4 +1,4 @@
-"""A MusicGen of transformers as a composer: several songs in a batch, progress and cancel at each step of tokens."""
+"""MusicGen of transformers as a composer: several songs in a batch; progress and cancel at each step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from backend.common.system.resources import memory_free_bytes
 from backend.engines._audio.memory_placement import Room
 from backend.engines._audio.memory_report import SongMemory
-from backend.engines._audio.musicgen_chroma import chroma, heard
+from backend.engines._audio.musicgen_chroma import chroma, load_sound
 from backend.engines._audio.musicgen_sampler import Choice, each_step, guided_first
 from backend.engines._memory_errors import out_of_memory_message
 from backend.engines._onnx.memory_limit import within_free_memory
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 ENCODE, GENERATE, DECODE = "encode", "generate", "decode"
 _MOST = 16
-_KEPT_SHARE = 0.7  # of the free memory, for songs at once before any was measured
-_DECODER_NUMBERS = 400  # that EnCodec's decoder holds at once for each sample, by the layers of its usual sizes
+_KEPT_SHARE = 0.7  # of the free memory, for a batch of songs before any was measured
+_DECODER_NUMBERS = 400  # values that EnCodec's decoder holds per sample, by the layers of its usual sizes
 
 
 class MusicgenComposer:
-    """A loaded model; `text` turns words into tokens."""
+    """A loaded model. `text` is the tokenizer."""
 
     def __init__(self, model: Any, text: Any, place: TorchPlace, room: Room, folder: Path) -> None:
         self._model, self._text, self._place, self._room, self._folder = model, text, place, room, folder
@@ -39,7 +39,7 @@ class MusicgenComposer:
         self._memory = SongMemory(place, room)
 
     def together(self, wish: SongRequest) -> int:
-        """As many as fit into the memory that is free, by what the last took or else by reckoning."""
+        """Return how many songs fit into the free memory at once, by the last song's memory or an estimate."""
         free = self._free_bytes()
         if free is None:
             return self._most
@@ -47,7 +47,7 @@ class MusicgenComposer:
         return max(1, min(self._most, int(_KEPT_SHARE * free / needed)))
 
     def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
-        """[song, channel, frame]. Raises OutOfMemory with advice, Stopped, Validation for a melody that is none."""
+        """Return [song, channel, frame]. Raises OutOfMemory, Cancelled, Validation for an invalid melody."""
         torch, seconds = self._place.torch, wish.frames / self.rate
         self._memory.begin()
         try:
@@ -66,17 +66,17 @@ class MusicgenComposer:
         raise self._memory.advice(seconds, len(seeds), message, self._bytes_a_second(wish), self._free_bytes())
 
     def told(self) -> dict[str, Any]:
-        """For the receipt."""
+        """Return the facts for the receipt."""
         return self._memory.told()
 
     def _generated(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Any:
-        """The library's own loop: the delay between codebooks, guidance, cache and EnCodec are its."""
+        """Run the library's own loop: codebook delays, guidance, KV cache and EnCodec are the library's."""
         import transformers
 
         torch, options = self._place.torch, wish.options
         tell(ENCODE, 0, 1, "songs")
         given = self._given(wish, len(seeds))
-        # Each codebook begins a step after the one before; a pattern shorter than that has no middle.
+        # Each codebook starts one step after the previous one; a pattern must be longer than that delay.
         tokens = max(math.ceil(wish.frames / self._samples), self._codebooks) + self._codebooks - 1
         tell(ENCODE, 1, 1, "songs")
         tell(GENERATE, 0, tokens, "tokens")
@@ -90,7 +90,7 @@ class MusicgenComposer:
         guidance = options["guidance_scale"]
         return self._model.generate(
             **given,
-            do_sample=False,  # the choice leaves one token
+            do_sample=False,  # the sampler leaves one token
             max_new_tokens=tokens,
             guidance_scale=guidance if guidance > 1 else None,
             logits_processor=guided_first(transformers, choice),
@@ -103,7 +103,7 @@ class MusicgenComposer:
         ids = torch.tensor([words] * count, dtype=torch.int64).to(self._place.device)
         given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if melody := wish.sounds.get("melody"):
-            pitches = chroma(heard(melody["path"], melody["name"], self.rate), self.rate, self._folder)
+            pitches = chroma(load_sound(melody["path"], melody["name"], self.rate), self.rate, self._folder)
             many = torch.from_numpy(pitches)[None].repeat(count, 1, 1)
             given["input_features"] = many.to(self._place.device, self._model.dtype)
         return given
@@ -112,7 +112,7 @@ class MusicgenComposer:
         return memory_free_bytes() if self._place.is_processor else self._place.access.free_bytes()
 
     def _bytes_a_second(self, wish: SongRequest) -> float:
-        """What a song takes beside the weights for a second, as the last one took, or else by reckoning."""
+        """Return the memory of a song per second beyond the weights: as measured with the last song, or estimated."""
         if self._memory.bytes_a_second:
             return self._memory.bytes_a_second
         guided = 2 if wish.options["guidance_scale"] > 1 else 1

@@ -1,7 +1,7 @@
-"""How MusicGen's next codes are drawn, and how a job hears of each step, inside transformers' own `generate`.
+"""Sampling of MusicGen's codes, and a callback for each step, within transformers' own `generate`.
 
-The library draws for a whole batch from one state, so that a song would depend on those beside it. Here each song has
-chances of its own, from its seed, and everything is chosen on the processor: the same chances on every device.
+The library samples a complete batch from one random state, so a song would depend on the others in its batch. Here
+each song has its own random numbers, from its seed, and sampling runs on the CPU: the same numbers on every device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BELOW_ONE = 1 - 2.0**-24
 
 
 class Choice:
-    """Leaves of each row of scores one token: by temperature, `top_k`, `top_p` and chance, or with 0 the likeliest."""
+    """A logits processor that leaves one token per row, by temperature, `top_k`, `top_p` and random numbers."""
 
     def __init__(self, torch: Any, options: Mapping[str, Any], seeds: Sequence[int]) -> None:
         import numpy
@@ -31,7 +31,7 @@ class Choice:
         self._chances = [numpy.random.Generator(numpy.random.PCG64(seed)) for seed in seeds]
 
     def __call__(self, ids: Any, scores: Any) -> Any:
-        """Scores (songs · codebooks, vocabulary) that are impossible but for the token chosen. Raises WorkerCrashed."""
+        """Return scores (songs · codebooks, vocabulary) that allow only the sampled token. Raises WorkerCrashed."""
         import numpy
 
         torch = self._torch
@@ -60,7 +60,7 @@ class Choice:
 
 
 def guided_first(transformers: Any, choice: Choice) -> Any:
-    """The list of processors with the choice last: `generate` appends its guidance to it, which must come before."""
+    """Return processors with the sampler last: `generate` appends its guidance, which must come before it."""
 
     class GuidedFirst(transformers.LogitsProcessorList):  # type: ignore[misc]
         def append(self, processor: Any) -> None:
@@ -70,9 +70,9 @@ def guided_first(transformers: Any, choice: Choice) -> Any:
 
 
 def each_step(torch: Any, transformers: Any, on_step: Callable[[int], None]) -> Any:
-    """Stopping criteria that never stop by themselves and tell of each step; `on_step` may raise.
+    """Return stopping criteria that never stop and call `on_step` after each step; `on_step` may raise.
 
-    A criterion that says stop in the middle leaves codebooks of different lengths, at which `generate` fails.
+    A criterion that stops within a song leaves codebooks of different lengths, which makes `generate` fail.
     """
 
     class EachStep(transformers.StoppingCriteria):  # type: ignore[misc]
@@ -87,10 +87,10 @@ def each_step(torch: Any, transformers: Any, on_step: Callable[[int], None]) -> 
 
 
 def condition_from_the_first(model: Any) -> None:
-    """Has MusicGen Melody heed its words and melody in transformers 5.13.1, the newest for torch 2.4.1.
+    """Make MusicGen Melody use prompt and melody in transformers 5.13.1, the newest for torch 2.4.1.
 
-    Its model takes both before the first token alone, and knew that one by there being no cache; since `generate` makes
-    an empty cache beforehand, it took neither. Later versions are told which step is the first.
+    Its model uses both for the first token only, and recognised that token by a missing cache; but `generate` creates
+    an empty cache before, so both were ignored. Later versions pass which step is the first.
     """
     prepare = model.prepare_inputs_for_generation
     if "is_first_iteration" in inspect.signature(prepare).parameters:

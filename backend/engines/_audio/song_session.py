@@ -39,5 +39,5 @@ class SongSession(Session):
             request.licence,
             request.inputs,
         )
-        made = make_songs(self.composer, order, emit)
-        return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)
+        result = make_songs(self.composer, order, emit)
+        return RunResult(result.counts, result.finish_reason, None, result.audio_s, result.phases, result.chosen)

@@ -1,7 +1,7 @@
-"""What separates music into stems, for the engines whose libraries compute the networks.
+"""Sessions that separate music into stems, for the engines whose libraries compute the networks.
 
 A model is a folder: Spleeter's network as weights and as a graph (`backend/tasks/stems/spleeter`), or the graphs of
-Hybrid Transformer Demucs (`backend/tasks/stems/demucs.py`), one for all stems or one for each.
+Hybrid Transformer Demucs (`backend/tasks/stems/demucs.py`), one for all stems or one per stem.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from backend.tasks.stems.choices import DEMUCS_STEMS, MODEL_FILES
 
 WEIGHTS, GRAPH, _ = MODEL_FILES
 DEMUCS = (("htdemucs.onnx",), tuple(f"htdemucs_ft_{stem}.onnx" for stem in DEMUCS_STEMS))
-# Of a chunk: activations, spectra and blocks that wait; measured on x86-64 with chunks of 12 s of stereo sound.
+# For a chunk: activations, spectra and queued blocks; measured on x86-64 with chunks of 12 s of stereo sound.
 WORKING_BYTES = 400_000_000
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 @dataclass
@@ -37,34 +37,34 @@ class StemsSession(Session):
     model_file: str | None
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Separates the file `audio` and hands the stems over."""
+        """Separate the input file `audio` and hand over the stems."""
         from backend.tasks.stems.job import Order, separate
 
         sound = request.inputs["audio"]
         path, folder = Path(sound["path"]), Path(request.folder)
         order = Order(path, sound["name"], request.options, folder, request.model, request.licence)
-        made = separate(self.separator, order, emit)
-        return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)
+        result = separate(self.separator, order, emit)
+        return RunResult(result.counts, result.finish_reason, None, result.audio_s, result.phases, result.chosen)
 
 
-def is_one(model_path: str) -> bool:
-    """Whether a folder is a model of this kind."""
+def is_stems_model(model_path: str) -> bool:
+    """Return whether a folder is a stems model."""
     return (Path(model_path) / WEIGHTS).is_file() or _demucs(model_path) is not None
 
 
 def _demucs(model_path: str) -> tuple[str, ...] | None:
-    """The graphs of a folder that is a model of Demucs."""
+    """Return the graphs of a folder of Demucs, None for other folders."""
     return next((files for files in DEMUCS if all((Path(model_path) / file).is_file() for file in files)), None)
 
 
 def estimate_bytes(model_path: str, library_bytes: int) -> int:
-    """Weights twice, for the library's own copy, what a chunk takes, and the libraries."""
+    """Return the bytes of the weights (twice, the library copies them), a chunk's working memory, and the libraries."""
     files = _demucs(model_path) or (WEIGHTS,)
     return 2 * sum((Path(model_path) / file).stat().st_size for file in files) + WORKING_BYTES + library_bytes
 
 
 def load_onnx(request: LoadRequest) -> StemsSession:
-    """The network by ONNX Runtime. Raises ModelLoadFailed, DeviceNotReady, and what ONNX Runtime raises."""
+    """Load the network with ONNX Runtime. Raises ModelLoadFailed, DeviceNotReady, and ONNX Runtime's exceptions."""
     import numpy
     import onnxruntime
 
@@ -78,7 +78,7 @@ def load_onnx(request: LoadRequest) -> StemsSession:
 
     def masks(magnitudes: Any, stop: Any) -> Any:
         session, options = sessions.of(magnitudes.shape[2]), onnxruntime.RunOptions()
-        options.log_severity_level = 4  # it would print that it was told to stop
+        options.log_severity_level = 4  # otherwise it logs the termination
         given = magnitudes.astype(sessions.dtype)
         with _stopping(options, stop):
             return session.run(None, {"magnitudes": given}, options)[0].astype(numpy.float32)
@@ -91,9 +91,9 @@ def load_onnx(request: LoadRequest) -> StemsSession:
 
 
 class _Sessions:
-    """A session for chunks of any length on the processor; elsewhere one for a length, the last that was asked for.
+    """On the CPU one session for chunks of any length; elsewhere a session for one length, the last requested.
 
-    Some providers compile fixed shapes alone, and all do better with them.
+    Some providers compile only fixed shapes, and all are faster with them.
     """
 
     def __init__(self, place: Any, graph: Path, threads: int) -> None:
@@ -103,9 +103,9 @@ class _Sessions:
         self.dtype = "float32"
 
     def of(self, frames: int) -> Any:
-        """The session for so many frames. Raises what ONNX Runtime raises."""
+        """Return the session for so many frames. Raises ONNX Runtime's exceptions."""
         if self._session is None or not (self._place.is_processor or frames == self._frames):
-            self._session = None  # its memory goes first
+            self._session = None  # frees its memory first
             fixed = None if self._place.is_processor else {"batch": 1, "frames": frames}
             self._session = self._place.session(self._graph, self._threads, dimensions=fixed)
             self._frames = frames
@@ -114,7 +114,7 @@ class _Sessions:
 
 
 def _load_demucs(request: LoadRequest, place: Any, graphs: tuple[str, ...]) -> StemsSession:
-    """Raises ModelBroken for graphs that are others, and what ONNX Runtime raises."""
+    """Raises ModelBroken for other graphs, and ONNX Runtime's exceptions."""
     import onnxruntime
 
     from backend.tasks.stems.demucs import DemucsSeparator
@@ -134,7 +134,7 @@ def _load_demucs(request: LoadRequest, place: Any, graphs: tuple[str, ...]) -> S
 
 
 def load_torch(request: LoadRequest) -> StemsSession:
-    """The network by torch. Raises ModelBroken, ModelLoadFailed, DeviceNotReady, and what torch raises."""
+    """Load the network with torch. Raises ModelBroken, ModelLoadFailed, DeviceNotReady and torch's exceptions."""
     import numpy
 
     from backend.tasks.stems.spleeter import golden
@@ -145,11 +145,13 @@ def load_torch(request: LoadRequest) -> StemsSession:
     try:
         arrays, dtype = read_weights(Path(request.model_path) / WEIGHTS)
     except (OSError, ValueError) as error:
-        raise ModelBroken(f"The model in {request.model_path} cannot be read: {error}.", "Fetch it again.") from error
+        raise ModelBroken(
+            f"The model in {request.model_path} cannot be read: {error}.", "Download it again."
+        ) from error
     place = torch_place(request.device, request.detected_device)
     torch = place.torch
     torch.set_num_threads(request.threads)
-    # Processors compute float16 slowly or not at all; there the same numbers are taken as float32.
+    # CPUs compute float16 slowly or not at all; there the weights are converted to float32.
     kind = torch.float32 if dtype == "float32" or place.device.type == "cpu" else torch.float16
     weights = {
         name: torch.from_numpy(numpy.array(array, numpy.float32)).to(place.device, kind)
@@ -168,13 +170,13 @@ def load_torch(request: LoadRequest) -> StemsSession:
 
 @contextmanager
 def _stopping(options: Any, stop: Any) -> Iterator[None]:
-    """Ends a run of ONNX Runtime between two nodes when `stop` says so, and raises Stopped then."""
+    """Terminate a run of ONNX Runtime once the callback `stop` returns True, and raise Cancelled then."""
     from backend.tasks.audio.progress import Cancelled
 
     done, stopped = threading.Event(), threading.Event()
 
     def watch() -> None:
-        while not done.wait(_LOOK_S):
+        while not done.wait(_POLL_S):
             if stop():
                 stopped.set()
                 options.terminate = True
@@ -200,8 +202,8 @@ def _going_on() -> bool:
 
 
 def _proved(placement: Placement, off: float) -> Placement:
-    said = f"A made-up spectrum gave what TensorFlow gives with the checkpoint, to {off:.1g}."
-    return replace(placement, evidence=f"{placement.evidence} {said}")
+    agreement = f"A test spectrum gives TensorFlow's result for the checkpoint, with a difference of {off:.1g}."
+    return replace(placement, evidence=f"{placement.evidence} {agreement}")
 
 
 def _versions() -> dict[str, str]:

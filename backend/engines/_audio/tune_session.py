@@ -1,7 +1,7 @@
-"""What the engines of the music model have in common: a job is the same whichever library computes the decoder.
+"""The session of the music model, for all engines: a job is the same whichever library computes the decoder.
 
-A model is a folder: weights for every engine, graphs for ONNX Runtime, and the table that keeps tunes from being
-copies of those it was trained on.
+A model is a folder: weights for every engine, graphs for ONNX Runtime, and the table that prevents tunes from copying
+the training data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from backend.common.types import Placement
 from backend.engines import Emit, RunRequest, RunResult, Session
 
 WEIGHTS, COPIED_RUNS = "weights.safetensors", "copied-runs.npy"
-TOLERANCE = 0.02  # of a logit in float32, beside the processor's
+TOLERANCE = 0.02  # allowed difference of a logit in float32 from the CPU's
 LIBRARY_BYTES = 250_000_000  # ONNX Runtime, NumPy, the sounds in use and the sheet's engraver: 230 MB on x86-64
 
 
@@ -30,7 +30,7 @@ class TuneSession(Session):
     model_file: str | None
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Composes, renders, hands the files over."""
+        """Compose, render, and hand over the files."""
         from backend.tasks.music.job import Order, make
 
         folder = Path(request.folder)
@@ -43,12 +43,12 @@ class TuneSession(Session):
             licence=request.licence,
             share=request.variations(),
         )
-        made = make(self.decoder, self.guard, order, emit)
-        return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)
+        result = make(self.decoder, self.guard, order, emit)
+        return RunResult(result.counts, result.finish_reason, None, result.audio_s, result.phases, result.chosen)
 
 
 def read_model(folder: str) -> tuple[Any, Any]:
-    """Weights and guard. Imports what a job needs as well, so that the first one need not wait. Raises ModelBroken."""
+    """Return weights and guard. Also imports what a job needs, to speed up the first one. Raises ModelBroken."""
     import numpy
 
     import backend.tasks.music.job  # noqa: F401
@@ -60,12 +60,12 @@ def read_model(folder: str) -> tuple[Any, Any]:
         weights = read_weights(Path(folder) / WEIGHTS)
         guard = CopyGuard(numpy.load(Path(folder) / COPIED_RUNS, allow_pickle=False))
     except (OSError, ValueError) as error:
-        raise ModelBroken(f"The model in {folder} cannot be read: {error}.", "Get all of its files again.") from error
+        raise ModelBroken(f"The model in {folder} cannot be read: {error}.", "Restore all of its files.") from error
     return weights, guard
 
 
 def check_music() -> dict[str, str]:
-    """Imports what makes files of the music, and returns the versions. Raises ImportError, OSError."""
+    """Import the libraries that write music files; return their versions. Raises ImportError, OSError."""
     import mido  # noqa: F401
     import numpy
     import soundfile
@@ -74,6 +74,6 @@ def check_music() -> dict[str, str]:
 
 
 def file_bytes(folder: str, name: str) -> int:
-    """Bytes of a file of the model; 0 where it is missing, which loading will tell."""
+    """Return the size of a file of the model; 0 if it is missing, which `load` reports."""
     file = Path(folder) / name
     return file.stat().st_size if file.is_file() else 0

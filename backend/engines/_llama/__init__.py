@@ -1,1 +1,1 @@
-"""What the llama.cpp engine is made of."""
+"""Parts of the llama.cpp engine: its server process, prompts, streams, grammars, embeddings."""

@@ -1,4 +1,4 @@
-"""Embeddings through llama.cpp's server: one vector of length 1 a text, together one `.npy` file."""
+"""Embeddings by llama.cpp's server: one vector of length 1 per text, in one `.npy` file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOO_LONG = re.compile(
 
 
 def embed(server: Any, texts: list[str], folder: str, emit: Emit) -> RunResult:
-    """Makes the vectors, one text after the other, so that a cancel is heard in between.
+    """Compute the vectors one text after the other, so that a cancel takes effect between two texts.
 
     Raises ContextLengthExceeded, ModelIncompatible.
     """
@@ -42,9 +42,9 @@ def _error(which: str, message: str) -> ContextLengthExceeded | ModelIncompatibl
     if found := _TOO_LONG.search(message):
         needed, limit = int(found[1]), int(found[2])
         return ContextLengthExceeded(
-            f"{which} has {needed} tokens, and the context holds {limit}.",
-            "Cut it into shorter ones, or raise text.context_tokens in config.yaml if the model can take more.",
+            f"{which} has {needed} tokens; the context holds {limit}.",
+            "Split it into shorter texts, or raise text.context_tokens in config.yaml if the model supports more.",
             prompt_tokens=needed,
             context_tokens=limit,
         )
-    return ModelIncompatible(f"{which} is refused by llama.cpp: {message}", "Change it, or choose another model.")
+    return ModelIncompatible(f"llama.cpp rejected {which}: {message}", "Change the text, or choose another model.")

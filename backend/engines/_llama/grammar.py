@@ -1,6 +1,6 @@
-"""From a response format to the grammar that llama.cpp's sampler keeps to (llguidance is built into `xllamacpp`).
+"""Convert a response format to a grammar for llama.cpp's sampler (llguidance is part of `xllamacpp`).
 
-llama.cpp writes a schema that it cannot use to its log and goes on without any; so the same library is asked before.
+llama.cpp only logs a schema that it cannot use, and continues without it; so the same library validates it first.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from typing import Any
 
 from backend.common.errors import UnsupportedParameter, Validation
 
-_COMPACT = {"x-guidance": {"whitespace_flexible": False}}  # small models else write white space without end
+_COMPACT = {"x-guidance": {"whitespace_flexible": False}}  # otherwise small models may generate whitespace forever
 _FAILED = "failed to compile JSON schema: "
 
 
 def grammar_of(response_format: dict[str, Any]) -> str:
-    """The grammar of all JSON texts that fit. Raises Validation, or UnsupportedParameter for a key it does not know."""
+    """Return the grammar of all matching JSON texts. Raises Validation, or UnsupportedParameter for a keyword."""
     try:
         from llguidance import LLMatcher
     except ModuleNotFoundError:
         raise UnsupportedParameter(
-            "response_format: the build of llama.cpp for this device cannot hold a text to a schema.",
-            "Leave it out, or ask for the device cpu.",
+            "response_format: the build of llama.cpp for this device does not support schemas.",
+            "Leave it out, or request the device cpu.",
             fields=["options.response_format"],
         ) from None
 
@@ -34,6 +34,6 @@ def grammar_of(response_format: dict[str, Any]) -> str:
     kind = UnsupportedParameter if "Unimplemented" in why else Validation
     raise kind(
         f"response_format: the schema cannot be used: {' '.join(why.split())}.",
-        "Change the schema; what is not possible is named.",
+        "Change the part of the schema that the message names.",
         fields=["options.response_format"],
     )

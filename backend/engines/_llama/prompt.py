@@ -1,4 +1,4 @@
-"""The prompt as llama.cpp's server takes it: one text, or ids and texts that are tokenized each for itself."""
+"""Build the prompt for llama.cpp's server: one text, or token ids and texts that are tokenized separately."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _BYTES = {" ": "Ġ", "\n": "Ċ"}  # as byte-level vocabularies write them
 
 
 def prompt_of(pieces: list[str], vocabulary: Vocabulary) -> str | list[int | str]:
-    """The pieces as one prompt.
+    """Return the pieces as one prompt.
 
-    The server takes a list for one prompt only with an id in it, and adds no beginning mark there; to a text it adds
-    the one that the model wants, which must not stand there twice.
+    The server accepts a list as one prompt only if it has an id, and adds no BOS token to it. To a text it adds the
+    BOS token that the model needs, which must not occur twice.
     """
     text, rest = (pieces or [""])[0], pieces[1:]
     bos, written = vocabulary.special.get("bos"), vocabulary.text("bos")
@@ -29,5 +29,5 @@ def prompt_of(pieces: list[str], vocabulary: Vocabulary) -> str | list[int | str
 
 
 def _with(first: int | None, text: str, rest: list[str]) -> list[int | str]:
-    assert first is not None, "a token that is written has an id"
+    assert first is not None, "a token with a text has an id"
     return [first, *([text] if text else []), *rest]

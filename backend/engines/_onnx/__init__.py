@@ -1,1 +1,1 @@
-"""What the engines on ONNX Runtime share."""
+"""Parts of the ONNX Runtime engines: sessions, tensors, errors, graphs of music models."""

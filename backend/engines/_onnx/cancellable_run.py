@@ -1,4 +1,4 @@
-"""Runs of ONNX Runtime that end in the middle once their job is cancelled."""
+"""Run options of ONNX Runtime that terminate a run once its job is cancelled."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 from backend.engines import Emit
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @contextmanager
-def stopping(onnxruntime: Any, emit: Emit) -> Iterator[Any]:
-    """Options for runs that end in the middle once the job is cancelled."""
-    running, over = onnxruntime.RunOptions(), threading.Event()
+def terminated_on_cancel(onnxruntime: Any, emit: Emit) -> Iterator[Any]:
+    """Yield run options. A thread polls `emit` and terminates runs with these options once the job is cancelled."""
+    options, done = onnxruntime.RunOptions(), threading.Event()
 
     def watch() -> None:
-        while not over.wait(_LOOK_S):
+        while not done.wait(_POLL_S):
             if emit("poll", {}):
-                running.terminate = True
+                options.terminate = True
                 return
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        yield running
+        yield options
     finally:
-        over.set()
+        done.set()
         watcher.join()

@@ -1,6 +1,7 @@
-"""What ONNX Runtime says when a graph cannot be loaded or run, in words that say what to do.
+"""Translate exceptions of ONNX Runtime into errors with a remedy.
 
-The texts are those of ONNX Runtime 1.32: `core/graph/model.cc`, `model_load_utils.h`, `graph.cc`, `bfc_arena.cc`.
+The patterns match the messages of ONNX Runtime 1.32: `core/graph/model.cc`, `model_load_utils.h`, `graph.cc`,
+`bfc_arena.cc`.
 """
 
 from __future__ import annotations
@@ -31,71 +32,72 @@ _PREFIX = re.compile(r"^\[ONNXRuntimeError\]\s*:\s*\d+\s*:\s*\w+\s*:\s*(?:Load m
 _SOURCE = re.compile(r"/?\S*onnxruntime\S*\.(?:cc|h):\d+ .*?\) (?=[A-Z])", re.DOTALL)
 
 
-def told(error: Exception, name: str, loading: bool) -> TouchstoneError:
-    """The refusal that an exception of ONNX Runtime stands for."""
+def translate_error(error: Exception, name: str, loading: bool) -> TouchstoneError:
+    """Return the error for an exception of ONNX Runtime."""
     if isinstance(error, TouchstoneError):
         return error
     text = str(error)
     plain = f"{_SOURCE.sub('', _PREFIX.sub('', text)).strip()[:500].rstrip('.')}."
-    found = _incompatible(text, name) or _of_the_machine(error, text, plain, name)
-    if found:
-        return found
+    translated = _incompatible(text, name) or _machine_error(error, text, plain, name)
+    if translated:
+        return translated
     if "INVALID_PROTOBUF" in text:
-        return ModelBroken(f"{name} is no ONNX file, or is cut short.", "Fetch it again from its source.")
+        return ModelBroken(f"{name} is not an ONNX file, or is truncated.", "Download it again from its source.")
     if "escapes model directory" in text or "External data path" in text:
         return ModelBroken(
-            f"{name} wants its data from a place which is outside its folder.", "Fetch it from a source you trust."
+            f"{name} refers to data outside its folder, which is not loaded.", "Download it from a source you trust."
         )
     if loading:
         kind = ModelBroken if "INVALID_GRAPH" in text else ModelLoadFailed
         return kind(f"{name} cannot be loaded: {plain}", "Check the model with its exporter, or export it again.")
     return Validation(
         f"{name} could not compute these inputs: {plain}",
-        "Send inputs as the graph wants them: `onnx inspect` shows names, types and shapes.",
+        "Send inputs that match the graph: `onnx inspect` lists names, types and shapes.",
         fields=["inputs"],
     )
 
 
 def _incompatible(text: str, name: str) -> ModelIncompatible | None:
-    """Where the graph is sound and this runtime or device cannot run it."""
+    """Return the error for a valid graph that this runtime or device does not support, otherwise None."""
     if found := _IR.search(text):
         return ModelIncompatible(
-            f"{name} is of ONNX's IR version {found[1]}; this runtime reads up to {found[2]}.",
+            f"{name} has ONNX IR version {found[1]}; this runtime reads up to {found[2]}.",
             "Update the runtime (`runtimes update`), or export the model again with an older version.",
         )
     if found := _OPSET.search(text):
         return ModelIncompatible(
-            f"{name} wants operator set {found[1]} of {found[2]}; this runtime knows up to {found[3]}.",
+            f"{name} needs operator set {found[1]} of {found[2]}; this runtime supports up to {found[3]}.",
             f"Export the model again with operator set {found[3]} or less, or update the runtime.",
         )
     if found := _UNKNOWN.search(text):
         operator = f"{found[1]}::{found[2]}" if found[2] else f"{found[3]} of operator set {found[4]}"
         return ModelIncompatible(
             f"{name} uses the operator {operator.removeprefix('::')}, which this runtime does not have.",
-            "If a library of operators brings it, name that under `onnx.operator_libraries` in the configuration.",
+            "If an operator library provides it, add that library to `onnx.operator_libraries` in config.yaml.",
         )
     if found := _NO_KERNEL.search(text):
         return ModelIncompatible(
-            f"{name} uses {found[1]} (version {found[2]}, node {found[3]!r}) with types that cannot be computed here.",
+            f"{name} uses {found[1]} (version {found[2]}, node {found[3]!r}) with unsupported data types.",
             "Export the model with other types, for example float32.",
         )
     if found := _UNSUPPORTED.search(text):
         return ModelIncompatible(
-            f"{name} uses something that this runtime cannot do: {found[0].strip()[:300]}.",
-            "Export the model in another way, or choose another device.",
+            f"{name} uses a feature that this runtime does not support: {found[0].strip()[:300]}.",
+            "Export the model with other settings, or choose another device.",
         )
     if _ELSEWHERE.search(text):
         return ModelIncompatible(
-            f"The device takes not all nodes of {name}.", "Choose another device, or `onnx inspect` it on the CPU."
+            f"The device does not support all nodes of {name}.",
+            "Choose another device, or run `onnx inspect` on the device cpu.",
         )
     return None
 
 
-def _of_the_machine(error: Exception, text: str, plain: str, name: str) -> TouchstoneError | None:
+def _machine_error(error: Exception, text: str, plain: str, name: str) -> TouchstoneError | None:
     code = error_patterns.classify_error_text(text)
     if code == "out_of_memory" or isinstance(error, MemoryError):
         size = f" ({int(found[1]) / 1e9:.1f} GB at once)" if (found := _SIZE.search(text)) else ""
         return ran_out_of_memory(f"{name}{size}", plain, "Send smaller inputs, or choose another device.")
     if code == "device_lost":
-        return DeviceLost(f"The device was lost: {plain}", "Run the job again; if it repeats, refresh the device.")
+        return DeviceLost(f"The device was lost: {plain}", "Rerun the job; if the error repeats, refresh the device.")
     return None

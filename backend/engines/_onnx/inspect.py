@@ -1,7 +1,7 @@
-"""Looks at a loaded graph: where its nodes lie, how fast it is beside a bare session, how it agrees with the processor.
+"""Inspect a loaded graph: where nodes run, how its speed compares with a bare session, how it agrees with the CPU.
 
-A second copy of the graph with more outputs is made without any library: in Protobuf's wire format a message that
-follows another of its kind is merged into it, so appended outputs are outputs of the graph.
+A copy of the graph with more outputs is made without any library: in Protobuf's wire format, a message appended to
+another of its type is merged into it, so appended outputs become outputs of the graph.
 """
 
 from __future__ import annotations
@@ -10,28 +10,26 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backend.common.errors import JobCancelled, ModelIncompatible
 from backend.common.formats.onnx.graph import node_outputs, read_graph, with_outputs
 from backend.devices import onnx_place
 from backend.engines import Emit, RunRequest
-from backend.engines._onnx.cancellable_run import stopping
-from backend.engines._onnx.errors import told
-from backend.engines._onnx.tensor_io import describe, feeds, made_up
+from backend.engines._onnx.cancellable_run import terminated_on_cancel
+from backend.engines._onnx.errors import translate_error
+from backend.engines._onnx.loaded_graph import LoadedGraph
+from backend.engines._onnx.tensor_io import describe, random_inputs, to_inputs
 
-if TYPE_CHECKING:
-    from backend.engines._onnx.session import GraphSession
-
-# Largest difference by type, as a share of the largest number of the tensor; whole numbers must be equal.
+# The allowed difference by type, relative to the largest value of the tensor; integers must be equal.
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2}
-GROUP = 32  # outputs of nodes that are looked at in one run
+GROUP = 32  # nodes whose outputs are compared in one run
 _WARM = 3
 
 
-def inspect(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, Any]:
-    """What the file says, and which nodes the device took."""
-    found = read_graph(graph.path)
+def inspect(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
+    """Return the facts of the file, and which nodes run on the device."""
+    facts = read_graph(graph.path)
     here, elsewhere = 0, Counter[str]()
     for part in _parts(graph.session):
         for node in part.get_nodes():
@@ -41,7 +39,7 @@ def inspect(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, A
                 elsewhere[f"{node.domain + '::' if node.domain else ''}{node.op_type}"] += 1
     why = f"{graph.place.provider} has no kernel for these operators with their types and shapes" if elsewhere else None
     return {
-        **found.as_data(),
+        **facts.as_data(),
         "device": graph.place.device,
         "provider": graph.place.provider,
         "nodes_after_optimisation": here + sum(elsewhere.values()),
@@ -52,15 +50,15 @@ def inspect(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, A
     }
 
 
-def bench(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, Any]:
-    """Runs in turns with a bare session of the same provider and threads: seconds a run, and what ours takes more."""
+def bench(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
+    """Run alternately with a bare session of the same provider and threads; return times per run and the overhead."""
     inputs, names = _inputs(graph, request), [slot.name for slot in graph.session.get_outputs()]
     bare = graph.place.bare_session(graph.path, graph.threads, graph.libraries)
     times: dict[str, list[float]] = {"ours": [], "bare": []}
     runs = request.options["runs"]
-    with stopping(graph.place.onnxruntime, emit) as running:
+    with terminated_on_cancel(graph.place.onnxruntime, emit) as running:
         turns: dict[str, Callable[[], Any]] = {
-            "ours": lambda: graph.once(names, inputs, running),
+            "ours": lambda: graph.run_once(names, inputs, running),
             "bare": lambda: bare.run(names, inputs),
         }
         for number in range(-_WARM, runs):
@@ -83,13 +81,13 @@ def bench(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, Any
     }
 
 
-def check(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, Any]:
-    """Compares with the processor, and names the first node, in the file's order, that differs."""
+def check(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
+    """Compare the outputs with those of the CPU; name the first node, in the file's order, that differs."""
     inputs = _inputs(graph, request)
     processor = onnx_place("cpu")
     names = [slot.name for slot in graph.session.get_outputs()]
     reference = processor.session(graph.path, graph.threads, libraries=graph.libraries)
-    outputs = _compared(names, graph.once(names, inputs), reference.run(names, inputs))
+    outputs = _compared(names, graph.run_once(names, inputs), reference.run(names, inputs))
     agreed = all(each["agrees"] for each in outputs)
     first = None if agreed else _first_difference(graph, processor, inputs, emit)
     return {
@@ -105,9 +103,9 @@ def check(graph: GraphSession, request: RunRequest, emit: Emit) -> dict[str, Any
 
 
 def _first_difference(
-    graph: GraphSession, processor: Any, inputs: Mapping[str, Any], emit: Emit
+    graph: LoadedGraph, processor: Any, inputs: Mapping[str, Any], emit: Emit
 ) -> dict[str, Any] | None:
-    """Makes sessions that give the results of some nodes as well, group after group."""
+    """Find the first node that differs, by sessions that also return the results of a group of nodes."""
     nodes = node_outputs(graph.path)
     for begin in range(0, len(nodes), GROUP):
         if emit("progress", {"phase": "search", "done": begin, "total": len(nodes), "unit": "nodes"}):
@@ -123,7 +121,7 @@ def _first_difference(
                 for place in (graph.place, processor)
             )
         except Exception as error:
-            raise told(error, graph.path.name, loading=True) from error
+            raise translate_error(error, graph.path.name, loading=True) from error
         compared = {each["name"]: each for each in _compared(names, ours, theirs)}
         for node in group:
             wrong = [compared[name] for name in node.outputs if not compared[name]["agrees"]]
@@ -135,11 +133,11 @@ def _first_difference(
 def _compared(names: list[str], ours: list[Any], theirs: list[Any]) -> list[dict[str, Any]]:
     import numpy
 
-    found = []
+    compared = []
     for name, here, there in zip(names, ours, theirs, strict=True):
         if not isinstance(here, numpy.ndarray) or here.dtype.kind not in "biufc" or here.shape != there.shape:
             agrees = _equal(here, there)
-            found.append({"name": name, "agrees": agrees, "difference": None, "tolerance": None})
+            compared.append({"name": name, "agrees": agrees, "difference": None, "tolerance": None})
             continue
         tolerance = TOLERANCES.get(str(here.dtype), 0.0)
         same = (here == there) | (numpy.isnan(here) & numpy.isnan(there)) if here.dtype.kind in "fc" else here == there
@@ -150,10 +148,10 @@ def _compared(names: list[str], ours: list[Any], theirs: list[Any]) -> list[dict
             apart = numpy.where(same, 0.0, numpy.abs(here.astype(wide) - there.astype(wide)) / scale)
         worst = float(apart.max(initial=0.0))
         agrees = bool(worst <= tolerance)  # NaN compares as false
-        found.append(
+        compared.append(
             {"name": name, "agrees": agrees, "difference": worst if worst == worst else None, "tolerance": tolerance}
         )
-    return found
+    return compared
 
 
 def _equal(here: Any, there: Any) -> bool:
@@ -166,23 +164,23 @@ def _equal(here: Any, there: Any) -> bool:
     return bool(here == there)
 
 
-def _inputs(graph: GraphSession, request: RunRequest) -> dict[str, Any]:
+def _inputs(graph: LoadedGraph, request: RunRequest) -> dict[str, Any]:
     slots = graph.session.get_inputs()
     if request.inputs:
-        return feeds(slots, request.inputs)
-    return made_up(slots, request.seed, request.options["dimensions"] or {})
+        return to_inputs(slots, request.inputs)
+    return random_inputs(slots, request.seed, request.options["dimensions"] or {})
 
 
 def _parts(session: Any) -> list[Any]:
     if not hasattr(session, "get_provider_graph_assignment_info"):
         raise ModelIncompatible(
-            "This ONNX Runtime keeps no record of which provider takes which node.",
+            "This version of ONNX Runtime does not record which provider runs which node.",
             "Update the runtime to 1.24 or later.",
         )
     return list(session.get_provider_graph_assignment_info())
 
 
 def _spread(seconds: list[float]) -> dict[str, float]:
-    """Median, lowest and highest, in milliseconds."""
+    """Return median, lowest and highest time in milliseconds."""
     figures = {"median": statistics.median(seconds), "low": min(seconds), "high": max(seconds)}
     return {name: round(value * 1000, 4) for name, value in figures.items()}

@@ -1,7 +1,7 @@
-"""A limit on what a graph may take on the processor: its shapes come from a stranger's file and a caller's numbers.
+"""Limit the memory that a graph may allocate on the CPU: its shapes come from an untrusted file and from the request.
 
-Without it a shape of gigabytes is promised by the system, filled, and ended by the kernel, which may choose another
-program to end. Linux alone; elsewhere the system refuses by itself.
+Without a limit, Linux grants an allocation of many gigabytes and its out-of-memory killer ends some process once the
+memory is used. Linux only; other systems refuse such an allocation.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 
 from backend.common.system.resources import memory_free_bytes
 
-_KEPT_BYTES = 200_000_000  # for the rest of the machine
+_KEPT_BYTES = 200_000_000  # reserved for the rest of the machine
 
 
 @contextmanager
 def within_free_memory(processor: bool, free_bytes: Callable[[], int | None] = memory_free_bytes) -> Iterator[None]:
-    """Allocations beyond what is free now fail meanwhile, as MemoryError or in the library's own words."""
+    """Limit allocations to the memory that is free now; beyond it they raise MemoryError or the library's exception."""
     free = free_bytes() if processor and sys.platform == "linux" else None
     if free is None:
         yield
@@ -37,6 +37,6 @@ def within_free_memory(processor: bool, free_bytes: Callable[[], int | None] = m
 
 
 def _data_bytes() -> int:
-    """Private memory that this process has already, as the limit counts it."""
+    """Return the private memory that this process has allocated, as the limit counts it."""
     lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)

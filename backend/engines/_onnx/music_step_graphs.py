@@ -1,8 +1,8 @@
-"""Which graph of the music model a device gets: the first that it computes whole, and as the processor does.
+"""Choose the graph of the music model for a device: the first that runs completely on it and agrees with the CPU.
 
-Float32 comes before float16, since with it a seed's tune is the same on every device; any shape before fixed ones,
-which take one row at a time, but not where each shape is compiled; keys and values in the device's own memory, where it
-has some, before the host's.
+Float32 is preferred to float16, because it gives the same tune for a seed on every device. Dynamic shapes are preferred
+to fixed ones, which compute one row at a time, except where each shape is compiled. Keys and values in the device's own
+memory, if it has some, are preferred to the host's.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from backend.tasks.music.decoder import Decoder
     from backend.tasks.music.weights import Weights
 
-GRAPH = graph_name(half=False, device=False)  # the processor's, with which every other is compared
-# By whether it is computed with fewer bits than float32. Float16 on the processor itself is off by up to 0.1.
+GRAPH = graph_name(half=False, device=False)  # the graph of the CPU, which is the reference
+# By whether it computes with fewer bits than float32. Float16 on the CPU itself differs by up to 0.1.
 TOLERANCES = {False: TOLERANCE, True: 0.2}
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A decoder on a device, the file that it computes, the evidence, and the threads of the processor."""
+    """A decoder on a device, its graph file, the evidence, and the number of CPU threads."""
 
     decoder: Decoder
     file: str
@@ -39,7 +39,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class _Way:
-    """One way to compute a step."""
+    """One variant of the graph: precision, shapes, and where keys and values are."""
 
     half: bool
     fixed: bool
@@ -50,28 +50,28 @@ class _Way:
         return graph_name(self.half, self.keep)
 
 
-def choose(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
-    """`threads` are the most to use. On the processor it is measured how many of them are best.
+def choose_graph(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
+    """Choose a graph. `threads`: the most to use; on the CPU the best number is measured.
 
-    Raises ModelLoadFailed where no graph gives the processor's logits, else what ONNX Runtime said of the first.
+    Raises ModelLoadFailed if no graph agrees with the CPU's logits, or ONNX Runtime's exception for the first graph.
     """
     if place.is_processor:
         return _paced(place, weights, folder, threads)
     trusted = _processor(_beside(place), weights, folder, threads).decoder
     best: Chosen | None = None
-    troubles: list[Exception] = []
+    errors: list[Exception] = []
     for way in _ways(place, folder):
         try:
-            found = _tried(place, way, weights, folder, threads, trusted)
-        except Exception as error:  # noqa: BLE001 (its exceptions share no base; another graph may do)
-            troubles.append(error)
+            candidate = _tried(place, way, weights, folder, threads, trusted)
+        except Exception as error:  # noqa: BLE001 (its exceptions share no base; another graph may work)
+            errors.append(error)
             continue
-        if best is None or _share(found) > _share(best):
-            best = found
+        if best is None or _share(candidate) > _share(best):
+            best = candidate
         if _share(best) == 1:
             break
     if best is None:
-        raise troubles[0]
+        raise errors[0]
     return best
 
 
@@ -79,12 +79,12 @@ def _paced(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None
     from backend.common.system.resources import usable_threads
     from backend.tasks.music.thread_tuning import counts, fastest
 
-    found = {count: _processor(place, weights, folder, count) for count in counts(threads or usable_threads())}
-    if len(found) == 1:
-        return next(iter(found.values()))
-    count, said = fastest({count: one.decoder for count, one in found.items()})
-    placement = found[count].placement
-    return replace(found[count], placement=replace(placement, evidence=f"{placement.evidence} {said}"))
+    candidates = {count: _processor(place, weights, folder, count) for count in counts(threads or usable_threads())}
+    if len(candidates) == 1:
+        return next(iter(candidates.values()))
+    count, measured = fastest({count: candidate.decoder for count, candidate in candidates.items()})
+    placement = candidates[count].placement
+    return replace(candidates[count], placement=replace(placement, evidence=f"{placement.evidence} {measured}"))
 
 
 def _processor(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
@@ -95,7 +95,7 @@ def _processor(place: OnnxPlace, weights: Weights, folder: Path, threads: int | 
 
 
 def _beside(place: OnnxPlace) -> OnnxPlace:
-    """The processor, through the same library."""
+    """Return the CPU as a device of the same library."""
     facts = OnnxProvider(names=("cpu",))
     return replace(
         place, device="cpu", provider="CPUExecutionProvider", ep_device=None, provider_facts=facts, options={}
@@ -113,7 +113,7 @@ def _ways(place: OnnxPlace, folder: Path) -> Iterator[_Way]:
 def _tried(
     place: OnnxPlace, way: _Way, weights: Weights, folder: Path, threads: int | None, trusted: Decoder
 ) -> Chosen:
-    """Computes some tokens both ways. Raises ModelLoadFailed where they differ, and what ONNX Runtime raises."""
+    """Compute some tokens on both devices. Raises ModelLoadFailed if they differ, and ONNX Runtime's exceptions."""
     from backend.tasks.music.agreement import check_agreement
     from backend.tasks.music.composer import TOKENS_MAX
     from backend.tasks.music.decoder import RowByRow
@@ -128,8 +128,8 @@ def _tried(
         return _decoder(place, way, weights, session)
 
     decoder = RowByRow(make) if way.fixed else make()
-    said = check_agreement(trusted, decoder, TOLERANCES[way.half or place.rounds_inputs])
-    return Chosen(decoder, way.file, replace(placement, evidence=f"{placement.evidence} {said}"), threads)
+    agreement = check_agreement(trusted, decoder, TOLERANCES[way.half or place.rounds_inputs])
+    return Chosen(decoder, way.file, replace(placement, evidence=f"{placement.evidence} {agreement}"), threads)
 
 
 def _decoder(place: OnnxPlace, way: _Way, weights: Weights, session: Any) -> Decoder:
@@ -142,5 +142,5 @@ def _decoder(place: OnnxPlace, way: _Way, weights: Weights, session: Any) -> Dec
 
 
 def _share(chosen: Chosen) -> float:
-    """Of its nodes on the device; one that is not told counts as whole."""
+    """Return the share of nodes on the device; an unknown share counts as 1."""
     return 1.0 if chosen.placement.on_device is None else chosen.placement.on_device

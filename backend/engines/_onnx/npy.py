@@ -1,4 +1,4 @@
-"""Rows of 32-bit floats as a file in NumPy's format (version 1.0 of numpy/lib/format.py), without NumPy."""
+"""Read and write rows of float32 in NumPy's file format (version 1.0 of numpy/lib/format.py) without NumPy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ALIGNMENT = 64
 
 
 def write_rows(path: Path, rows: list[bytes]) -> None:
-    """Writes rows of equal length, in little-endian order."""
+    """Write rows of equal length, each as little-endian bytes."""
     shape = (len(rows), len(rows[0]) // 4)
     facts = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
     missing = -(len(_MAGIC) + 2 + len(facts) + 1) % _ALIGNMENT
@@ -19,7 +19,7 @@ def write_rows(path: Path, rows: list[bytes]) -> None:
 
 
 def read_rows(path: Path, count: int) -> list[bytes]:
-    """The rows of a file that `write_rows` wrote."""
+    """Return the rows of a file that `write_rows` wrote."""
     data = path.read_bytes()
     start = len(_MAGIC) + 2 + int.from_bytes(data[len(_MAGIC) : len(_MAGIC) + 2], "little")
     length = (len(data) - start) // count

@@ -1,4 +1,4 @@
-"""Any ONNX graph as a model: inputs in, outputs out, on the device alone, with evidence of where each node runs."""
+"""Run any ONNX graph on one device, with evidence of where each node runs."""
 
 from __future__ import annotations
 
@@ -14,105 +14,87 @@ from backend.common.errors import Validation
 from backend.common.types import Placement
 from backend.devices import onnx_place
 from backend.engines import Emit, LoadRequest, RunRequest, RunResult, Session
-from backend.engines._onnx.cancellable_run import stopping
-from backend.engines._onnx.errors import told
+from backend.engines._onnx import inspect
+from backend.engines._onnx.cancellable_run import terminated_on_cancel
+from backend.engines._onnx.errors import translate_error
+from backend.engines._onnx.loaded_graph import LoadedGraph
 from backend.engines._onnx.memory_limit import within_free_memory
-from backend.engines._onnx.tensor_io import feeds, odd_numbers, write
+from backend.engines._onnx.tensor_io import count_non_finite, to_inputs, write_output
 
 SUFFIX = ".onnx"
 LIBRARY_BYTES = 120_000_000  # ONNX Runtime and NumPy
-SHOWN_VALUES = 4096  # of outputs as JSON that the job's text shows as well
-_NEWS_S = 0.5
+SHOWN_VALUES = 4096  # up to so many values, JSON outputs are also part of the job's text
+_PROGRESS_INTERVAL_S = 0.5
 _NAME_LIMIT = 100
 
 
 @dataclass
-class GraphSession(Session):
-    """A loaded graph."""
-
-    place: Any
-    session: Any
-    path: Path
-    placement: Placement
-    threads: int | None
-    versions: dict[str, str]
-    libraries: list[str]
-    model_file: str | None
+class GraphSession(LoadedGraph, Session):
+    """A session that runs, checks or measures a loaded graph."""
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """Runs the graph, or looks at it, by the option `action`."""
+        """Run, check, measure or inspect the graph, by the option `action`."""
         with within_free_memory(self.place.is_processor):
-            return self._do(request, emit)
+            return self._run_action(request, emit)
 
-    def _do(self, request: RunRequest, emit: Emit) -> RunResult:
-        from backend.engines._onnx import inspect
-
+    def _run_action(self, request: RunRequest, emit: Emit) -> RunResult:
         action = request.options["action"]
         if action == "run":
             return self._compute(request, emit)
-        look = {"check": inspect.check, "bench": inspect.bench, "inspect": inspect.inspect}[action]
-        said = look(self, request, emit)
-        emit("token", {"text": json.dumps(said, indent=1, ensure_ascii=False), "count": 0})
+        report = {"check": inspect.check, "bench": inspect.bench, "inspect": inspect.inspect}[action]
+        facts = report(self, request, emit)
+        emit("token", {"text": json.dumps(facts, indent=1, ensure_ascii=False), "count": 0})
         return RunResult({}, "stop", chosen={"action": action})
 
     def _compute(self, request: RunRequest, emit: Emit) -> RunResult:
         names, every = self._wanted(request.options["only"]), request.options["each"]
-        inputs = feeds(self.session.get_inputs(), request.inputs, 1 if every else 0)
-        with stopping(self.place.onnxruntime, emit) as running:
+        inputs = to_inputs(self.session.get_inputs(), request.inputs, 1 if every else 0)
+        with terminated_on_cancel(self.place.onnxruntime, emit) as running:
             if every:
                 outputs, runs = self._each(names, inputs, running, emit)
             else:
-                outputs, runs = self.once(names, inputs, running), 1
+                outputs, runs = self.run_once(names, inputs, running), 1
         if outputs is None:
             return RunResult({"runs": runs}, "cancelled")
         facts = self._hand_over(dict(zip(names, outputs, strict=True)), request, emit)
         return RunResult({"runs": runs}, "stop", chosen={"outputs": facts})
 
-    def once(self, names: list[str], inputs: Mapping[str, Any], running: Any = None) -> Any:
-        """One run: the outputs in the order of their names, or None where it was stopped. Raises TouchstoneError."""
-        try:
-            return self.session.run(names, inputs, running)
-        except Exception as error:
-            if running is not None and running.terminate:
-                return None
-            raise told(error, self.path.name, loading=False) from error
-
     def _each(self, names: list[str], inputs: Mapping[str, Any], running: Any, emit: Emit) -> tuple[Any, int]:
-        """Runs once for each entry along the first side of the inputs, and stacks what comes."""
+        """Run once per entry along the first axis of the inputs; return stacked outputs and the number of runs."""
         import numpy
 
         counts = {name: len(array) for name, array in inputs.items()}
         total = next(iter(counts.values()), 0)
         if not total or len(set(counts.values())) > 1:
-            said_counts = ", ".join(f"{name} {count}" for name, count in counts.items())
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
             raise Validation(
-                f"options.each: the inputs have {said_counts or 'no'} entries.",
+                f"options.each: the inputs have {listed or 'no'} entries.",
                 "Send the same number of entries for each input, at least one.",
             )
-        rows, said = [], 0.0
+        rows, reported_at = [], 0.0
         for number in range(total):
-            made = self.once(names, {name: array[number] for name, array in inputs.items()}, running)
-            if made is None:
+            outputs = self.run_once(names, {name: array[number] for name, array in inputs.items()}, running)
+            if outputs is None:
                 return None, number
-            rows.append(made)
-            if time.perf_counter() - said > _NEWS_S or number + 1 == total:
-                said = time.perf_counter()
+            rows.append(outputs)
+            if time.perf_counter() - reported_at > _PROGRESS_INTERVAL_S or number + 1 == total:
+                reported_at = time.perf_counter()
                 emit("progress", {"phase": "run", "done": number + 1, "total": total, "unit": "runs"})
         try:
             return [numpy.stack([row[place] for row in rows]) for place in range(len(names))], total
         except ValueError:
             raise Validation(
-                "options.each: the outputs of the entries differ in shape, so they make no one array.",
-                "Run the entries as jobs of their own.",
+                "options.each: the outputs of the entries differ in shape and cannot be stacked.",
+                "Run each entry as a separate job.",
             ) from None
 
     def _wanted(self, asked: list[str] | None) -> list[str]:
-        known = [slot.name for slot in self.session.get_outputs()]
+        outputs = [slot.name for slot in self.session.get_outputs()]
         if asked is None:
-            return known
-        if unknown := next((name for name in asked if name not in known), None):
+            return outputs
+        if unknown := next((name for name in asked if name not in outputs), None):
             raise Validation(
-                f"options.only: the graph has no output {unknown[:100]!r}.", f"Outputs: {', '.join(known)[:1000]}."
+                f"options.only: the graph has no output {unknown[:100]!r}.", f"Outputs: {', '.join(outputs)[:1000]}."
             )
         return asked
 
@@ -120,10 +102,10 @@ class GraphSession(Session):
         as_json, folder, used = request.options["outputs"] == "json", Path(request.folder), set[str]()
         facts, shown = [], {}
         for name, value in outputs.items():
-            file, media_type, plain = write(folder, _file_name(name, used), value, as_json)
+            file, media_type, plain = write_output(folder, _file_name(name, used), value, as_json)
             emit("artifact", {"name": file, "media_type": media_type})
             shape = list(getattr(value, "shape", []))
-            odd = {"not_finite": found} if (found := odd_numbers(value)) else {}
+            odd = {"not_finite": found} if (found := count_non_finite(value)) else {}
             facts.append({"name": name, "file": file, "type": str(getattr(value, "dtype", "")), "shape": shape, **odd})
             if plain is not None and getattr(value, "size", SHOWN_VALUES + 1) <= SHOWN_VALUES:
                 shown[name] = plain
@@ -133,7 +115,7 @@ class GraphSession(Session):
 
 
 def load_graph(request: LoadRequest) -> GraphSession:
-    """Loads a graph on the device. Raises ModelIncompatible, ModelBroken, ModelLoadFailed, OutOfMemory, and others."""
+    """Load a graph. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
     import numpy
     import onnxruntime
 
@@ -143,7 +125,7 @@ def load_graph(request: LoadRequest) -> GraphSession:
         with within_free_memory(place.is_processor):
             session = place.session(path, request.threads, libraries=request.operator_libraries)
     except Exception as error:
-        raise told(error, path.name, loading=True) from error
+        raise translate_error(error, path.name, loading=True) from error
     placement = place.placement([session])
     if not placement.parts and hasattr(session, "get_provider_graph_assignment_info"):
         placement = Placement(None, [], "ONNX Runtime computed the whole graph while loading: no node is left to run.")
@@ -154,7 +136,7 @@ def load_graph(request: LoadRequest) -> GraphSession:
 
 
 def _file_name(name: str, used: set[str]) -> str:
-    """An output's name as a file's, unlike the others' on any file system."""
+    """Return a file name for an output, unique on file systems that ignore case."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:_NAME_LIMIT] or "output"
     chosen, number = plain, 2
     while chosen.lower() in used:

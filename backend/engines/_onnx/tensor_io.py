@@ -1,6 +1,6 @@
-"""Tensors from files and nested arrays, for the inputs of any graph, and back into files. Runs in a child: NumPy.
+"""Convert files and nested arrays to input tensors of a graph, and outputs to files. Runs in a child process.
 
-Never a pickle: object arrays are refused in, and texts go out as arrays of fixed width.
+Pickle is never used: object arrays are rejected as inputs, and strings are written as arrays of fixed width.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NUMPY = {
 _SEND = "Send a .npy, .npz, WAV or PNG file, or a nested array."
 
 
-def feeds(slots: Sequence[Any], inputs: Mapping[str, Any], more_sides: int = 0) -> dict[str, Any]:
-    """Arrays for a session's inputs (`get_inputs()`). `more_sides` stand in front of each input's own.
+def to_inputs(slots: Sequence[Any], inputs: Mapping[str, Any], more_sides: int = 0) -> dict[str, Any]:
+    """Return arrays for a session's inputs (`get_inputs()`). `more_sides`: extra leading dimensions of each input.
 
-    Raises Validation, whose detail names the input, what it should be and what it is.
+    Raises Validation with the input's name, the expected and the actual shape.
     """
     by_name = {slot.name: slot for slot in slots}
     given = dict(_opened(inputs, by_name))
@@ -41,15 +41,15 @@ def feeds(slots: Sequence[Any], inputs: Mapping[str, Any], more_sides: int = 0) 
 
 
 def describe(slot: Any) -> str:
-    """`float32 [1, 3, height, width]`."""
+    """Return type and shape, such as `float32 [1, 3, height, width]`."""
     sides = ", ".join("?" if side is None else str(side) for side in slot.shape or ())
     return f"{_dtype(slot) or slot.type} [{sides}]"
 
 
-def made_up(slots: Sequence[Any], seed: int, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Arrays that fit a session's inputs: normal numbers, and of whole ones 0 or 1, which any index can be.
+def random_inputs(slots: Sequence[Any], seed: int, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Return arrays that fit a session's inputs: normally distributed floats; integers 0 or 1, which are valid indices.
 
-    Open sides are 1, or what `sizes` says of their name. Raises Validation for a type that has no numbers.
+    Dynamic dimensions are 1, or taken from `sizes` by name. Raises Validation for a type without numbers.
     """
     import numpy
 
@@ -57,18 +57,18 @@ def made_up(slots: Sequence[Any], seed: int, sizes: Mapping[str, int]) -> dict[s
     for slot in slots:
         dtype = _dtype(slot)
         if dtype is None or dtype == "object":
-            raise _refusal(slot.name, f"nothing can be made up for {slot.type}", "Give inputs of your own.")
+            raise _refusal(slot.name, f"no random input can be made for {slot.type}", "Send inputs.")
         sides = [side if isinstance(side, int) else sizes.get(str(side), 1) for side in slot.shape]
         if math.prod(sides) > 1 << 28:
-            raise _refusal(slot.name, f"{describe(slot)} is too large to be made up", "Give inputs of your own.")
-        whole = numpy.dtype(dtype).kind in "iub"
-        values = random.integers(0, 2, sides) if whole else random.standard_normal(sides)
+            raise _refusal(slot.name, f"{describe(slot)} is too large for a random input", "Send inputs.")
+        is_integer = numpy.dtype(dtype).kind in "iub"
+        values = random.integers(0, 2, sides) if is_integer else random.standard_normal(sides)
         made[slot.name] = numpy.asarray(values).astype(dtype)
     return made
 
 
-def write(folder: Path, name: str, value: Any, as_json: bool) -> tuple[str, str, Any]:
-    """Writes an output; gives the file's name, its media type, and what it holds. Raises Validation for NaN in JSON."""
+def write_output(folder: Path, name: str, value: Any, as_json: bool) -> tuple[str, str, Any]:
+    """Write an output; return the file name, the media type and the JSON value. Raises Validation for NaN in JSON."""
     import numpy
 
     if not isinstance(value, numpy.ndarray):  # a sequence or a map
@@ -77,21 +77,21 @@ def write(folder: Path, name: str, value: Any, as_json: bool) -> tuple[str, str,
         plain = value.tolist()
     if as_json:
         try:
-            said = json.dumps(plain, allow_nan=False, ensure_ascii=False)
+            content = json.dumps(plain, allow_nan=False, ensure_ascii=False)
         except (ValueError, TypeError):
             raise Validation(
-                f"The output {name} has numbers that JSON does not know (NaN, infinite or complex).",
-                "Ask for files: leave options.outputs out, or set it to npy.",
+                f"The output {name} has numbers that JSON cannot represent (NaN, infinite or complex).",
+                "Request files: leave out options.outputs, or set it to npy.",
             ) from None
-        (folder / f"{name}.json").write_text(said, encoding="utf-8")
+        (folder / f"{name}.json").write_text(content, encoding="utf-8")
         return f"{name}.json", "application/json", plain
     stored = value.astype(str) if value.dtype == object else value
     numpy.save(folder / f"{name}.npy", stored, allow_pickle=False)
     return f"{name}.npy", "application/octet-stream", None
 
 
-def odd_numbers(value: Any) -> int:
-    """How many entries are NaN or infinite."""
+def count_non_finite(value: Any) -> int:
+    """Return how many entries are NaN or infinite."""
     import numpy
 
     if not isinstance(value, numpy.ndarray) or value.dtype.kind not in "fc":
@@ -103,18 +103,18 @@ def odd_numbers(value: Any) -> int:
 
 
 def _opened(inputs: Mapping[str, Any], slots: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Each input as an array or a nested list; an .npz that is none of the inputs gives all that are in it."""
-    found: list[tuple[str, Any]] = []
+    """Return each input as an array or a nested list; an .npz file that is not an input expands to all its arrays."""
+    entries: list[tuple[str, Any]] = []
     for name, value in inputs.items():
         if not isinstance(value, dict):
-            found.append((name, value))
+            entries.append((name, value))
             continue
         content = _read(name, value, slots.get(name))
         if isinstance(content, dict):
-            found += content.items() if name not in slots else [(name, _only(name, content))]
+            entries += content.items() if name not in slots else [(name, _only(name, content))]
         else:
-            found.append((name, content))
-    return found
+            entries.append((name, content))
+    return entries
 
 
 def _only(name: str, arrays: dict[str, Any]) -> Any:
@@ -124,7 +124,7 @@ def _only(name: str, arrays: dict[str, Any]) -> Any:
 
 
 def _read(name: str, file: Mapping[str, str], slot: Any) -> Any:
-    """An array, or for .npz several by name."""
+    """Return an array, or for .npz several by name."""
     import numpy
 
     path = Path(file["path"])
@@ -142,13 +142,13 @@ def _read(name: str, file: Mapping[str, str], slot: Any) -> Any:
             return _sound(path, slot)
     except Validation as error:
         raise _refusal(name, error.detail, error.remedy) from None
-    except Exception as error:  # noqa: BLE001 (readers of a stranger's file raise whatever they like)
+    except Exception as error:  # noqa: BLE001 (readers of untrusted files may raise any exception)
         raise _refusal(name, f"{file['name'][:100]!r} cannot be read: {error}", _SEND) from None
-    raise _refusal(name, f"{file['name'][:100]!r} is no .npy, .npz, WAV or PNG file", _SEND)
+    raise _refusal(name, f"{file['name'][:100]!r} is not a .npy, .npz, WAV or PNG file", _SEND)
 
 
 def _sound(path: Path, slot: Any) -> Any:
-    """Samples from -1 to 1 as [channels, frames], with sides of 1 in front, or the mean of all channels as [frames]."""
+    """Return samples from -1 to 1: [channels, frames] with leading dimensions of 1, or a mean of channels [frames]."""
     import soundfile
 
     samples, _ = soundfile.read(path, dtype="float32", always_2d=True)
@@ -161,7 +161,7 @@ def _sound(path: Path, slot: Any) -> Any:
 
 
 def _picture(pixels: Any, slot: Any) -> Any:
-    """Pixels [height, width, channels] as the input lies: channels first or last, from 0 to 1 for fractions."""
+    """Return pixels [height, width, channels] in the input's layout; floats are scaled to 0 to 1."""
     import numpy
 
     if slot is None:
@@ -170,7 +170,7 @@ def _picture(pixels: Any, slot: Any) -> Any:
     first = len(shape) >= 3 and shape[-3] in (1, 3, 4) and shape[-1] not in (1, 3, 4)
     wanted = shape[-3] if first else shape[-1] if len(shape) >= 3 else 1
     if wanted == 1 and pixels.shape[2] in (3, 4):
-        raise Validation("the picture has colours, and the input takes grey", "Send a grey picture.")
+        raise Validation("the picture is in colour, but the input is greyscale", "Send a greyscale picture.")
     if wanted == 3:
         pixels = numpy.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels[:, :, :3]
     if numpy.dtype(_dtype(slot) or "float32").kind == "f":
@@ -180,18 +180,18 @@ def _picture(pixels: Any, slot: Any) -> Any:
 
 
 def _fitting(slot: Any, value: Any, more_sides: int) -> Any:
-    """The value with the input's type and a shape that the graph takes."""
+    """Return the value with the input's type and a shape that the graph accepts."""
     import numpy
 
     dtype = _dtype(slot)
     if dtype is None:
         raise _refusal(
-            slot.name, f"inputs of the type {slot.type} are not taken", "Use a graph with tensors as inputs."
+            slot.name, f"inputs of the type {slot.type} are not supported", "Use a graph with tensors as inputs."
         )
     try:
         array = value if isinstance(value, numpy.ndarray) else _from_lists(value, dtype)
     except (ValueError, TypeError, OverflowError, RecursionError):
-        raise _refusal(slot.name, f"it is no array of {dtype}, or its rows differ in length", _SEND) from None
+        raise _refusal(slot.name, f"it is not an array of {dtype}, or its rows differ in length", _SEND) from None
     array = _typed(slot, array, dtype)
     expected = slot.shape or []
     sides = array.shape[more_sides:]
@@ -201,7 +201,7 @@ def _fitting(slot: Any, value: Any, more_sides: int) -> Any:
     if wrong or array.ndim < more_sides:
         each = " for each entry" if more_sides else ""
         raise _refusal(
-            slot.name, f"it should be {describe(slot)}{each}, and is {list(array.shape)}", "Send it in that shape."
+            slot.name, f"it should be {describe(slot)}{each}, but is {list(array.shape)}", "Send it in that shape."
         )
     return numpy.ascontiguousarray(array) if array.ndim else array
 
@@ -219,16 +219,16 @@ def _from_lists(value: Any, dtype: str) -> Any:
 
 
 def _typed(slot: Any, array: Any, dtype: str) -> Any:
-    """The same numbers in the input's type, if that can hold them."""
+    """Return the same numbers in the input's type. Raises Validation if it cannot represent them."""
     import numpy
 
     if dtype == "object":
         if array.dtype.kind not in "OUS":
-            raise _refusal(slot.name, f"it should hold texts, and holds {array.dtype}", _SEND)
+            raise _refusal(slot.name, f"it should hold strings, but holds {array.dtype}", _SEND)
         texts = array.astype(str) if array.dtype.kind == "U" else array
         return texts.astype(object)
     if array.dtype.kind not in "biufc":
-        raise _refusal(slot.name, f"it should hold {dtype}, and holds {array.dtype}", _SEND)
+        raise _refusal(slot.name, f"it should hold {dtype}, but holds {array.dtype}", _SEND)
     if array.dtype == dtype:
         return array
     kind = numpy.dtype(dtype).kind
@@ -239,8 +239,9 @@ def _typed(slot: Any, array: Any, dtype: str) -> Any:
     else:
         held = array.dtype.kind != "c" and numpy.array_equal(cast, array)
     if not held:
-        said = f"{dtype} cannot hold its numbers, which are {array.dtype}"
-        raise _refusal(slot.name, said, "Send fitting numbers.")
+        raise _refusal(
+            slot.name, f"{dtype} cannot represent its {array.dtype} numbers", f"Send numbers in the range of {dtype}."
+        )
     return cast
 
 
@@ -250,7 +251,7 @@ def _dtype(slot: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Sequences and maps of a graph, as JSON has them."""
+    """Return sequences and maps of a graph as JSON values."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

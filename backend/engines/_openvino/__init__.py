@@ -1,1 +1,1 @@
-"""What the OpenVINO GenAI engine is made of."""
+"""Parts of the OpenVINO GenAI engine: model files and batch models."""

@@ -1,1 +1,1 @@
-"""What the text engines share: prompts, batching, sampling, tokenizers."""
+"""Parts of the text engines: batching, KV cache, sampling, prompts, tokenizer files."""

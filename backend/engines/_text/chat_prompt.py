@@ -47,15 +47,15 @@ class Chat:
             )
 
     @contextlib.contextmanager
-    def kept_if_loaded(self, told: Callable[[Exception], TouchstoneError] | None = None) -> Iterator[None]:
-        """End the template's process if the block raises. A library's exception is converted by the callback `told`."""
+    def kept_if_loaded(self, to_error: Callable[[Exception], TouchstoneError] | None = None) -> Iterator[None]:
+        """End the template's process if the block raises. The callback `to_error` converts a library's exception."""
         try:
             yield
         except Exception as error:
             self.close()
-            if told is None or isinstance(error, TouchstoneError):
+            if to_error is None or isinstance(error, TouchstoneError):
                 raise
-            raise told(error) from error
+            raise to_error(error) from error
 
     def close(self) -> None:
         """End the template's process."""

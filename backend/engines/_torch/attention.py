@@ -1,7 +1,7 @@
-"""Attention for steps of one token a row: a product for each head of keys, with all the heads that look at it.
+"""Attention for decode steps of one token per row: one product per key head, for all query heads that share it.
 
 torch's own attention copies keys and values for every head that shares them as soon as a mask is given, which costs
-more than the attention; and a compiler makes this form and what stands around it into a few kernels.
+more than the attention itself. A compiler also fuses this form with its surroundings into a few kernels.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ NAME = "touchstone_steps"
 
 
 def register(torch: Any, transformers: Any) -> str:
-    """Makes it known to transformers; returns the name under which a model takes it. Prompts keep torch's own."""
-    whole = transformers.AttentionInterface()["sdpa"]
+    """Register the attention with transformers; return its name. Prompts keep torch's own attention."""
+    default_attention = transformers.AttentionInterface()["sdpa"]
 
     def attend(
         module: Any, query: Any, key: Any, value: Any, attention_mask: Any, scaling: float | None = None, **more: Any
@@ -21,8 +21,8 @@ def register(torch: Any, transformers: Any) -> str:
         """`query` (rows, heads, tokens, size), `key`, `value` (rows, heads of keys, window, size): transformers'."""
         rows, heads, tokens, size = query.shape
         if tokens != 1 or attention_mask is None or attention_mask.dtype != torch.bool:
-            found, _ = whole(module, query, key, value, attention_mask, scaling=scaling, **more)
-            return found, None
+            output, _ = default_attention(module, query, key, value, attention_mask, scaling=scaling, **more)
+            return output, None
         shared = key.shape[1]
         grouped = query.reshape(rows, shared, heads // shared, size)
         by = size**-0.5 if scaling is None else scaling

@@ -1,8 +1,8 @@
-"""Layers of a model compiled for steps, in a thread of their own, while other ways serve.
+"""Compile a model's layers for decode steps, in a separate thread, while other step modes serve.
 
-A model's layers have one code, so one of them is compiled and serves all: seconds instead of minutes. What takes the
-place of a layer's `forward` gives it the layer's own part of the cache, and no number by which it would differ.
-What was compiled is kept on disk by torch (TORCHINDUCTOR_CACHE_DIR), for this card and these versions.
+All layers of a model share one code, so one of them is compiled and serves all: seconds instead of minutes. The
+replacement of a layer's `forward` passes the layer's own part of the KV cache, and no layer number that would differ.
+torch keeps the compiled code on disk (TORCHINDUCTOR_CACHE_DIR), for this card and these versions.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 
 from backend.engines._text.kv_cache import Layer
 
-_OPTIONS = {"coordinate_descent_tuning": True}  # matrix times vector as one reduction, at the memory's speed
-_TURN_S = 2.0  # how long what is to be compiled next waits for a recording that had to wait
-_RECOMPILE_LIMIT = 4096  # torch gives up after 8 shapes unless told otherwise
+_OPTIONS = {"coordinate_descent_tuning": True}  # matrix-vector products as one reduction, at memory bandwidth
+_TURN_S = 2.0  # timeout of the next compilation while it waits for a recording
+_RECOMPILE_LIMIT = 4096  # torch's default is 8 shapes
 
 
 _Shape = tuple[int, int]  # rows and window of a step
@@ -28,31 +28,31 @@ _Shape = tuple[int, int]  # rows and window of a step
 
 @dataclass
 class _Sample:
-    """What a part was called with in a step."""
+    """The arguments of a part in one step."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
 
 class Compiler:
-    """The layers of one model, and for which steps they are compiled. Called from one thread at a time."""
+    """The compiler of one model's layers, and the steps they are compiled for. Called from one thread at a time."""
 
     def __init__(self, torch: Any, cache: Any, layers: list[Layer], wanted: bool) -> None:
         self._torch, self._cache, self._layers = torch, cache, layers
         self._why_not: str | None = None if wanted else "disabled by request"
-        self._seen: dict[_Shape, tuple[Any, dict[_Part, _Sample]]] = {}  # where a step was, and what its parts got
-        self._shapes: dict[_Shape, bool] = {}  # those that were asked for, and whether they are ready
+        self._seen: dict[_Shape, tuple[Any, dict[_Part, _Sample]]] = {}  # place of a step, arguments of its parts
+        self._shapes: dict[_Shape, bool] = {}  # requested shapes, and whether they are ready
         self._jobs: queue.SimpleQueue[_Shape] = queue.SimpleQueue()
-        self._busy = threading.Lock()  # held while something is compiled, which no recording may meet
-        self._turn = threading.Event()  # not set while a recording waits for that
+        self._busy = threading.Lock()  # held during a compilation, which must not overlap with a recording
+        self._turn = threading.Event()  # cleared while a recording waits for that lock
         self._turn.set()
         self.samples: dict[_Part, _Sample] | None = None
         self.on = False
 
     def install(self, model: Any, check: Callable[[], None]) -> None:
-        """Puts its parts into the model, if it then says what it said. `check` raises where it does not."""
+        """Replace the layers' `forward` if the model's output stays the same: the callback `check` raises otherwise."""
         if self._why_not is None and importlib.util.find_spec("triton") is None:
-            self._why_not = "Triton, which torch compiles with, is not in this runtime"
+            self._why_not = "Triton, which torch needs to compile, is not installed in this runtime"
         parts = [] if self._why_not else self._found(model)
         if self._why_not:
             return
@@ -60,7 +60,7 @@ class Compiler:
             part.enter()
         try:
             check()
-        except Exception as error:  # noqa: BLE001 (whatever a model does with its layers; it runs as it is)
+        except Exception as error:  # noqa: BLE001 (a model may do anything with its layers; it runs uncompiled)
             for part in parts:
                 part.leave()
             self.give_up(error)
@@ -75,7 +75,7 @@ class Compiler:
         threading.Thread(target=self._work, daemon=True).start()
 
     def ask(self, rows: int, window: int) -> None:
-        """Has steps of so many rows and that window compiled, if it was not asked before."""
+        """Queue the compilation of steps with so many rows and this window, once."""
         shape = (rows, window)
         if self._why_not is None and shape not in self._shapes and shape in self._seen:
             self._shapes[shape] = False
@@ -83,27 +83,27 @@ class Compiler:
 
     @property
     def gave_up(self) -> bool:
-        """Whether nothing will be compiled any more."""
+        """Whether no further step will be compiled."""
         return self._why_not is not None
 
     def has(self, rows: int, window: int) -> bool:
-        """Whether steps of so many rows and that window are compiled."""
+        """Return whether steps with so many rows and this window are compiled."""
         return self._shapes.get((rows, window), False)
 
     def describe(self, used: bool) -> str:
-        """Why steps were not compiled, in a sentence after a space, or nothing."""
+        """Return why steps were not compiled, as a sentence after a space; empty if they were."""
         if used:
             return ""
         return f" Not compiled: {self._why_not}." if self._why_not else " Not yet compiled."
 
     def give_up(self, error: Exception) -> None:
-        """Nothing is compiled from now on."""
-        told = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        self._why_not, self._shapes = told[:300], {}
+        """Stop compiling for good."""
+        message = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        self._why_not, self._shapes = message[:300], {}
 
     @contextlib.contextmanager
     def watching(self, rows: int, window: int) -> Iterator[None]:
-        """A step that runs now kernel by kernel shows what would be compiled; `window` 0 is no step."""
+        """Record the arguments of the layers in a step that runs kernel by kernel. `window` 0: not a decode step."""
         if self._why_not or not window or (rows, window) in self._seen:
             yield
             return
@@ -117,7 +117,7 @@ class Compiler:
 
     @contextlib.contextmanager
     def using(self, compiled: bool = True) -> Iterator[bool]:
-        """Gives whether nothing is being compiled just now; if so the model computes with what is compiled."""
+        """Yield whether no compilation is running; if so, the model uses compiled layers within the block."""
         if not self._busy.acquire(blocking=False):
             self._turn.clear()
             yield False
@@ -131,7 +131,7 @@ class Compiler:
             self._busy.release()
 
     def of(self, value: Any) -> bool:
-        """Whether it is the cache of all layers."""
+        """Return whether a value is the KV cache of all layers."""
         return value is self._cache
 
     def _work(self) -> None:
@@ -142,11 +142,11 @@ class Compiler:
                 try:
                     self._compile(*self._seen[shape])
                     self._shapes[shape] = True
-                except Exception as error:  # noqa: BLE001 (a compiler may raise anything; the other ways go on)
+                except Exception as error:  # noqa: BLE001 (a compiler may raise anything; other step modes remain)
                     self.give_up(error)
 
     def _compile(self, place: Any, samples: dict[_Part, _Sample]) -> None:
-        """Calls each part as it was called, with keys and values that nobody reads; the first call compiles."""
+        """Call each part with its recorded arguments and an unused KV cache; the first call compiles."""
         cuda = self._torch.cuda
         own = self._layers[0]
         spare = Layer(*own.shape)
@@ -159,10 +159,10 @@ class Compiler:
             cuda.current_stream().synchronize()
 
     def _found(self, model: Any) -> list[_Part]:
-        """The layers of a model, and what stands beside them with weights of its own but the embedding."""
+        """Return the layers of a model, and the other modules with weights except the embedding."""
         lists = [one for one in model.modules() if type(one).__name__ == "ModuleList" and len(one) == len(self._layers)]
         if not lists:
-            self._why_not = "its layers are not where they usually are"
+            self._why_not = "its layers are not in the usual place"
             return []
         blocks = list(lists[0])
         parts = [_Part(self, block, layer) for block, layer in zip(blocks, self._layers, strict=True)]
@@ -173,7 +173,7 @@ class Compiler:
 
 
 class _Part:
-    """What takes the place of a module's `forward`."""
+    """The replacement of a module's `forward`."""
 
     def __init__(self, owner: Compiler, module: Any, layer: Layer | None) -> None:
         self._owner, self._module, self.layer = owner, module, layer
@@ -182,13 +182,13 @@ class _Part:
         self.compiled: Any = None
 
     def enter(self) -> None:
-        """Takes the place."""
+        """Replace the module's `forward`."""
         self._module.forward = self
         for one in self._numbered:
             one.layer_idx = 0
 
     def leave(self) -> None:
-        """Leaves it as it was."""
+        """Restore the module's `forward`."""
         del self._module.forward
         for one, number in zip(self._numbered, self._numbers, strict=True):
             one.layer_idx = number
@@ -201,11 +201,11 @@ class _Part:
         return _part_forward(self._module, args, self._named(self.layer, kwargs))
 
     def call(self, layer: Layer | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Computes with what is compiled, which the first call of its kind does first."""
+        """Run the compiled code. The first call with arguments of a kind compiles it."""
         return self.compiled(self._module, args, self._named(layer, kwargs))
 
     def _named(self, layer: Layer | None, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments, with this layer's cache in the place of that of all."""
+        """Return the arguments, with the layer's KV cache instead of that of all layers."""
         return {name: layer if self._owner.of(value) else value for name, value in kwargs.items()}
 
 

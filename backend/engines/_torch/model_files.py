@@ -1,4 +1,7 @@
-"""What transformers can load: a GGUF file, or a folder of safetensors. Standard library only: the server asks too."""
+"""The model files that transformers can load: a GGUF file, or a folder of safetensors.
+
+Standard library only: the server reads them to estimate memory.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,20 @@ from backend.engines._text.tokenizer_files import TokenizerFolder
 
 @dataclass(frozen=True)
 class Source:
-    """A model as it lies there. `numbers` are its weights; `arguments` tell transformers where it is."""
+    """A model on disk. `numbers` counts its weights; `arguments` are those of transformers' `from_pretrained`."""
 
     name: str
     folder: Path
     arguments: Mapping[str, Any]
     numbers: int
     context_length: int | None
-    cache_numbers: int | None  # a token's keys and values
-    loading_bytes: int  # of the machine's memory while it is loaded, beside the model itself
+    cache_numbers: int | None  # values in the KV cache per token
+    loading_bytes: int  # system memory needed while it is loaded, beyond the model itself
 
 
 @dataclass(frozen=True)
 class Wording:
-    """Its vocabulary and template."""
+    """The model's tokenizer, special tokens and chat template."""
 
     tokenizer_json: str
     chat_template: str | None
@@ -41,21 +44,23 @@ class Wording:
 
 
 def open_source(path: Path) -> Source:
-    """Looks at a model. Raises ModelBroken, ModelIncompatible."""
+    """Parse the files of a model. Raises ModelBroken, ModelIncompatible."""
     return _folder(path) if path.is_dir() else _file(path)
 
 
 def wording(path: Path) -> Wording:
-    """Reads its vocabulary. Raises ModelBroken, ModelIncompatible."""
+    """Parse the model's tokenizer. Raises ModelBroken, ModelIncompatible."""
     return _wording_of_folder(path) if path.is_dir() else _wording_of_file(path)
 
 
 def _file(path: Path) -> Source:
     header = read_header(path)
     if header.makes_embeddings:
-        raise ModelIncompatible(f"{path.name} turns texts into vectors.", "Use the engine llama.cpp for it.")
+        raise ModelIncompatible(f"{path.name} is an embedding model.", "Use the engine llama.cpp.")
     if len(parts(path)) > 1:
-        raise ModelIncompatible(f"{path.name} is in parts, which transformers does not read.", "Use llama.cpp for it.")
+        raise ModelIncompatible(
+            f"{path.name} is split into parts, which transformers does not read.", "Use the engine llama.cpp."
+        )
     cache = header.cache_bytes_per_token
     return Source(
         name=path.name,
@@ -64,7 +69,7 @@ def _file(path: Path) -> Source:
         numbers=header.weights,
         context_length=header.context_length,
         cache_numbers=None if cache is None else cache // 2,
-        loading_bytes=header.weights * 4,  # transformers takes every weight to float32 before it shortens them
+        loading_bytes=header.weights * 4,  # transformers converts all weights to float32 first
     )
 
 
@@ -85,15 +90,15 @@ def _folder(path: Path) -> Source:
 
 
 def _cache_numbers(config: Mapping[str, Any]) -> int | None:
-    def whole(*names: str) -> int | None:
-        found = (config.get(name) for name in names)
-        return next((value for value in found if isinstance(value, int) and value > 0), None)
+    def positive_int(*names: str) -> int | None:
+        values = (config.get(name) for name in names)
+        return next((value for value in values if isinstance(value, int) and value > 0), None)
 
-    heads, layers = whole("num_attention_heads", "n_head"), whole("num_hidden_layers", "n_layer")
-    width = whole("hidden_size", "n_embd")
+    heads, layers = positive_int("num_attention_heads", "n_head"), positive_int("num_hidden_layers", "n_layer")
+    width = positive_int("hidden_size", "n_embd")
     if heads is None or layers is None or width is None:
         return None
-    return 2 * layers * (whole("num_key_value_heads") or heads) * (whole("head_dim") or width // heads)
+    return 2 * layers * (positive_int("num_key_value_heads") or heads) * (positive_int("head_dim") or width // heads)
 
 
 def _wording_of_file(path: Path) -> Wording:
@@ -115,14 +120,14 @@ def _wording_of_folder(path: Path) -> Wording:
     file = path / "tokenizer.json"
     if not file.is_file():
         raise ModelIncompatible(
-            f"{path.name} has no tokenizer.json, and this version reads no other form of a vocabulary.",
-            "Fetch the model with its tokenizer.json, or as GGUF.",
+            f"{path.name} has no tokenizer.json, the only supported tokenizer format.",
+            "Download the model with its tokenizer.json, or as GGUF.",
         )
     try:
         content = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ModelBroken(
-            f"{path.name}/{file.name} cannot be read: {error}.", "Fetch the whole folder again."
+            f"{path.name}/{file.name} cannot be read: {error}.", "Download the complete folder again."
         ) from None
     ends: list[int | str] = [*_declared_ends(path)]
     ends += [folder.names["eos_token"]] if "eos_token" in folder.names else []
@@ -131,12 +136,12 @@ def _wording_of_folder(path: Path) -> Wording:
 
 
 def _declared_ends(path: Path) -> list[int]:
-    """What the model's own settings say ends a text."""
+    """Return the end tokens of the model's own settings."""
     for name in ("generation_config.json", "config.json"):
         file = path / name
         if file.is_file():
-            found = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-            listed = found if isinstance(found, list) else [found]
-            if ids := [one for one in listed if isinstance(one, int)]:
+            end_ids = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+            listed = end_ids if isinstance(end_ids, list) else [end_ids]
+            if ids := [end_id for end_id in listed if isinstance(end_id, int)]:
                 return ids
     return []

@@ -54,7 +54,7 @@ def main() -> None:
         try:
             ask(**more)
         except kind as error:
-            assert "not_found" in str(error) or "min_p" in str(error) or "There is no model" in str(error), error
+            assert "not_found" in str(error) or "min_p" in str(error) or "Unknown model" in str(error), error
         else:
             raise AssertionError(f"{more} was taken")
 
