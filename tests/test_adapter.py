@@ -17,7 +17,7 @@ import soundfile
 from backend.common.config.settings import load_settings
 from backend.common.errors import Configuration, ModelBroken
 from backend.models.entries import own
-from backend.tasks.options.songs import check_usual, song_options
+from backend.tasks.options.songs import check_defaults, song_options
 from backend.tasks.songs.adapter import read_adapter
 from tests.refusals import refused
 from tests.service import ROOT, Server, start_server, stream_events, wait_for
@@ -286,7 +286,7 @@ def test_what_it_takes_by_itself_has_to_be_a_songs(facts: str, word: str, tmp_pa
     file = tmp_path / "adapter.py"
     file.write_text(GOOD.replace("}", f", {facts}}}"))
     kind = read_adapter(file).kind
-    for ask in (lambda: check_usual(kind), lambda: song_options(kind, "a tune", {})):
+    for ask in (lambda: check_defaults(kind), lambda: song_options(kind, "a tune", {})):
         with pytest.raises(ModelBroken) as caught:
             ask()
         assert word in caught.value.detail, caught.value.detail

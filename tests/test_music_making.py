@@ -16,7 +16,7 @@ from backend.child.artifact_writer import full
 from backend.common.errors import Validation
 from backend.tasks.audio.files.tags import facts_of
 from backend.tasks.audio.progress import RenderResult
-from backend.tasks.music.choices import BACKINGS, FORMATS, INSTRUMENTS, USUAL_FORMATS
+from backend.tasks.music.choices import BACKINGS, DEFAULT_FORMATS, FORMATS, INSTRUMENTS
 from backend.tasks.music.composer import compose
 from backend.tasks.music.controls import Chosen, complete, seeds_of
 from backend.tasks.music.job import Order, make, scored
@@ -26,7 +26,7 @@ from backend.tasks.music.score import Score
 from backend.tasks.options import parse_options
 from tests.whim import Whim
 
-SUFFIXES = [FORMATS[name][0] for name in USUAL_FORMATS]
+SUFFIXES = [FORMATS[name][0] for name in DEFAULT_FORMATS]
 
 
 class Heard:

@@ -56,7 +56,7 @@ def test_an_earlier_tune_is_not_overwritten_unless_asked(server: Server, tmp_pat
     ("words", "told", "code"),
     [
         (["--form", "jig", "--meter", "4/4"], "Metres of this form: 6/8", 1),
-        (["--form", "walz"], "there is no form 'walz'", 1),
+        (["--form", "walz"], "unknown form 'walz'", 1),
         (["--bars", "x"], "invalid int value", 2),
         (["--seconds", "nan"], "no number to reckon with", 2),
     ],

@@ -16,7 +16,7 @@ from backend.engines import engines
 from backend.engines._audio.musicgen_sampler import Choice, condition_from_the_first
 from backend.models.entries import entry_for, shipped
 from backend.models.file_checks import check
-from backend.tasks.options.inputs import check_sounds
+from backend.tasks.options.inputs import check_audio_inputs
 from backend.tasks.options.songs import song_options, song_schema
 from backend.tasks.songs.model_kinds import KINDS, kind_of
 from backend.tasks.songs.musicgen_folder import MELODY, PLAIN, open_musicgen
@@ -52,7 +52,7 @@ class TestOptions:
             song_options(KINDS[PLAIN], "a waltz", option)
 
     def test_more_than_half_a_minute_is_refused(self) -> None:
-        with pytest.raises(Validation, match="at most 30 s, and 30.5 were asked for"):
+        with pytest.raises(Validation, match="at most 30 s; 30.5 s were requested"):
             song_options(KINDS[PLAIN], "a waltz", {"seconds": 30.5})
 
     def test_other_kinds_have_no_such_chances(self) -> None:
@@ -60,15 +60,15 @@ class TestOptions:
             song_options(KINDS["AceStepPipeline"], "a waltz", {"top_k": 5})
 
     def test_a_melody_goes_to_the_model_that_listens(self) -> None:
-        check_sounds("MusicGen Melody", KINDS[MELODY].sounds, {"melody": "id"})
-        check_sounds("MusicGen", KINDS[PLAIN].sounds, None)
-        with pytest.raises(Validation, match="MusicGen listens to no files"):
-            check_sounds("MusicGen", KINDS[PLAIN].sounds, {"melody": "id"})
-        with pytest.raises(Validation, match="inputs.tune: MusicGen Melody listens to melody") as caught:
-            check_sounds("MusicGen Melody", KINDS[MELODY].sounds, {"tune": "id"})
+        check_audio_inputs("MusicGen Melody", KINDS[MELODY].sounds, {"melody": "id"})
+        check_audio_inputs("MusicGen", KINDS[PLAIN].sounds, None)
+        with pytest.raises(Validation, match="MusicGen takes no files as input"):
+            check_audio_inputs("MusicGen", KINDS[PLAIN].sounds, {"melody": "id"})
+        with pytest.raises(Validation, match="inputs.tune: MusicGen Melody takes melody as input") as caught:
+            check_audio_inputs("MusicGen Melody", KINDS[MELODY].sounds, {"tune": "id"})
         assert caught.value.extra["fields"] == ["inputs.tune"]
         with pytest.raises(Validation, match="should be the id of a file"):
-            check_sounds("MusicGen Melody", KINDS[MELODY].sounds, {"melody": [1.0]})
+            check_audio_inputs("MusicGen Melody", KINDS[MELODY].sounds, {"melody": [1.0]})
 
 
 class TestFolders:

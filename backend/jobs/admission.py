@@ -22,9 +22,9 @@ from backend.scheduling.probing import ProbeService
 from backend.scheduling.target_selection import nothing_behind, refusal_of
 from backend.tasks.music.prompt_parser import Understood
 from backend.tasks.options import parse_options
-from backend.tasks.options.inputs import INPUTS, check_inputs, check_sounds
+from backend.tasks.options.inputs import INPUTS, check_inputs, check_audio_inputs
 from backend.tasks.options.songs import song_options
-from backend.tasks.options.wished import wished
+from backend.tasks.options.music_prompt import apply_prompt
 from backend.tasks.songs.model_kinds import SongKind
 
 
@@ -157,7 +157,7 @@ def _parse_content(task: str, asked: GenerateRequest, max_tokens: int) -> _Conte
             raise errors.Validation(
                 "messages: a tune is not made from a conversation.", "Describe it in options, or in prompt."
             )
-        options, understood = wished(asked.prompt, asked.options)
+        options, understood = apply_prompt(asked.prompt, asked.options)
         return _Content(options, understood=understood or Understood({}, []))
     if asked.prompt is None and asked.messages is None and task != "lyrics":
         raise errors.Validation("The request has neither prompt nor messages.", "Send one of the two.")
@@ -174,7 +174,7 @@ def _parse_song(kind: SongKind, asked: GenerateRequest) -> _Content:
 
     Raises Validation.
     """
-    check_sounds(kind.title, kind.sounds, asked.inputs)
+    check_audio_inputs(kind.title, kind.sounds, asked.inputs)
     if asked.messages is not None or asked.texts is not None:
         raise errors.Validation(
             f"{kind.title} makes songs of a description, not of messages or texts.",

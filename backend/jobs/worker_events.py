@@ -19,8 +19,8 @@ from backend.jobs.job_request import JobRequest
 from backend.jobs.receipt import ReceiptBuilder
 from backend.models import Entry
 from backend.models.details import licence
-from backend.tasks.options import completed
-from backend.tasks.options.lyrics import parted
+from backend.tasks.options import fill_defaults
+from backend.tasks.options.lyrics import split_song_options
 
 TOKEN = ("text", "count", "logprobs")
 
@@ -95,7 +95,7 @@ class WorkerEventHandler:
 
 @contextlib.asynccontextmanager
 async def open_output_dir(artifacts: ArtifactStore, job_id: str) -> AsyncIterator[str]:
-    """Open an empty folder for a job's files. At the end only the files that the worker completed stay."""
+    """Open an empty folder for a job's files. At the end only the files that the worker fill_defaults stay."""
     await asyncio.to_thread(artifacts.begin, job_id)
     try:
         yield str(artifacts.folder(job_id))
@@ -109,10 +109,10 @@ def build_run_request(job: JobSink, entry: Entry) -> RunRequest | None:
     if request.options is None:
         return None
     seed: int | None = request.options.get("seed")
-    options, song = completed(entry.options_for(job.task), request.options), None
+    options, song = fill_defaults(entry.options_for(job.task), request.options), None
     if job.task == "lyrics":
-        song, sampling = parted(options)
-        options = completed("text", sampling)  # engines expect all options of a text
+        song, sampling = split_song_options(options)
+        options = fill_defaults("text", sampling)  # engines expect all options of a text
     return RunRequest(
         messages=request.messages,
         prompt=request.prompt,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from backend.engines import LoadRequest, RunRequest, load_engine
 from backend.tasks.music.weights import DATA
-from backend.tasks.options.wished import wished
+from backend.tasks.options.music_prompt import apply_prompt
 
 Sound = NDArray[np.float64]
 RATE = 44_100
@@ -40,7 +40,7 @@ def mixed(folder: Path, form: str = "jig", seed: int = 3) -> tuple[Path, dict[st
     """Speech over a tune of the music model, equally loud: the file of both, and each by the name of its stem."""
     import hibari
 
-    options, _ = wished(None, {"form": form, "seconds": 14, "seed": seed})
+    options, _ = apply_prompt(None, {"form": form, "seconds": 14, "seed": seed})
     request = RunRequest(None, None, options, seed, False, str(folder))
     load_engine("onnxruntime").load(LoadRequest("cpu", str(DATA), 0, 2)).run(request, lambda *told: False)
     music = read(folder / "tune.wav")

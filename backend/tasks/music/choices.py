@@ -57,7 +57,7 @@ FORMATS: dict[str, tuple[str, str]] = {
 }
 """Kinds of files by name: the suffix and the media type."""
 
-USUAL_FORMATS = ("wav", "flac", "midi", "abc", "svg")
+DEFAULT_FORMATS = ("wav", "flac", "midi", "abc", "svg")
 """What a tune comes as unless the caller says otherwise."""
 
 SLOWEST_BPM, FASTEST_BPM = 30, 300

@@ -16,7 +16,7 @@ from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, Rend
 from backend.tasks.music import tokens
 from backend.tasks.music.audio import length_frames
 from backend.tasks.music.backing import arrange
-from backend.tasks.music.choices import USUAL_FORMATS
+from backend.tasks.music.choices import DEFAULT_FORMATS
 from backend.tasks.music.composer import compose
 from backend.tasks.music.controls import Chosen, complete, seeds_of
 from backend.tasks.music.decoder import Decoder, Floats, Ints
@@ -193,7 +193,7 @@ def _formats(asked: list[str] | None) -> tuple[str, ...]:
             f"Choose of {', '.join(possible)}.",
             fields=["options.formats"],
         )
-    return tuple(dict.fromkeys(asked)) if asked else tuple(name for name in USUAL_FORMATS if name in possible)
+    return tuple(dict.fromkeys(asked)) if asked else tuple(name for name in DEFAULT_FORMATS if name in possible)
 
 
 def scored(chosen: Chosen, melody: Melody, facts: dict[str, str]) -> Score:

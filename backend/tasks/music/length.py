@@ -18,7 +18,7 @@ from backend.tasks.music.score import TICKS_PER_WHOLE, beat_ticks_of
 from backend.tasks.music.tokens import PICKUPS
 
 MAX_SECONDS, MAX_SECONDS_OF_ALL = 600, 1800
-USUAL_BARS = 32
+DEFAULT_BARS = 32
 _UNEVEN = ((16, 0.0), (8, 0.03), (4, 0.15), (2, 0.3), (1, 0.5))  # what a number of bars costs that only this divides
 _EPSILON = 1e-9
 Meter = tuple[int, int]
@@ -33,7 +33,7 @@ def length_of(options: Mapping[str, Any], form: str, meter: Meter, pickup_ticks:
     tempo, asked_bpm, seconds = tempo_of(form, meter), options["tempo_bpm"], options["seconds"]
     most_s = min(MAX_SECONDS, MAX_SECONDS_OF_ALL / options["variations"])
     if seconds is None:
-        bars, bpm = options["bars"] or USUAL_BARS, asked_bpm or tempo.usual
+        bars, bpm = options["bars"] or DEFAULT_BARS, asked_bpm or tempo.usual
         bar_s = bar_beats(meter) * 60 / bpm
         if bars * bar_s > most_s + _EPSILON:
             most = int(most_s / bar_s + _EPSILON)
