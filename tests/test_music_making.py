@@ -14,7 +14,7 @@ import soundfile
 
 from backend.child.artifact_writer import full
 from backend.common.errors import Validation
-from backend.tasks.audio.files.tags import facts_of
+from backend.tasks.audio.files.tags import provenance_facts
 from backend.tasks.audio.progress import RenderResult
 from backend.tasks.music.choices import BACKINGS, DEFAULT_FORMATS, FORMATS, INSTRUMENTS
 from backend.tasks.music.composer import compose
@@ -61,7 +61,7 @@ def composed(seed: int, **options: Any) -> tuple[Chosen, list[Score]]:
     whole = parse_options("music", options)
     chosen, seeds = complete(whole, seed), seeds_of(seed, whole["variations"])
     return chosen, [
-        scored(chosen, melody, facts_of("whim", None, one))
+        scored(chosen, melody, provenance_facts("whim", None, one))
         for melody, one in zip(compose(Whim(), chosen.plan, seeds), seeds, strict=True)
     ]
 

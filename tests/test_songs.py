@@ -37,7 +37,7 @@ from backend.runtimes.recipes import recipes
 from backend.scheduling.worker_pool import least_bytes
 from backend.tasks.options.songs import SongOptions, song_options, song_schema
 from backend.tasks.songs.diffusers_folder import open_pipeline
-from backend.tasks.songs.job import Floats, Order, SongRequest, Tell, make_songs
+from backend.tasks.songs.job import Floats, JobSpec, SongRequest, Tell, make_songs
 from backend.tasks.songs.model_kinds import KINDS, kind_of
 
 ACE: dict[str, Any] = {
@@ -144,7 +144,7 @@ class TestFolders:
     def test_the_settings_of_a_model_count(self, tmp_path: Path) -> None:
         turbo = kind_of(pipeline(tmp_path / "turbo", configs={"transformer": {"is_turbo": True}}))
         assert turbo and "guidance_scale" not in turbo.options
-        with pytest.raises(UnsupportedParameter, match="guidance is a part of this model"):
+        with pytest.raises(UnsupportedParameter, match="guidance is distilled into this model"):
             song_options(turbo, "x", {"guidance_scale": 3})
         index = {"_class_name": "StableAudio3Pipeline"}
         configs = {"duration_embedder": {"max_val": 20.0}, "scheduler": {"stochastic_sampling": True}}
@@ -323,14 +323,14 @@ class Composing:
         return np.stack([np.stack([song] * self.channels) for song in songs]).astype(np.float32)
 
 
-def order(folder: Path, variations: int = 1, here: range | None = None, **options: Any) -> Order:
+def order(folder: Path, variations: int = 1, here: range | None = None, **options: Any) -> JobSpec:
     kind = KINDS["AceStepPipeline"]
     whole = song_options(kind, "a waltz", {"seconds": 0.51, "variations": variations, **options})
-    return Order("a waltz", whole, 7, folder, here or range(variations), "song", "MIT")
+    return JobSpec("a waltz", whole, 7, folder, here or range(variations), "song", "MIT")
 
 
 class TestMaking:
-    def make(self, composer: Any, asked: Order, stop_at: str = "") -> tuple[Any, list[tuple[str, Any]]]:
+    def make(self, composer: Any, asked: JobSpec, stop_at: str = "") -> tuple[Any, list[tuple[str, Any]]]:
         events: list[tuple[str, Any]] = []
 
         def emit(event: str, data: dict[str, Any]) -> bool:

@@ -95,7 +95,7 @@ class WorkerEventHandler:
 
 @contextlib.asynccontextmanager
 async def open_output_dir(artifacts: ArtifactStore, job_id: str) -> AsyncIterator[str]:
-    """Open an empty folder for a job's files. At the end only the files that the worker fill_defaults stay."""
+    """Open an empty folder for a job's files. At the end only the files that the worker completed stay."""
     await asyncio.to_thread(artifacts.begin, job_id)
     try:
         yield str(artifacts.folder(job_id))

@@ -11,7 +11,7 @@ from typing import Any
 from backend.common.errors import Validation
 from backend.common.files import require_disk_space
 from backend.tasks.audio.files.kinds import KINDS
-from backend.tasks.audio.files.tags import facts_of
+from backend.tasks.audio.files.tags import provenance_facts
 from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, RenderResult
 from backend.tasks.music import tokens
 from backend.tasks.music.audio import length_frames
@@ -71,15 +71,15 @@ class _Counting:
 class _Job:
     decoder: _Counting
     guard: CopyGuard | None
-    order: Order
+    spec: Order
     emit: Emit
-    telling: ProgressReporter
+    reporter: ProgressReporter
     audio_s: float = 0.0
     formats: tuple[str, ...] = ()
     names: Sequence[str] = ()
 
     def run(self) -> RenderResult:
-        order = self.order
+        order = self.spec
         chosen = complete(order.options, order.seed)
         self.formats = _formats(order.options["formats"])
         all_seeds = seeds_of(order.seed, order.options["variations"])
@@ -90,9 +90,9 @@ class _Job:
         melodies: list[Melody] = []
         whole = False
         with contextlib.suppress(Cancelled):
-            with self.telling.phase("composing"):
+            with self.reporter.phase("composing"):
                 melodies = self._compose(chosen, seeds)
-            with self.telling.phase("rendering"):
+            with self.reporter.phase("rendering"):
                 self._render(chosen, seeds, melodies)
             whole = True
         counts = {
@@ -101,31 +101,31 @@ class _Job:
             "bars": sum(melody.bars for melody in melodies),
             "variations": len(seeds),
         }
-        return RenderResult(counts, whole, round(self.audio_s, 6) or None, self.telling.phases, told(chosen, seeds))
+        return RenderResult(counts, whole, round(self.audio_s, 6) or None, self.reporter.phases, told(chosen, seeds))
 
     def _compose(self, chosen: Chosen, seeds: list[int]) -> list[Melody]:
-        self.telling.progress("composing", 0, chosen.plan.bars * len(seeds), "bars")
+        self.reporter.progress("composing", 0, chosen.plan.bars * len(seeds), "bars")
         return compose(
             self.decoder,
             chosen.plan,
             seeds,
-            on_bar=lambda done, total: self.telling.progress("composing", done, total, "bars"),
+            on_bar=lambda done, total: self.reporter.progress("composing", done, total, "bars"),
             stop=lambda: self.emit("poll", {}),
             guard=self.guard,
         )
 
     def _render(self, chosen: Chosen, seeds: list[int], melodies: list[Melody]) -> None:
         """What is written comes first for all, since it takes no time."""
-        order = self.order
+        order = self.spec
         scores = [
-            scored(chosen, melody, facts_of(order.model, order.licence, seed))
+            scored(chosen, melody, provenance_facts(order.model, order.licence, seed))
             for melody, seed in zip(melodies, seeds, strict=True)
         ]
         heard = tuple(name for name in self.formats if name in KINDS)
         written = tuple(name for name in self.formats if name not in KINDS)
         lengths_s = [length_frames(score, chosen.seconds) / RATE if heard else 0.0 for score in scores]
         total_s = sum(lengths_s)
-        self.telling.progress("rendering", 0, round(total_s, 2), "seconds")
+        self.reporter.progress("rendering", 0, round(total_s, 2), "seconds")
         for score, name in zip(scores, self.names, strict=True):
             self._write(score, name, written, chosen.seconds, lambda done, total: self.emit("poll", {}))
         for score, name, length_s in zip(scores, self.names, lengths_s, strict=True):
@@ -133,7 +133,7 @@ class _Job:
 
             def on_block(done: int, total: int, before_s: float = before_s, length_s: float = length_s) -> bool:
                 heard_s = min(total_s, before_s + length_s * done / total)
-                return self.telling.progress("rendering", round(heard_s, 2), round(total_s, 2), "seconds")
+                return self.reporter.progress("rendering", round(heard_s, 2), round(total_s, 2), "seconds")
 
             with require_disk_space(order.folder, len(heard) * int(length_s * BYTES_A_SECOND)):
                 self._write(score, name, heard, chosen.seconds, on_block)
@@ -147,7 +147,7 @@ class _Job:
         seconds: float | None,
         on_progress: Callable[[int, int], bool],
     ) -> None:
-        for file, media_type in render(score, self.order.folder, formats, seconds, on_progress, name):
+        for file, media_type in render(score, self.spec.folder, formats, seconds, on_progress, name):
             self.emit("artifact", {"name": file, "media_type": media_type})
 
 

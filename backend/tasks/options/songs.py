@@ -14,7 +14,7 @@ from backend.common.config.strict_model import StrictModel, to_validation_error
 from backend.common.errors import ModelBroken, UnsupportedParameter, Validation
 from backend.common.seeds import SEEDS
 from backend.tasks.music.plan import MAX_VARIATIONS
-from backend.tasks.songs.model_kinds import ALWAYS, SongKind
+from backend.tasks.songs.model_kinds import COMMON_OPTIONS, SongKind
 
 LYRICS_LIMIT, PROMPT_LIMIT = 20_000, 5_000
 MAX_SECONDS = 1200.0
@@ -154,7 +154,7 @@ def _check_supported(kind: SongKind, given: Mapping[str, Any]) -> None:
     reasons = [f": {kind.lacks[name]}" for name in unsupported if name in kind.lacks]
     raise UnsupportedParameter(
         f"{', '.join(unsupported)}: {kind.title} does not take that{''.join(reasons)}.",
-        f"Omit it; besides a prompt it takes {', '.join(sorted(kind.takes | ALWAYS))}.",
+        f"Omit it; besides a prompt it takes {', '.join(sorted(kind.takes | COMMON_OPTIONS))}.",
         fields=[f"options.{name}" for name in unsupported],
     )
 

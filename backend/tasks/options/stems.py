@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from backend.common.config.strict_model import StrictModel
-from backend.tasks.stems.choices import CHUNK_LEAST_S, CHUNK_MOST_S
+from backend.tasks.stems.choices import CHUNK_MAX_S, CHUNK_MIN_S
 
 Stem = Literal["vocals", "accompaniment", "drums", "bass", "other"]
 
@@ -25,8 +25,8 @@ class StemsOptions(StrictModel):
     )
     chunk_seconds: float | None = Field(
         None,
-        ge=CHUNK_LEAST_S,
-        le=CHUNK_MOST_S,
+        ge=CHUNK_MIN_S,
+        le=CHUNK_MAX_S,
         allow_inf_nan=False,
         description="Chunk length in seconds; shorter chunks need less memory; default: the model's training length",
     )

@@ -1,4 +1,4 @@
-"""The network as an ONNX graph whose weights lie in the safetensors file beside it."""
+"""Spleeter's network as an ONNX graph, with its weights in a safetensors file in the same folder."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NORM = ("gamma", "beta", "mean", "variance")
 
 
 def graph(weights: list[Weight]) -> bytes:
-    """Takes `magnitudes` [batch, channel, frame, bin] and gives `masks` [batch, stem × channel, frame, bin].
+    """Return the ONNX file: `magnitudes` [batch, channel, frame, bin] → `masks` [batch, stem × channel, frame, bin].
 
-    Frames must be a multiple of network.MULTIPLE.
+    The number of frames must be a multiple of network.MULTIPLE.
     """
     dtype = weights[0].dtype
     nodes: list[Node] = []
