@@ -282,7 +282,7 @@ def test_what_is_no_adapter_is_refused_with_the_reason(text: str, word: str, tmp
     [
         ('"defaults": {"seconds": -5}', "seconds: input should be greater than 0"),
         ('"defaults": {"seconds": "long"}', "seconds: input should be a valid number"),
-        ('"defaults": {"seconds": 90}, "longest_s": 60', "90 s unless asked, and at most 60"),
+        ('"defaults": {"seconds": 90}, "longest_s": 60', "the default length is 90 s, the maximum 60 s"),
     ],
 )
 def test_what_it_takes_by_itself_has_to_be_a_songs(facts: str, word: str, tmp_path: Path) -> None:

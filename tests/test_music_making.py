@@ -18,9 +18,9 @@ from backend.tasks.audio.files.tags import provenance_facts
 from backend.tasks.audio.progress import RenderResult
 from backend.tasks.music.choices import BACKINGS, DEFAULT_FORMATS, FORMATS, INSTRUMENTS
 from backend.tasks.music.composer import compose
-from backend.tasks.music.controls import Chosen, complete, seeds_of
-from backend.tasks.music.job import Order, make, scored
-from backend.tasks.music.length import bar_beats, written
+from backend.tasks.music.controls import TuneSettings, complete_options, variation_seeds
+from backend.tasks.music.job import JobSpec, build_score, make_tunes
+from backend.tasks.music.length import bar_beats, format_meter
 from backend.tasks.music.plan import FORMS, MODES, TONICS
 from backend.tasks.music.score import Score
 from backend.tasks.options import parse_options
@@ -54,14 +54,14 @@ def made(
 ) -> tuple[RenderResult, Heard]:
     folder.mkdir(exist_ok=True)
     heard = Heard(folder, stop_at)
-    return make(Whim(), None, Order(parse_options("music", options), seed, folder), heard), heard
+    return make_tunes(Whim(), None, JobSpec(parse_options("music", options), seed, folder), heard), heard
 
 
-def composed(seed: int, **options: Any) -> tuple[Chosen, list[Score]]:
+def composed(seed: int, **options: Any) -> tuple[TuneSettings, list[Score]]:
     whole = parse_options("music", options)
-    chosen, seeds = complete(whole, seed), seeds_of(seed, whole["variations"])
+    chosen, seeds = complete_options(whole, seed), variation_seeds(seed, whole["variations"])
     return chosen, [
-        scored(chosen, melody, provenance_facts("whim", None, one))
+        build_score(chosen, melody, provenance_facts("whim", None, one))
         for melody, one in zip(compose(Whim(), chosen.plan, seeds), seeds, strict=True)
     ]
 
@@ -77,7 +77,12 @@ def wishes() -> list[dict[str, Any]]:
         form, meter = styles[number % len(styles)]
         key, mode = keys[number % len(keys)]
         instrument, backing = instruments[number % len(instruments)]
-        wish: dict[str, Any] = {"form": form, "meter": written(meter), "instrument": instrument, "backing": backing}
+        wish: dict[str, Any] = {
+            "form": form,
+            "meter": format_meter(meter),
+            "instrument": instrument,
+            "backing": backing,
+        }
         wish |= {"key": key, "mode": mode, "temperature": chance.choice([0.5, 0.9, 1.3])}
         kind = number % 4
         if kind in (0, 1):
@@ -87,7 +92,7 @@ def wishes() -> list[dict[str, Any]]:
         if kind in (1, 3):
             wish["tempo_bpm"] = round(chance.uniform(80, 160), 1)
         try:
-            complete(parse_options("music", wish), number)
+            complete_options(parse_options("music", wish), number)
         except Validation as error:
             assert error.remedy
             wish["mode"] = "any"  # that key cannot be written in that mode
@@ -105,10 +110,10 @@ def test_more_than_five_hundred_tunes_are_exactly_what_was_asked() -> None:
     assert tunes > 500
 
 
-def check(wish: dict[str, Any], chosen: Chosen, score: Score) -> None:
+def check(wish: dict[str, Any], chosen: TuneSettings, score: Score) -> None:
     """Each control that was set holds in the score."""
     melody = score.melody
-    assert (melody.form, written(melody.meter), melody.tonic) == (wish["form"], wish["meter"], wish["key"])
+    assert (melody.form, format_meter(melody.meter), melody.tonic) == (wish["form"], wish["meter"], wish["key"])
     assert wish["mode"] in ("any", melody.mode) and melody.bars == chosen.plan.bars
     assert all(
         after - before == melody.bar_ticks for before, after in itertools.pairwise((*melody.bar_starts, melody.end))
@@ -189,7 +194,7 @@ def test_several_variations_are_numbered(tmp_path: Path) -> None:
 def test_a_stop_while_composing_ends_at_the_next_token(tmp_path: Path, polls: int) -> None:
     decoder = Whim()
     heard = Heard(tmp_path, ("poll", polls))
-    result = make(decoder, None, Order(parse_options("music", {"bars": 32}), 1, tmp_path), heard)
+    result = make_tunes(decoder, None, JobSpec(parse_options("music", {"bars": 32}), 1, tmp_path), heard)
     assert not result.complete and decoder.steps <= polls and not heard.bytes
     assert list(result.phases) == ["composing"] and result.counts["tokens"] == decoder.steps
     assert list(tmp_path.iterdir()) == []

@@ -193,8 +193,8 @@ class TestFolders:
             (lambda place: (place / "vae/diffusion_pytorch_model.safetensors").unlink(), "no weights for its vae"),
             (lambda place: _index(place, vae=["own_code", "Vae"]), "never run"),
             (lambda place: _index(place, **{"../vae": ["diffusers", "Vae"]}), "outside its folder"),
-            (lambda place: _index(place, _class_name="StableDiffusionPipeline"), "makes no music"),
-            (lambda place: _index(place, _class_name=["AceStepPipeline"]), "makes no music"),
+            (lambda place: _index(place, _class_name="StableDiffusionPipeline"), "is not supported for music"),
+            (lambda place: _index(place, _class_name=["AceStepPipeline"]), "is not supported for music"),
         ],
     )
     def test_what_is_wrong_is_said(
@@ -253,7 +253,7 @@ class TestFetching:
     @pytest.mark.parametrize(
         ("index", "files", "word"),
         [
-            ({"_class_name": "StableDiffusionPipeline"}, FILES, "makes no music"),
+            ({"_class_name": "StableDiffusionPipeline"}, FILES, "is not supported for music"),
             ({**ACE, "vae": ["its_own", "Vae"]}, FILES, "never run"),
             (ACE, ("model_index.json", "vae/config.json", "vae/model.bin"), "vae as pickle files alone"),
         ],
@@ -387,10 +387,10 @@ class TestMaking:
         composer.sound = lambda seed, frames: np.zeros(frames)
         made, events = self.make(composer, order(tmp_path))
         assert made.counts["silent"] == 1
-        assert any("silence" in data["text"] for event, data in events if event == "token")
+        assert any("silent" in data["text"] for event, data in events if event == "token")
 
     def test_a_kind_of_file_that_cannot_hold_it(self, tmp_path: Path) -> None:
         composer = Composing()
         composer.rate = 7_000
-        with pytest.raises(Validation, match="7000 samples a second"):
+        with pytest.raises(Validation, match="sample rate of 7000 Hz"):
             self.make(composer, order(tmp_path, formats=["mp3"]))

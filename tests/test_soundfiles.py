@@ -103,7 +103,7 @@ def test_over_full_scale_is_cut_and_not_turned_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "rate", "channels", "why"),
     [
-        ("mp3", 96_000, 2, "no sound of 96000 samples a second"),
+        ("mp3", 96_000, 2, "does not support a sample rate of 96000 Hz"),
         ("mp3", 44_100, 6, "at most 2 channels"),
         ("wav", 96_000, 6, None),
         ("ogg", 96_000, 2, None),

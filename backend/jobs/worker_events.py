@@ -122,7 +122,7 @@ def build_run_request(job: JobSink, entry: Entry) -> RunRequest | None:
         song=song,
         seed=random_seed() if seed is None else seed,
         reuse_cache=seed is None,  # with a seed the caller wants the same text again
-        preface=request.understood.sentence() if request.understood else "",
+        preface=request.understood.summary() if request.understood else "",
         model=entry.id,
         licence=entry.licence or licence(entry.target),
     )

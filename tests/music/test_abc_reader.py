@@ -89,24 +89,24 @@ def test_what_cannot_be_read_is_refused_with_its_place(text: str) -> None:
 
 
 def test_what_is_left_out_is_said() -> None:
-    assert read_phrase("V:1\nAB\u00e9|\nV:2\nC|\nV:1\nA & c|").notes == [
-        "line 2, column 3: '\u00e9' was left out",
-        "line 3: voice 2 was left out, the first one counts",
-        "line 6, column 3: a second voice (&) was left out",
+    assert read_phrase("V:1\nAB\u00e9|\nV:2\nC|\nV:1\nA & c|").omissions == [
+        "line 2, column 3: '\u00e9' was skipped",
+        "line 3: voice 2 was skipped, only the first voice is used",
+        "line 6, column 3: a second voice (&) was skipped",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('CD"AmEF|', 'line 1, column 3: a text without end was left out, "AmEF|'),
-        ("K:C octave=-1\nC", "line 1: the transposition was left out"),
-        ("X:1\nhello\nK:C\nC", "line 2 was left out, it is words"),
-        ("X:1\nK:C\nC\n\nD", "line 5 was left out, it is behind the end of the tune"),
+        ('CD"AmEF|', 'line 1, column 3: an unterminated text was skipped, "AmEF|'),
+        ("K:C octave=-1\nC", "line 1: the transposition was skipped"),
+        ("X:1\nhello\nK:C\nC", "line 2 was skipped, it is prose"),
+        ("X:1\nK:C\nC\n\nD", "line 5 was skipped, it is after the end of the tune"),
     ],
 )
 def test_so_is_what_is_no_note_though_it_looks_like_some(text: str, said: str) -> None:
-    assert read_phrase(text).notes == [said]
+    assert read_phrase(text).omissions == [said]
 
 
 @pytest.mark.parametrize(

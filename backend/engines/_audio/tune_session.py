@@ -31,10 +31,10 @@ class TuneSession(Session):
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Composes, renders, hands the files over."""
-        from backend.tasks.music.job import Order, make
+        from backend.tasks.music.job import JobSpec, make_tunes
 
         folder = Path(request.folder)
-        order = Order(
+        order = JobSpec(
             request.options,
             request.seed,
             folder,
@@ -43,7 +43,7 @@ class TuneSession(Session):
             licence=request.licence,
             share=request.variations(),
         )
-        made = make(self.decoder, self.guard, order, emit)
+        made = make_tunes(self.decoder, self.guard, order, emit)
         return RunResult(made.counts, made.finish_reason, None, made.audio_s, made.phases, made.chosen)
 
 

@@ -77,12 +77,12 @@ def choose(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None
 
 def _paced(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
     from backend.common.system.resources import usable_threads
-    from backend.tasks.music.thread_tuning import counts, fastest
+    from backend.tasks.music.thread_tuning import fastest_thread_count, thread_counts
 
-    found = {count: _processor(place, weights, folder, count) for count in counts(threads or usable_threads())}
+    found = {count: _processor(place, weights, folder, count) for count in thread_counts(threads or usable_threads())}
     if len(found) == 1:
         return next(iter(found.values()))
-    count, said = fastest({count: one.decoder for count, one in found.items()})
+    count, said = fastest_thread_count({count: one.decoder for count, one in found.items()})
     placement = found[count].placement
     return replace(found[count], placement=replace(placement, evidence=f"{placement.evidence} {said}"))
 

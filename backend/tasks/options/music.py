@@ -9,14 +9,14 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from backend.common.config.strict_model import StrictModel
 from backend.common.seeds import SEEDS
-from backend.tasks.music.choices import BACKINGS, DEFAULT_FORMATS, FASTEST_BPM, INSTRUMENTS, SLOWEST_BPM
+from backend.tasks.music.choices import BACKINGS, DEFAULT_FORMATS, INSTRUMENTS, MAX_BPM, MIN_BPM
 from backend.tasks.music.controls import ANY
-from backend.tasks.music.length import DEFAULT_BARS, MAX_SECONDS, written
+from backend.tasks.music.length import DEFAULT_BARS, MAX_SECONDS, format_meter
 from backend.tasks.music.plan import FORMS, MAX_BARS, MAX_VARIATIONS, MODES, TONICS, Plan
 
 ABC_LIMIT = 5000
 Format = Literal["wav", "flac", "mp3", "ogg", "midi", "abc", "svg"]
-METERS = sorted({written(meter) for meters in FORMS.values() for meter in meters})
+METERS = sorted({format_meter(meter) for meters in FORMS.values() for meter in meters})
 
 
 def _choice_field(names: Any, description: str) -> Any:
@@ -47,8 +47,8 @@ class MusicOptions(StrictModel):
     )
     tempo_bpm: float | None = Field(
         None,
-        ge=SLOWEST_BPM,
-        le=FASTEST_BPM,
+        ge=MIN_BPM,
+        le=MAX_BPM,
         allow_inf_nan=False,
         description="Tempo in beats per minute: dotted quarters in 6/8 and 9/8, else quarters; default: the form's",
     )

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.common.errors import Validation
-from backend.tasks.music.controls import check
-from backend.tasks.music.prompt_parser import Understood, read
+from backend.tasks.music.controls import check_options
+from backend.tasks.music.prompt_parser import ParsedPrompt, parse_prompt
 from backend.tasks.options import parse_options
 
 PROMPT_LIMIT = 5000  # characters; the prompt is parsed in the server's event loop
 
 
-def apply_prompt(prompt: str | None, options: Mapping[str, Any]) -> tuple[dict[str, Any], Understood | None]:
+def apply_prompt(prompt: str | None, options: Mapping[str, Any]) -> tuple[dict[str, Any], ParsedPrompt | None]:
     """Return all options, and the parsed prompt if there is one. Raises Validation."""
     given = parse_options("music", options)
     if prompt and len(prompt) > PROMPT_LIMIT:
@@ -22,7 +22,7 @@ def apply_prompt(prompt: str | None, options: Mapping[str, Any]) -> tuple[dict[s
             "Shorten the description; send an opening phrase as options.abc.",
             fields=["prompt"],
         )
-    understood = read(prompt, given) if prompt else None
+    understood = parse_prompt(prompt, given) if prompt else None
     merged = parse_options("music", {**given, **(understood.options if understood else {})})
-    check(merged)
+    check_options(merged)
     return merged, understood

@@ -22,7 +22,7 @@ from backend.tasks.audio.files.kinds import KINDS, why_unsupported
 from backend.tasks.audio.files.tags import Tags, provenance_facts
 from backend.tasks.audio.files.writer import SoundFiles
 from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, RenderResult
-from backend.tasks.music.controls import seeds_of
+from backend.tasks.music.controls import variation_seeds
 
 REPORT_INTERVAL_S = 0.1
 SILENCE_PEAK = 1e-4  # of full scale; audio with a lower peak counts as silent
@@ -103,7 +103,7 @@ class _Job:
         request = SongRequest(order.prompt or "", order.options, round(seconds * composer.rate), order.sounds)
         formats = self._formats()
         total = order.options["variations"]
-        seeds = seeds_of(order.seed, total)
+        seeds = variation_seeds(order.seed, total)
         batch_seeds = [(number, seeds[number]) for number in order.variations]
         self.emit("token", {"text": f"{_describe(order, [seed for _, seed in batch_seeds])} ", "count": 0})
         complete = False

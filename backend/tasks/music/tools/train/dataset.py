@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.tasks.music import tokens
-from backend.tasks.music.grid import SIDES, Heading, Row, Slot
+from backend.tasks.music.grid import SIDES, Heading, Slot, TuneGrid
 from backend.tasks.music.tools.train.clusters import find_clusters
 from backend.tasks.music.tools.train.normalise import Event, Unusable, WrittenSection, WrittenTune
 
@@ -48,17 +48,17 @@ def encode(tune: WrittenTune) -> Encoded:
     first, sections = max(runs, key=lambda run: len(run[1]))
     after = len(tune.sections) - first - len(sections)
     bars = tuple(len(section.bars) for section in sections)
-    row = Row(Heading(tune.form, tune.meter, tune.mode, bars, first, after))
+    row = TuneGrid(Heading(tune.form, tune.meter, tune.mode, bars, first, after))
     ids: list[int] = []
     sides: list[tuple[int, ...]] = []
     kinds: list[int] = []
     illegal = 0
     for token in _tokens(sections, row):
         kinds.append(KINDS.get(row.slot, 0))
-        illegal += row.slot is not Slot.FORCED and not row.allowed()[token]
+        illegal += row.slot is not Slot.FORCED and not row.allowed_tokens()[token]
         row.push(token)
         ids.append(token)
-        sides.append(row.sides())
+        sides.append(row.side_ids())
     if row.slot is not Slot.DONE:
         raise Unusable("grid")
     return Encoded(np.array(ids, np.int16), np.array(sides, np.int16), np.array([*kinds[1:], 0], np.int8), illegal)
@@ -77,7 +77,7 @@ def _runs(sections: Sequence[WrittenSection | None]) -> list[tuple[int, list[Wri
     return runs
 
 
-def _tokens(sections: Sequence[WrittenSection], row: Row) -> Iterator[int]:
+def _tokens(sections: Sequence[WrittenSection], row: TuneGrid) -> Iterator[int]:
     for section in sections:
         while row.slot is Slot.FORCED:
             yield row.forced
@@ -91,7 +91,7 @@ def _tokens(sections: Sequence[WrittenSection], row: Row) -> Iterator[int]:
             yield from _event(event, row)
 
 
-def _event(event: Event, row: Row) -> Iterator[int]:
+def _event(event: Event, row: TuneGrid) -> Iterator[int]:
     token = tokens.REST if event.pitch is None else tokens.TIE if event.tie else tokens.pitch_token(event.pitch)
     left = event.ticks
     while left:

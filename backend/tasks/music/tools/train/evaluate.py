@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from backend.tasks.music import tokens
 from backend.tasks.music.composer import compose_rows
 from backend.tasks.music.decoder_torch import TorchDecoder
-from backend.tasks.music.grid import Heading, Row, Slot
+from backend.tasks.music.grid import Heading, Slot, TuneGrid
 from backend.tasks.music.originality import CopyGuard
 from backend.tasks.music.plan import FORMS, Plan
 from backend.tasks.music.tools.train.batches import Batches
@@ -79,15 +79,15 @@ def score(model: Model, batches: Batches, numbers: NDArray[np.int64]) -> list[Sc
 def _masks(ids: list[int], kinds: list[int], batches: Batches, number: int) -> NDArray[np.bool_]:
     row = real_row(batches, number)
     masks = np.ones((len(ids), tokens.VOCABULARY), bool)
-    fresh = Row(row.heading)
+    fresh = TuneGrid(row.heading)
     for at, token in enumerate(ids[: int(batches.length[number])]):
         fresh.push(token)
         if kinds[at] > 1:
-            masks[at] = fresh.allowed()
+            masks[at] = fresh.allowed_tokens()
     return masks
 
 
-def real_row(batches: Batches, number: int) -> Row:
+def real_row(batches: Batches, number: int) -> TuneGrid:
     """A tune of the data as a complete row."""
     ids, sides, _, _ = batches.batch(np.array([number]))
     own = ids[0].tolist()[: int(batches.length[number])]
@@ -99,7 +99,7 @@ def real_row(batches: Batches, number: int) -> Row:
         tokens.FORMS[own[1] - tokens.FORM], tokens.METERS[own[2] - tokens.METER], tokens.MODES[own[3] - tokens.MODE],
         bars, first, total - first - len(bars),
     )  # fmt: skip
-    row = Row(heading)
+    row = TuneGrid(heading)
     for token in own:
         row.push(token)
     return row
@@ -178,7 +178,7 @@ def _samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[s
     }
     held = [*real["valid"], *real["test"]]
     everything = [*real["train"], *held]
-    rows: list[Row] = []
+    rows: list[TuneGrid] = []
     random = np.random.default_rng(7)
     found: dict[str, Any] = {"rhythm": {}, "scale": {}}
     for form in tokens.FORMS[1:]:
@@ -223,6 +223,6 @@ def _samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[s
     return found
 
 
-def _composed(decoder: Any, guard: CopyGuard, plans: Sequence[Plan], random: np.random.Generator) -> list[Row]:
+def _composed(decoder: Any, guard: CopyGuard, plans: Sequence[Plan], random: np.random.Generator) -> list[TuneGrid]:
     seeds = [int(seed) for seed in random.integers(2**31, size=len(plans))]
     return compose_rows(decoder, plans, seeds, guard=guard)

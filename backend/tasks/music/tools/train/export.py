@@ -41,7 +41,7 @@ def write_weights(weights: dict[str, torch.Tensor], shape: Shape, path: Path) ->
 def _tokeniser() -> dict[str, Any]:
     return {
         "ticks_per_whole_note": 96,
-        "tokens": tokens.names(),
+        "tokens": tokens.token_names(),
         "sides": [
             "tick in bar", "bars to go", "last pitch", "section",
             *(f"echo of {back} bars ago" for back in ECHO_BARS), "echo of the section before",

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from backend.tasks.music import tokens
-from backend.tasks.music.grid import Row
-from backend.tasks.music.originality import pitches
+from backend.tasks.music.grid import TuneGrid
+from backend.tasks.music.originality import pitch_tokens
 from backend.tasks.music.tools.train.dataset import SCALES
 
 
-def durations(rows: Iterable[Row]) -> dict[int, float]:
+def durations(rows: Iterable[TuneGrid]) -> dict[int, float]:
     """Share of each duration among the sounding notes, ties joined."""
     counts: Counter[int] = Counter()
     for row in rows:
@@ -20,7 +20,7 @@ def durations(rows: Iterable[Row]) -> dict[int, float]:
     return {ticks: count / total for ticks, count in sorted(counts.items())}
 
 
-def _joined(row: Row) -> list[int]:
+def _joined(row: TuneGrid) -> list[int]:
     found: list[int] = []
     for event in row.events:
         if event.token == tokens.TIE and found:
@@ -35,7 +35,7 @@ def distance(left: dict[int, float], right: dict[int, float]) -> float:
     return sum(abs(left.get(key, 0.0) - right.get(key, 0.0)) for key in left.keys() | right.keys()) / 2
 
 
-def in_scale(rows: Iterable[Row], mode: str) -> float:
+def in_scale(rows: Iterable[TuneGrid], mode: str) -> float:
     """Share of the sounding time spent on notes of the mode's scale; the raised seventh of minor is outside."""
     inside = total = 0
     for row in rows:
@@ -50,26 +50,26 @@ def in_scale(rows: Iterable[Row], mode: str) -> float:
     return inside / max(1, total)
 
 
-def ends_on_tonic(row: Row) -> bool:
+def ends_on_tonic(row: TuneGrid) -> bool:
     """Whether the last note is the tonic in any octave."""
-    return tokens.PITCHES[pitches(row)[-1] - tokens.PITCH] % 12 == 0
+    return tokens.PITCHES[pitch_tokens(row)[-1] - tokens.PITCH] % 12 == 0
 
 
-def repeated_bars(row: Row) -> float:
+def repeated_bars(row: TuneGrid) -> float:
     """Share of bars that are the same as an earlier one."""
     bars: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for event in row.events:
-        bars.setdefault((event.section, event.left), []).append((event.token, event.ticks))
+        bars.setdefault((event.section, event.bars_left), []).append((event.token, event.ticks))
     seen = Counter(tuple(bar) for bar in bars.values())
     return 1 - len(seen) / max(1, len(bars))
 
 
-def texture(rows: Sequence[Row]) -> dict[str, float]:
+def texture(rows: Sequence[TuneGrid]) -> dict[str, float]:
     """Averages that describe tunes."""
     steps, ranges, notes, bars = 0, 0, 0, 0
     moves = 0
     for row in rows:
-        own = pitches(row)
+        own = pitch_tokens(row)
         steps += sum(abs(after - before) for before, after in zip(own, own[1:], strict=False))
         moves += len(own) - 1
         ranges += max(own) - min(own)
@@ -87,12 +87,12 @@ def texture(rows: Sequence[Row]) -> dict[str, float]:
 class Copies:
     """The intervals of the training tunes, to find what was copied from them."""
 
-    def __init__(self, training: Iterable[Row]) -> None:
+    def __init__(self, training: Iterable[TuneGrid]) -> None:
         # Characters stand for intervals, so that a run is found as a substring.
         self._text = "\n".join(_text(row) for row in training)
         self._grams: dict[int, set[str]] = {}
 
-    def share(self, rows: Iterable[Row], length: int) -> float:
+    def share(self, rows: Iterable[TuneGrid], length: int) -> float:
         """Share of the runs of so many intervals that stand in a training tune too."""
         if length not in self._grams:
             lines = self._text.split("\n")
@@ -105,7 +105,7 @@ class Copies:
                 found += text[at : at + length] in self._grams[length]
         return found / max(1, total)
 
-    def longest(self, row: Row) -> int:
+    def longest(self, row: TuneGrid) -> int:
         """Intervals in the longest run that a training tune has too."""
         text, longest = _text(row), 0
         for at in range(len(text)):
@@ -114,6 +114,6 @@ class Copies:
         return longest
 
 
-def _text(row: Row) -> str:
-    own = pitches(row)
+def _text(row: TuneGrid) -> str:
+    own = pitch_tokens(row)
     return "".join(chr(200 + after - before) for before, after in zip(own, own[1:], strict=False))

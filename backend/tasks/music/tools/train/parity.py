@@ -14,7 +14,7 @@ from backend.tasks.music.composer import compose_rows
 from backend.tasks.music.decoder import Decoder
 from backend.tasks.music.decoder_onnx import HostDecoder
 from backend.tasks.music.decoder_torch import TorchDecoder
-from backend.tasks.music.grid import Row
+from backend.tasks.music.grid import TuneGrid
 from backend.tasks.music.network import graph_name
 from backend.tasks.music.plan import FORMS, MODES, Plan
 from backend.tasks.music.weights import Weights
@@ -47,7 +47,7 @@ def parity(weights: Weights, folder: Path, tunes: int) -> dict[str, int]:
     return found
 
 
-def _tokens(rows: Sequence[Row], seeds: int) -> list[Any]:
+def _tokens(rows: Sequence[TuneGrid], seeds: int) -> list[Any]:
     """What was written for each seed: a set may have several tunes."""
     each = len(rows) // seeds
     return [[row.events for row in rows[at : at + each]] for at in range(0, len(rows), each)]
