@@ -20,8 +20,8 @@ from backend.tasks.music.continuation import ParsedOpening, check_opening, parse
 from backend.tasks.music.length import Meter, allows_pickup, choose_length, format_meter, parse_meter_name
 from backend.tasks.music.plan import FORMS, MODES, Plan
 from backend.tasks.music.spelling import key_of
+from backend.tasks.music.tune_options import ANY, TuneOptions
 
-ANY = "any"
 KEYS_OF_MODE = {
     "major": ("D", "G", "A", "C", "F", "Bb"),
     "minor": ("E", "A", "B", "D", "G"),
@@ -48,20 +48,22 @@ class TuneSettings:
     omissions: tuple[str, ...] = ()
 
 
-def check_options(options: Mapping[str, Any]) -> None:
+def check_options(request: Mapping[str, Any]) -> None:
     """Raise Validation for combinations of options that no tune can have; its remedy lists possible ones."""
+    options = TuneOptions.from_json(request)
     opening = parse_abc_option(options)
-    options = {**options, **(opening.fixed_options if opening else {})}
+    options = opening.options if opening else options
     _possible_modes(options)
     _possible_styles(options, opening)
 
 
-def complete_options(options: Mapping[str, Any], seed: int) -> TuneSettings:
+def complete_options(request: Mapping[str, Any], seed: int) -> TuneSettings:
     """Return the complete settings for the options and the seed. Raises Validation as `check_options` does."""
+    options = TuneOptions.from_json(request)
     opening = parse_abc_option(options)
-    options = {**options, **(opening.fixed_options if opening else {})}
+    options = opening.options if opening else options
     mode = _pick(seed, "mode", [mode for mode in _possible_modes(options) for _ in range(_MODE_WEIGHTS[mode])])
-    key = options["key"] if options["key"] != ANY else _pick(seed, "key", KEYS_OF_MODE[mode])
+    key = options.key if options.key != ANY else _pick(seed, "key", KEYS_OF_MODE[mode])
     styles = _possible_styles(options, opening)
     form = _pick(seed, "form", sorted({form for form, _ in styles}))
     meter = next(meter for name, meter in styles if name == form)
@@ -69,17 +71,16 @@ def complete_options(options: Mapping[str, Any], seed: int) -> TuneSettings:
     return TuneSettings(
         plan=plan,
         tempo_bpm=tempo_bpm,
-        tempo_follows_length=options["seconds"] is not None and options["tempo_bpm"] is None,
-        seconds=options["seconds"],
+        tempo_follows_length=options.seconds is not None and options.tempo_bpm is None,
+        seconds=options.seconds,
         instrument=_choose_instrument(options, form),
-        backing="full" if options["backing"] == ANY else options["backing"],
+        backing="full" if options.backing == ANY else options.backing,
         omissions=opening.omissions if opening else (),
     )
 
 
-def _choose_instrument(options: Mapping[str, Any], form: str) -> str:
-    instrument: str = options["instrument"]
-    return default_instrument(form) if instrument == ANY else instrument
+def _choose_instrument(options: TuneOptions, form: str) -> str:
+    return default_instrument(form) if options.instrument == ANY else options.instrument
 
 
 def variation_seeds(seed: int, variations: int) -> list[int]:
@@ -88,7 +89,7 @@ def variation_seeds(seed: int, variations: int) -> list[int]:
 
 
 def _make_plan(
-    options: Mapping[str, Any], parsed: ParsedOpening | None, style: tuple[str, Meter], mode: str, key: str
+    options: TuneOptions, parsed: ParsedOpening | None, style: tuple[str, Meter], mode: str, key: str
 ) -> tuple[Plan, float]:
     """Return the plan and the tempo. Raises Validation if the length or the opening does not fit the style."""
     form, meter = style
@@ -102,24 +103,24 @@ def _make_plan(
         tonic=key,
         bars=bars,
         pickup=allows_pickup(options, meter, bars),
-        temperature=options["temperature"],
-        top_p=options["top_p"],
+        temperature=options.temperature,
+        top_p=options.top_p,
         opening=opening,
     )
     check_opening(plan, _choose_instrument(options, form))
     return plan, tempo_bpm
 
 
-def _possible_styles(options: Mapping[str, Any], opening: ParsedOpening | None) -> list[tuple[str, Meter]]:
+def _possible_styles(options: TuneOptions, opening: ParsedOpening | None) -> list[tuple[str, Meter]]:
     """Return the (form, meter) pairs that fit the options, the usual meter of a form first. Raises Validation."""
-    forms = [options["form"]] if options["form"] != ANY else list(FORMS)
-    meter = parse_meter_name(options["meter"])
+    forms = [options.form] if options.form != ANY else list(FORMS)
+    meter = parse_meter_name(options.meter)
     fitting = [(form, each) for form in forms for each in FORMS[form] if meter in (None, each)]
     if not fitting:
         raise _style_error(options)
     first_error: Validation | None = None
     possible = []
-    key, mode = ("C" if options["key"] == ANY else options["key"]), _possible_modes(options)[0]
+    key, mode = ("C" if options.key == ANY else options.key), _possible_modes(options)[0]
     for style in fitting:
         try:
             _make_plan(options, opening, style, mode, key)
@@ -131,8 +132,8 @@ def _possible_styles(options: Mapping[str, Any], opening: ParsedOpening | None) 
     return possible
 
 
-def _style_error(options: Mapping[str, Any]) -> Validation:
-    form, meter = options["form"], options["meter"]
+def _style_error(options: TuneOptions) -> Validation:
+    form, meter = options.form, options.meter
     others = [other for other, meters in FORMS.items() if parse_meter_name(meter) in meters]
     remedies = [f"Forms in {meter}: {', '.join(others)}."] if others else []
     if form == ANY:
@@ -147,9 +148,9 @@ def _style_error(options: Mapping[str, Any]) -> Validation:
     )
 
 
-def _possible_modes(options: Mapping[str, Any]) -> list[str]:
+def _possible_modes(options: TuneOptions) -> list[str]:
     """Return the modes in which the key has at most seven sharps or flats. Raises Validation if there are none."""
-    key, mode = options["key"], options["mode"]
+    key, mode = options.key, options.mode
     if key == ANY:
         return list(MODES) if mode == ANY else [mode]
     possible = [each for each in MODES if key_of(key, each).tonic == key]

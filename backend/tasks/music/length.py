@@ -8,14 +8,13 @@ both, the tune has as many complete bars as fit, and the last note rings out in 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from backend.common.errors import Validation
 from backend.tasks.music.choices import Tempo, tempo_of
 from backend.tasks.music.plan import MAX_BARS
 from backend.tasks.music.score import TICKS_PER_WHOLE, beat_ticks_of
 from backend.tasks.music.tokens import PICKUPS
+from backend.tasks.music.tune_options import TuneOptions
 
 MAX_SECONDS, MAX_TOTAL_SECONDS = 600, 1800
 DEFAULT_BARS = 32
@@ -30,16 +29,16 @@ _EPSILON = 1e-9
 Meter = tuple[int, int]
 
 
-def choose_length(options: Mapping[str, Any], form: str, meter: Meter, pickup_ticks: int = 0) -> tuple[int, float]:
+def choose_length(options: TuneOptions, form: str, meter: Meter, pickup_ticks: int = 0) -> tuple[int, float]:
     """Return the number of bars and the tempo for a form and meter, after a known pickup.
 
     Raises Validation if the tune would be too long, or shorter than a bar.
     """
     pickup = pickup_ticks / beat_ticks_of(meter)  # in beats
-    tempo, asked_bpm, seconds = tempo_of(form, meter), options["tempo_bpm"], options["seconds"]
-    max_s = min(MAX_SECONDS, MAX_TOTAL_SECONDS / options["variations"])
+    tempo, asked_bpm, seconds = tempo_of(form, meter), options.tempo_bpm, options.seconds
+    max_s = min(MAX_SECONDS, MAX_TOTAL_SECONDS / options.variations)
     if seconds is None:
-        bars, bpm = options["bars"] or DEFAULT_BARS, asked_bpm or tempo.usual
+        bars, bpm = options.bars or DEFAULT_BARS, asked_bpm or tempo.usual
         bar_s = bar_beats(meter) * 60 / bpm
         if bars * bar_s > max_s + _EPSILON:
             max_bars = int(max_s / bar_s + _EPSILON)
@@ -67,15 +66,15 @@ def choose_length(options: Mapping[str, Any], form: str, meter: Meter, pickup_ti
     return bars, asked_bpm
 
 
-def _too_long(subject: str, options: Mapping[str, Any], limit_text: str) -> Validation:
-    variations, limit = options["variations"], f"{MAX_SECONDS} seconds"
+def _too_long(subject: str, options: TuneOptions, limit_text: str) -> Validation:
+    variations, limit = options.variations, f"{MAX_SECONDS} seconds"
     if variations > 1:
         subject += f" in {variations} variations"
         limit = f"{MAX_TOTAL_SECONDS} seconds for all variations together"
     return Validation(
         f"{subject}: this is longer than {limit}.",
         f"Set at most {limit_text}.",
-        fields=["options.seconds" if options["seconds"] else "options.bars"],
+        fields=["options.seconds" if options.seconds else "options.bars"],
     )
 
 
@@ -93,13 +92,13 @@ def _no_fit(form: str, meter: Meter, seconds: float, limit_s: float, is_too_shor
     )
 
 
-def allows_pickup(options: Mapping[str, Any], meter: Meter, bars: int) -> bool:
+def allows_pickup(options: TuneOptions, meter: Meter, bars: int) -> bool:
     """Whether a pickup is allowed. It is not if seconds and tempo are both set and the longest pickup does not fit."""
-    if options["seconds"] is None or options["tempo_bpm"] is None:
+    if options.seconds is None or options.tempo_bpm is None:
         return True
     longest = max(ticks for ticks in PICKUPS if ticks < TICKS_PER_WHOLE * meter[0] // meter[1])
     beats = bars * bar_beats(meter) + longest / beat_ticks_of(meter)
-    return bool(beats * 60 / options["tempo_bpm"] <= options["seconds"] + _EPSILON)
+    return bool(beats * 60 / options.tempo_bpm <= options.seconds + _EPSILON)
 
 
 def fit_tempo(seconds: float, meter: Meter, tempo: Tempo, pickup: float = 0.0) -> tuple[int, float] | None:

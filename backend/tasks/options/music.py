@@ -10,9 +10,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from backend.common.config.strict_model import StrictModel
 from backend.common.seeds import SEEDS
 from backend.tasks.music.choices import BACKINGS, DEFAULT_FORMATS, INSTRUMENTS, MAX_BPM, MIN_BPM
-from backend.tasks.music.controls import ANY
 from backend.tasks.music.length import DEFAULT_BARS, MAX_SECONDS, format_meter
 from backend.tasks.music.plan import FORMS, MAX_BARS, MAX_VARIATIONS, MODES, TONICS, Plan
+from backend.tasks.music.tune_options import ANY
 
 ABC_LIMIT = 5000
 Format = Literal["wav", "flac", "mp3", "ogg", "midi", "abc", "svg"]

@@ -1,7 +1,7 @@
-"""Turns tunes as written in ABC into sections of whole bars in a common grid, or says why one cannot be used.
+"""Normalisation of ABC tunes to sections of full bars in a common grid.
 
-Second endings replace first ones; a last bar that is too long or too short for the pickup is corrected by its last
-note where that note allows it; 2/4 in sixteenths becomes 4/4 in eighths for the forms that are notated both ways.
+Second endings replace first ones. If the last bar does not complement the pickup, the duration of its last note is
+corrected if possible. 2/4 in sixteenths becomes 4/4 in eighths for forms that are notated both ways.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from backend.tasks.music.tools.train.corpus import Source
 
 
 class Unusable(Exception):
-    """A tune that is left out; the text says why in a word: bars, meter, key, grid, range or shape."""
+    """A tune that cannot be used. The message is the reason: bars, meter, key, grid, range or shape."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """`pitch` in semitones above the tonic; None is a rest. `tie` continues the note before."""
+    """A note or rest. `pitch` is in semitones above the tonic, None for a rest. `tie` continues the previous note."""
 
     pitch: int | None
     ticks: int
@@ -31,7 +31,7 @@ class Event:
 
 @dataclass(frozen=True)
 class WrittenSection:
-    """`pickup` is a part of a bar; each of `bars` is full but the last, which is short by the pickup."""
+    """A section. `pickup` is part of a bar; `bars` are full, except the last one, which is shorter by the pickup."""
 
     pickup: tuple[Event, ...]
     bars: tuple[tuple[Event, ...], ...]
@@ -39,9 +39,9 @@ class WrittenSection:
 
 @dataclass(frozen=True)
 class WrittenTune:
-    """A tune in the model's terms; a section that could not be read is None."""
+    """A normalised tune. An unusable section is None."""
 
-    name: str  # collection, number and title: what the released split knows it by
+    name: str  # collection, number and title, as in held-out.json
     form: str
     meter: tuple[int, int]
     mode: str
@@ -49,7 +49,7 @@ class WrittenTune:
 
 
 def normalise(source: Source) -> WrittenTune:
-    """Raises Unusable."""
+    """Return the normalised tune. Raises Unusable."""
     tune = source.tune
     meter = tune.meter or (4, 4)
     meter = (4, 4) if meter == (2, 2) else meter
@@ -74,13 +74,13 @@ def normalise(source: Source) -> WrittenTune:
 
 
 def _sixteenths(tune: Tune) -> bool:
-    """Whether most notes are sixteenths, as where a reel is written in 2/4."""
+    """Whether most notes are sixteenths, as in a reel notated in 2/4."""
     notes = [note for bar in tune.bars for note in bar.notes]
     return sum(note.ticks <= 9 for note in notes) * 2 > len(notes)
 
 
 def _split(bars: list[Bar]) -> list[list[Bar]]:
-    """Bars by section, first endings replaced by second ones."""
+    """Return the bars of each section, with first endings replaced by second ones."""
     sections: list[list[Bar]] = [[]]
     first: list[Bar] = []  # the first ending, dropped once a second one follows
     number = ""
@@ -107,18 +107,18 @@ Notes = list[tuple[int | None, int, bool]]  # pitch, ticks, whether tied to the 
 
 
 def _notes(bar: list[AbcNote], scale: int) -> Notes:
-    found: Notes = []
+    notes: Notes = []
     for note in bar:
         ticks = note.ticks * scale
         if ticks.denominator != 1:
             raise Unusable("grid")
-        found.append((note.pitch, int(ticks), note.tied))
-    return found
+        notes.append((note.pitch, int(ticks), note.tied))
+    return notes
 
 
 @dataclass
 class Piece:
-    """A section before its pitches are relative: notes with their ticks."""
+    """A section with absolute pitches: notes with their ticks."""
 
     pickup: Notes
     bars: list[Notes]
@@ -129,9 +129,9 @@ def _length(notes: Notes) -> int:
 
 
 def _pieces(sections: list[list[Bar]], length: int, scale: int) -> list[Piece | None]:
-    """The sections that can be used, None for each other one."""
+    """Return the usable sections; None for each unusable one."""
     pieces: list[Piece | None] = []
-    carried: Notes = []  # what belongs to the next section as its pickup
+    carried: Notes = []  # the pickup of the next section
     for bars in sections:
         parts = [_notes(bar.notes, scale) for bar in bars]
         parts = [cut for part in parts for cut in _cut(part, length)]
@@ -150,17 +150,17 @@ def _pieces(sections: list[list[Bar]], length: int, scale: int) -> list[Piece | 
 
 
 def _cut(notes: Notes, length: int) -> list[Notes]:
-    """A bar that holds more than one, for want of a barline, as several."""
-    at = 0
+    """Split a bar that lacks barlines into several bars."""
+    ticks_so_far = 0
     for number, (_, ticks, _) in enumerate(notes):
-        if at == length:
+        if ticks_so_far == length:
             return [notes[:number], *_cut(notes[number:], length)]
-        at += ticks
+        ticks_so_far += ticks
     return [notes]
 
 
 def _whole(parts: list[Notes], length: int) -> tuple[Piece, Notes]:
-    """Joins what barlines cut, splits off the pickup, makes the last bar fit; gives the next section's pickup too."""
+    """Join split bars, separate the pickup and fit the last bar. Returns the section and the next section's pickup."""
     pickup: Notes = []
     if len(parts) > 1 and _length(parts[0]) < length and _length(parts[0]) + _length(parts[1]) != length:
         pickup, *parts = parts
@@ -189,7 +189,7 @@ def _whole(parts: list[Notes], length: int) -> tuple[Piece, Notes]:
 
 
 def _shorter(piece: Piece) -> list[Piece]:
-    """Sections of sixteen bars and more as several of eight, each with the pickup that it would have."""
+    """Split a section of sixteen or more bars into sections of eight, each with its own pickup."""
     count = len(piece.bars)
     if count <= BARS_MAX and count != 16:
         return [piece]
@@ -197,10 +197,10 @@ def _shorter(piece: Piece) -> list[Piece]:
         raise Unusable("shape")
     pieces = []
     pickup, beats = piece.pickup, _length(piece.pickup)
-    for at in range(0, count, 8):
-        bars = [list(bar) for bar in piece.bars[at : at + 8]]
+    for first_bar in range(0, count, 8):
+        bars = [list(bar) for bar in piece.bars[first_bar : first_bar + 8]]
         following: Notes = []
-        if beats and at + 8 < count:
+        if beats and first_bar + 8 < count:
             while _length(following) < beats:
                 following.insert(0, bars[-1].pop())
             if _length(following) != beats or not bars[-1]:
@@ -213,7 +213,7 @@ def _shorter(piece: Piece) -> list[Piece]:
 
 
 def _tonic(pieces: list[Piece], pitch_class: int) -> int:
-    """The octave of the tonic that lies below most of the tune: its mean is 0 to 11 above, as in D or G on a fiddle."""
+    """Return the tonic that is 0 to 11 semitones below the tune's mean pitch, like D or G on a fiddle."""
     sounding = [
         (pitch, ticks) for piece in pieces for bar in piece.bars for pitch, ticks, _ in bar if pitch is not None
     ]
@@ -228,13 +228,13 @@ def _section(piece: Piece, tonic: int) -> WrittenSection:
 
     def events(notes: Notes) -> tuple[Event, ...]:
         nonlocal tied
-        found = []
+        result = []
         for pitch, ticks, to_next in notes:
             relative = None if pitch is None else pitch - tonic
             if relative is not None and relative not in PITCHES:
                 raise Unusable("range")
-            found.append(Event(relative, ticks, tied and relative is not None))
+            result.append(Event(relative, ticks, tied and relative is not None))
             tied = to_next
-        return tuple(found)
+        return tuple(result)
 
     return WrittenSection(events(piece.pickup), tuple(events(bar) for bar in piece.bars))
