@@ -1,4 +1,4 @@
-"""Songs by an adapter: a file of the user's, run in an interpreter of theirs that has a package the service lacks."""
+"""Songs by an adapter: a user's file that runs in the user's interpreter, with a package that the service lacks."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def _example() -> str:
-    """The file of docs/adapters.md."""
+    """Return the adapter of docs/adapters.md."""
     page = (ROOT / "docs/adapters.md").read_text(encoding="utf-8")
     found = re.search(r"```python my_model/adapter.py\n(.*?)```", page, re.DOTALL)
     assert found

@@ -1,4 +1,4 @@
-"""Lyrics without a model: which lines are kept, how a song is asked for and told, how English words sound."""
+"""Lyrics without a model: the line filter, prompts, generation section by section, syllables and rhymes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_song_is_called_a_song_once(style: str | None, named: str) -> None:
     assert f"Write the chorus of {named}. One short line that rhyme" in said
 
 
-# A song by a session that says what it is told to
+# A song by a session with scripted responses
 
 
 class Parrot(Session):
@@ -119,7 +119,7 @@ class Parrot(Session):
         self.asked: list[RunRequest] = []
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """One letter is one token; like the engines it counts one more for the end of a text."""
+        """Emit each letter as a token. Like the engines, count one more for the end of a text."""
         self.asked.append(request)
         said = self.says.pop(0) if self.says else "\n"
         most = request.options["max_tokens"]
@@ -246,7 +246,7 @@ def test_syllables_by_the_dictionary(line: str, syllables: int | None) -> None:
         (["by the sea", "in the night", "you and me", "by the light"], "ABAB"),
         (["the moonlight", "a star", "tonight", "afar!"], "ABAB"),
         (["a river", "a qwzx", "deliver", "love", "enough"], "A?ABC"),
-        (["we read", "a bed", "a reed"], "AAA"),  # "read" is said in both ways
+        (["we read", "a bed", "a reed"], "AAA"),  # "read" has two pronunciations
     ],
 )
 def test_rhymes_by_the_dictionary(lines: list[str], scheme: str) -> None:

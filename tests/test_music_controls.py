@@ -1,4 +1,4 @@
-"""What a tune is made from: every combination is completed exactly, or refused with the possible ones."""
+"""The options of a tune: every combination is completed exactly, or rejected with the possible ones."""
 
 from __future__ import annotations
 

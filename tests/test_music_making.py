@@ -1,4 +1,4 @@
-"""A whole music job without a model: exact in what was asked, deterministic, stopped at once, its files complete."""
+"""A complete music job with a fake model: exact, reproducible, cancellable, with all files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SUFFIXES = [FORMATS[name][0] for name in DEFAULT_FORMATS]
 
 
 class Heard:
-    """Takes what a job emits, and says stop from the `stop_at`-th event of a kind on."""
+    """An event callback that records events and cancels from the `stop_at`-th event of a kind on."""
 
     def __init__(self, folder: Path, stop_at: tuple[str, int] | None = None) -> None:
         self.folder = folder
@@ -45,7 +45,7 @@ class Heard:
         return self._stop_at is not None and len(self.of(self._stop_at[0])) >= self._stop_at[1]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        """The data of the events of this kind; `composing` and `rendering` are progress."""
+        """Return the data of the events of this kind; `composing` and `rendering` are progress."""
         return [data for event, data in self.events if kind in (event, data.get("phase"))]
 
 
@@ -67,7 +67,7 @@ def composed(seed: int, **options: Any) -> tuple[TuneSettings, list[Score]]:
 
 
 def wishes() -> list[dict[str, Any]]:
-    """Ways to ask: every style with lengths and tempi, each key and mode, each instrument and backing."""
+    """Return requests: every style with lengths and tempi, each key and mode, each instrument and backing."""
     chance = random.Random(3)
     styles = [(form, meter) for form, meters in FORMS.items() for meter in meters]
     keys, instruments = list(itertools.product(TONICS, MODES)), list(itertools.product(INSTRUMENTS, BACKINGS))
@@ -111,7 +111,7 @@ def test_more_than_five_hundred_tunes_are_exactly_what_was_asked() -> None:
 
 
 def check(wish: dict[str, Any], chosen: TuneSettings, score: Score) -> None:
-    """Each control that was set holds in the score."""
+    """Check that the score follows each option that is set."""
     melody = score.melody
     assert (melody.form, format_meter(melody.meter), melody.tonic) == (wish["form"], wish["meter"], wish["key"])
     assert wish["mode"] in ("any", melody.mode) and melody.bars == chosen.plan.bars

@@ -1,4 +1,4 @@
-"""What an instrument can reach: whole octaves for the tune, single notes nearer only where that is not enough."""
+"""Instrument ranges: the complete tune moves by octaves, single notes only if that is not enough."""
 
 from __future__ import annotations
 

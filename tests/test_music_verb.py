@@ -1,4 +1,4 @@
-"""The verb `music`: words and flags in, files in a folder, through the running server or without one."""
+"""The command `music`: a prompt and flags in, files in a folder, with or without a running server."""
 
 from __future__ import annotations
 

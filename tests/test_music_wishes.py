@@ -1,4 +1,4 @@
-"""Free text: what the words set, what is ignored and why, and that options win."""
+"""The prompt parser: which options the words set, which words are ignored and why, and that explicit options win."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MusicGen without its libraries: what is taken, which folders are known, how codes are drawn."""
+"""MusicGen without its libraries: options, folders, sampling of codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USUAL = {"temperature": 1.0, "top_k": 250, "top_p": 1.0}
 
 
 def folder(place: Path, kind: str = PLAIN, tokenizer: bool = True, **config: Any) -> Path:
-    """A folder as transformers writes it, with two hundred weights in float16."""
+    """Write a transformers folder with two hundred float16 parameters."""
     place.mkdir()
     (place / "config.json").write_text(json.dumps({**CONFIG, "architectures": [kind], **config}))
     header = json.dumps({"w": {"dtype": "F16", "shape": [200], "data_offsets": [0, 400]}}).encode()
@@ -116,7 +116,7 @@ class TestFolders:
 class TestChoice:
     @staticmethod
     def drawn(scores: Any, seeds: list[int], times: int = 1, **options: Any) -> Any:
-        """[time, row] of the tokens."""
+        """Return the tokens [time, row]."""
         choice = Choice(None, {**USUAL, **options}, seeds)
         return np.stack([choice._drawn(np.asarray(scores, np.float32)) for _ in range(times)])
 
@@ -161,7 +161,7 @@ class TestChoice:
 
 
 class Cache:
-    """A cache with so many tokens."""
+    """A fake KV cache with a number of tokens."""
 
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens

@@ -1,4 +1,4 @@
-"""Song models without their library: options, folders, what is fetched, how a job goes."""
+"""Song models without their libraries: options, folders, downloads, jobs."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ RATE = 8_000
 
 
 def safetensors(numbers: int = 10) -> bytes:
-    """A file with one tensor of float32."""
+    """Write a safetensors file with one float32 tensor."""
     header = json.dumps({"w": {"dtype": "F32", "shape": [numbers], "data_offsets": [0, 4 * numbers]}}).encode()
     return struct.pack("<Q", len(header)) + header + bytes(4 * numbers)
 
 
 def pipeline(folder: Path, index: Mapping[str, Any] = ACE, configs: Mapping[str, Any] | None = None) -> Path:
-    """A folder as diffusers writes it, with ten numbers a model."""
+    """Write a diffusers folder with ten parameters per model."""
     folder.mkdir(parents=True)
     (folder / "model_index.json").write_text(json.dumps(index))
     for name, value in index.items():
@@ -297,7 +297,7 @@ def test_the_runtimes_bring_it(name: str) -> None:
 
 
 class Composing:
-    """A composer of a sine a song; its pitch is the seed."""
+    """A composer that generates one sine per song; its pitch is the seed."""
 
     rate, channels = RATE, 2
 

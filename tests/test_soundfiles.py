@@ -1,4 +1,4 @@
-"""Sound files of all kinds: as long as the sound, readable by others, and each says what made it."""
+"""Audio files of all formats: exact lengths, readable by other programs, with tags."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from backend.tasks.audio.files.kinds import KINDS, why_unsupported
 from backend.tasks.audio.files.tags import Tags, provenance_facts
 from backend.tasks.audio.files.writer import SoundFiles
 
-FRAMES = 100_003  # no whole number of anybody's blocks
+FRAMES = 100_003  # not a multiple of any block size
 FACTS = provenance_facts("folk-tunes", "Apache-2.0, sounds MIT", 5)
 TAGS = Tags("Jig für 猫", FACTS)
 COMMENT = (
@@ -24,7 +24,7 @@ COMMENT = (
 
 
 def tone(rate: int, channels: int = 2) -> np.ndarray:
-    """[channels, FRAMES] of a sound with a beginning and an end."""
+    """Return audio [channels, FRAMES] with a distinct start and end."""
     time_s = np.arange(FRAMES) / rate
     return np.stack([0.4 * np.sin(2 * np.pi * 330 * (1 + n) * time_s) for n in range(channels)]).astype(np.float32)
 
@@ -48,7 +48,7 @@ def test_every_kind_has_each_sample_and_sounds_like_the_others(rate: int, channe
         heard[name] = samples
         told = TinyTag.get(path)
         assert told.samplerate == rate and told.channels == channels
-        assert told.duration == pytest.approx(FRAMES / rate, abs=0.06)  # some count whole frames of MP3
+        assert told.duration == pytest.approx(FRAMES / rate, abs=0.06)  # some readers count complete MP3 frames
     assert np.array_equal(heard["wav"], heard["flac"])
     assert np.abs(heard["wav"].T - tone(rate, channels)).max() < 1 / 32_000
     for name in ("mp3", "ogg"):

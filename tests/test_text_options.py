@@ -1,4 +1,4 @@
-"""What each option of text does to the real model's text: penalties, biases, log probabilities, JSON, raw prompts."""
+"""The text options with a real model: penalties, biases, log probabilities, JSON, raw prompts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_bias_of_100_chooses_the_token_and_of_minus_100_bans_it(server: Server
 
 
 def listing(server: Server, **options: Any) -> list[dict[str, Any]]:
-    """The log probabilities as the token events bring them."""
+    """Return the log probabilities of the token events."""
     body = {"prompt": "Tell me about your town.", "options": {"temperature": 0, "logprobs": 3, **options}}
     events = list(stream_events(server, body))
     assert events[-1].event == "done", events[-1]

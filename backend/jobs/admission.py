@@ -22,9 +22,9 @@ from backend.scheduling.probing import ProbeService
 from backend.scheduling.target_selection import nothing_behind, refusal_of
 from backend.tasks.music.prompt_parser import ParsedPrompt
 from backend.tasks.options import parse_options
-from backend.tasks.options.inputs import INPUTS, check_inputs, check_audio_inputs
-from backend.tasks.options.songs import song_options
+from backend.tasks.options.inputs import INPUTS, check_audio_inputs, check_inputs
 from backend.tasks.options.music_prompt import apply_prompt
+from backend.tasks.options.songs import song_options
 from backend.tasks.songs.model_kinds import SongKind
 
 

@@ -1,4 +1,4 @@
-"""ABC as it is found: dialects are read, what is left out is said, the rest is refused with its place and a remedy."""
+"""The ABC reader: it accepts dialects, reports omissions, and rejects the rest with a position and a remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.tasks.music.opening import read_opening
 
 
 def notes(text: str) -> list[tuple[int | None, int]]:
-    """Each note as (pitch, ticks)."""
+    """Return each note as (pitch, ticks)."""
     return [(note.pitch, int(note.ticks)) for bar in read_phrase(text).bars for note in bar.notes]
 
 

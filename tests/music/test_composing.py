@@ -1,4 +1,4 @@
-"""Tunes come out exact whatever the model says, repeat, can be stopped, begin as asked and copy nothing long."""
+"""The composer: exact lengths with any logits, reproducible, cancellable, with openings and the copy guard."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REEL = Plan("reel", (4, 4), "dorian", "E", 16)
 
 
 def any_plan(number: int) -> Plan:
-    """Some combination of controls."""
+    """Return a combination of options."""
     chance = random.Random(number)
     form = chance.choice(list(FORMS))
     return Plan(
@@ -39,7 +39,7 @@ def any_plan(number: int) -> Plan:
 
 
 def check_exact(made: Melody, plan: Plan) -> None:
-    """Bars, grid and key as the plan says."""
+    """Check bars, grid and key against the plan."""
     bar = made.bar_ticks
     assert made.bar_starts == tuple(made.pickup_ticks + bar * number for number in range(plan.bars))
     assert made.end == made.pickup_ticks + bar * plan.bars and 0 <= made.pickup_ticks < bar
@@ -178,7 +178,7 @@ def test_no_long_run_of_a_known_tune_is_repeated() -> None:
 
 
 def longest_copies(rows: list[TuneGrid], known: list[TuneGrid]) -> list[int]:
-    """Intervals in the longest run of each row that a known row has."""
+    """Return for each tune the length of its longest run that also occurs in a known tune, in intervals."""
     text = "\n".join(steps(row) for row in known)
     found = []
     for own in map(steps, rows):
@@ -191,7 +191,7 @@ def longest_copies(rows: list[TuneGrid], known: list[TuneGrid]) -> list[int]:
 
 
 def steps(row: TuneGrid) -> str:
-    """A row's intervals as characters."""
+    """Return a tune's intervals as characters."""
     own = pitch_tokens(row)
     return "".join(chr(200 + after - before) for before, after in zip(own, own[1:], strict=False))
 

@@ -1,4 +1,4 @@
-"""WAV and FLAC: lengths, levels, silence at the end, no clicks, notes where the score has them, the same each time."""
+"""Rendered audio: lengths, levels, silence at the end, no clicks, onsets as in the score, reproducible."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_recordings_sound_at_the_pitch_that_the_bank_says(instrument: str) -> No
 
 
 def _cents_off(tone: Samples, expected_hz: float) -> float:
-    """How far the harmonics lie from where they should, by the comb that catches most of them."""
+    """Return the deviation of the harmonics, from the comb filter that matches them best."""
     size = 1 << 18
     spectrum = np.log(np.abs(np.fft.rfft(tone * np.hanning(len(tone)), size)) + 1e-6)
     cents = np.arange(-80, 81, 2)
@@ -196,7 +196,7 @@ def test_the_limiter_holds_its_ceiling_without_steps() -> None:
 @pytest.mark.parametrize("rate", [16_000, 22_050, 44_100])
 @pytest.mark.parametrize("semitones", [-5, 3, 12])
 def test_another_pitch_adds_next_to_nothing(semitones: int, rate: int) -> None:
-    """A tone comes back as that tone alone; one that would lie beyond 22 kHz does not fold back."""
+    """A sine stays a sine, and a tone above 22 kHz does not alias."""
     for part_of_rate in (0.02, 0.1, 0.2, 0.3):
         pcm = np.sin(2 * np.pi * part_of_rate * np.arange(60_000)).astype(np.float32)
         silence = np.zeros(GUARD, np.float32)

@@ -1,4 +1,4 @@
-"""Chords by rule, backing in range and in time, instruments that reach the melody or are refused with those that do."""
+"""The arrangement: chord rules, range and rhythm of the accompaniment, and instruments that cannot play the melody."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MODES = tuple(STEPS)
 
 
 def names(melody: Melody) -> list[tuple[int, int, str]]:
-    """Each chord as (bar, root above the tonic, quality)."""
+    """Return each chord as (bar, root above the tonic, quality)."""
     tonic = pitch_class(melody.tonic)
     return [(c.start // melody.bar_ticks, (c.root - tonic) % 12, c.quality) for c in harmonise(melody)]
 
 
 def arpeggios(*chords: tuple[int, ...], tonic: str = "D", mode: str = "major") -> Melody:
-    """A 4/4 tune whose bars run up and down one chord each, given as semitones above the tonic."""
+    """Return a 4/4 tune whose bars are arpeggios of the given chords, in semitones above the tonic."""
     low = 60 + pitch_class(tonic)
     notes = [
         Note(96 * bar + 24 * beat, 24, low + chord[index])

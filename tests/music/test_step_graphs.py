@@ -1,4 +1,4 @@
-"""Which graph a device gets, by what it places and what it computes: a device played on the processor."""
+"""The choice of the ONNX graph for a device, by its placement and its results, with a fake device on the CPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALL = frozenset({"device-fp32", "host-fp32", "device-fp16", "host-fp16"})
 
 @dataclass
 class Device(OnnxPlace):
-    """`whole` has the graphs that it computes alone, `fixed` says whether it wants fixed shapes for that."""
+    """`whole` are the graphs that it runs completely; `fixed`: it needs fixed shapes for that."""
 
     whole: frozenset[str] = ALL
     fixed: bool = False
@@ -150,7 +150,7 @@ def test_a_slow_device_is_asked_for_fewer_tokens(weights: Weights) -> None:
 
 
 class Paced:
-    """A decoder whose steps take a time of their own on a clock that is played."""
+    """A decoder whose steps take a given time on a fake clock."""
 
     def __init__(self, clock: list[float], step_s: float) -> None:
         self._clock, self._step_s = clock, step_s

