@@ -55,7 +55,7 @@ def test_an_earlier_tune_is_not_overwritten_unless_asked(server: Server, tmp_pat
 @pytest.mark.parametrize(
     ("words", "told", "code"),
     [
-        (["--form", "jig", "--meter", "4/4"], "Metres of this form: 6/8", 1),
+        (["--form", "jig", "--meter", "4/4"], "Meters of this form: 6/8", 1),
         (["--form", "walz"], "unknown form 'walz'", 1),
         (["--bars", "x"], "invalid int value", 2),
         (["--seconds", "nan"], "no number to reckon with", 2),

@@ -173,7 +173,7 @@ class TestFolders:
         (place / name).unlink()
         os.mkfifo(place / name)
         entry_for("song", place, None, None)
-        with pytest.raises(ModelBroken, match="cannot be read: .*it is no file"):
+        with pytest.raises(ModelBroken, match="cannot be read: .*not a regular file"):
             open_pipeline(place)
 
     def test_it_is_listed_with_its_options(self, build: Callable[..., Catalogue], tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ class TestFolders:
         ("spoil", "word"),
         [
             (lambda place: (place / "vae/config.json").parent.rename(place / "other"), "no folder vae"),
-            (lambda place: _cut(place / "vae/diffusion_pytorch_model.safetensors"), "cut short"),
+            (lambda place: _cut(place / "vae/diffusion_pytorch_model.safetensors"), "is truncated"),
             (lambda place: _pickled(place / "vae"), "pickle file (model.bin)"),
             (lambda place: (place / "vae/diffusion_pytorch_model.safetensors").unlink(), "no weights for its vae"),
             (lambda place: _index(place, vae=["own_code", "Vae"]), "never run"),

@@ -64,14 +64,14 @@ def test_dialects(name: str) -> None:
 
 REFUSED = {
     "K:H\nC": (1, 1, "key"),
-    "X:1\nM:7\nC": (2, 1, "metre"),
+    "X:1\nM:7\nC": (2, 1, "not a meter"),
     "L:0\nC": (1, 1, "unit length"),
     "[CE": (1, 1, "chord"),
-    "A|\n> A": (2, 1, "after no note"),
+    "A|\n> A": (2, 1, "no note before"),
     "A (1bc": (1, 3, "tuplet"),
     "A0": (1, 1, "length"),
     "A///////": (1, 1, "length"),
-    "C,,,,,,,": (1, 1, "too low"),
+    "C,,,,,,,": (1, 1, "out of range"),
     "X:1\nK:C\nA\nX:2\nK:C\nB": (4, 1, "second tune"),
     "": (1, 1, "no note"),
     "A" * 200_001: (1, 1, "too many"),

@@ -94,7 +94,7 @@ def test_wav_and_flac_are_the_same_and_so_is_every_render(tmp_path: Path) -> Non
 def test_another_process_renders_the_same(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tests.music.test_render_audio import SCORES, audio, going_on\n"
-        "audio.write(SCORES['slow-accordion'], [(Path(sys.argv[1]), 'wav')], None, going_on)"
+        "audio.write_audio(SCORES['slow-accordion'], [(Path(sys.argv[1]), 'wav')], None, going_on)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "there.wav")], cwd=ROOT, check=True)
     audio.write_audio(SCORES["slow-accordion"], [(tmp_path / "here.wav", "wav")], None, going_on)

@@ -18,6 +18,7 @@ from backend.tasks.songs.model_kinds import COMMON_OPTIONS, SongKind
 
 LYRICS_LIMIT, PROMPT_LIMIT = 20_000, 5_000
 MAX_SECONDS = 1200.0
+MODEL_DEFAULT = "; default: the model's"
 _DEFAULTS_REMEDY = "Correct the adapter's defaults, or download the model's folder again."
 
 
@@ -42,7 +43,7 @@ class SongOptions(StrictModel):
         gt=0,
         le=MAX_SECONDS,
         allow_inf_nan=False,
-        description="Length of the audio in seconds, exact to the sample; default: the model's",
+        description="Length of the audio in seconds, exact to the sample" + MODEL_DEFAULT,
     )
     tempo_bpm: int | None = Field(
         None, ge=30, le=300, description="Tempo in beats per minute, as a hint to the model; default: none"
@@ -54,31 +55,36 @@ class SongOptions(StrictModel):
         None, description="Time signature, as a hint to the model; default: none"
     )
     steps: int | None = Field(
-        None, ge=1, le=1000, description="Number of denoising steps; more steps take longer; default: the model's"
+        None, ge=1, le=1000, description="Number of denoising steps; more steps take longer" + MODEL_DEFAULT
     )
     guidance_scale: float | None = Field(
         None,
         ge=0,
         le=50,
         allow_inf_nan=False,
-        description="Classifier-free guidance scale: how closely the song follows the prompt; 1 is off",
+        description="Classifier-free guidance scale: how closely to follow the prompt; 1 is off" + MODEL_DEFAULT,
     )
     temperature: float | None = Field(
         None,
         ge=0,
         le=2,
         allow_inf_nan=False,
-        description="Sampling temperature; 0 always picks the most likely code, higher values vary more",
+        description="Sampling temperature; 0 always picks the most likely code, higher values vary more"
+        + MODEL_DEFAULT,
     )
     top_k: int | None = Field(
-        None, ge=0, le=100_000, description="Sample from this many of the most likely codes; 0 is all"
+        None,
+        ge=0,
+        le=100_000,
+        description="Sample from this many of the most likely codes; 0 is all" + MODEL_DEFAULT,
     )
     top_p: float | None = Field(
         None,
         gt=0,
         le=1,
         allow_inf_nan=False,
-        description="Nucleus sampling: sample from the most likely codes whose probabilities sum to this",
+        description="Nucleus sampling: sample from the most likely codes whose probabilities sum to this"
+        + MODEL_DEFAULT,
     )
     variations: int = Field(
         1, ge=1, le=MAX_VARIATIONS, description="Number of songs to generate, with consecutive seeds"
@@ -132,7 +138,8 @@ def song_schema(kind: SongKind) -> dict[str, Any]:
     schema = copy.deepcopy(_full_schema())
     schema["properties"] = {name: field for name, field in schema["properties"].items() if name in kind.options}
     for name, value in kind.defaults.items():
-        schema["properties"][name]["default"] = value
+        field = schema["properties"][name]
+        field["default"], field["description"] = value, field["description"].replace(MODEL_DEFAULT, "")
     if kind.longest_s:
         schema["properties"]["seconds"]["anyOf"][0]["maximum"] = kind.longest_s
     return schema
