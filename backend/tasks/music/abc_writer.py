@@ -92,7 +92,7 @@ class _VoiceWriter:
 
     def _group(self, group: Group) -> str:
         count = len(group.elements)
-        before = "" if not group.triplet else "(3" if count == 3 else f"(3:2:{count}"
+        before = "" if not group.is_triplet else "(3" if count == 3 else f"(3:2:{count}"
         return before + "".join(self._element(element) for element in group.elements)
 
     def _element(self, element: Element) -> str:
@@ -102,7 +102,7 @@ class _VoiceWriter:
             return f"{symbol}z{length}"
         chord = len(element.pitches) > 1
         names = [self._note(self._key.spell(pitch), chord) for pitch in element.pitches]
-        tie = "-" if element.tied else ""
+        tie = "-" if element.is_tied else ""
         written = f"[{''.join(names)}]" if chord else names[0]
         return f"{symbol}{written}{length}{tie}"
 

@@ -52,7 +52,7 @@ class _Sequence:
         if self.row.slot is Slot.DONE:
             return tokens.PAD
         if self.row.slot is Slot.FORCED:
-            return self.row.forced
+            return self.row.forced_token
         if self.opening_tokens:
             return self.opening_tokens.popleft()
         if self.row.slot is Slot.PICKUP:
@@ -158,7 +158,7 @@ def _sample(sequences: list[_Sequence], logits: NDArray[np.float64], guard: Copy
             if part.row.is_last_bar and 2 * part.row.tick >= part.row.bar_ticks:
                 logits[number, _tonic_tokens()] += CADENCE_BONUS
             if guard is not None:
-                mask[number] &= guard.allowed(part.row)
+                mask[number] &= guard.allowed_tokens(part.row)
             continue
         # The grid already bounds the rhythm; with top-p, every march would get the even rhythm that most have.
         top_p[number] = 1.0

@@ -83,7 +83,7 @@ class TuneGrid:
         self._written: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
 
     @property
-    def forced(self) -> int:
+    def forced_token(self) -> int:
         """The next token if `slot` is FORCED."""
         return self._forced[0]
 
@@ -111,7 +111,7 @@ class TuneGrid:
             return _allowed_pitches(not starts_section and self.events[-1].token != tokens.REST)
         if self.slot is Slot.PICKUP:
             return _allowed_pickups(self.bar_ticks)
-        return tuple(token == self.forced for token in range(tokens.VOCABULARY))
+        return tuple(token == self.forced_token for token in range(tokens.VOCABULARY))
 
     def push(self, token: int) -> None:
         """Append the next token, which must be one of `allowed_tokens`."""

@@ -47,7 +47,7 @@ def _conductor(score: Score) -> mido.MidiTrack:
             current = meter
             meta = mido.MetaMessage("time_signature", numerator=current[0], denominator=current[1])
             events.append((start, meta))
-    return _timed(list(events), melody.end)
+    return _to_track(list(events), melody.end)
 
 
 def _metre(melody: Melody, ticks: int) -> tuple[int, int] | None:
@@ -72,10 +72,10 @@ def _track(part: Part, channel: int, end: int) -> mido.MidiTrack:
         notes += [(note.start, 1, on), (note.start + note.ticks, 0, off)]
     # Note-offs sort before note-ons, so that a repeated note is retriggered.
     events += [(tick, message) for tick, _, message in sorted(notes, key=lambda event: event[:2])]
-    return _timed(events, end)
+    return _to_track(events, end)
 
 
-def _timed(events: list[tuple[int, mido.Message | mido.MetaMessage]], end: int) -> mido.MidiTrack:
+def _to_track(events: list[tuple[int, mido.Message | mido.MetaMessage]], end: int) -> mido.MidiTrack:
     track = mido.MidiTrack()
     now = 0
     for tick, message in events:

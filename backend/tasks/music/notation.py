@@ -28,10 +28,10 @@ class Element:
     ticks: int
     length: int
     pitches: tuple[int, ...]
-    tied: bool
+    is_tied: bool
 
     @property
-    def dotted(self) -> bool:
+    def is_dotted(self) -> bool:
         """Whether the note value is dotted."""
         return self.length not in _UNDOTTED
 
@@ -41,7 +41,7 @@ class Group:
     """Elements under one beam. In a `triplet` they sound for two thirds of their written length."""
 
     elements: tuple[Element, ...]
-    triplet: bool
+    is_triplet: bool
 
 
 @dataclass(frozen=True)

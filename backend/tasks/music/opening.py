@@ -104,7 +104,7 @@ def opening_tokens(plan: Plan) -> list[int]:
         while ticks:
             while row.slot in (Slot.FORCED, Slot.PICKUP):
                 if row.slot is Slot.FORCED:
-                    row.push(row.forced)
+                    row.push(row.forced_token)
                 else:
                     push(tokens.PICKUP + tokens.PICKUPS.index(pickup))
             if row.slot is Slot.DONE:

@@ -47,7 +47,7 @@ class CopyGuard:
         """Return the guard for the weights in a folder. Raises OSError."""
         return cls(np.load(folder / "copied-runs.npy"))
 
-    def allowed(self, row: TuneGrid) -> NDArray[np.bool_]:
+    def allowed_tokens(self, row: TuneGrid) -> NDArray[np.bool_]:
         """Return whether each token avoids completing a run of the table; all True if none would be left."""
         played = pitch_tokens(row)[-RUN:]
         if len(played) < RUN:

@@ -156,20 +156,20 @@ class _StaffWriter:
             text += self._beam(run, count) + self._element(element)
             run, count = "", 0
         text += self._beam(run, count)
-        return f'<tuplet num="3" numbase="2">{text}</tuplet>' if group.triplet else text
+        return f'<tuplet num="3" numbase="2">{text}</tuplet>' if group.is_triplet else text
 
     def _beam(self, run: str, count: int) -> str:
         return f"<beam>{run}</beam>" if count > 1 else run
 
     def _element(self, element: Element) -> str:
-        dotted = element.dotted
+        dotted = element.is_dotted
         value = element.length * 2 // 3 if dotted else element.length
         length = f"dur={quoteattr('breve' if value > WHOLE else str(WHOLE // value))}" + (' dots="1"' if dotted else "")
         if not element.pitches:
             return f"<rest {length}/>"
         single_length = f" {length}" if len(element.pitches) == 1 else ""
         notes = "".join(f"<note{single_length}{self._note(element, pitch)}/>" for pitch in element.pitches)
-        self._tied_pitches = element.pitches if element.tied else ()
+        self._tied_pitches = element.pitches if element.is_tied else ()
         return notes if single_length else f"<chord {length}>{notes}</chord>"
 
     def _note(self, element: Element, pitch: int) -> str:
@@ -184,6 +184,6 @@ class _StaffWriter:
         else:
             text += f' accid="{_ACCIDENTALS[note.alteration]}"'
             self._accidentals[position] = note.alteration
-        if is_continued or element.tied:
-            text += f' tie="{"m" if is_continued and element.tied else "t" if is_continued else "i"}"'
+        if is_continued or element.is_tied:
+            text += f' tie="{"m" if is_continued and element.is_tied else "t" if is_continued else "i"}"'
         return text

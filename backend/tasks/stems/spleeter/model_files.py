@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from backend.common.formats.onnx.writer import Outside, Weight
 from backend.tasks.music.weights import read_header
 from backend.tasks.stems.spleeter.checkpoint import read_index
-from backend.tasks.stems.spleeter.graph import graph
+from backend.tasks.stems.spleeter.graph import build_graph
 from backend.tasks.stems.spleeter.network import LEVELS, STEMS, weight_shapes
 
 WEIGHTS, GRAPH, LICENCE = "spleeter.safetensors", "spleeter.onnx", "LICENSE"
@@ -91,7 +91,7 @@ def write_model(arrays: Arrays, dtype: str, folder: Path, licence: str) -> None:
         Weight(name, dtype, arrays[name].shape, Outside(WEIGHTS, start + begin, end - begin))
         for name, (begin, end) in offsets.items()
     ]
-    (folder / GRAPH).write_bytes(graph(graph_weights))
+    (folder / GRAPH).write_bytes(build_graph(graph_weights))
 
 
 def _tensorflow_name(name: str) -> str:

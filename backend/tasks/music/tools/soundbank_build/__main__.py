@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from backend.tasks.music.tools.soundbank_build.shaping import Onset, Shaped, shape
+from backend.tasks.music.tools.soundbank_build.shaping import Onset, ShapedRecording, shape
 from backend.tasks.music.tools.soundbank_build.soundfont import SoundFont, Zone
 
 _VELOCITY = 90  # selects the layer of presets with several velocity layers
@@ -77,7 +77,7 @@ def main(source: Path, folder: Path) -> None:
 
 
 def _write(font: SoundFont, name: str, recipe: _Recipe, folder: Path) -> dict[str, Any]:
-    zones = _needed(font.zones(recipe.program, _VELOCITY), recipe)
+    zones = _select_zones(font.zones(recipe.program, _VELOCITY), recipe)
     shaped = [shape(zone, recipe.longest_s, recipe.onset) for zone in zones]
     pcm = np.concatenate([item.zone.pcm for item in shaped])
     path = folder / f"{name}.flac"
@@ -89,12 +89,12 @@ def _write(font: SoundFont, name: str, recipe: _Recipe, folder: Path) -> dict[st
     zones_metadata, start = [], 0
     for item, power in zip(shaped, powers, strict=True):
         # Halve the level differences (in dB) between recordings, so that neighbouring keys match.
-        zones_metadata.append(_facts(item, recipe, start, (mean / power) ** 0.25))
+        zones_metadata.append(_zone_metadata(item, recipe, start, (mean / power) ** 0.25))
         start += len(item.zone.pcm)
     return {"gain": round(_MELODY_RMS * recipe.loudness / mean**0.5, 4), "zones": zones_metadata}
 
 
-def _needed(zones: list[Zone], recipe: _Recipe) -> list[Zone]:
+def _select_zones(zones: list[Zone], recipe: _Recipe) -> list[Zone]:
     """Return the zones for the recipe's keys, from low to high. Neighbouring zones cover the keys of dropped ones."""
     needed: list[Zone] = []
     for zone in sorted(zones, key=lambda zone: zone.root):
@@ -105,7 +105,7 @@ def _needed(zones: list[Zone], recipe: _Recipe) -> list[Zone]:
     return needed
 
 
-def _facts(item: Shaped, recipe: _Recipe, start: int, gain: float) -> dict[str, Any]:
+def _zone_metadata(item: ShapedRecording, recipe: _Recipe, start: int, gain: float) -> dict[str, Any]:
     zone = item.zone
     return {
         "start": start,
@@ -122,7 +122,7 @@ def _facts(item: Shaped, recipe: _Recipe, start: int, gain: float) -> dict[str, 
     }
 
 
-def _power(item: Shaped) -> float:
+def _power(item: ShapedRecording) -> float:
     """Return the mean square of the first 0.4 s, which determines the perceived loudness of a note."""
     level = item.level * 10 ** (-item.zone.attenuation_db / 20)
     audible = item.zone.pcm[: round(0.4 * item.zone.rate)] * level

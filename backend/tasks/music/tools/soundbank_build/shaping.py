@@ -32,28 +32,28 @@ class Onset:
 
 
 @dataclass(frozen=True)
-class Shaped:
+class ShapedRecording:
     """A recording of the bank, normalized to a peak of 1, with its zone and its original peak `level`."""
 
     zone: Zone
     level: float
 
 
-def shape(zone: Zone, longest_s: float, onset: Onset) -> Shaped:
+def shape(zone: Zone, longest_s: float, onset: Onset) -> ShapedRecording:
     """Filter, trim and resample a zone. A recording without a loop is faded out after at most `longest_s`."""
-    zone = replace(zone, pcm=_filtered(zone))
-    zone = _without_silence(zone, onset)
-    zone = _cut(zone, longest_s)
+    zone = replace(zone, pcm=_apply_filter(zone))
+    zone = _trim_silence(zone, onset)
+    zone = _trim_end(zone, longest_s)
     rate = _needed_rate(zone)
     if rate < zone.rate:
-        zone = _resampled(zone, rate)
+        zone = _resample(zone, rate)
     if zone.loop:
-        zone = replace(zone, pcm=_seamless(zone.pcm, zone.loop, round(_SEAM_S * zone.rate)))
+        zone = replace(zone, pcm=_crossfade_loop(zone.pcm, zone.loop, round(_SEAM_S * zone.rate)))
     level = float(np.abs(zone.pcm).max())
-    return Shaped(replace(zone, pcm=zone.pcm / level), level)
+    return ShapedRecording(replace(zone, pcm=zone.pcm / level), level)
 
 
-def _filtered(zone: Zone) -> NDArray[np.float64]:
+def _apply_filter(zone: Zone) -> NDArray[np.float64]:
     """Return the samples after the zone's low-pass filter: two poles, no resonance."""
     pcm = zone.pcm - float(zone.pcm.mean())
     if zone.cutoff_hz >= min(_FILTER_FROM_HZ, zone.rate / 2 * 0.95):
@@ -62,7 +62,7 @@ def _filtered(zone: Zone) -> NDArray[np.float64]:
     return filtered
 
 
-def _without_silence(zone: Zone, onset: Onset) -> Zone:
+def _trim_silence(zone: Zone, onset: Onset) -> Zone:
     """Trim the silence before the onset, so that a note sounds immediately."""
     window = max(round(_ONSET_WINDOW_S * zone.rate), 1)
     rise = round(onset.rise_s * zone.rate)
@@ -76,7 +76,7 @@ def _without_silence(zone: Zone, onset: Onset) -> Zone:
     return replace(zone, pcm=pcm, loop=(zone.loop[0] - start, zone.loop[1] - start) if zone.loop else None)
 
 
-def _cut(zone: Zone, longest_s: float) -> Zone:
+def _trim_end(zone: Zone, longest_s: float) -> Zone:
     """Drop the samples after the loop; fade out a recording that has none or is too long."""
     longest = round(longest_s * zone.rate)
     if zone.loop and zone.loop[1] <= longest:
@@ -101,7 +101,7 @@ def _needed_rate(zone: Zone) -> float:
     return zone.rate
 
 
-def _resampled(zone: Zone, rate: float) -> Zone:
+def _resample(zone: Zone, rate: float) -> Zone:
     """Resample with the FFT, padded with silence so that the end does not wrap around to the start."""
     length = len(zone.pcm)
     loop = zone.loop[1] - zone.loop[0] if zone.loop else 1000
@@ -124,7 +124,7 @@ def _resampled(zone: Zone, rate: float) -> Zone:
     return replace(zone, pcm=out[: round(length * ratio)], rate=zone.rate * ratio)
 
 
-def _seamless(pcm: NDArray[np.float64], loop: tuple[int, int], fade: int) -> NDArray[np.float64]:
+def _crossfade_loop(pcm: NDArray[np.float64], loop: tuple[int, int], fade: int) -> NDArray[np.float64]:
     """Crossfade the samples before the loop's end into those before its start, so that the loop has no click."""
     start, end = loop
     fade = min(fade, start, (end - start) // 2)

@@ -112,7 +112,7 @@ class SoundFont:
             index = preset.pop("link")
             for zone in self._bags("i", instruments[index][1], instruments[index + 1][1], _SAMPLE):
                 sample = self._records("shdr", "<20sIIIIIBbHH")[zone.pop("link")]
-                values = _together(preset, zone)
+                values = _merge_generators(preset, zone)
                 lowest, highest = values["velocity_range"] & 127, values["velocity_range"] >> 8
                 right = sample[9] == _RIGHT_SAMPLE or values["pan"] > _RIGHT_PAN
                 if lowest <= velocity <= highest and not right:
@@ -127,7 +127,7 @@ class SoundFont:
         for number in range(first, last):
             generator_values = dict(generators[bags[number][0] : bags[number + 1][0]])
             named = {
-                _GENERATORS[key][0]: _signed(key, value)
+                _GENERATORS[key][0]: _to_signed(key, value)
                 for key, value in generator_values.items()
                 if key in _GENERATORS
             }
@@ -155,18 +155,18 @@ class SoundFont:
             rate=float(rate),
             root=root - (correction + values["fine_tune"]) / 100 - values["coarse_tune"],
             loop=(loop_start, loop_end) if values["sample_modes"] & 1 else None,
-            attack_s=_seconds(values["attack"]) + _seconds(values["delay"]),
-            hold_s=_seconds(values["hold"]),
-            decay_s=_seconds(values["decay"]),
+            attack_s=_to_seconds(values["attack"]) + _to_seconds(values["delay"]),
+            hold_s=_to_seconds(values["hold"]),
+            decay_s=_to_seconds(values["decay"]),
             sustain_db=values["sustain"] / 10,
-            release_s=_seconds(values["release"]),
+            release_s=_to_seconds(values["release"]),
             # 0.4 of the stored attenuation, like the EMU8000 and compatible players.
             attenuation_db=0.4 * values["attenuation"] / 10,
             cutoff_hz=8.176 * 2 ** (values["filter_cents"] / 1200),
         )
 
 
-def _together(preset: dict[str, int], zone: dict[str, int]) -> dict[str, int]:
+def _merge_generators(preset: dict[str, int], zone: dict[str, int]) -> dict[str, int]:
     """Return the zone's values (or defaults) plus those of the preset; ranges are intersected."""
     values = {name: zone.get(name, default) for name, default in _GENERATORS.values()}
     for name, value in preset.items():
@@ -178,12 +178,12 @@ def _together(preset: dict[str, int], zone: dict[str, int]) -> dict[str, int]:
     return values
 
 
-def _signed(generator: int, value: int) -> int:
+def _to_signed(generator: int, value: int) -> int:
     ranges = _GENERATORS[generator][0] in _RANGES
     return value if ranges or value < 32768 else value - 65536
 
 
-def _seconds(timecents: int) -> float:
+def _to_seconds(timecents: int) -> float:
     return 0.0 if timecents <= -12000 else float(2 ** (timecents / 1200))
 
 

@@ -88,14 +88,14 @@ def run(arguments: argparse.Namespace) -> object:
     if arguments.step in ("parity", "speed"):
         import torch
 
-        from backend.tasks.music.tools.train.parity import parity, speeds
+        from backend.tasks.music.tools.train.parity import count_equal_tunes, measure_speed
         from backend.tasks.music.weights import read_weights
 
         torch.set_num_threads(1)
         weights = read_weights(arguments.model / "weights.safetensors")
         if arguments.step == "parity":
-            return parity(weights, arguments.model, arguments.tunes)
-        return speeds(weights, arguments.model, arguments.device)
+            return count_equal_tunes(weights, arguments.model, arguments.tunes)
+        return measure_speed(weights, arguments.model, arguments.device)
     from backend.tasks.music.tools.train.sweep import sweep
 
     configs = json.loads(arguments.configs.read_text("utf-8"))

@@ -40,7 +40,7 @@ class Batches:
             table[number, :length, 2:] = sides[at]
         self._table = torch.from_numpy(table).to(device)
 
-    def of(self, split: str, made: bool = False) -> NDArray[np.int64]:
+    def select(self, split: str, made: bool = False) -> NDArray[np.int64]:
         """Return the indexes of the tunes of a split: the original ones, or those converted to another mode."""
         return np.flatnonzero((self.split == SPLITS.index(split)) & (self.made == made))
 
@@ -64,6 +64,6 @@ class Batches:
             yield batches[number]
 
 
-def notes_in(targets: Tensor) -> Tensor:
+def count_notes(targets: Tensor) -> Tensor:
     """Return the number of notes among the targets: pitches, without ties and rests."""
     return ((targets >= tokens.PITCH) & (targets < tokens.TIE)).sum()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from backend.tasks.music import tokens
 from backend.tasks.music.grid import SIDES, Heading, Slot, TuneGrid
 from backend.tasks.music.tools.train.clusters import find_clusters
-from backend.tasks.music.tools.train.normalise import Event, Unusable, WrittenSection, WrittenTune
+from backend.tasks.music.tools.train.normalise import Event, UnusableTune, WrittenSection, WrittenTune
 
 SPLITS = ("train", "valid", "test")
 SHARE = 0.055  # fraction of the tunes in each of valid and test
@@ -60,7 +60,7 @@ def encode(tune: WrittenTune) -> Encoded:
         ids.append(token)
         sides.append(row.side_ids())
     if row.slot is not Slot.DONE:
-        raise Unusable("grid")
+        raise UnusableTune("grid")
     return Encoded(np.array(ids, np.int16), np.array(sides, np.int16), np.array([*kinds[1:], 0], np.int8), illegal)
 
 
@@ -80,14 +80,14 @@ def _runs(sections: Sequence[WrittenSection | None]) -> list[tuple[int, list[Wri
 def _tokens(sections: Sequence[WrittenSection], row: TuneGrid) -> Iterator[int]:
     for section in sections:
         while row.slot is Slot.FORCED:
-            yield row.forced
+            yield row.forced_token
         pickup = sum(event.ticks for event in section.pickup)
         if pickup not in tokens.PICKUPS:
-            raise Unusable("grid")
+            raise UnusableTune("grid")
         yield tokens.PICKUP + tokens.PICKUPS.index(pickup)
         for event in (event for bar in (section.pickup, *section.bars) for event in bar):
             if row.slot is not Slot.PITCH:
-                raise Unusable("bars")
+                raise UnusableTune("bars")
             yield from _event(event, row)
 
 
@@ -97,23 +97,23 @@ def _event(event: Event, row: TuneGrid) -> Iterator[int]:
     while remaining:
         fits = [ticks for ticks in tokens.DURATIONS if ticks == remaining or (ticks < remaining and ticks % 3 == 0)]
         if not fits or row.slot is not Slot.PITCH:
-            raise Unusable("grid")
+            raise UnusableTune("grid")
         yield token
         yield tokens.DURATION + tokens.DURATIONS.index(fits[-1])
         remaining -= fits[-1]
         token = token if token == tokens.REST else tokens.TIE
 
 
-def pitches(tune: WrittenTune) -> list[int]:
+def written_pitches(tune: WrittenTune) -> list[int]:
     """Return the pitches of a tune's notes in written order."""
     events = [event for section in tune.sections if section for bar in (section.pickup, *section.bars) for event in bar]
     return [event.pitch for event in events if event.pitch is not None and not event.tie]
 
 
-def in_mode(tune: WrittenTune, mode: str) -> WrittenTune | None:
+def convert_mode(tune: WrittenTune, mode: str) -> WrittenTune | None:
     """Return the tune in a parallel mode; None if it has chromatic notes or there is no rule for the mode."""
     degree_map = PARALLEL.get((tune.mode, mode))
-    if degree_map is None or any(pitch % 12 not in SCALES[tune.mode] for pitch in pitches(tune)):
+    if degree_map is None or any(pitch % 12 not in SCALES[tune.mode] for pitch in written_pitches(tune)):
         return None
 
     def moved(event: Event) -> Event:
@@ -128,20 +128,20 @@ def in_mode(tune: WrittenTune, mode: str) -> WrittenTune | None:
     return replace(tune, mode=mode, sections=tuple(part and section(part) for part in tune.sections))
 
 
-def build(tunes: Sequence[WrittenTune], path: Path, seed: int | None = None) -> dict[str, int]:
+def build_dataset(tunes: Sequence[WrittenTune], path: Path, seed: int | None = None) -> dict[str, int]:
     """Encode, cluster and split the tunes, write the dataset and return counts.
 
     `seed` is optional: draws a new split; default: the released one. In the file, `start` is the first token of each
     tune; `made` marks tunes that were converted to another mode (train only); `cluster` is the cluster id.
     """
     # Complete and longer variants first, since the first of several duplicates is kept.
-    tunes = sorted(tunes, key=lambda tune: (None in tune.sections, -len(pitches(tune)), tune.name))
-    clusters = find_clusters([pitches(tune) for tune in tunes])
+    tunes = sorted(tunes, key=lambda tune: (None in tune.sections, -len(written_pitches(tune)), tune.name))
+    clusters = find_clusters([written_pitches(tune) for tune in tunes])
     names: set[str] = set()
     if seed is None:
-        split, names = _released(tunes, clusters.cluster)
+        split, names = _load_released_split(tunes, clusters.cluster)
     else:
-        split = _drawn(clusters.cluster, clusters.duplicates, seed)
+        split = _draw_split(clusters.cluster, clusters.duplicates, seed)
     rows: list[tuple[WrittenTune, Encoded, int, bool, int]] = []
     counts = {"tunes": len(tunes), "clusters": len(set(clusters.cluster)), "duplicates": len(clusters.duplicates)}
     for number, tune in enumerate(tunes):
@@ -154,11 +154,11 @@ def build(tunes: Sequence[WrittenTune], path: Path, seed: int | None = None) -> 
             continue
         variants = [(tune, False)]
         if part == 0:
-            variants += [(other, True) for mode in ("mixolydian", "dorian") if (other := in_mode(tune, mode))]
+            variants += [(other, True) for mode in ("mixolydian", "dorian") if (other := convert_mode(tune, mode))]
         for variant, made in variants:
             try:
                 encoded = encode(variant)
-            except Unusable:
+            except UnusableTune:
                 counts["unspelled"] = counts.get("unspelled", 0) + 1
                 break
             if encoded.illegal:
@@ -191,7 +191,7 @@ def build(tunes: Sequence[WrittenTune], path: Path, seed: int | None = None) -> 
     return counts
 
 
-def _released(tunes: Sequence[WrittenTune], cluster: Sequence[int]) -> tuple[dict[int, int], set[str]]:
+def _load_released_split(tunes: Sequence[WrittenTune], cluster: Sequence[int]) -> tuple[dict[int, int], set[str]]:
     """Return the released split: the index in SPLITS of each cluster, and the names of the held-out tunes."""
     lists = json.loads(RELEASED.read_text("utf-8"))
     part = {name: SPLITS.index(split) for split in lists for name in lists[split]}
@@ -201,7 +201,7 @@ def _released(tunes: Sequence[WrittenTune], cluster: Sequence[int]) -> tuple[dic
     return split, set(part)
 
 
-def _drawn(cluster: Sequence[int], duplicates: frozenset[int], seed: int) -> dict[int, int]:
+def _draw_split(cluster: Sequence[int], duplicates: frozenset[int], seed: int) -> dict[int, int]:
     """Return a random split: the index in SPLITS of each cluster."""
     sizes: dict[int, int] = {}
     for number, cluster_id in enumerate(cluster):

@@ -20,7 +20,7 @@ from backend.tasks.music.grid import Heading, Slot, TuneGrid
 from backend.tasks.music.originality import CopyGuard
 from backend.tasks.music.plan import FORMS, Plan
 from backend.tasks.music.tools.train.batches import Batches
-from backend.tasks.music.tools.train.measures import Copies, distance, durations, in_scale, texture
+from backend.tasks.music.tools.train.measures import Copies, distance, duration_distribution, scale_share, texture
 from backend.tasks.music.tools.train.model import Model
 from backend.tasks.music.tools.train.ngram import NGram
 from backend.tasks.music.weights import Weights, read_weights
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Scored:
+class TuneScore:
     """The scores of a tune: bits of all predicted tokens without and with the grid's mask, and the allowed mass."""
 
     number: int
@@ -40,7 +40,7 @@ class Scored:
     tokens: int
 
 
-def model_of(weights: Weights) -> Model:
+def build_model(weights: Weights) -> Model:
     """Return the network in float32 with exported weights."""
     model = Model(weights.shape, 0.0, 0.0).eval()
     with torch.no_grad():
@@ -50,7 +50,7 @@ def model_of(weights: Weights) -> Model:
 
 
 @torch.no_grad()
-def score(model: Model, batches: Batches, numbers: NDArray[np.int64]) -> list[Scored]:
+def score_tunes(model: Model, batches: Batches, numbers: NDArray[np.int64]) -> list[TuneScore]:
     """Return the scores of real tunes with teacher forcing."""
     scores = []
     for number in numbers:
@@ -64,7 +64,7 @@ def score(model: Model, batches: Batches, numbers: NDArray[np.int64]) -> list[Sc
         legal_mass = torch.softmax(logits, -1).mul(mask).sum(-1)
         counted_targets = targets[0].numpy()[counted]
         scores.append(
-            Scored(
+            TuneScore(
                 int(number),
                 int(((counted_targets >= tokens.PITCH) & (counted_targets < tokens.TIE)).sum()),
                 float(neg_log_probs.gather(1, target_column)[:, 0][counted].sum()) / math.log(2),
@@ -77,7 +77,7 @@ def score(model: Model, batches: Batches, numbers: NDArray[np.int64]) -> list[Sc
 
 
 def _masks(ids: list[int], kinds: list[int], batches: Batches, number: int) -> NDArray[np.bool_]:
-    complete = real_row(batches, number)
+    complete = real_grid(batches, number)
     masks = np.ones((len(ids), tokens.VOCABULARY), bool)
     grid = TuneGrid(complete.heading)
     for position, token in enumerate(ids[: int(batches.length[number])]):
@@ -87,7 +87,7 @@ def _masks(ids: list[int], kinds: list[int], batches: Batches, number: int) -> N
     return masks
 
 
-def real_row(batches: Batches, number: int) -> TuneGrid:
+def real_grid(batches: Batches, number: int) -> TuneGrid:
     """Return a tune of the dataset as a complete grid."""
     ids, sides, _, _ = batches.batch(np.array([number]))
     ids_of_tune = ids[0].tolist()[: int(batches.length[number])]
@@ -105,22 +105,22 @@ def real_row(batches: Batches, number: int) -> TuneGrid:
     return row
 
 
-def per_note(scored: Sequence[Scored], masked: bool = False) -> float:
+def bits_per_note(scored: Sequence[TuneScore], masked: bool = False) -> float:
     """Return the bits per note over all tunes."""
     return sum(each.masked_bits if masked else each.bits for each in scored) / max(
         1, sum(each.notes for each in scored)
     )
 
 
-def grouped(scored: Sequence[Scored], key: Callable[[int], str]) -> dict[str, float]:
+def bits_by_label(scored: Sequence[TuneScore], key: Callable[[int], str]) -> dict[str, float]:
     """Return the bits per note for each label of the tunes."""
-    groups: dict[str, list[Scored]] = {}
+    groups: dict[str, list[TuneScore]] = {}
     for each in scored:
         groups.setdefault(key(each.number), []).append(each)
-    return {name: round(per_note(each), 3) for name, each in sorted(groups.items())}
+    return {name: round(bits_per_note(each), 3) for name, each in sorted(groups.items())}
 
 
-def ngram_scores(batches: Batches, model: NGram, order: int, numbers: NDArray[np.int64]) -> list[Scored]:
+def score_ngram(batches: Batches, model: NGram, order: int, numbers: NDArray[np.int64]) -> list[TuneScore]:
     """Return the scores of an n-gram model."""
     scores = []
     for number in numbers:
@@ -128,7 +128,7 @@ def ngram_scores(batches: Batches, model: NGram, order: int, numbers: NDArray[np
         kinds = batches.batch(np.array([number]))[3][0].tolist()
         bits = sum(model.bits(ids, position + 1, order) for position in range(len(ids) - 1) if kinds[position] > 1)
         notes = sum(tokens.PITCH <= token < tokens.TIE for token in ids)
-        scores.append(Scored(int(number), notes, bits, bits, 0.0, 0))
+        scores.append(TuneScore(int(number), notes, bits, bits, 0.0, 0))
     return scores
 
 
@@ -145,38 +145,39 @@ def evaluate(folder: Path, data: Path, device: str, samples: int, test: bool) ->
     torch.set_num_threads(1)
     batches = Batches(data, "cpu")
     weights = read_weights(folder / "weights.safetensors")
-    model = model_of(weights)
+    model = build_model(weights)
     ngram = NGram(7)
-    for number in batches.of("train"):
+    for number in batches.select("train"):
         ngram.learn(_ids(batches, int(number)))
     results: dict[str, Any] = {"parameters": int(sum(array.size for array in weights.arrays.values()))}
     forms = lambda number: tokens.FORMS[batches.form[number]]  # noqa: E731
     modes = lambda number: tokens.MODES[batches.mode[number]]  # noqa: E731
     for split in ("valid", "test") if test else ("valid",):
-        numbers = batches.of(split)
-        scored = score(model, batches, numbers)
+        numbers = batches.select(split)
+        scored = score_tunes(model, batches, numbers)
         results[split] = {
-            "bits per note": per_note(scored),
-            "bits per note, masked": per_note(scored, masked=True),
+            "bits per note": bits_per_note(scored),
+            "bits per note, masked": bits_per_note(scored, masked=True),
             "legal mass": sum(each.legal for each in scored) / sum(each.tokens for each in scored),
-            "by form": grouped(scored, forms),
-            "by mode": grouped(scored, modes),
+            "by form": bits_by_label(scored, forms),
+            "by mode": bits_by_label(scored, modes),
         }
         for order in (3, 5, 7):
-            grams = ngram_scores(batches, ngram, order, numbers)
-            results[split][f"n-gram {order}"] = per_note(grams)
+            grams = score_ngram(batches, ngram, order, numbers)
+            results[split][f"n-gram {order}"] = bits_per_note(grams)
             if order == 5:
-                results[split]["n-gram 5 by form"] = grouped(grams, forms)
+                results[split]["n-gram 5 by form"] = bits_by_label(grams, forms)
         log.info("%s %s", split, results[split])
     decoder = TorchDecoder(weights, device)
-    results["samples"] = _samples(batches, decoder, folder, samples)
+    results["samples"] = _evaluate_samples(batches, decoder, folder, samples)
     return results
 
 
-def _samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[str, Any]:
+def _evaluate_samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[str, Any]:
     guard = CopyGuard.read(folder)
     real = {
-        split: [real_row(batches, int(number)) for number in batches.of(split)] for split in ("train", "valid", "test")
+        split: [real_grid(batches, int(number)) for number in batches.select(split)]
+        for split in ("train", "valid", "test")
     }
     held_out = [*real["valid"], *real["test"]]
     all_real = [*real["train"], *held_out]
@@ -187,15 +188,17 @@ def _samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[s
         real_of_form = [row for row in all_real if row.heading.form == form and row.heading.meter in FORMS[form]]
         headings = [real_of_form[pick].heading for pick in random.choice(len(real_of_form), count)]
         plans = [Plan(form, heading.meter, heading.mode, "D", 32) for heading in headings]
-        generated = _composed(decoder, guard, plans, random)
+        generated = _compose(decoder, guard, plans, random)
         rows += generated
         held_out_of_form = [row for row in held_out if row.heading.form == form]
         results["rhythm"][form] = {
-            "to all real": distance(durations(generated), durations(real_of_form)),
-            "to held-out": distance(durations(generated), durations(held_out_of_form)),
-            "held-out to all real": distance(durations(held_out_of_form), durations(real_of_form)),
-            "generated": durations(generated),
-            "real": durations(real_of_form),
+            "to all real": distance(duration_distribution(generated), duration_distribution(real_of_form)),
+            "to held-out": distance(duration_distribution(generated), duration_distribution(held_out_of_form)),
+            "held-out to all real": distance(
+                duration_distribution(held_out_of_form), duration_distribution(real_of_form)
+            ),
+            "generated": duration_distribution(generated),
+            "real": duration_distribution(real_of_form),
         }
         log.info("%s %s", form, list(results["rhythm"][form].values())[:3])
     for mode in tokens.MODES[1:]:
@@ -203,11 +206,11 @@ def _samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[s
         if mode != "major":
             styles = [(form, meter) for form, meters in FORMS.items() for meter in meters]
             plans = [Plan(form, meter, mode, "D", 32) for form, meter in styles * max(1, count // len(styles))]
-            generated += _composed(decoder, guard, plans, random)
+            generated += _compose(decoder, guard, plans, random)
         results["scale"][mode] = {
-            "generated": in_scale(generated, mode),
-            "held-out": in_scale([row for row in held_out if row.heading.mode == mode], mode),
-            "all real": in_scale([row for row in all_real if row.heading.mode == mode], mode),
+            "generated": scale_share(generated, mode),
+            "held-out": scale_share([row for row in held_out if row.heading.mode == mode], mode),
+            "all real": scale_share([row for row in all_real if row.heading.mode == mode], mode),
             "tunes": len(generated),
         }
         log.info("%s %s", mode, results["scale"][mode])
@@ -225,6 +228,6 @@ def _samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[s
     return results
 
 
-def _composed(decoder: Any, guard: CopyGuard, plans: Sequence[Plan], random: np.random.Generator) -> list[TuneGrid]:
+def _compose(decoder: Any, guard: CopyGuard, plans: Sequence[Plan], random: np.random.Generator) -> list[TuneGrid]:
     seeds = [int(seed) for seed in random.integers(2**31, size=len(plans))]
     return compose_rows(decoder, plans, seeds, guard=guard)

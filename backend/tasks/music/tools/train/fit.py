@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from backend.tasks.music import tokens
 from backend.tasks.music.network import Shape
-from backend.tasks.music.tools.train.batches import Batches, notes_in
+from backend.tasks.music.tools.train.batches import Batches, count_notes
 from backend.tasks.music.tools.train.model import Model
 
 
@@ -66,10 +66,10 @@ def fit(data: Path, folder: Path, config: Config, device: str, limit_s: float = 
     average = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     optimizer = _optimizer(model, config, device)
     weights = _weights(batches, config)
-    transposed = batches.of("train", made=True)
+    transposed = batches.select("train", made=True)
     curve: list[dict[str, float]] = []
     best, step, started = math.inf, 0, time.monotonic()
-    train = batches.of("train")
+    train = batches.select("train")
     finished = False
     while not finished:
         sampled = random.choice(train, len(train), p=weights) if config.balance or config.mode_balance else train
@@ -92,7 +92,7 @@ def fit(data: Path, folder: Path, config: Config, device: str, limit_s: float = 
             step += 1
             finished = schedule_share >= 1
             if step % 250 == 0 or finished:
-                bits = _with(model, average, lambda: bits_per_note(model, batches, batches.of("valid")))
+                bits = _with_weights(model, average, lambda: bits_per_note(model, batches, batches.select("valid")))
                 curve.append({"step": step, "seconds": time.monotonic() - started, "loss": float(loss), "valid": bits})
                 (folder / "curve.json").write_text(json.dumps({"config": asdict(config), "curve": curve}), "utf-8")
                 if bits < best:
@@ -114,7 +114,7 @@ def _optimizer(model: Model, config: Config, device: str) -> torch.optim.Optimiz
 
 def _weights(batches: Batches, config: Config) -> NDArray[np.float64]:
     """Return the sampling probability of each training tune; rare forms and modes have higher ones."""
-    train = batches.of("train")
+    train = batches.select("train")
     weights = np.ones(len(train))
     for labels, power in ((batches.form[train], config.balance), (batches.mode[train], config.mode_balance)):
         weights *= (1.0 / np.bincount(labels, minlength=16)[labels]) ** power
@@ -127,7 +127,7 @@ def _train_step(
 ) -> Tensor:
     model.train()
     ids, sides, targets, kinds = batches.batch(numbers)
-    ids, sides = _hide(ids, sides, config)
+    ids, sides = _mask_inputs(ids, sides, config)
     with torch.autocast("cuda", torch.bfloat16, enabled=ids.is_cuda):
         logits = model(ids, sides)
     loss = F.cross_entropy(logits[kinds > 0].float(), targets[kinds > 0])
@@ -138,7 +138,7 @@ def _train_step(
     return loss.detach()
 
 
-def _hide(ids: Tensor, sides: Tensor, config: Config) -> tuple[Tensor, Tensor]:
+def _mask_inputs(ids: Tensor, sides: Tensor, config: Config) -> tuple[Tensor, Tensor]:
     """Mask labels, ids and echoes at random, with the probabilities of the configuration."""
     ids, sides = ids.clone(), sides.clone()
     rows = len(ids)
@@ -154,7 +154,7 @@ def _hide(ids: Tensor, sides: Tensor, config: Config) -> tuple[Tensor, Tensor]:
     return ids, sides
 
 
-def _with(model: Model, weights: dict[str, Tensor], function):  # type: ignore[no-untyped-def]
+def _with_weights(model: Model, weights: dict[str, Tensor], function):  # type: ignore[no-untyped-def]
     """Return the result of `function` while the model has other weights."""
     saved = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     model.load_state_dict(weights, strict=False)
@@ -175,5 +175,5 @@ def bits_per_note(model: Model, batches: Batches, numbers: NDArray[np.int64]) ->
             logits = model(ids, sides)
         counted = kinds > 1
         bits += float(F.cross_entropy(logits[counted].float(), targets[counted], reduction="sum")) / math.log(2)
-        notes += int(notes_in(targets[counted]))
+        notes += int(count_notes(targets[counted]))
     return bits / notes

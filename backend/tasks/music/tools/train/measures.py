@@ -11,23 +11,23 @@ from backend.tasks.music.originality import pitch_tokens
 from backend.tasks.music.tools.train.dataset import SCALES
 
 
-def durations(rows: Iterable[TuneGrid]) -> dict[int, float]:
+def duration_distribution(rows: Iterable[TuneGrid]) -> dict[int, float]:
     """Return the fraction of each duration among the notes, ties joined."""
     counts: Counter[int] = Counter()
     for row in rows:
-        counts.update(_joined(row))
+        counts.update(_note_durations(row))
     total = counts.total()
     return {ticks: count / total for ticks, count in sorted(counts.items())}
 
 
-def _joined(row: TuneGrid) -> list[int]:
-    durations: list[int] = []
+def _note_durations(row: TuneGrid) -> list[int]:
+    result: list[int] = []
     for event in row.events:
-        if event.token == tokens.TIE and durations:
-            durations[-1] += event.ticks
+        if event.token == tokens.TIE and result:
+            result[-1] += event.ticks
         elif event.token != tokens.REST:
-            durations.append(event.ticks)
-    return durations
+            result.append(event.ticks)
+    return result
 
 
 def distance(left: dict[int, float], right: dict[int, float]) -> float:
@@ -35,7 +35,7 @@ def distance(left: dict[int, float], right: dict[int, float]) -> float:
     return sum(abs(left.get(key, 0.0) - right.get(key, 0.0)) for key in left.keys() | right.keys()) / 2
 
 
-def in_scale(rows: Iterable[TuneGrid], mode: str) -> float:
+def scale_share(rows: Iterable[TuneGrid], mode: str) -> float:
     """Return the fraction of note time on notes of the mode's scale; the raised seventh of minor is outside."""
     inside = total = 0
     for row in rows:

@@ -16,7 +16,7 @@ from backend.tasks.music.tokens import BARS_MAX, METERS, PICKUPS, PITCHES, SECTI
 from backend.tasks.music.tools.train.corpus import Source
 
 
-class Unusable(Exception):
+class UnusableTune(Exception):
     """A tune that cannot be used. The message is the reason: bars, meter, key, grid, range or shape."""
 
 
@@ -54,32 +54,32 @@ def normalise(source: Source) -> WrittenTune:
     meter = tune.meter or (4, 4)
     meter = (4, 4) if meter == (2, 2) else meter
     if tune.changes:
-        raise Unusable("key" if "K" in tune.changes else "meter")
+        raise UnusableTune("key" if "K" in tune.changes else "meter")
     if tune.key is None or tune.key.mode not in MODES:
-        raise Unusable("key")
+        raise UnusableTune("key")
     scale = 1
-    if meter == (2, 4) and (source.form in ("reel", "hornpipe", "strathspey") or _sixteenths(tune)):
+    if meter == (2, 4) and (source.form in ("reel", "hornpipe", "strathspey") or _is_in_sixteenths(tune)):
         meter, scale = (4, 4), 2
     if meter not in METERS:
-        raise Unusable("meter")
+        raise UnusableTune("meter")
     length = 96 * meter[0] // meter[1]
-    pieces = _pieces(_split(tune.bars), length, scale)
+    pieces = _pieces(_split_sections(tune.bars), length, scale)
     if not 1 <= len(pieces) <= SECTIONS_MAX:
-        raise Unusable("shape")
+        raise UnusableTune("shape")
     tonic = _tonic([piece for piece in pieces if piece], tune.key.pitch_class)
     sections = tuple(_section(piece, tonic) if piece else None for piece in pieces)
     if sum(len(section.bars) for section in sections if section) < 4:
-        raise Unusable("bars" if None in sections else "shape")
+        raise UnusableTune("bars" if None in sections else "shape")
     return WrittenTune(source.name, source.form, meter, tune.key.mode, sections)
 
 
-def _sixteenths(tune: Tune) -> bool:
+def _is_in_sixteenths(tune: Tune) -> bool:
     """Whether most notes are sixteenths, as in a reel notated in 2/4."""
     notes = [note for bar in tune.bars for note in bar.notes]
     return sum(note.ticks <= 9 for note in notes) * 2 > len(notes)
 
 
-def _split(bars: list[Bar]) -> list[list[Bar]]:
+def _split_sections(bars: list[Bar]) -> list[list[Bar]]:
     """Return the bars of each section, with first endings replaced by second ones."""
     sections: list[list[Bar]] = [[]]
     first: list[Bar] = []  # the first ending, dropped once a second one follows
@@ -111,7 +111,7 @@ def _notes(bar: list[AbcNote], scale: int) -> Notes:
     for note in bar:
         ticks = note.ticks * scale
         if ticks.denominator != 1:
-            raise Unusable("grid")
+            raise UnusableTune("grid")
         notes.append((note.pitch, int(ticks), note.tied))
     return notes
 
@@ -134,32 +134,32 @@ def _pieces(sections: list[list[Bar]], length: int, scale: int) -> list[Piece | 
     carried: Notes = []  # the pickup of the next section
     for bars in sections:
         parts = [_notes(bar.notes, scale) for bar in bars]
-        parts = [cut for part in parts for cut in _cut(part, length)]
+        parts = [cut for part in parts for cut in _split_bar(part, length)]
         if len(parts) == 1 and _length(parts[0]) < length:
             carried = parts[0]
             continue
         if carried and _length(parts[0]) == length:
             parts.insert(0, carried)
         try:
-            piece, carried = _whole(parts, length)
-            pieces += _shorter(piece)
-        except Unusable:
+            piece, carried = _join_bars(parts, length)
+            pieces += _split_long_section(piece)
+        except UnusableTune:
             pieces.append(None)
             carried = []
     return pieces
 
 
-def _cut(notes: Notes, length: int) -> list[Notes]:
+def _split_bar(notes: Notes, length: int) -> list[Notes]:
     """Split a bar that lacks barlines into several bars."""
     ticks_so_far = 0
     for number, (_, ticks, _) in enumerate(notes):
         if ticks_so_far == length:
-            return [notes[:number], *_cut(notes[number:], length)]
+            return [notes[:number], *_split_bar(notes[number:], length)]
         ticks_so_far += ticks
     return [notes]
 
 
-def _whole(parts: list[Notes], length: int) -> tuple[Piece, Notes]:
+def _join_bars(parts: list[Notes], length: int) -> tuple[Piece, Notes]:
     """Join split bars, separate the pickup and fit the last bar. Returns the section and the next section's pickup."""
     pickup: Notes = []
     if len(parts) > 1 and _length(parts[0]) < length and _length(parts[0]) + _length(parts[1]) != length:
@@ -172,7 +172,7 @@ def _whole(parts: list[Notes], length: int) -> tuple[Piece, Notes]:
             joined.append(part)
     beats = _length(pickup)
     if any(_length(part) != length for part in joined[:-1]) or beats not in PICKUPS or beats >= length:
-        raise Unusable("bars")
+        raise UnusableTune("bars")
     last, following = joined[-1], Notes()
     if _length(last) == length:
         while _length(following) < beats:
@@ -183,18 +183,18 @@ def _whole(parts: list[Notes], length: int) -> tuple[Piece, Notes]:
     surplus = _length(last) - (length - beats)
     pitch, ticks, tied = last[-1]
     if not 0 < ticks - surplus <= length or abs(surplus) > length // 2:
-        raise Unusable("bars")
+        raise UnusableTune("bars")
     joined[-1] = [*last[:-1], (pitch, ticks - surplus, tied)]
     return Piece(pickup, joined), following
 
 
-def _shorter(piece: Piece) -> list[Piece]:
+def _split_long_section(piece: Piece) -> list[Piece]:
     """Split a section of sixteen or more bars into sections of eight, each with its own pickup."""
     count = len(piece.bars)
     if count <= BARS_MAX and count != 16:
         return [piece]
     if count % 8:
-        raise Unusable("shape")
+        raise UnusableTune("shape")
     pieces = []
     pickup, beats = piece.pickup, _length(piece.pickup)
     for first_bar in range(0, count, 8):
@@ -206,7 +206,7 @@ def _shorter(piece: Piece) -> list[Piece]:
             if _length(following) != beats or not bars[-1]:
                 if count == 16:
                     return [piece]
-                raise Unusable("shape")
+                raise UnusableTune("shape")
         pieces.append(Piece(pickup, bars))
         pickup = following
     return pieces
@@ -218,7 +218,7 @@ def _tonic(pieces: list[Piece], pitch_class: int) -> int:
         (pitch, ticks) for piece in pieces for bar in piece.bars for pitch, ticks, _ in bar if pitch is not None
     ]
     if not sounding:
-        raise Unusable("shape")
+        raise UnusableTune("shape")
     mean = Fraction(sum(pitch * ticks for pitch, ticks in sounding), sum(ticks for _, ticks in sounding))
     return int(mean - pitch_class) // 12 * 12 + pitch_class
 
@@ -232,7 +232,7 @@ def _section(piece: Piece, tonic: int) -> WrittenSection:
         for pitch, ticks, to_next in notes:
             relative = None if pitch is None else pitch - tonic
             if relative is not None and relative not in PITCHES:
-                raise Unusable("range")
+                raise UnusableTune("range")
             result.append(Event(relative, ticks, tied and relative is not None))
             tied = to_next
         return tuple(result)

@@ -28,7 +28,7 @@ def onnx_decoder(weights: Weights, folder: Path, threads: int = 1, half: bool = 
     return HostDecoder(weights, ort.InferenceSession(file, options, providers=["CPUExecutionProvider"]))
 
 
-def parity(weights: Weights, folder: Path, tunes: int) -> dict[str, int]:
+def count_equal_tunes(weights: Weights, folder: Path, tunes: int) -> dict[str, int]:
     """Count the tunes, sampled and greedy, that are equal with both engines. Forms, meters and modes vary."""
     engines = (onnx_decoder(weights, folder), TorchDecoder(weights, "cpu"))
     random = np.random.default_rng(11)
@@ -56,7 +56,7 @@ def _tokens(rows: Sequence[TuneGrid], seeds: int) -> list[Any]:
     return [[row.events for row in rows[at : at + each]] for at in range(0, len(rows), each)]
 
 
-def speeds(weights: Weights, folder: Path, device: str, variations: int = 16) -> dict[str, dict[str, float]]:
+def measure_speed(weights: Weights, folder: Path, device: str, variations: int = 16) -> dict[str, dict[str, float]]:
     """Return the seconds for 32-bar jigs after a warm-up: one tune, `variations` in sequence and as a batch."""
     decoders: dict[str, Decoder] = {
         f"torch {device}": TorchDecoder(weights, device),

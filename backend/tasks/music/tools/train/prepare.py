@@ -9,8 +9,8 @@ from typing import Any
 
 from backend.tasks.music.abc_fields import AbcError
 from backend.tasks.music.tools.train.corpus import read_corpus
-from backend.tasks.music.tools.train.dataset import build
-from backend.tasks.music.tools.train.normalise import Unusable, WrittenTune, normalise
+from backend.tasks.music.tools.train.dataset import build_dataset
+from backend.tasks.music.tools.train.normalise import UnusableTune, WrittenTune, normalise
 
 
 def corpus_folder() -> Path:
@@ -33,7 +33,7 @@ def read_tunes(without_campin: bool = False) -> tuple[list[WrittenTune], Counter
             continue
         try:
             tunes.append(normalise(source))
-        except Unusable as reason:
+        except UnusableTune as reason:
             reasons[str(reason)] += 1
     return tunes, reasons
 
@@ -45,5 +45,5 @@ def prepare(path: Path, without_campin: bool = False, seed: int | None = None) -
     return {
         "left out": dict(reasons),
         "by collection": dict(Counter(tune.name.split()[0] for tune in tunes)),
-        **build(tunes, path, seed),
+        **build_dataset(tunes, path, seed),
     }
