@@ -35,4 +35,6 @@ def _ignored(task: str, options: Mapping[str, Any], engine: str) -> list[str]:
     changed = [
         name for name, field in OPTIONS[task].model_fields.items() if options.get(name, field.default) != field.default
     ]
-    return [name for name in changed if name not in (*honoured, *SONG_OPTIONS)]  # the service itself honours those of a song
+    return [
+        name for name in changed if name not in (*honoured, *SONG_OPTIONS)
+    ]  # the service itself honours those of a song
