@@ -1,4 +1,4 @@
-"""Songs by an adapter: a file of the user's, run in an interpreter of theirs that has a package the service lacks."""
+"""Songs by an adapter: a user's file that runs in the user's interpreter, with a package that the service lacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import soundfile
 from backend.common.config.settings import load_settings
 from backend.common.errors import Configuration, ModelBroken
 from backend.models.entries import own
-from backend.tasks.options.songs import check_usual, song_options
+from backend.tasks.options.songs import check_defaults, song_options
 from backend.tasks.songs.adapter import read_adapter
 from tests.refusals import refused
 from tests.service import ROOT, Server, start_server, stream_events, wait_for
@@ -116,7 +116,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def _example() -> str:
-    """The file of docs/adapters.md."""
+    """Return the adapter of docs/adapters.md."""
     page = (ROOT / "docs/adapters.md").read_text(encoding="utf-8")
     found = re.search(r"<!-- file: my_model/adapter.py -->\n```python\n(.*?)```", page, re.DOTALL)
     assert found
@@ -245,22 +245,25 @@ def generate(model, wish, progress): ...
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("def load(:", "is not Python"),
+        ("def load(:", "is not valid Python"),
         (GOOD.replace("def load", "def lode"), "has no function load"),
-        (GOOD.replace("ADAPTER = ", "OTHER = "), "does not say what it is"),
-        (GOOD.replace("8000", "int('8000')"), "does not say what it is"),
+        (GOOD.replace("ADAPTER = ", "OTHER = "), "has no declaration ADAPTER"),
+        (GOOD.replace("8000", "int('8000')"), "has no declaration ADAPTER"),
         (GOOD.replace("8000", "'fast'"), "ADAPTER['rate'] should be int"),
         (GOOD.replace('"rate": 8000, ', ""), "ADAPTER['rate'] should be int"),
-        (GOOD.replace('"channels": 1', '"channels": 99'), "no sound has 99 channels"),
-        (GOOD.replace("}", ', "takes": ["volume"]}'), "no song has the option 'volume'"),
-        (GOOD.replace("}", ', "colour": 1}'), "'colour'] is not known"),
-        (GOOD.replace("8000", "10**9"), "does not say what it is"),
-        (GOOD.replace("8000", "1000000000"), "no sound has 1 channels at 1000000000"),
-        (GOOD.replace("}", ", []: 1}"), "does not say what it is"),
-        (GOOD.replace("}", ', "longest_s": 0}'), "no song is at most 0 s"),
-        (GOOD.replace("}", ', "longest_s": 1e999}'), "neither text nor number"),
-        (GOOD.replace("}", ', "title": "\\ud800"}'), "neither text nor number"),
-        (GOOD.replace("}", ', "takes": ["steps"], "defaults": {"steps": 3j}}'), "neither text nor number"),
+        (GOOD.replace('"channels": 1', '"channels": 99'), "99 channels at 8000 Hz are not supported"),
+        (GOOD.replace("}", ', "takes": ["volume"]}'), "songs have no option 'volume'"),
+        (GOOD.replace("}", ', "colour": 1}'), "unknown key 'colour'"),
+        (GOOD.replace("8000", "10**9"), "has no declaration ADAPTER"),
+        (GOOD.replace("8000", "1000000000"), "1 channels at 1000000000 Hz are not supported"),
+        (GOOD.replace("}", ", []: 1}"), "has no declaration ADAPTER"),
+        (GOOD.replace("}", ', "longest_s": 0}'), "longest_s is 0; it must be positive"),
+        (GOOD.replace("}", ', "longest_s": 1e999}'), "has a value that JSON cannot represent"),
+        (GOOD.replace("}", ', "title": "\\ud800"}'), "has a value that JSON cannot represent"),
+        (
+            GOOD.replace("}", ', "takes": ["steps"], "defaults": {"steps": 3j}}'),
+            "has a value that JSON cannot represent",
+        ),
         (GOOD.replace("}", ', "defaults": {"steps": 3}}'), "has a default for steps, which it does not take"),
         ("x = " + "-" * 100_000 + "1", "adapter.py is n"),
         ("x = '\udcff'", "cannot be read"),
@@ -279,14 +282,14 @@ def test_what_is_no_adapter_is_refused_with_the_reason(text: str, word: str, tmp
     [
         ('"defaults": {"seconds": -5}', "seconds: input should be greater than 0"),
         ('"defaults": {"seconds": "long"}', "seconds: input should be a valid number"),
-        ('"defaults": {"seconds": 90}, "longest_s": 60', "90 s unless asked, and at most 60"),
+        ('"defaults": {"seconds": 90}, "longest_s": 60', "the default length is 90 s, the maximum 60 s"),
     ],
 )
 def test_what_it_takes_by_itself_has_to_be_a_songs(facts: str, word: str, tmp_path: Path) -> None:
     file = tmp_path / "adapter.py"
     file.write_text(GOOD.replace("}", f", {facts}}}"))
     kind = read_adapter(file).kind
-    for ask in (lambda: check_usual(kind), lambda: song_options(kind, "a tune", {})):
+    for ask in (lambda: check_defaults(kind), lambda: song_options(kind, "a tune", {})):
         with pytest.raises(ModelBroken) as caught:
             ask()
         assert word in caught.value.detail, caught.value.detail

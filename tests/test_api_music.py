@@ -215,7 +215,7 @@ def test_a_cancel_while_rendering_keeps_the_files_that_are_complete(server: Serv
         ({"inputs": {"audio": "1"}}, "inputs"),
         ({"options": {"max_tokens": 5}}, "options.max_tokens"),
         ({"options": {"form": "jig", "meter": "4/4"}}, "6/8"),
-        ({"options": {"bars": 8, "seconds": 8}}, "bars and seconds exclude each other"),
+        ({"options": {"bars": 8, "seconds": 8}}, "bars and seconds are mutually exclusive"),
         ({"options": {"abc": "K:H"}}, "options.abc"),
         ({"prompt": "a strathspey in 3/4"}, "strathspey"),
         ({"prompt": "a jig of 900 bars"}, "options.bars"),

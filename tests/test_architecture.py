@@ -131,6 +131,13 @@ def test_importing_the_whole_server_loads_no_engine() -> None:
     assert not set(loaded.split()) & ENGINE_LIBRARIES
 
 
+def test_the_service_does_not_import_the_training_and_sound_bank_tools() -> None:
+    tools = "backend.tasks.music.tools"
+    service = [file for file in FILES if not place(file).startswith("tasks/music/tools/")]
+    importers = [place(file) for file in service if any(f"{name}.".startswith(f"{tools}.") for name in imports(file))]
+    assert not importers
+
+
 @pytest.mark.parametrize("name", sorted(backends()))
 def test_a_backend_s_name_stands_in_its_own_file_alone(name: str) -> None:
     # "cpu" is the fallback policy's word, and CUDA's the one that means ROCm on AMD machines.

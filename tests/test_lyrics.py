@@ -1,4 +1,4 @@
-"""Lyrics without a model: which lines are kept, how a song is asked for and told, how English words sound."""
+"""Lyrics without a model: the line filter, prompts, generation section by section, syllables and rhymes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import pytest
 from backend.common.errors import Validation
 from backend.common.types import Placement
 from backend.engines import Emit, RunRequest, RunResult, Session
-from backend.tasks.lyrics.english_sounds import FILE, English
-from backend.tasks.lyrics.generation import MOST_ASKS, write
-from backend.tasks.lyrics.line_filter import LONGEST, Keeper
-from backend.tasks.lyrics.make_english_data import table
-from backend.tasks.lyrics.prompts import Song, messages
-from backend.tasks.lyrics.sections import Section, labels, read
-from backend.tasks.lyrics.structure import described
-from backend.tasks.options import completed, options_schema, parse_options
-from backend.tasks.options.lyrics import parted
+from backend.tasks.lyrics.generation import MAX_ATTEMPTS, write_lyrics
+from backend.tasks.lyrics.line_filter import MAX_LINE_CHARS, LineFilter
+from backend.tasks.lyrics.make_english_data import build_table
+from backend.tasks.lyrics.prompts import LyricsRequest, build_messages
+from backend.tasks.lyrics.pronunciation import FILE, EnglishDictionary
+from backend.tasks.lyrics.sections import Section, parse_sections, section_labels
+from backend.tasks.lyrics.structure import describe_lyrics
+from backend.tasks.options import fill_defaults, options_schema, parse_options
+from backend.tasks.options.lyrics import split_song_options
 
 
 def kept(text: str, wanted: int = 4, earlier: tuple[str, ...] = ()) -> list[str]:
-    keeper = Keeper(wanted, earlier)
-    return [line for letter in text for line in keeper.feed(letter)] + list(keeper.rest())
+    keeper = LineFilter(wanted, earlier)
+    return [line for letter in text for line in keeper.feed(letter)] + list(keeper.flush())
 
 
 # Lines
@@ -52,9 +52,9 @@ def test_prose_is_broken_where_it_pauses() -> None:
         "I walked along the shore at night, the moon was high and the wind was cold; I thought of you and of the sea."
     )
     lines = kept(said)
-    assert all(len(line) <= LONGEST for line in lines) and " ".join(lines) == said
+    assert all(len(line) <= MAX_LINE_CHARS for line in lines) and " ".join(lines) == said
     assert lines[0] == "I walked along the shore at night,"
-    assert kept("x" * (LONGEST + 1)) == ["x" * LONGEST, "x"]
+    assert kept("x" * (MAX_LINE_CHARS + 1)) == ["x" * MAX_LINE_CHARS, "x"]
 
 
 def test_a_line_that_was_sung_is_not_sung_again_in_another_section() -> None:
@@ -66,7 +66,16 @@ def test_a_line_that_was_sung_is_not_sung_again_in_another_section() -> None:
 
 def test_verses_are_numbered_and_a_chorus_is_not() -> None:
     kinds = ["intro", "verse", "pre-chorus", "chorus", "verse", "chorus", "bridge", "bridge"]
-    assert labels(kinds) == ["Intro", "Verse 1", "Pre-chorus", "Chorus", "Verse 2", "Chorus", "Bridge", "Bridge 2"]
+    assert section_labels(kinds) == [
+        "Intro",
+        "Verse 1",
+        "Pre-chorus",
+        "Chorus",
+        "Verse 2",
+        "Chorus",
+        "Bridge",
+        "Bridge 2",
+    ]
 
 
 def test_a_text_is_read_back_into_its_sections() -> None:
@@ -75,13 +84,13 @@ def test_a_text_is_read_back_into_its_sections() -> None:
         Section("pre-chorus", "Pre-chorus", ["c"]),
         Section("bridge", "Bridge 2"),
     ]
-    assert read("[Verse 1]\na\nb\n\n[Pre-chorus]\nc\n\n[Bridge 2]") == sections
+    assert parse_sections("[Verse 1]\na\nb\n\n[Pre-chorus]\nc\n\n[Bridge 2]") == sections
 
 
 def test_a_caller_s_conversation_leads_to_ours_in_turns() -> None:
     given = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "It is for Ann."})
-    song = Song("the sea", "shanty", "German", ("verse",), 2, messages=given)
-    found = messages(song, Section("verse", "Verse 2"), 2, Section("chorus", "Chorus", ["La"]))
+    song = LyricsRequest("the sea", "shanty", "German", ("verse",), 2, messages=given)
+    found = build_messages(song, Section("verse", "Verse 2"), 2, Section("chorus", "Chorus", ["La"]))
     assert [turn["role"] for turn in found] == ["system", "user", "assistant", "user"]
     assert found[1]["content"].startswith("It is for Ann.\n\nYou write songs") and found[2]["content"] == "La"
     assert "the second verse of a shanty song about the sea in German. Two short lines" in found[3]["content"]
@@ -91,11 +100,13 @@ def test_a_caller_s_conversation_leads_to_ours_in_turns() -> None:
     ("style", "named"), [(None, "a song"), ("blues", "a blues song"), ("folk song", "a folk song")]
 )
 def test_a_song_is_called_a_song_once(style: str | None, named: str) -> None:
-    said = messages(Song(None, style, "English", ("chorus",), 1), Section("chorus", "Chorus"), 1, None)[0]["content"]
+    said = build_messages(LyricsRequest(None, style, "English", ("chorus",), 1), Section("chorus", "Chorus"), 1, None)[
+        0
+    ]["content"]
     assert f"Write the chorus of {named}. One short line that rhyme" in said
 
 
-# A song by a session that says what it is told to
+# A song by a session with scripted responses
 
 
 class Parrot(Session):
@@ -108,7 +119,7 @@ class Parrot(Session):
         self.asked: list[RunRequest] = []
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
-        """One letter is one token; like the engines it counts one more for the end of a text."""
+        """Emit each letter as a token. Like the engines, count one more for the end of a text."""
         self.asked.append(request)
         said = self.says.pop(0) if self.says else "\n"
         most = request.options["max_tokens"]
@@ -124,15 +135,15 @@ def sung(parrot: Parrot, cancel_at: str = "\0", **options: Any) -> tuple[str, Ru
     whole = parse_options(
         "lyrics", {"sections": ["verse", "chorus", "verse", "chorus"], "lines_per_section": 2, **options}
     )
-    song, sampled = parted(whole)
-    request = RunRequest(None, None, completed("text", sampled), 7, False, song=song)
+    song, sampled = split_song_options(whole)
+    request = RunRequest(None, None, fill_defaults("text", sampled), 7, False, song=song)
     events: list[dict[str, Any]] = []
 
     def emit(event: str, data: dict[str, Any]) -> bool:
         events.append({"event": event, **data})
         return any(cancel_at in seen.get("text", "") for seen in events)
 
-    result = write(parrot, request, emit)
+    result = write_lyrics(parrot, request, emit)
     tokens = [event for event in events if event["event"] == "token"]
     assert sum(event["count"] for event in tokens) == result.counts["tokens"]
     return "".join(event["text"] for event in tokens), result, events
@@ -158,7 +169,7 @@ def test_a_song_is_written_section_by_section() -> None:
 def test_a_model_that_has_nothing_to_say_is_asked_so_often_and_it_is_told() -> None:
     text, result, _ = sung(Parrot(), sections=["verse"])
     assert text == "[Verse 1]"
-    assert (result.chosen["asked"], result.chosen["missing"]) == ({"Verse 1": MOST_ASKS}, {"Verse 1": 2})
+    assert (result.chosen["asked"], result.chosen["missing"]) == ({"Verse 1": MAX_ATTEMPTS}, {"Verse 1": 2})
 
 
 def test_a_model_that_goes_in_circles_is_stopped_and_asked_anew() -> None:
@@ -226,7 +237,7 @@ def test_options_and_their_schema() -> None:
     ],
 )  # fmt: skip
 def test_syllables_by_the_dictionary(line: str, syllables: int | None) -> None:
-    assert English().syllables(line) == syllables
+    assert EnglishDictionary().count_syllables(line) == syllables
 
 
 @pytest.mark.parametrize(
@@ -235,17 +246,17 @@ def test_syllables_by_the_dictionary(line: str, syllables: int | None) -> None:
         (["by the sea", "in the night", "you and me", "by the light"], "ABAB"),
         (["the moonlight", "a star", "tonight", "afar!"], "ABAB"),
         (["a river", "a qwzx", "deliver", "love", "enough"], "A?ABC"),
-        (["we read", "a bed", "a reed"], "AAA"),  # "read" is said in both ways
+        (["we read", "a bed", "a reed"], "AAA"),  # "read" has two pronunciations
     ],
 )
 def test_rhymes_by_the_dictionary(lines: list[str], scheme: str) -> None:
-    found = described("[Verse 1]\n" + "\n".join(lines), "en")["sections"][0]
+    found = describe_lyrics("[Verse 1]\n" + "\n".join(lines), "en")["sections"][0]
     assert found["rhyme_scheme"] == scheme
     assert [line["rhyme"] for line in found["lines"]] == [None if letter == "?" else letter for letter in scheme]
 
 
 def test_of_other_languages_nothing_is_guessed() -> None:
-    found = described("[Verse 1]\nDas Meer", "German")
+    found = describe_lyrics("[Verse 1]\nDas Meer", "German")
     assert found == {
         "language": "German", "sounds": None,
         "sections": [{"kind": "verse", "label": "Verse 1", "rhyme_scheme": None,
@@ -254,7 +265,9 @@ def test_of_other_languages_nothing_is_guessed() -> None:
 
 
 def test_the_table_of_sounds_is_made_of_the_dictionary_s_lines() -> None:
-    made = table(["sea S IY1", "read R EH1 D", "read(2) R IY1 D # verb", "moonlight M UW1 N L AY2 T", "the DH AH0"])
+    made = build_table(
+        ["sea S IY1", "read R EH1 D", "read(2) R IY1 D # verb", "moonlight M UW1 N L AY2 T", "the DH AH0"]
+    )
     assert made == b"moonlight\t2 AY T\nread\t1 EH D\t1 IY D\nsea\t1 IY\nthe\t1 AH\n"
     shipped = lzma.decompress(FILE.read_bytes())
     assert b"\nmoonlight\t2 AY T\n" in shipped and shipped.count(b"\n") > 120_000

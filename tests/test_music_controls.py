@@ -1,4 +1,4 @@
-"""What a tune is made from: every combination is completed exactly, or refused with the possible ones."""
+"""The options of a tune: every combination is completed exactly, or rejected with the possible ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from backend.common.errors import Validation
 from backend.tasks.music.choices import INSTRUMENTS, tempo_of
-from backend.tasks.music.controls import KEYS_OF_MODE, check, complete, seeds_of
-from backend.tasks.music.length import bar_beats, written
+from backend.tasks.music.controls import KEYS_OF_MODE, check_options, complete_options, variation_seeds
+from backend.tasks.music.length import bar_beats, format_meter
 from backend.tasks.music.plan import FORMS, MAX_BARS, MODES, TONICS
 from backend.tasks.music.spelling import key_of
 from backend.tasks.options import options_schema, parse_options
@@ -23,7 +23,7 @@ def options(**chosen: Any) -> dict[str, Any]:
 
 def refusal(**chosen: Any) -> Validation:
     with pytest.raises(Validation) as caught:
-        check(options(**chosen))
+        check_options(options(**chosen))
     return caught.value
 
 
@@ -31,8 +31,8 @@ def refusal(**chosen: Any) -> Validation:
 def test_what_is_asked_is_what_is_made(form: str, meter: tuple[int, int]) -> None:
     for key, mode in itertools.product(TONICS, MODES):
         if key_of(key, mode).tonic == key:
-            asked = options(form=form, meter=written(meter), key=key, mode=mode, bars=24, tempo_bpm=101.5)
-            made = complete(asked, 5)
+            asked = options(form=form, meter=format_meter(meter), key=key, mode=mode, bars=24, tempo_bpm=101.5)
+            made = complete_options(asked, 5)
             assert (made.plan.form, made.plan.meter, made.plan.tonic, made.plan.mode) == (form, meter, key, mode)
             assert (made.plan.bars, made.tempo_bpm) == (24, 101.5)
 
@@ -44,7 +44,7 @@ def test_whole_bars_fill_the_seconds_at_a_tempo_of_the_form(form: str, seconds: 
         tempo = tempo_of(form, meter)
         shortest = bar_beats(meter) * 60 / tempo.fast
         longest = MAX_BARS * bar_beats(meter) * 60 / tempo.slow
-        asked = options(form=form, meter=written(meter), seconds=seconds)
+        asked = options(form=form, meter=format_meter(meter), seconds=seconds)
         if not shortest <= seconds <= longest:
             bound = (
                 f"at least {math.ceil(shortest * 100) / 100:g}"
@@ -52,29 +52,29 @@ def test_whole_bars_fill_the_seconds_at_a_tempo_of_the_form(form: str, seconds: 
                 else f"at most {math.floor(longest * 100) / 100:g}"
             )
             with pytest.raises(Validation) as caught:
-                check(asked)
+                check_options(asked)
             assert bound in caught.value.remedy
             continue
-        made = complete(asked, 1)
+        made = complete_options(asked, 1)
         assert made.plan.bars * bar_beats(meter) * 60 / made.tempo_bpm == pytest.approx(seconds, abs=1e-6)
         assert tempo.slow - 1e-6 <= made.tempo_bpm <= tempo.fast + 1e-6
         assert made.seconds == seconds
 
 
 def test_whole_tunes_are_preferred_where_they_are_near_enough() -> None:
-    made = complete(options(form="jig", seconds=30), 1)
+    made = complete_options(options(form="jig", seconds=30), 1)
     assert made.plan.bars == 32 and made.tempo_bpm == pytest.approx(128)
 
 
 def test_with_seconds_and_a_tempo_the_tempo_stays_and_most_bars_that_fit_are_made() -> None:
-    made = complete(options(form="reel", seconds=31, tempo_bpm=120), 1)
+    made = complete_options(options(form="reel", seconds=31, tempo_bpm=120), 1)
     assert (made.plan.bars, made.tempo_bpm, made.seconds) == (15, 120, 31)
-    assert complete(options(form="reel", seconds=30, tempo_bpm=120), 1).plan.bars == 15
+    assert complete_options(options(form="reel", seconds=30, tempo_bpm=120), 1).plan.bars == 15
 
 
 def test_what_is_left_open_is_drawn_by_the_seed_alone() -> None:
-    made = [complete(options(), seed) for seed in range(400)]
-    assert made == [complete(options(), seed) for seed in range(400)]
+    made = [complete_options(options(), seed) for seed in range(400)]
+    assert made == [complete_options(options(), seed) for seed in range(400)]
     assert {each.plan.form for each in made} == set(FORMS)
     assert {each.plan.mode for each in made} == set(MODES)
     assert {each.plan.tonic for each in made if each.plan.mode == "dorian"} == set(KEYS_OF_MODE["dorian"])
@@ -87,12 +87,12 @@ def test_what_is_left_open_is_drawn_by_the_seed_alone() -> None:
 
 
 def test_a_metre_alone_draws_among_the_forms_that_have_it() -> None:
-    made = {complete(options(meter="6/8"), seed).plan.form for seed in range(60)}
+    made = {complete_options(options(meter="6/8"), seed).plan.form for seed in range(60)}
     assert made == {form for form, meters in FORMS.items() if (6, 8) in meters}
 
 
 def test_a_length_that_no_bar_of_some_form_fits_draws_among_the_others() -> None:
-    made = [complete(options(seconds=1.0), seed) for seed in range(60)]
+    made = [complete_options(options(seconds=1.0), seed) for seed in range(60)]
     assert len({each.plan.form for each in made}) > 1
     assert all(bar_beats(each.plan.meter) * 60 / tempo_of(each.plan.form, each.plan.meter).fast <= 1.0 for each in made)
 
@@ -130,22 +130,22 @@ def test_an_impossible_combination_names_the_possible_ones(asked: dict[str, Any]
     ],
 )
 def test_what_passes_the_check_can_be_completed_for_every_seed(asked: dict[str, Any]) -> None:
-    check(options(**asked))
+    check_options(options(**asked))
     for seed in range(200):
-        complete(options(**asked), seed)
+        complete_options(options(**asked), seed)
 
 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"form": "walz"}, "there is no form 'walz'"),
+        ({"form": "walz"}, "unknown form 'walz'"),
         ({"form": "slip jigg"}, "did you mean 'slip jig'?"),
         ({"meter": "5/4"}, "2/4, 3/4, 4/4, 6/8, 9/8"),
-        ({"key": "H"}, "no key 'H'"),
+        ({"key": "H"}, "unknown key 'H'"),
         ({"instrument": "bagpipe"}, "accordion"),
         ({"bars": 0}, "options.bars"),
         ({"bars": MAX_BARS + 1}, "options.bars"),
-        ({"bars": 8, "seconds": 9}, "bars and seconds exclude each other"),
+        ({"bars": 8, "seconds": 9}, "bars and seconds are mutually exclusive"),
         ({"seconds": 601}, "options.seconds"),
         ({"tempo_bpm": 29}, "options.tempo_bpm"),
         ({"variations": 17}, "options.variations"),
@@ -185,8 +185,8 @@ def test_the_schema_lists_what_may_be_chosen() -> None:
 
 
 def test_the_first_variation_has_the_seed_of_the_job_and_no_two_have_the_same() -> None:
-    assert seeds_of(7, 1) == [7]
-    assert seeds_of(2**32 - 3, 4) == [2**32 - 3, 2**32 - 2, 0, 1]
+    assert variation_seeds(7, 1) == [7]
+    assert variation_seeds(2**32 - 3, 4) == [2**32 - 3, 2**32 - 2, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -201,22 +201,22 @@ def test_the_first_variation_has_the_seed_of_the_job_and_no_two_have_the_same() 
 )
 def test_an_opening_phrase_fixes_metre_and_key(abc: str, asked: dict[str, Any], made: tuple[str, str, str]) -> None:
     for seed in range(20):
-        plan = complete(options(abc=abc, **asked), seed).plan
-        assert (written(plan.meter), plan.tonic, plan.mode) == made and plan.opening
+        plan = complete_options(options(abc=abc, **asked), seed).plan
+        assert (format_meter(plan.meter), plan.tonic, plan.mode) == made and plan.opening
 
 
 @pytest.mark.parametrize(
     ("abc", "asked", "told"),
     [
-        ("M:6/8\nK:G\nG2 B|", {"form": "reel"}, "no tunes of the form reel in 6/8"),
-        ("K:G\nG2 B|", {"key": "D"}, "the phrase has the key G, and the option key is D"),
+        ("M:6/8\nK:G\nG2 B|", {"form": "reel"}, "Tunes of the form reel in 6/8 are not supported"),
+        ("K:G\nG2 B|", {"key": "D"}, "the phrase has the key G, but the option key is D"),
         ("K:Gm\nG2 B|", {"mode": "major"}, "the phrase has the mode minor"),
         ("M:3/4\nK:G\nG2 B|", {"meter": "4/4"}, "the phrase has the meter 3/4"),
-        ("M:5/4\nK:G\nG2 B|", {}, "no tunes in 5/4"),
+        ("M:5/4\nK:G\nG2 B|", {}, "Tunes in 5/4 are not supported"),
         ("K:G\n", {}, "no note"),
         ("T:x\nK:H\nG2 B|", {}, "line 2"),
-        ("K:C\n" + "C D E F|" * 12, {"bars": 4}, "longer than the 4 bars"),
-        ("K:C\nC, c'' C2|", {"instrument": "whistle"}, "whistle reaches the phrase in no octave"),
+        ("K:C\n" + "C D E F|" * 12, {"bars": 4}, "longer than the tune's 4 bars"),
+        ("K:C\nC, c'' C2|", {"instrument": "whistle"}, "outside the range of the instrument whistle"),
     ],
 )
 def test_a_phrase_that_cannot_begin_the_tune_is_refused(abc: str, asked: dict[str, Any], told: str) -> None:
@@ -226,4 +226,4 @@ def test_a_phrase_that_cannot_begin_the_tune_is_refused(abc: str, asked: dict[st
 
 def test_a_pickup_that_stands_beforehand_is_part_of_the_seconds() -> None:
     asked = options(abc="M:6/8\nK:D\nA|d2f|", form="jig", seconds=20, tempo_bpm=60)
-    assert complete(asked, 1).plan.bars == 9, "ten bars would fill the seconds without the pickup"
+    assert complete_options(asked, 1).plan.bars == 9, "ten bars would fill the seconds without the pickup"

@@ -1,4 +1,4 @@
-"""A whole music job without a model: exact in what was asked, deterministic, stopped at once, its files complete."""
+"""A complete music job with a fake model: exact, reproducible, cancellable, with all files."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import soundfile
 
 from backend.child.artifact_writer import disk_full_error
 from backend.common.errors import Validation
-from backend.tasks.audio.files.tags import facts_of
+from backend.tasks.audio.files.tags import provenance_facts
 from backend.tasks.audio.progress import RenderResult
-from backend.tasks.music.choices import BACKINGS, FORMATS, INSTRUMENTS, USUAL_FORMATS
+from backend.tasks.music.choices import BACKINGS, DEFAULT_FORMATS, FORMATS, INSTRUMENTS
 from backend.tasks.music.composer import compose
-from backend.tasks.music.controls import Chosen, complete, seeds_of
-from backend.tasks.music.job import Order, make, scored
-from backend.tasks.music.length import bar_beats, written
+from backend.tasks.music.controls import TuneSettings, complete_options, variation_seeds
+from backend.tasks.music.job import JobSpec, build_score, make_tunes
+from backend.tasks.music.length import bar_beats, format_meter
 from backend.tasks.music.plan import FORMS, MODES, TONICS
 from backend.tasks.music.score import Score
 from backend.tasks.options import parse_options
 from tests.whim import Whim
 
-SUFFIXES = [FORMATS[name][0] for name in USUAL_FORMATS]
+SUFFIXES = [FORMATS[name][0] for name in DEFAULT_FORMATS]
 
 
 class Heard:
-    """Takes what a job emits, and says stop from the `stop_at`-th event of a kind on."""
+    """An event callback that records events and cancels from the `stop_at`-th event of a kind on."""
 
     def __init__(self, folder: Path, stop_at: tuple[str, int] | None = None) -> None:
         self.folder = folder
@@ -45,7 +45,7 @@ class Heard:
         return self._stop_at is not None and len(self.of(self._stop_at[0])) >= self._stop_at[1]
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        """The data of the events of this kind; `composing` and `rendering` are progress."""
+        """Return the data of the events of this kind; `composing` and `rendering` are progress."""
         return [data for event, data in self.events if kind in (event, data.get("phase"))]
 
 
@@ -54,20 +54,20 @@ def made(
 ) -> tuple[RenderResult, Heard]:
     folder.mkdir(exist_ok=True)
     heard = Heard(folder, stop_at)
-    return make(Whim(), None, Order(parse_options("music", options), seed, folder), heard), heard
+    return make_tunes(Whim(), None, JobSpec(parse_options("music", options), seed, folder), heard), heard
 
 
-def composed(seed: int, **options: Any) -> tuple[Chosen, list[Score]]:
+def composed(seed: int, **options: Any) -> tuple[TuneSettings, list[Score]]:
     whole = parse_options("music", options)
-    chosen, seeds = complete(whole, seed), seeds_of(seed, whole["variations"])
+    chosen, seeds = complete_options(whole, seed), variation_seeds(seed, whole["variations"])
     return chosen, [
-        scored(chosen, melody, facts_of("whim", None, one))
+        build_score(chosen, melody, provenance_facts("whim", None, one))
         for melody, one in zip(compose(Whim(), chosen.plan, seeds), seeds, strict=True)
     ]
 
 
 def wishes() -> list[dict[str, Any]]:
-    """Ways to ask: every style with lengths and tempi, each key and mode, each instrument and backing."""
+    """Return requests: every style with lengths and tempi, each key and mode, each instrument and backing."""
     chance = random.Random(3)
     styles = [(form, meter) for form, meters in FORMS.items() for meter in meters]
     keys, instruments = list(itertools.product(TONICS, MODES)), list(itertools.product(INSTRUMENTS, BACKINGS))
@@ -77,7 +77,12 @@ def wishes() -> list[dict[str, Any]]:
         form, meter = styles[number % len(styles)]
         key, mode = keys[number % len(keys)]
         instrument, backing = instruments[number % len(instruments)]
-        wish: dict[str, Any] = {"form": form, "meter": written(meter), "instrument": instrument, "backing": backing}
+        wish: dict[str, Any] = {
+            "form": form,
+            "meter": format_meter(meter),
+            "instrument": instrument,
+            "backing": backing,
+        }
         wish |= {"key": key, "mode": mode, "temperature": chance.choice([0.5, 0.9, 1.3])}
         kind = number % 4
         if kind in (0, 1):
@@ -87,7 +92,7 @@ def wishes() -> list[dict[str, Any]]:
         if kind in (1, 3):
             wish["tempo_bpm"] = round(chance.uniform(80, 160), 1)
         try:
-            complete(parse_options("music", wish), number)
+            complete_options(parse_options("music", wish), number)
         except Validation as error:
             assert error.remedy
             wish["mode"] = "any"  # that key cannot be written in that mode
@@ -105,10 +110,10 @@ def test_more_than_five_hundred_tunes_are_exactly_what_was_asked() -> None:
     assert tunes > 500
 
 
-def check(wish: dict[str, Any], chosen: Chosen, score: Score) -> None:
-    """Each control that was set holds in the score."""
+def check(wish: dict[str, Any], chosen: TuneSettings, score: Score) -> None:
+    """Check that the score follows each option that is set."""
     melody = score.melody
-    assert (melody.form, written(melody.meter), melody.tonic) == (wish["form"], wish["meter"], wish["key"])
+    assert (melody.form, format_meter(melody.meter), melody.tonic) == (wish["form"], wish["meter"], wish["key"])
     assert wish["mode"] in ("any", melody.mode) and melody.bars == chosen.plan.bars
     assert all(
         after - before == melody.bar_ticks for before, after in itertools.pairwise((*melody.bar_starts, melody.end))
@@ -189,7 +194,7 @@ def test_several_variations_are_numbered(tmp_path: Path) -> None:
 def test_a_stop_while_composing_ends_at_the_next_token(tmp_path: Path, polls: int) -> None:
     decoder = Whim()
     heard = Heard(tmp_path, ("poll", polls))
-    result = make(decoder, None, Order(parse_options("music", {"bars": 32}), 1, tmp_path), heard)
+    result = make_tunes(decoder, None, JobSpec(parse_options("music", {"bars": 32}), 1, tmp_path), heard)
     assert not result.complete and decoder.steps <= polls and not heard.bytes
     assert list(result.phases) == ["composing"] and result.counts["tokens"] == decoder.steps
     assert list(tmp_path.iterdir()) == []

@@ -1,11 +1,11 @@
-"""What an instrument can reach: whole octaves for the tune, single notes nearer only where that is not enough."""
+"""Instrument ranges: the complete tune moves by octaves, single notes only if that is not enough."""
 
 from __future__ import annotations
 
 import pytest
 
 from backend.tasks.music.choices import INSTRUMENTS
-from backend.tasks.music.instrument_range import reaching, shift_of, within_reach
+from backend.tasks.music.instrument_range import fit_to_range, instruments_for, octave_shift
 from backend.tasks.music.score import Melody, Note
 
 
@@ -25,12 +25,12 @@ def melody(*pitches: int) -> Melody:
     ],
 )
 def test_a_melody_moves_by_as_few_octaves_as_possible(pitches: tuple[int, ...], instrument: str, shift: int) -> None:
-    assert shift_of(pitches, instrument) == shift
+    assert octave_shift(pitches, instrument) == shift
 
 
 def test_a_melody_that_fits_somewhere_is_left_as_it_is() -> None:
     tune = melody(60, 64, 84)
-    assert all(within_reach(tune, instrument) is tune for instrument in INSTRUMENTS)
+    assert all(fit_to_range(tune, instrument) is tune for instrument in INSTRUMENTS)
 
 
 @pytest.mark.parametrize("instrument", INSTRUMENTS)
@@ -38,15 +38,15 @@ def test_notes_beyond_in_every_octave_come_an_octave_nearer_and_no_others(instru
     reach = INSTRUMENTS[instrument]
     lowest = reach.lowest + 5
     pitches = [lowest, lowest + 7, lowest + 12, lowest + 19, reach.highest + 9]
-    if shift_of(pitches, instrument) is not None:
+    if octave_shift(pitches, instrument) is not None:
         pitches[-1] = lowest + (reach.highest - reach.lowest) + 12
     tune = melody(*pitches)
-    nearer = [note.pitch for note in within_reach(tune, instrument).notes]
-    assert shift_of(nearer, instrument) is not None
+    nearer = [note.pitch for note in fit_to_range(tune, instrument).notes]
+    assert octave_shift(nearer, instrument) is not None
     moved = [before - after for before, after in zip(pitches, nearer, strict=True)]
     assert moved[:4] == [0, 0, 0, 0] and moved[4] == 12
 
 
 def test_a_wide_phrase_names_the_instruments_that_reach_it() -> None:
-    found = reaching([60, 96])
-    assert "piano" in found and "whistle" not in found and reaching([30, 100]) == []
+    found = instruments_for([60, 96])
+    assert "piano" in found and "whistle" not in found and instruments_for([30, 100]) == []

@@ -1,4 +1,4 @@
-"""The verb `music`: words and flags in, files in a folder, through the running server or without one."""
+"""The command `music`: a prompt and flags in, files in a folder, with or without a running server."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_an_earlier_tune_is_not_overwritten_unless_asked(server: Server, tmp_pat
 @pytest.mark.parametrize(
     ("words", "told", "code"),
     [
-        (["--form", "jig", "--meter", "4/4"], "Metres of this form: 6/8", 1),
-        (["--form", "walz"], "there is no form 'walz'", 1),
+        (["--form", "jig", "--meter", "4/4"], "Meters of this form: 6/8", 1),
+        (["--form", "walz"], "unknown form 'walz'", 1),
         (["--bars", "x"], "invalid int value", 2),
         (["--seconds", "nan"], "no number to reckon with", 2),
     ],

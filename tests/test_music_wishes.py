@@ -1,4 +1,4 @@
-"""Free text: what the words set, what is ignored and why, and that options win."""
+"""The prompt parser: which options the words set, which words are ignored and why, and that explicit options win."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backend.tasks.music.prompt_parser import NEGATED, UNKNOWN, read
+from backend.tasks.music.prompt_parser import NEGATED, UNKNOWN, parse_prompt
 from backend.tasks.options import parse_options
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -82,7 +82,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("text", "options"), CASES, ids=[text for text, _ in CASES])
 def test_words_set_options(text: str, options: dict[str, Any]) -> None:
-    found = read(text, {})
+    found = parse_prompt(text, {})
     assert found.options == options
     parse_options("music", found.options, 1)  # whatever the words set is an option
 
@@ -94,19 +94,19 @@ def test_words_set_options(text: str, options: dict[str, Any]) -> None:
         ("30 seconds", {"bars": 16}, "30 seconds", "the option bars is set"),
         ("16 bars", {"seconds": 30}, "16 bars", "the option seconds is set"),
         ("a slow jig", {"tempo_bpm": 100.0}, "slow", "the option tempo_bpm is set"),
-        ("a slow tune at 100 bpm", {}, "slow", "“100 bpm” was taken before"),
-        ("a jig and a reel", {}, "reel", "“jig” was taken before"),
-        ("a sad tune in D major", {}, "sad", "“D major” was taken before"),
+        ("a slow tune at 100 bpm", {}, "slow", "already set by “100 bpm”"),
+        ("a jig and a reel", {}, "reel", "already set by “jig”"),
+        ("a sad tune in D major", {}, "sad", "already set by “D major”"),
         ("heavy metal in D", {}, "heavy metal", UNKNOWN),
         ("a jig in 5/4", {}, "5/4", UNKNOWN),
         ("une gigue en sol majeur", {}, "une gigue en sol majeur", UNKNOWN),
         ("a short jig", {}, "short", UNKNOWN),
-        ("30 seconds or 16 bars", {}, "16 bars", "“30 seconds” was taken before"),
-        ("a jig with piano accompaniment", {}, "with piano accompaniment", "the backing has its own instruments"),
+        ("30 seconds or 16 bars", {}, "16 bars", "already set by “30 seconds”"),
+        ("a jig with piano accompaniment", {}, "with piano accompaniment", "the instruments of the backing are fixed"),
     ],
 )
 def test_what_sets_nothing_is_named_with_the_reason(text: str, given: dict[str, Any], words: str, reason: str) -> None:
-    assert {"words": words, "reason": reason} in read(text, given).ignored
+    assert {"words": words, "reason": reason} in parse_prompt(text, given).ignored
 
 
 @pytest.mark.parametrize(
@@ -126,31 +126,29 @@ def test_what_sets_nothing_is_named_with_the_reason(text: str, given: dict[str, 
 def test_what_a_tune_shall_not_be_is_never_taken_for_what_it_shall_be(
     text: str, options: dict[str, Any], words: str
 ) -> None:
-    found = read(text, {})
+    found = parse_prompt(text, {})
     assert found.options == options
     assert found.ignored == [{"words": words, "reason": NEGATED}]
 
 
 def test_the_longest_wish_is_read_at_once() -> None:
     for words in ("a ", "1 ", "one hundred ", "no ", "not in ", "D minor ", "half a ", "1,000,"):
-        read((words * 5000)[:5000], {})
+        parse_prompt((words * 5000)[:5000], {})
 
 
 def test_no_word_is_passed_over_in_silence() -> None:
-    found = read("A purple jig in G for bagpipes, 20 bars, like rain; and dance!", {})
+    found = parse_prompt("A purple jig in G for bagpipes, 20 bars, like rain; and dance!", {})
     assert found.options == {"form": "jig", "key": "G", "mode": "major", "bars": 20}
     assert [each["words"] for each in found.ignored] == ["purple", "bagpipes", "rain", "dance"]
 
 
 def test_read_with_what_it_set_before_it_understands_the_same() -> None:
     for text, options in CASES:
-        again = read(text, parse_options("music", options, 1))
-        assert again.options == options and again.ignored == read(text, {}).ignored
+        again = parse_prompt(text, parse_options("music", options, 1))
+        assert again.options == options and again.ignored == parse_prompt(text, {}).ignored
 
 
 def test_a_sentence_tells_both() -> None:
-    said = read("a purple jig in D minor", {}).sentence()
-    assert said == (
-        "Understood: key D, mode minor, form jig. Ignored: “purple” (not among the English words that are known)."
-    )
-    assert read("", {}).sentence() == ""
+    said = parse_prompt("a purple jig in D minor", {}).summary()
+    assert said == ("Understood: key D, mode minor, form jig. Ignored: “purple” (not in the vocabulary).")
+    assert parse_prompt("", {}).summary() == ""

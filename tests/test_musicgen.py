@@ -1,4 +1,4 @@
-"""MusicGen without its libraries: what is taken, which folders are known, how codes are drawn."""
+"""MusicGen without its libraries: options, folders, sampling of codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backend.engines import engines
 from backend.engines._audio.musicgen_sampler import Choice, condition_from_the_first
 from backend.models.entries import entry_for, shipped
 from backend.models.file_checks import check
-from backend.tasks.options.inputs import check_sounds
+from backend.tasks.options.inputs import check_audio_inputs
 from backend.tasks.options.songs import song_options, song_schema
 from backend.tasks.songs.model_kinds import KINDS, kind_of
 from backend.tasks.songs.musicgen_folder import MELODY, PLAIN, open_musicgen
@@ -26,7 +26,7 @@ USUAL = {"temperature": 1.0, "top_k": 250, "top_p": 1.0}
 
 
 def folder(place: Path, kind: str = PLAIN, tokenizer: bool = True, **config: Any) -> Path:
-    """A folder as transformers writes it, with two hundred weights in float16."""
+    """Write a transformers folder with two hundred float16 parameters."""
     place.mkdir()
     (place / "config.json").write_text(json.dumps({**CONFIG, "architectures": [kind], **config}))
     header = json.dumps({"w": {"dtype": "F16", "shape": [200], "data_offsets": [0, 400]}}).encode()
@@ -52,7 +52,7 @@ class TestOptions:
             song_options(KINDS[PLAIN], "a waltz", option)
 
     def test_more_than_half_a_minute_is_refused(self) -> None:
-        with pytest.raises(Validation, match="at most 30 s, and 30.5 were asked for"):
+        with pytest.raises(Validation, match="at most 30 s; 30.5 s were requested"):
             song_options(KINDS[PLAIN], "a waltz", {"seconds": 30.5})
 
     def test_other_kinds_have_no_such_chances(self) -> None:
@@ -60,15 +60,15 @@ class TestOptions:
             song_options(KINDS["AceStepPipeline"], "a waltz", {"top_k": 5})
 
     def test_a_melody_goes_to_the_model_that_listens(self) -> None:
-        check_sounds("MusicGen Melody", KINDS[MELODY].sounds, {"melody": "id"})
-        check_sounds("MusicGen", KINDS[PLAIN].sounds, None)
-        with pytest.raises(Validation, match="MusicGen listens to no files"):
-            check_sounds("MusicGen", KINDS[PLAIN].sounds, {"melody": "id"})
-        with pytest.raises(Validation, match="inputs.tune: MusicGen Melody listens to melody") as caught:
-            check_sounds("MusicGen Melody", KINDS[MELODY].sounds, {"tune": "id"})
+        check_audio_inputs("MusicGen Melody", KINDS[MELODY].sounds, {"melody": "id"})
+        check_audio_inputs("MusicGen", KINDS[PLAIN].sounds, None)
+        with pytest.raises(Validation, match="MusicGen takes no files as input"):
+            check_audio_inputs("MusicGen", KINDS[PLAIN].sounds, {"melody": "id"})
+        with pytest.raises(Validation, match="inputs.tune: MusicGen Melody takes melody as input") as caught:
+            check_audio_inputs("MusicGen Melody", KINDS[MELODY].sounds, {"tune": "id"})
         assert caught.value.extra["fields"] == ["inputs.tune"]
         with pytest.raises(Validation, match="should be the id of a file"):
-            check_sounds("MusicGen Melody", KINDS[MELODY].sounds, {"melody": [1.0]})
+            check_audio_inputs("MusicGen Melody", KINDS[MELODY].sounds, {"melody": [1.0]})
 
 
 class TestFolders:
@@ -84,7 +84,7 @@ class TestFolders:
     def test_what_is_missing_is_said(self, tmp_path: Path) -> None:
         with pytest.raises(ModelIncompatible, match="has no tokenizer.json"):
             open_musicgen(folder(tmp_path / "a", tokenizer=False))
-        with pytest.raises(ModelBroken, match="says nothing of its audio_encoder"):
+        with pytest.raises(ModelBroken, match="has no section audio_encoder"):
             open_musicgen(folder(tmp_path / "b", audio_encoder=None))
         place = folder(tmp_path / "c")
         (place / "model.safetensors").write_bytes((place / "model.safetensors").read_bytes()[:-10])
@@ -116,7 +116,7 @@ class TestFolders:
 class TestChoice:
     @staticmethod
     def drawn(scores: Any, seeds: list[int], times: int = 1, **options: Any) -> Any:
-        """[time, row] of the tokens."""
+        """Return the tokens [time, row]."""
         choice = Choice(None, {**USUAL, **options}, seeds)
         return np.stack([choice._drawn(np.asarray(scores, np.float32)) for _ in range(times)])
 
@@ -161,7 +161,7 @@ class TestChoice:
 
 
 class Cache:
-    """A cache with so many tokens."""
+    """A fake KV cache with a number of tokens."""
 
     def __init__(self, tokens: int) -> None:
         self.tokens = tokens

@@ -1,4 +1,4 @@
-"""The engine diffusers against stand-ins: its calls, held to the real ones, progress, cancels, memory."""
+"""The diffusers engine with fakes: calls checked against the real signatures, progress, cancels, memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GB = 10**9
 
 
 class Sound:
-    """As much of a tensor as is asked of it."""
+    """A fake tensor with the attributes that the engine uses."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -45,7 +45,7 @@ class Sound:
 
 
 class Layer:
-    """Hears before it computes, as torch's do."""
+    """A fake module that calls its hooks before it computes, as torch does."""
 
     def __init__(self) -> None:
         self._hooks: list[Callable[[Any, Any], None]] = []
@@ -59,7 +59,7 @@ class Layer:
 
 
 class ModuleList(Layer):
-    """Of torch, by its name."""
+    """A fake dtype of torch, by name."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class ModuleList(Layer):
 
 
 class Model(Layer):
-    """A network of some layers."""
+    """A fake network of some layers."""
 
     def __init__(self, count: int, **config: Any) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class Model(Layer):
 
 
 class Pipe:
-    """A pipeline that keeps what it was called with."""
+    """A fake pipeline that records its calls."""
 
     def __init__(self, fails: str = "") -> None:
         self.sample_rate, self.vae_scale_factor, self.max_wav_duration = 48_000, 1920, 30.0
@@ -115,7 +115,7 @@ class Pipe:
 
 
 class Card:
-    """torch's module for a card."""
+    """A fake of torch's module for a GPU."""
 
     def __init__(self) -> None:
         self.peak, self.emptied = 0, 0
@@ -131,7 +131,7 @@ class Card:
 
 
 class Generator:
-    """torch's, of the processor."""
+    """A fake of torch's random generator on the CPU."""
 
     def __init__(self, device: str) -> None:
         assert device == "cpu"
@@ -141,7 +141,7 @@ class Generator:
 
 
 def place(free: int | None, processor: bool = False, number: str = "bfloat16") -> Any:
-    """A place on a card with so much room, of which the weights take ten."""
+    """Return a fake placement on a GPU with the given memory, of which the weights take ten."""
     torch = SimpleNamespace(Generator=Generator, float32="float32", card=Card())
     access = SimpleNamespace(free_bytes=lambda: free, dtype=number, type="cpu" if processor else "card")
     allocated = (lambda: None) if processor else (lambda: 10 * GB)
@@ -247,7 +247,7 @@ def test_other_failures_stay_what_they_are() -> None:
 def test_the_room_is_chosen_by_what_is_free(
     free: int | None, processor: bool, expected: tuple[str, bool] | None
 ) -> None:
-    """Five thousand million weights, four of them in one part."""
+    """A fake model with five billion parameters, four billion of them in one component."""
     sizes = {"transformer": 4 * GB, "vae": GB}
     numbers: dict[str | None, int] = {None: 5 * GB}
     numbers.update(sizes)

@@ -1,4 +1,4 @@
-"""Song models without their library: options, folders, what is fetched, how a job goes."""
+"""Song models without their libraries: options, folders, downloads, jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from backend.runtimes.recipes import recipes
 from backend.scheduling.worker_pool import least_bytes
 from backend.tasks.options.songs import SongOptions, song_options, song_schema
 from backend.tasks.songs.diffusers_folder import open_pipeline
-from backend.tasks.songs.job import Floats, Order, SongRequest, Tell, make_songs
+from backend.tasks.songs.job import Floats, JobSpec, SongRequest, Tell, make_songs
 from backend.tasks.songs.model_kinds import KINDS, kind_of
 
 ACE: dict[str, Any] = {
@@ -56,13 +56,13 @@ RATE = 8_000
 
 
 def safetensors(numbers: int = 10) -> bytes:
-    """A file with one tensor of float32."""
+    """Write a safetensors file with one float32 tensor."""
     header = json.dumps({"w": {"dtype": "F32", "shape": [numbers], "data_offsets": [0, 4 * numbers]}}).encode()
     return struct.pack("<Q", len(header)) + header + bytes(4 * numbers)
 
 
 def pipeline(folder: Path, index: Mapping[str, Any] = ACE, configs: Mapping[str, Any] | None = None) -> Path:
-    """A folder as diffusers writes it, with ten numbers a model."""
+    """Write a diffusers folder with ten parameters per model."""
     folder.mkdir(parents=True)
     (folder / "model_index.json").write_text(json.dumps(index))
     for name, value in index.items():
@@ -144,7 +144,7 @@ class TestFolders:
     def test_the_settings_of_a_model_count(self, tmp_path: Path) -> None:
         turbo = kind_of(pipeline(tmp_path / "turbo", configs={"transformer": {"is_turbo": True}}))
         assert turbo and "guidance_scale" not in turbo.options
-        with pytest.raises(UnsupportedParameter, match="guidance is a part of this model"):
+        with pytest.raises(UnsupportedParameter, match="guidance is distilled into this model"):
             song_options(turbo, "x", {"guidance_scale": 3})
         index = {"_class_name": "StableAudio3Pipeline"}
         configs = {"duration_embedder": {"max_val": 20.0}, "scheduler": {"stochastic_sampling": True}}
@@ -173,7 +173,7 @@ class TestFolders:
         (place / name).unlink()
         os.mkfifo(place / name)
         entry_for("song", place, None, None)
-        with pytest.raises(ModelBroken, match="cannot be read: .*it is no file"):
+        with pytest.raises(ModelBroken, match="cannot be read: .*not a regular file"):
             open_pipeline(place)
 
     def test_it_is_listed_with_its_options(self, build: Callable[..., Catalogue], tmp_path: Path) -> None:
@@ -188,13 +188,13 @@ class TestFolders:
         ("spoil", "word"),
         [
             (lambda place: (place / "vae/config.json").parent.rename(place / "other"), "no folder vae"),
-            (lambda place: _cut(place / "vae/diffusion_pytorch_model.safetensors"), "cut short"),
+            (lambda place: _cut(place / "vae/diffusion_pytorch_model.safetensors"), "is truncated"),
             (lambda place: _pickled(place / "vae"), "pickle file (model.bin)"),
             (lambda place: (place / "vae/diffusion_pytorch_model.safetensors").unlink(), "no weights for its vae"),
             (lambda place: _index(place, vae=["own_code", "Vae"]), "never run"),
             (lambda place: _index(place, **{"../vae": ["diffusers", "Vae"]}), "outside its folder"),
-            (lambda place: _index(place, _class_name="StableDiffusionPipeline"), "makes no music"),
-            (lambda place: _index(place, _class_name=["AceStepPipeline"]), "makes no music"),
+            (lambda place: _index(place, _class_name="StableDiffusionPipeline"), "is not supported for music"),
+            (lambda place: _index(place, _class_name=["AceStepPipeline"]), "is not supported for music"),
         ],
     )
     def test_what_is_wrong_is_said(
@@ -253,7 +253,7 @@ class TestFetching:
     @pytest.mark.parametrize(
         ("index", "files", "word"),
         [
-            ({"_class_name": "StableDiffusionPipeline"}, FILES, "makes no music"),
+            ({"_class_name": "StableDiffusionPipeline"}, FILES, "is not supported for music"),
             ({**ACE, "vae": ["its_own", "Vae"]}, FILES, "never run"),
             (ACE, ("model_index.json", "vae/config.json", "vae/model.bin"), "vae as pickle files only"),
         ],
@@ -297,7 +297,7 @@ def test_the_runtimes_bring_it(name: str) -> None:
 
 
 class Composing:
-    """A composer of a sine a song; its pitch is the seed."""
+    """A composer that generates one sine per song; its pitch is the seed."""
 
     rate, channels = RATE, 2
 
@@ -323,14 +323,14 @@ class Composing:
         return np.stack([np.stack([song] * self.channels) for song in songs]).astype(np.float32)
 
 
-def order(folder: Path, variations: int = 1, here: range | None = None, **options: Any) -> Order:
+def order(folder: Path, variations: int = 1, here: range | None = None, **options: Any) -> JobSpec:
     kind = KINDS["AceStepPipeline"]
     whole = song_options(kind, "a waltz", {"seconds": 0.51, "variations": variations, **options})
-    return Order("a waltz", whole, 7, folder, here or range(variations), "song", "MIT")
+    return JobSpec("a waltz", whole, 7, folder, here or range(variations), "song", "MIT")
 
 
 class TestMaking:
-    def make(self, composer: Any, asked: Order, stop_at: str = "") -> tuple[Any, list[tuple[str, Any]]]:
+    def make(self, composer: Any, asked: JobSpec, stop_at: str = "") -> tuple[Any, list[tuple[str, Any]]]:
         events: list[tuple[str, Any]] = []
 
         def emit(event: str, data: dict[str, Any]) -> bool:
@@ -387,10 +387,10 @@ class TestMaking:
         composer.sound = lambda seed, frames: np.zeros(frames)
         made, events = self.make(composer, order(tmp_path))
         assert made.counts["silent"] == 1
-        assert any("silence" in data["text"] for event, data in events if event == "token")
+        assert any("silent" in data["text"] for event, data in events if event == "token")
 
     def test_a_kind_of_file_that_cannot_hold_it(self, tmp_path: Path) -> None:
         composer = Composing()
         composer.rate = 7_000
-        with pytest.raises(Validation, match="7000 samples a second"):
+        with pytest.raises(Validation, match="sample rate of 7000 Hz"):
             self.make(composer, order(tmp_path, formats=["mp3"]))

@@ -1,4 +1,4 @@
-"""Chat templates: rendered as transformers renders them, within limits, and typed control marks stay text."""
+"""Chat templates: rendered like transformers, within time limits, and typed control tokens stay text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from backend.common.errors import ModelBroken, ModelLoadFailed, TouchstoneError, Validation
-from backend.tasks.text.templates import CHATML, Marks, Renderer, renderer
+from backend.tasks.text.templates import CHATML, ControlTokens, Renderer, renderer
 from tests.service import ROOT
 
 FOLDER = Path(__file__).parent / "cases" / "templates"
@@ -25,7 +25,7 @@ HELLO = [{"role": "user", "content": "Hello"}]
 @pytest.fixture(scope="module", params=sorted(file.stem for file in FOLDER.glob("*.jinja")))
 def style(request: pytest.FixtureRequest) -> Iterator[tuple[str, Renderer]]:
     template = (FOLDER / f"{request.param}.jinja").read_text(encoding="utf-8")
-    renderer = Renderer(template, NAMES, Marks([]))
+    renderer = Renderer(template, NAMES, ControlTokens([]))
     yield request.param, renderer
     renderer.close()
 
@@ -35,19 +35,19 @@ def test_a_template_renders_as_transformers_does(style: tuple[str, Renderer], na
     kind, renderer = style
     talk, expected = CONVERSATIONS[name], GOLDEN[kind][name]
     if "text" in expected:
-        assert "".join(renderer.pieces(talk["messages"], talk.get("tools"))) == expected["text"]
+        assert "".join(renderer.render(talk["messages"], talk.get("tools"))) == expected["text"]
         return
     with pytest.raises(TouchstoneError, match=re.escape(expected["error"])) as refused:
-        renderer.pieces(talk["messages"], talk.get("tools"))
+        renderer.render(talk["messages"], talk.get("tools"))
     raised = "raise_exception" in (FOLDER / f"{kind}.jinja").read_text(encoding="utf-8")
     wanted = Validation if raised and "attribute" not in expected["error"] else ModelBroken
     assert type(refused.value) is wanted
 
 
 def rendered(template: str, messages: list[dict[str, Any]], marks: tuple[str, ...] = (), limit_s: float = 2.0) -> Any:
-    renderer = Renderer(template, NAMES, Marks(marks), limit_s)
+    renderer = Renderer(template, NAMES, ControlTokens(marks), limit_s)
     try:
-        return renderer.pieces(messages)
+        return renderer.render(messages)
     finally:
         renderer.close()
 
@@ -85,12 +85,12 @@ def test_a_request_full_of_private_characters_still_gets_a_cut() -> None:
 )
 def test_a_template_without_end_is_ended_and_the_next_request_is_served(endless: str) -> None:
     template = "{% if messages[0].content == 'loop' %}" + endless + "{% endif %}ok"
-    renderer = Renderer(template, {}, Marks([]), limit_s=1.0)
+    renderer = Renderer(template, {}, ControlTokens([]), limit_s=1.0)
     began = time.perf_counter()
-    with pytest.raises(ModelBroken, match="did not end within 1 s"):
-        renderer.pieces([{"role": "user", "content": "loop"}])
-    assert time.perf_counter() - began < 60  # and not for ever; how long 1 s of a busy processor take, nobody knows
-    assert renderer.pieces(HELLO) == ["ok"]
+    with pytest.raises(ModelBroken, match="timed out after 1 s"):
+        renderer.render([{"role": "user", "content": "loop"}])
+    assert time.perf_counter() - began < 60  # it ends; 1 s of CPU time can take long on a busy machine
+    assert renderer.render(HELLO) == ["ok"]
     renderer.close()
 
 
@@ -112,7 +112,7 @@ def test_a_template_that_fails_breaks_the_model_and_says_why(template: str, said
 
 
 def test_a_template_that_refuses_is_the_caller_s_to_mend() -> None:
-    with pytest.raises(Validation, match="refuses these messages: only <users> here"):
+    with pytest.raises(Validation, match="rejects these messages: only <users> here"):
         rendered("{{ raise_exception('only <users> here') }}", HELLO)
 
 
@@ -133,5 +133,5 @@ def test_an_environment_without_the_package_does_not_make_the_model_broken(
         "from backend.tasks.text.templates import environment; environment.main()\n"
     )
     monkeypatch.setattr(renderer, "_PROGRAM", program)
-    with pytest.raises(ModelLoadFailed, match="needs the package jinja2, which this runtime lacks"):
+    with pytest.raises(ModelLoadFailed, match="needs the package jinja2, which is not installed in this runtime"):
         rendered("{{ messages[0].content }}", HELLO)

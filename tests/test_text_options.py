@@ -1,4 +1,4 @@
-"""What each option of text does to the real model's text: penalties, biases, log probabilities, JSON, raw prompts."""
+"""The text options with a real model: penalties, biases, log probabilities, JSON, raw prompts."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_bias_of_100_chooses_the_token_and_of_minus_100_bans_it(server: Server
 
 
 def listing(server: Server, **options: Any) -> list[dict[str, Any]]:
-    """The log probabilities as the token events bring them."""
+    """Return the log probabilities of the token events."""
     body = {"prompt": "Tell me about your town.", "options": {"temperature": 0, "logprobs": 3, **options}}
     events = list(stream_events(server, body))
     assert events[-1].event == "done", events[-1]
@@ -163,7 +163,7 @@ def test_a_bias_for_a_token_that_the_model_does_not_have_is_refused(server: Serv
 def test_a_schema_whose_grammar_would_take_all_memory_is_refused(schema: dict[str, Any]) -> None:
     function = {"type": "function", "function": {"name": "f", "parameters": schema}}
     for asked in (lambda: JsonSchema.model_validate({"schema": schema}), lambda: Tool.model_validate(function)):
-        with pytest.raises(ValueError, match="more than 100000 together"):
+        with pytest.raises(ValueError, match="add up to more than 100000"):
             asked()
     with pytest.raises(ValueError, match="more than 20000 parts"):
         JsonSchema.model_validate({"schema": {"properties": {f"k{number}": {} for number in range(20_000)}}})

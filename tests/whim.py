@@ -1,4 +1,4 @@
-"""A decoder without a model: its logits follow from the token and where it stands, so it is the same each time."""
+"""A fake decoder: its logits are a fixed function of the token and its side ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from backend.tasks.music.grid import SIDES
 
 
 class Whim:
-    """Likes small steps; everything else is chance."""
+    """A fake decoder that prefers small intervals and is random otherwise."""
 
     def __init__(self) -> None:
         random = np.random.default_rng(7)
@@ -26,10 +26,10 @@ class Whim:
         self.steps = 0
 
     def start(self, batch: int, tokens: int) -> None:
-        """Nothing is remembered."""
+        """Do nothing: it has no KV cache."""
 
     def step(self, ids: NDArray[np.int64], sides: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The sum of what each table says."""
+        """Return the sum of the table entries."""
         self.steps += 1
         columns = [ids, *np.asarray(sides).T]
         total: Any = sum(table[column] for table, column in zip(self._tables, columns, strict=True))

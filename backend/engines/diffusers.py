@@ -19,7 +19,7 @@ from backend.engines._audio.memory_placement import Room, choose_room, with_work
 from backend.engines._audio.memory_report import load_error
 from backend.engines._audio.song_session import SongSession
 from backend.engines._torch.supported_backends import LIBRARY_BYTES, NEW_BACKENDS, NEW_RUNTIMES
-from backend.tasks.songs.diffusers_folder import Pipeline, components, open_pipeline
+from backend.tasks.songs.diffusers_folder import Pipeline, component_names, open_pipeline
 from backend.tasks.songs.model_kinds import KINDS, PIPELINE
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ ENGINE = Engine(
                 PIPELINE,
                 title="diffusers",
                 priority=20,
-                list_components=components,
+                list_components=component_names,
                 check=open_pipeline,
             ),
         ),

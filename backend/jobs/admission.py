@@ -20,11 +20,11 @@ from backend.scheduling.device_resolution import Resolution, apply_default, chec
 from backend.scheduling.option_support import check_honoured
 from backend.scheduling.probing import ProbeService
 from backend.scheduling.target_selection import nothing_behind, refusal_of
-from backend.tasks.music.prompt_parser import Understood
+from backend.tasks.music.prompt_parser import ParsedPrompt
 from backend.tasks.options import parse_options
-from backend.tasks.options.inputs import INPUTS, check_inputs, check_sounds
+from backend.tasks.options.inputs import INPUTS, check_audio_inputs, check_inputs
+from backend.tasks.options.music_prompt import apply_prompt
 from backend.tasks.options.songs import song_options
-from backend.tasks.options.wished import wished
 from backend.tasks.songs.model_kinds import SongKind
 
 
@@ -56,7 +56,7 @@ class _Content:
 
     options: Options
     texts: list[str] | None = None
-    understood: Understood | None = None
+    understood: ParsedPrompt | None = None
 
 
 async def admit(context: AdmissionContext, asked: GenerateRequest) -> tuple[JobRequest, Entry]:
@@ -157,8 +157,8 @@ def _parse_content(task: str, asked: GenerateRequest, max_tokens: int) -> _Conte
             raise errors.Validation(
                 "messages: a tune is not made from a conversation.", "Describe it in options, or in prompt."
             )
-        options, understood = wished(asked.prompt, asked.options)
-        return _Content(options, understood=understood or Understood({}, []))
+        options, understood = apply_prompt(asked.prompt, asked.options)
+        return _Content(options, understood=understood or ParsedPrompt({}, []))
     if asked.prompt is None and asked.messages is None and task != "lyrics":
         raise errors.Validation("The request has neither prompt nor messages.", "Send one of the two.")
     options = parse_options(task, asked.options, max_tokens)
@@ -174,7 +174,7 @@ def _parse_song(kind: SongKind, asked: GenerateRequest) -> _Content:
 
     Raises Validation.
     """
-    check_sounds(kind.title, kind.sounds, asked.inputs)
+    check_audio_inputs(kind.title, kind.sounds, asked.inputs)
     if asked.messages is not None or asked.texts is not None:
         raise errors.Validation(
             f"{kind.title} makes songs of a description, not of messages or texts.",

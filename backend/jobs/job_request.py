@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from backend.common.types import Fallback
 from backend.jobs.request import Spread
-from backend.tasks.music.prompt_parser import Understood
+from backend.tasks.music.prompt_parser import ParsedPrompt
 
 RequestRow = dict[str, Any]  # JSON, as the history stores it and the API shows it
 Options = dict[str, Any]  # validated by the task's schema, with all defaults filled in
@@ -34,7 +34,7 @@ class JobRequest:
     messages: list[dict[str, Any]] | None = None
     texts: list[str] | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    understood: Understood | None = None
+    understood: ParsedPrompt | None = None
 
     @property
     def device_names(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class JobRequest:
     def from_row(cls, task: str, row: Mapping[str, Any]) -> JobRequest:
         """Return the request of a stored job of that task; what its version did not store gets its default."""
         devices: list[str] | None = row.get("devices")
-        understood = Understood(row.get("understood", {}), row.get("ignored", [])) if "understood" in row else None
+        understood = ParsedPrompt(row.get("understood", {}), row.get("ignored", [])) if "understood" in row else None
         return cls(
             task=task,
             model=row.get("model") or "",

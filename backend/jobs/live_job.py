@@ -34,7 +34,7 @@ from backend.common.types import (
 from backend.jobs.job_request import JobRequest, RequestRow
 from backend.jobs.store.schema import Change, Row
 from backend.jobs.store.sqlite import JobStore
-from backend.tasks.lyrics.structure import described
+from backend.tasks.lyrics.structure import describe_lyrics
 
 EventData = dict[str, Any]  # JSON, as events are stored and sent
 JobView = dict[str, Any]  # a Job as JSON, as the API shows it
@@ -186,7 +186,8 @@ class LiveJob:
         self.error = error
         self.progress = None
         if self.task == "lyrics" and self._text:
-            self.lyrics = await asyncio.to_thread(described, self.text, (self.request.options or {})["language"])
+            language = (self.request.options or {})["language"]
+            self.lyrics = {**await asyncio.to_thread(describe_lyrics, self.text, language)}
         self._row.update(status=status, ended_at=utc_now())
         view = self.view()
         event = self._new_event(status, asdict(error) if error else view)

@@ -20,8 +20,8 @@ from backend.jobs.live_job import EventData
 from backend.jobs.receipt import ReceiptBuilder
 from backend.models import Entry
 from backend.models.details import licence
-from backend.tasks.options import completed
-from backend.tasks.options.lyrics import parted
+from backend.tasks.options import fill_defaults
+from backend.tasks.options.lyrics import split_song_options
 
 TOKEN = ("text", "count", "logprobs")
 
@@ -110,10 +110,10 @@ def build_run_request(job: JobSink, entry: Entry) -> RunRequest | None:
     if request.options is None:
         return None
     seed: int | None = request.options.get("seed")
-    options, song = completed(entry.options_for(job.task), request.options), None
+    options, song = fill_defaults(entry.options_for(job.task), request.options), None
     if job.task == "lyrics":
-        song, sampling = parted(options)
-        options = completed("text", sampling)  # engines expect all options of a text
+        song, sampling = split_song_options(options)
+        options = fill_defaults("text", sampling)  # engines expect all options of a text
     return RunRequest(
         messages=request.messages,
         prompt=request.prompt,
@@ -123,7 +123,7 @@ def build_run_request(job: JobSink, entry: Entry) -> RunRequest | None:
         song=song,
         seed=random_seed() if seed is None else seed,
         reuse_cache=seed is None,  # with a seed the caller wants the same text again
-        preface=request.understood.sentence() if request.understood else "",
+        preface=request.understood.summary() if request.understood else "",
         model=entry.id,
         licence=entry.licence or licence(entry.target),
     )

@@ -19,7 +19,7 @@ from backend.common.files import is_reserved_windows_name
 from backend.engines import Engine, engines, model_formats, serves
 from backend.models.sources import Source
 from backend.tasks.songs.adapter import read_adapter
-from backend.tasks.songs.model_kinds import KINDS, SONGS, SongKind, declared, kind_of
+from backend.tasks.songs.model_kinds import KINDS, SONGS, SongKind, declared_class, kind_of
 
 DATA = Path(__file__).with_name("models.yaml")
 BACKEND = Path(__file__).parents[1]
@@ -164,7 +164,7 @@ def _task_of(path: Path, chosen: list[Engine]) -> str:
 
 def readers(path: Path) -> list[Engine]:
     """Return the engines that read a file with this suffix, a folder with these files, or of the declared class."""
-    model_class = declared(path)
+    model_class = declared_class(path)
     if model_class:
         of_class = [
             engine

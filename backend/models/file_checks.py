@@ -14,7 +14,7 @@ from backend.common.formats.safetensors import Checkpoint, is_checkpoint, open_c
 from backend.engines import Engine, ModelFormat, engines, model_formats
 from backend.engines._formats import CHECKPOINT
 from backend.models.entries import BUILT_IN, Entry, suffixes
-from backend.tasks.options.songs import check_usual
+from backend.tasks.options.songs import check_defaults
 
 FETCHABLE = ("pypi-wheel", "https", "hf")
 _INSTALL_AGAIN = "It is part of Touchstone: restore its files (git restore, or a new copy)."
@@ -165,7 +165,7 @@ def _by_content(entry: Entry) -> ModelBroken | ModelIncompatible | None:
             if model_format.validate:
                 model_format.validate(entry.target)
         if entry.song:
-            check_usual(entry.song)
+            check_defaults(entry.song)
         if is_checkpoint(entry.target) and (not readers or any(CHECKPOINT in engine.formats for engine in readers)):
             checkpoint = open_checkpoint(entry.target)
             if not checkpoint.makes_text:

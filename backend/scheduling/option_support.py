@@ -8,7 +8,7 @@ from typing import Any
 from backend.common.errors import UnsupportedParameter
 from backend.engines import engines
 from backend.tasks.options import OPTIONS
-from backend.tasks.options.lyrics import SONG
+from backend.tasks.options.lyrics import SONG_OPTIONS
 
 
 def engines_honouring(task: str, options: Mapping[str, Any], names: Iterable[str]) -> list[str]:
@@ -35,4 +35,6 @@ def _ignored(task: str, options: Mapping[str, Any], engine: str) -> list[str]:
     changed = [
         name for name, field in OPTIONS[task].model_fields.items() if options.get(name, field.default) != field.default
     ]
-    return [name for name in changed if name not in (*honoured, *SONG)]  # the service itself honours those of a song
+    return [
+        name for name in changed if name not in (*honoured, *SONG_OPTIONS)
+    ]  # the service itself honours those of a song

@@ -1,1 +1,1 @@
-"""What is generated, independent of the engine: text, lyrics, music, songs, stems, audio, and their options."""
+"""The generation tasks without their engines: text, lyrics, music, songs, stems, audio files, and their options."""

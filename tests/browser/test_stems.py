@@ -102,7 +102,7 @@ def test_a_dropped_file_is_taken_and_a_text_is_refused_in_words(stems: Touchston
     expect(page.locator("#sound-hint")).to_have_text("letter.mp3, 25 bytes.")
     stems.generate.click()
     stems.expect_end("Failed")
-    expect(stems.alert).to_contain_text("letter.mp3 cannot be read as sound: Format not recognised")
+    expect(stems.alert).to_contain_text("letter.mp3 cannot be decoded as audio: Format not recognised")
     expect(stems.alert).to_contain_text("Send WAV, FLAC, OGG")
 
 

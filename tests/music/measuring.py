@@ -1,4 +1,4 @@
-"""What can be measured of audio: levels, what lies between the samples, where notes begin, sudden jumps."""
+"""Audio measurements: levels, true peaks, note onsets, clicks."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ Samples = NDArray[np.float64]
 
 
 def decibels(value: float) -> float:
-    """Beside full scale; silence is -200."""
+    """Return the level in dBFS; silence is -200."""
     return 20 * float(np.log10(max(value, 1e-10)))
 
 
 def true_peak(audio: Samples) -> float:
-    """The highest magnitude of [frames, channels] at four times the rate, in pieces of a second."""
+    """Return the true peak of [frames, channels] by fourfold oversampling, in pieces of a second."""
     size, highest = 44_100, 0.0
     for start in range(0, len(audio), size // 2):
         piece = audio[start : start + size]
@@ -26,9 +26,9 @@ def true_peak(audio: Samples) -> float:
 
 
 def onset_s(audio: Samples, rate: int, near_s: float, before_s: float = 0.1, after_s: float = 0.15) -> float:
-    """Where a note begins near a moment at which little else sounds, in seconds from that moment.
+    """Return the onset of a note near an expected time, in seconds from that time, if little else sounds.
 
-    It is where the level of a millisecond first comes within 20 dB of the loudest and is above all that was before.
+    The onset is the first millisecond within 20 dB of the peak level and above all earlier levels.
     """
     window = rate // 1000
     first, moment = round((near_s - before_s) * rate), round(near_s * rate)
@@ -39,7 +39,7 @@ def onset_s(audio: Samples, rate: int, near_s: float, before_s: float = 0.1, aft
 
 
 def roughness(tone: Samples) -> Samples:
-    """The largest second difference in each piece of 5 ms: a click stands out from its neighbours."""
+    """Return the largest second difference in each piece of 5 ms; a click exceeds its neighbours."""
     bends = np.abs(np.diff(tone, 2))
     pieces = len(bends) // 220
     loudest: Samples = bends[: pieces * 220].reshape(pieces, 220).max(axis=1)

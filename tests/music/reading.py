@@ -1,4 +1,4 @@
-"""What independent readers hear in our files: notes as (start, length, pitch) in ticks of the score."""
+"""Independent readers of our files, which return notes as (start, length, pitch) in ticks of the score."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _QUARTER_TICKS = TICKS_PER_WHOLE // 4
 
 
 def written(part: Part) -> list[Heard]:
-    """The notes of a part of the score."""
+    """Return the notes of a part of the score."""
     return sorted((note.start, note.ticks, note.pitch) for note in part.notes)
 
 
 def parts_with_notes(score: Score) -> list[list[Heard]]:
-    """The notes of all parts that have any."""
+    """Return the notes of all parts with notes."""
     return [written(part) for part in score.parts if part.notes]
 
 
 def music21_notes(text: str | bytes, format_name: str) -> list[list[Heard]]:
-    """The notes of each part, as music21 reads an ABC or MIDI file, ties joined, chord symbols left out."""
+    """Return the notes of each part as music21 reads an ABC or MIDI file: ties joined, without chord symbols."""
     options: dict[str, Any] = {"quantizePost": False} if format_name == "midi" else {}
     score = music21.converter.parseData(text, format=format_name, **options)
     parts = list(score.parts) if isinstance(score, music21.stream.Score) else [score]
@@ -48,7 +48,7 @@ def _ticks(quarters: Any) -> float:
 
 
 def midi_notes(data: bytes) -> list[list[Heard]]:
-    """The notes of each track of a MIDI file that has any."""
+    """Return the notes of each track of a MIDI file with notes."""
     file = mido.MidiFile(file=io.BytesIO(data))
     tracks = []
     for track in file.tracks:

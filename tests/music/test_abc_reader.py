@@ -1,4 +1,4 @@
-"""ABC as it is found: dialects are read, what is left out is said, the rest is refused with its place and a remedy."""
+"""The ABC reader: it accepts dialects, reports omissions, and rejects the rest with a position and a remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.tasks.music.opening import read_opening
 
 
 def notes(text: str) -> list[tuple[int | None, int]]:
-    """Each note as (pitch, ticks)."""
+    """Return each note as (pitch, ticks)."""
     return [(note.pitch, int(note.ticks)) for bar in read_phrase(text).bars for note in bar.notes]
 
 
@@ -64,14 +64,14 @@ def test_dialects(name: str) -> None:
 
 REFUSED = {
     "K:H\nC": (1, 1, "key"),
-    "X:1\nM:7\nC": (2, 1, "metre"),
+    "X:1\nM:7\nC": (2, 1, "not a meter"),
     "L:0\nC": (1, 1, "unit length"),
     "[CE": (1, 1, "chord"),
-    "A|\n> A": (2, 1, "after no note"),
+    "A|\n> A": (2, 1, "no note before"),
     "A (1bc": (1, 3, "tuplet"),
     "A0": (1, 1, "length"),
     "A///////": (1, 1, "length"),
-    "C,,,,,,,": (1, 1, "too low"),
+    "C,,,,,,,": (1, 1, "out of range"),
     "X:1\nK:C\nA\nX:2\nK:C\nB": (4, 1, "second tune"),
     "": (1, 1, "no note"),
     "A" * 200_001: (1, 1, "too many"),
@@ -89,24 +89,24 @@ def test_what_cannot_be_read_is_refused_with_its_place(text: str) -> None:
 
 
 def test_what_is_left_out_is_said() -> None:
-    assert read_phrase("V:1\nAB\u00e9|\nV:2\nC|\nV:1\nA & c|").notes == [
-        "line 2, column 3: '\u00e9' was left out",
-        "line 3: voice 2 was left out, the first one counts",
-        "line 6, column 3: a second voice (&) was left out",
+    assert read_phrase("V:1\nAB\u00e9|\nV:2\nC|\nV:1\nA & c|").omissions == [
+        "line 2, column 3: '\u00e9' was skipped",
+        "line 3: voice 2 was skipped, only the first voice is used",
+        "line 6, column 3: a second voice (&) was skipped",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('CD"AmEF|', 'line 1, column 3: a text without end was left out, "AmEF|'),
-        ("K:C octave=-1\nC", "line 1: the transposition was left out"),
-        ("X:1\nhello\nK:C\nC", "line 2 was left out, it is words"),
-        ("X:1\nK:C\nC\n\nD", "line 5 was left out, it is behind the end of the tune"),
+        ('CD"AmEF|', 'line 1, column 3: an unterminated text was skipped, "AmEF|'),
+        ("K:C octave=-1\nC", "line 1: the transposition was skipped"),
+        ("X:1\nhello\nK:C\nC", "line 2 was skipped, it is prose"),
+        ("X:1\nK:C\nC\n\nD", "line 5 was skipped, it is after the end of the tune"),
     ],
 )
 def test_so_is_what_is_no_note_though_it_looks_like_some(text: str, said: str) -> None:
-    assert read_phrase(text).notes == [said]
+    assert read_phrase(text).omissions == [said]
 
 
 @pytest.mark.parametrize(

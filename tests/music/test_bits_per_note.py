@@ -1,4 +1,4 @@
-"""The released weights, measured again on held-out tunes that are read from the installed music21."""
+"""The bits per note of the released weights on held-out tunes from the installed music21."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SAMPLE = (
 
 
 def held_out(names: set[str]) -> Iterator[Encoded]:
-    """Those tunes of the corpus, as tokens."""
+    """Return the held-out tunes of the corpus as tokens."""
     numbers = {name.split()[1] for name in names}
     for collection in COLLECTIONS:
         for file in sorted((corpus_folder() / collection).glob("*.abc")):

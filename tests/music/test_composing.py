@@ -1,4 +1,4 @@
-"""Tunes come out exact whatever the model says, repeat, can be stopped, begin as asked and copy nothing long."""
+"""The composer: exact lengths with any logits, reproducible, cancellable, with openings and the copy guard."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from backend.common.errors import WorkerCrashed
 from backend.tasks.audio.progress import Cancelled
 from backend.tasks.music import tokens
 from backend.tasks.music.composer import TOKENS_MAX, compose, compose_rows
-from backend.tasks.music.grid import Row, Slot
-from backend.tasks.music.melody import melody
+from backend.tasks.music.grid import Slot, TuneGrid
+from backend.tasks.music.melody import build_melody
 from backend.tasks.music.opening import read_opening
-from backend.tasks.music.originality import LONGEST_COPY, CopyGuard, pitches, run_hashes
+from backend.tasks.music.originality import MAX_COPY, CopyGuard, pitch_tokens, run_hashes
 from backend.tasks.music.plan import FORMS, MAX_BARS, MODES, TONICS, Plan, layout
 from backend.tasks.music.score import Melody
 from tests.whim import Whim
@@ -23,7 +23,7 @@ REEL = Plan("reel", (4, 4), "dorian", "E", 16)
 
 
 def any_plan(number: int) -> Plan:
-    """Some combination of controls."""
+    """Return a combination of options."""
     chance = random.Random(number)
     form = chance.choice(list(FORMS))
     return Plan(
@@ -39,7 +39,7 @@ def any_plan(number: int) -> Plan:
 
 
 def check_exact(made: Melody, plan: Plan) -> None:
-    """Bars, grid and key as the plan says."""
+    """Check bars, grid and key against the plan."""
     bar = made.bar_ticks
     assert made.bar_starts == tuple(made.pickup_ticks + bar * number for number in range(plan.bars))
     assert made.end == made.pickup_ticks + bar * plan.bars and 0 <= made.pickup_ticks < bar
@@ -171,14 +171,14 @@ def test_an_opening_that_does_not_fit_is_refused(text: str, word: str) -> None:
 def test_no_long_run_of_a_known_tune_is_repeated() -> None:
     plans = [Plan("reel", (4, 4), "major", "D", 32, top_p=0.3)] * 4
     known = compose_rows(Whim(), plans, [1, 2, 3, 4])
-    table = np.array(sorted({value for row in known for value in run_hashes(pitches(row))}), np.uint32)
-    assert longest_copies(known, known) == [len(pitches(row)) - 1 for row in known]
+    table = np.array(sorted({value for row in known for value in run_hashes(pitch_tokens(row))}), np.uint32)
+    assert longest_copies(known, known) == [len(pitch_tokens(row)) - 1 for row in known]
     again = compose_rows(Whim(), plans, [1, 2, 3, 4], guard=CopyGuard(table))
-    assert max(longest_copies(again, known)) <= LONGEST_COPY == 24
+    assert max(longest_copies(again, known)) <= MAX_COPY == 24
 
 
-def longest_copies(rows: list[Row], known: list[Row]) -> list[int]:
-    """Intervals in the longest run of each row that a known row has."""
+def longest_copies(rows: list[TuneGrid], known: list[TuneGrid]) -> list[int]:
+    """Return for each tune the length of its longest run that also occurs in a known tune, in intervals."""
     text = "\n".join(steps(row) for row in known)
     found = []
     for own in map(steps, rows):
@@ -190,15 +190,15 @@ def longest_copies(rows: list[Row], known: list[Row]) -> list[int]:
     return found
 
 
-def steps(row: Row) -> str:
-    """A row's intervals as characters."""
-    own = pitches(row)
+def steps(row: TuneGrid) -> str:
+    """Return a tune's intervals as characters."""
+    own = pitch_tokens(row)
     return "".join(chr(200 + after - before) for before, after in zip(own, own[1:], strict=False))
 
 
 def test_a_row_that_is_not_complete_is_no_melody() -> None:
     plan = Plan("reel", (4, 4), "major", "D", 8)
     (row,) = compose_rows(Whim(), [plan], [1])
-    assert melody(plan, [row]).bars == 8
+    assert build_melody(plan, [row]).bars == 8
     with pytest.raises(ValueError):
         Plan("waltz", (3, 4), "major", "D", 8)

@@ -1,4 +1,4 @@
-"""The same weights by every way of computing them: torch, ONNX Runtime with its two graphs, float32 and float16."""
+"""The same weights with every decoder: torch, ONNX Runtime with its two graphs, float32 and float16."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reference(weights: Weights) -> HostDecoder:
 
 
 def forced(decoder: Decoder, steps: int, batch: int = 2) -> NDArray[np.float32]:
-    """Logits [steps, batch, vocabulary] for the same random tokens and side ids each time."""
+    """Return logits [steps, batch, vocabulary] for fixed random tokens and side ids."""
     random = np.random.default_rng(3)
     decoder.start(batch, 300)
     found = []

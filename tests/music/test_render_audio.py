@@ -1,4 +1,4 @@
-"""WAV and FLAC: lengths, levels, silence at the end, no clicks, notes where the score has them, the same each time."""
+"""Rendered audio: lengths, levels, silence at the end, no clicks, onsets as in the score, reproducible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backend.tasks.music import audio
 from backend.tasks.music.backing import arrange
 from backend.tasks.music.choices import INSTRUMENTS
 from backend.tasks.music.limiter import CEILING, Limiter
-from backend.tasks.music.note_player import RATE, Sampler, play
+from backend.tasks.music.note_player import RATE, Sampler, render_tone
 from backend.tasks.music.score import Melody, Note, Part, Score
 from backend.tasks.music.soundbank import GUARD, Recording, recording_for, recordings
 from tests.music.measuring import decibels, onset_s, roughness, true_peak
@@ -31,7 +31,7 @@ def going_on(done: int, total: int) -> bool:
 
 
 def render(score: Score, path: Path, seconds: float | None = None) -> Samples:
-    audio.write(score, [(path, "wav")], seconds, going_on)
+    audio.write_audio(score, [(path, "wav")], seconds, going_on)
     samples, rate = soundfile.read(path, always_2d=True)
     assert rate == RATE == 44_100 and samples.shape[1] == 2
     assert soundfile.info(path).subtype == "PCM_16"
@@ -75,29 +75,29 @@ def test_seconds_are_exact_to_the_sample_and_the_end_fades(seconds: float, tmp_p
 def test_more_music_than_seconds_is_refused_and_no_seconds_mean_ring_out(tmp_path: Path) -> None:
     score = arrange(tune(8, bars=2), "flute", "none", 100, "A jig")
     with pytest.raises(ValueError, match="do not fit"):
-        audio.write(score, [(tmp_path / "tune.wav", "wav")], score.seconds - 0.01, going_on)
+        audio.write_audio(score, [(tmp_path / "tune.wav", "wav")], score.seconds - 0.01, going_on)
     assert len(render(score, tmp_path / "tune.wav")) == round((score.seconds + audio.RING_OUT_S) * RATE)
 
 
 def test_wav_and_flac_are_the_same_and_so_is_every_render(tmp_path: Path) -> None:
     score = SCORES["reel-banjo"]
     both = [(tmp_path / "tune.wav", "wav"), (tmp_path / "tune.flac", "flac")]
-    frames = audio.write(score, both, None, going_on)
+    frames = audio.write_audio(score, both, None, going_on)
     wav, flac = (soundfile.read(path, dtype="int16")[0] for path, _ in both)
     assert len(wav) == frames and np.array_equal(wav, flac)
     bytes_before = both[0][0].read_bytes()
     audio.sampler.cache_clear()  # what was computed before must not matter
-    audio.write(score, both, None, going_on)
+    audio.write_audio(score, both, None, going_on)
     assert both[0][0].read_bytes() == bytes_before
 
 
 def test_another_process_renders_the_same(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from tests.music.test_render_audio import SCORES, audio, going_on\n"
-        "audio.write(SCORES['slow-accordion'], [(Path(sys.argv[1]), 'wav')], None, going_on)"
+        "audio.write_audio(SCORES['slow-accordion'], [(Path(sys.argv[1]), 'wav')], None, going_on)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "there.wav")], cwd=ROOT, check=True)
-    audio.write(SCORES["slow-accordion"], [(tmp_path / "here.wav", "wav")], None, going_on)
+    audio.write_audio(SCORES["slow-accordion"], [(tmp_path / "here.wav", "wav")], None, going_on)
     assert (tmp_path / "there.wav").read_bytes() == (tmp_path / "here.wav").read_bytes()
 
 
@@ -109,7 +109,7 @@ def test_progress_counts_blocks_and_a_stop_is_heard_at_the_next_one(tmp_path: Pa
         return done == 3
 
     with pytest.raises(Cancelled):
-        audio.write(SCORES["jig-flute"], [(tmp_path / "tune.wav", "wav")], None, stop_at_three)
+        audio.write_audio(SCORES["jig-flute"], [(tmp_path / "tune.wav", "wav")], None, stop_at_three)
     total = -(-audio.length_frames(SCORES["jig-flute"], None) // audio.BLOCK)
     assert seen == [(1, total), (2, total), (3, total)]
 
@@ -148,12 +148,12 @@ def test_an_instrument_is_in_tune_even_loud_and_without_clicks_all_over_its_rang
 def test_recordings_sound_at_the_pitch_that_the_bank_says(instrument: str) -> None:
     reach = INSTRUMENTS[instrument]
     for pitch in range(reach.lowest, reach.highest + 1, 5):
-        tone = play(recording_for(instrument, pitch), pitch, RATE)[2000:34768].astype(np.float64)
+        tone = render_tone(recording_for(instrument, pitch), pitch, RATE)[2000:34768].astype(np.float64)
         assert abs(_cents_off(tone, 440 * 2 ** ((pitch - 69) / 12))) < 35, pitch
 
 
 def _cents_off(tone: Samples, expected_hz: float) -> float:
-    """How far the harmonics lie from where they should, by the comb that catches most of them."""
+    """Return the deviation of the harmonics, from the comb filter that matches them best."""
     size = 1 << 18
     spectrum = np.log(np.abs(np.fft.rfft(tone * np.hanning(len(tone)), size)) + 1e-6)
     cents = np.arange(-80, 81, 2)
@@ -196,13 +196,13 @@ def test_the_limiter_holds_its_ceiling_without_steps() -> None:
 @pytest.mark.parametrize("rate", [16_000, 22_050, 44_100])
 @pytest.mark.parametrize("semitones", [-5, 3, 12])
 def test_another_pitch_adds_next_to_nothing(semitones: int, rate: int) -> None:
-    """A tone comes back as that tone alone; one that would lie beyond 22 kHz does not fold back."""
+    """A sine stays a sine, and a tone above 22 kHz does not alias."""
     for part_of_rate in (0.02, 0.1, 0.2, 0.3):
         pcm = np.sin(2 * np.pi * part_of_rate * np.arange(60_000)).astype(np.float32)
         silence = np.zeros(GUARD, np.float32)
         samples = np.concatenate([silence, pcm, silence])
         recording = Recording(samples, rate, 60, None, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0)
-        heard = play(recording, 60 + semitones, RATE)[2000:20_000].astype(np.float64)
+        heard = render_tone(recording, 60 + semitones, RATE)[2000:20_000].astype(np.float64)
         turns = part_of_rate * rate * 2 ** (semitones / 12) / RATE * np.arange(len(heard))
         if turns[1] > 0.5:
             assert decibels(float(np.std(heard))) < -45

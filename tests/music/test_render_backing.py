@@ -1,4 +1,4 @@
-"""Chords by rule, backing in range and in time, instruments that reach the melody or are refused with those that do."""
+"""The arrangement: chord rules, range and rhythm of the accompaniment, and instruments that cannot play the melody."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MODES = tuple(STEPS)
 
 
 def names(melody: Melody) -> list[tuple[int, int, str]]:
-    """Each chord as (bar, root above the tonic, quality)."""
+    """Return each chord as (bar, root above the tonic, quality)."""
     tonic = pitch_class(melody.tonic)
     return [(c.start // melody.bar_ticks, (c.root - tonic) % 12, c.quality) for c in harmonise(melody)]
 
 
 def arpeggios(*chords: tuple[int, ...], tonic: str = "D", mode: str = "major") -> Melody:
-    """A 4/4 tune whose bars run up and down one chord each, given as semitones above the tonic."""
+    """Return a 4/4 tune whose bars are arpeggios of the given chords, in semitones above the tonic."""
     low = 60 + pitch_class(tonic)
     notes = [
         Note(96 * bar + 24 * beat, 24, low + chord[index])
@@ -123,14 +123,14 @@ def test_who_reaches_a_wide_melody_is_named() -> None:
     wide = Melody("jig", (6, 8), "D", "major", 0, (0,), (0,), notes, 72)
     with pytest.raises(OutOfRange) as refused:
         arrange(wide, "whistle", "none", 100, "A jig")
-    assert {"harp", "piano", "church-organ"} <= set(refused.value.possible)
-    assert "whistle" not in refused.value.possible
-    for instrument in refused.value.possible:
+    assert {"harp", "piano", "church-organ"} <= set(refused.value.alternatives)
+    assert "whistle" not in refused.value.alternatives
+    for instrument in refused.value.alternatives:
         arrange(wide, instrument, "none", 100, "A jig")
 
 
 def test_what_is_not_offered_is_refused() -> None:
-    with pytest.raises(ValueError, match="no such backing"):
+    with pytest.raises(ValueError, match="unknown backing"):
         arrange(tune(1), "flute", "drums", 100, "A tune")
     with pytest.raises(KeyError):
         arrange(tune(1), "theremin", "none", 100, "A tune")

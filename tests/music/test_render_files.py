@@ -1,4 +1,4 @@
-"""`render` writes whole files or none, under the names and media types it tells."""
+"""`render` writes complete files or none, with the names and media types that it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MIDI, ABC and sheet hold the notes of the score, as music21, mido and verovio read them."""
+"""MIDI, ABC and sheet contain the notes of the score, as music21, mido and verovio read them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEYS = ("C", "F#", "Bb", "D", "Gb", "A", "Eb", "C#", "G#", "Cb")
 
 
 def scores() -> list[tuple[str, Score]]:
-    """Tunes of each form, in keys and modes from all around the circle, and odd ones."""
+    """Return tunes of each form, in keys and modes around the circle of fifths, and unusual ones."""
     found: list[tuple[str, Score]] = []
     for number, (form, meter) in enumerate(FORMS):
         for mode in (MODES[number % 4], MODES[(number + 2 + number // 4) % 4]):
@@ -116,7 +116,7 @@ def test_the_sheet_is_a_picture_and_the_same_each_time(score: Score) -> None:
 
 @each
 def test_who_reads_the_sheet_sees_the_right_accidentals(score: Score) -> None:
-    """Key signature, and signs until the end of the bar, over bar lines for tied notes alone."""
+    """Key signature, and accidentals until the end of the bar, beyond it only for tied notes."""
     tree = ET.fromstring(sheet.to_mei(score))
     (definition,) = tree.iter(f"{MEI}scoreDef")
     signature = definition.get("keysig", "0")

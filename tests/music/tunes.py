@@ -1,4 +1,4 @@
-"""Tunes that the tests of the renderers use: made by a seed, in every form, metre, key and mode, with what is odd."""
+"""Random tunes for the tests of the exporters, in every form, meter, key and mode, with special cases."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def tune(
     rests: float = 0.05,
     last_bar_ticks: int | None = None,
 ) -> Melody:
-    """A melody of random notes: mostly of the scale, some not, with rests, ties over bar lines and triplets."""
+    """Return a random melody: mostly diatonic notes, with rests, ties across barlines and triplets."""
     dice = random.Random(seed)
     beat = 36 if meter[1] == 8 else 24
     bar_ticks = TICKS_PER_WHOLE * meter[0] // meter[1]
@@ -85,7 +85,7 @@ def tune(
 
 
 def _tied(dice: random.Random, notes: list[Note], starts: list[int]) -> list[Note]:
-    """Joins some notes with the ones behind them across a bar line."""
+    """Tie some notes across barlines."""
     merged: list[Note] = []
     for note in notes:
         last = merged[-1] if merged else None

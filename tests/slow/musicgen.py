@@ -48,11 +48,11 @@ import resource, sys
 sys.path.insert(0, sys.argv[1])
 from backend.engines import LoadRequest, _memory, load_engine
 from backend.common.errors import OutOfMemory
-from backend.tasks.songs.job import Wish
+from backend.tasks.songs.job import SongRequest
 session = load_engine("musicgen").load(LoadRequest("cpu", sys.argv[2], 0, 1))
 options = {"temperature": 1.0, "top_k": 250, "top_p": 1.0, "guidance_scale": 3.0}
 composer, tell = session.composer, lambda *told: None
-short, long = (Wish("fiddle", options, seconds * composer.rate) for seconds in (1, 30))
+short, long = (SongRequest("fiddle", options, seconds * composer.rate) for seconds in (1, 30))
 composer.compose(short, [1], tell)
 data = _memory._data_bytes() + 15_000_000
 resource.setrlimit(resource.RLIMIT_DATA, (data, data))

@@ -16,7 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from backend.tasks.stems.spleeter.golden import PLACES, spectrum
+from backend.tasks.stems.spleeter.golden import SAMPLE_POINTS, make_spectrum
 from backend.tasks.stems.spleeter.network import MULTIPLE, STEMS
 
 
@@ -33,13 +33,13 @@ def main(folder: Path) -> None:
             norm = ("gamma", "beta", "moving_mean", "moving_variance")
             parts = ("kernel", "bias") if layer.name.startswith("conv2d") else norm
             layer.set_weights([checkpoint.get_tensor(f"{layer.name}/{part}") for part in parts])
-    magnitudes = spectrum()
+    magnitudes = make_spectrum()
     masked = model(magnitudes.transpose(0, 2, 3, 1), training=False)
     masks = np.concatenate([stem.numpy() for stem in masked], -1).transpose(0, 3, 1, 2)[0]
     masks /= np.concatenate([magnitudes[0]] * len(STEMS))
     print("MASKS = (")
     for channel in masks:
-        print("    (" + ", ".join(f"{channel[place]:.6f}" for place in PLACES) + "),")
+        print("    (" + ", ".join(f"{channel[place]:.6f}" for place in SAMPLE_POINTS) + "),")
     print(")")
 
 

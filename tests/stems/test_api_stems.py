@@ -1,4 +1,4 @@
-"""Stems by the running service and by the verb: files in, stems out, cancelled, refused."""
+"""Source separation over HTTP and with the command line: files in, stems out, cancels, errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODEL = "spleeter-2stem"
 
 @pytest.fixture(scope="module")
 def service(server: Server, spleeter: Path) -> Server:
-    """The shared server, which has the model from now on."""
+    """The shared server, with the model installed."""
     target = server.data_dir / "models" / MODEL
     if not target.exists():
         shutil.copytree(spleeter, target, copy_function=os.link)
@@ -97,7 +97,8 @@ def test_no_sound_and_no_file_are_refused_in_words(service: Server, tmp_path: Pa
     (tmp_path / "song.mp3").write_bytes(b"Dear all,\nthis is a text.\n" * 40)
     answer = service.http.post("/api/generate", json=body(service, tmp_path / "song.mp3"))
     assert (
-        refused(answer, 422, "validation_error")["detail"] == "song.mp3 cannot be read as sound: Format not recognised."
+        refused(answer, 422, "validation_error")["detail"]
+        == "song.mp3 cannot be decoded as audio: Format not recognised."
     )
     assert (
         "audio is missing"
@@ -119,7 +120,7 @@ def test_the_verb_separates_several_tracks_and_goes_on_after_a_bad_one(
     (tmp_path / "bad.wav").write_bytes(b"no sound")
     other = shutil.copy(song, tmp_path / "other.flac")
     ended = stems(service, song, tmp_path / "bad.wav", other, tmp_path / "out", "--parallel", "--json")
-    assert ended.returncode == 1 and "bad.wav cannot be read as sound" in ended.stderr
+    assert ended.returncode == 1 and "bad.wav cannot be decoded as audio" in ended.stderr
     assert sorted(job["status"] for job in json.loads(ended.stdout)) == ["done", "done", "error"]
     made = sorted(file.relative_to(tmp_path).as_posix() for file in (tmp_path / "out").rglob("*.wav"))
     assert made == [f"out/{track}/{stem}.wav" for track in ("other", "song") for stem in ("accompaniment", "vocals")]

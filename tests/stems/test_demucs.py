@@ -1,4 +1,4 @@
-"""Graphs as Hybrid Transformer Demucs has them, with random weights: loaded, chosen from, summed, refused."""
+"""Demucs graphs with random weights: loading, selection of stems, exact sums, errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRAMES = 2 * RATE
 
 
 def graph(seed: int, stems: int = 4) -> tuple[bytes, Any]:
-    """Each of four stems is a mixture of the two channels by random weights, which are given too [stem, out, in]."""
+    """Write a graph whose four stems mix the two channels, and return the weights [stem, out, in]."""
     kernel = np.random.default_rng(seed).normal(0, 0.3, (stems * 2, 2, 1)).astype(np.float32)
     shape = np.array([1, stems, 2, FRAMES], np.int64)
     nodes = [Node("Conv", ["mix", "kernel"], ["flat"]), Node("Reshape", ["flat", "shape"], ["stems"])]
@@ -44,7 +44,7 @@ def run(folder: Path, tmp_path: Path, seconds: float = 5) -> tuple[Any, dict[str
 
 
 def expected(sound: Any, kernels: Any) -> Any:
-    """What the stems are, with what is missing of the sum shared evenly: [stem, frame, channel]."""
+    """Return the expected stems [stem, frame, channel], with the remainder of the sum distributed evenly."""
     stems = np.einsum("soi,fi->sfo", kernels.astype(float), sound)
     return stems + (sound - stems.sum(0)) / 4
 
@@ -76,7 +76,7 @@ def test_of_four_graphs_each_gives_its_own_stem(tmp_path: Path) -> None:
 
 def test_graphs_of_another_shape_are_refused(tmp_path: Path) -> None:
     (tmp_path / "htdemucs.onnx").write_bytes(graph(1, stems=6)[0])
-    with pytest.raises(ModelBroken, match="not those of Demucs"):
+    with pytest.raises(ModelBroken, match="are not Demucs graphs"):
         load_engine("onnxruntime").load(LoadRequest("cpu", str(tmp_path), 0, 1))
 
 

@@ -1,4 +1,4 @@
-"""The way of a sound through a separation, with a model that only shares it out: lengths, rates, sums, refusals."""
+"""A separation job with a fake model that splits the audio by fixed factors: lengths, rates, sums, errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backend.tasks.audio.files.tags import Tags
 from backend.tasks.audio.progress import RenderResult
 from backend.tasks.options import parse_options
 from backend.tasks.stems.choices import FORMATS
-from backend.tasks.stems.job import Order, separate
+from backend.tasks.stems.job import JobSpec, separate
 from backend.tasks.stems.separator import Samples, Stop
 from backend.tasks.stems.writer import StemFiles
 from tests.stems.sounds import RATE, noise, read, write
@@ -28,7 +28,7 @@ HOP = CHUNK - CHUNK // 4
 
 
 class Shares:
-    """Gives each stem a part of the sound; what it was asked is kept."""
+    """A separator that scales the audio for each stem and records its calls."""
 
     stems = ("vocals", "accompaniment")
     rate = RATE
@@ -51,11 +51,11 @@ def run(
 ) -> RenderResult:
     chosen = {"stems": None, "format": "wav", "chunk_seconds": None, **options}
     folder.mkdir(exist_ok=True)
-    return separate(separator, Order(path, path.name, chosen, folder), emit)
+    return separate(separator, JobSpec(path, path.name, chosen, folder), emit)
 
 
 def whole(sound: Any) -> Any:
-    """As whole numbers of 24 bits."""
+    """Return the samples as 24-bit integers."""
     return np.rint(sound * 2**23).astype(np.int64)
 
 
@@ -133,7 +133,7 @@ def test_a_sound_over_full_scale_keeps_its_loudness_in_floats(tmp_path: Path) ->
 
 def test_each_stem_says_where_it_comes_from(tmp_path: Path) -> None:
     path = write(tmp_path / "in.wav", noise(SECOND, 2))
-    order = Order(path, "in.wav", parse_options("stems", {"format": "flac"}), tmp_path, "spleeter", "MIT")
+    order = JobSpec(path, "in.wav", parse_options("stems", {"format": "flac"}), tmp_path, "spleeter", "MIT")
     shares: Any = Shares()
     separate(shares, order, lambda *told: False)
     told = TinyTag.get(tmp_path / "vocals.flac")
@@ -202,7 +202,7 @@ def test_numbers_that_are_none_end_the_job(tmp_path: Path) -> None:
 
 def test_a_stem_that_the_model_does_not_make_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "in.wav", noise(SECOND, 2))
-    with pytest.raises(Validation, match="makes vocals, accompaniment, and no drums"):
+    with pytest.raises(Validation, match="separates vocals, accompaniment, not drums"):
         run(path, Shares(), tmp_path / "out", stems=["drums"])
 
 
@@ -217,17 +217,17 @@ def wav(channels: int, data: bytes, rate: int = RATE, claims: int | None = None)
     ("content", "reason"),
     [
         (b"", "is empty"),
-        (b"Dear all,\nthis is a text.\n" * 40, "cannot be read as sound: Format not recognised"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(500), "cannot be read as sound"),
-        (wav(2, bytes(400))[:30], "cannot be read as sound"),
-        (wav(0, bytes(400)), "cannot be read as sound: Channel count is zero"),
-        (wav(2, b""), "has no sound in it"),
-        (wav(2, bytes(400), claims=4000), "is cut short: it ends after 0.00 s"),
-        (wav(2, bytes(400), rate=0), "cannot be read as sound"),
-        (wav(2, bytes(400), rate=10), "has 10 samples a second; 1000 to 768000 are separated"),
-        (wav(2, bytes(400), rate=4_000_000_000), "cannot be read as sound"),
-        (wav(65_535, bytes(400)), "cannot be read as sound: Too many channels"),
-        (wav(40, bytes(80_000)), "has 40 channels, and at most 16 are separated"),
+        (b"Dear all,\nthis is a text.\n" * 40, "cannot be decoded as audio: Format not recognised"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(500), "cannot be decoded as audio"),
+        (wav(2, bytes(400))[:30], "cannot be decoded as audio"),
+        (wav(0, bytes(400)), "cannot be decoded as audio: Channel count is zero"),
+        (wav(2, b""), "contains no audio"),
+        (wav(2, bytes(400), claims=4000), "is truncated: it ends after 0.00 s"),
+        (wav(2, bytes(400), rate=0), "cannot be decoded as audio"),
+        (wav(2, bytes(400), rate=10), "has a sample rate of 10 Hz; 1000 to 768000 Hz are supported"),
+        (wav(2, bytes(400), rate=4_000_000_000), "cannot be decoded as audio"),
+        (wav(65_535, bytes(400)), "cannot be decoded as audio: Too many channels"),
+        (wav(40, bytes(80_000)), "has 40 channels; the limit is 16"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
@@ -245,7 +245,7 @@ def test_a_file_that_was_cut_short_is_refused(tmp_path: Path, kind: str) -> None
     soundfile.write(tmp_path / f"in.{kind}", noise(3 * SECOND, 2), RATE)
     content = (tmp_path / f"in.{kind}").read_bytes()
     (tmp_path / "half").write_bytes(content[: len(content) // 2])
-    with pytest.raises(Validation, match="half (is cut short|cannot be read as sound)"):
+    with pytest.raises(Validation, match="half (is truncated|cannot be decoded as audio)"):
         run(tmp_path / "half", Shares(), tmp_path / "out")
 
 
@@ -258,11 +258,11 @@ def test_a_stream_whose_header_claims_four_gigabytes_is_what_came(tmp_path: Path
 def test_samples_that_are_no_sound_are_named_by_their_time(tmp_path: Path, odd: float) -> None:
     sound = noise(10 * SECOND, 2).astype(np.float32)
     sound[7 * SECOND] = odd
-    with pytest.raises(Validation, match="no sound .* between 5.94 and 8.92 s"):
+    with pytest.raises(Validation, match="invalid samples .* between 5.94 and 8.92 s"):
         run(write(tmp_path / "in.wav", sound, subtype="FLOAT"), Shares(), tmp_path / "out")
 
 
 def test_flac_holds_eight_channels(tmp_path: Path) -> None:
     path = write(tmp_path / "in.wav", noise(SECOND, 9))
-    with pytest.raises(Validation, match="9 channels, and flac holds 8"):
+    with pytest.raises(Validation, match="9 channels; flac supports at most 8"):
         run(path, Shares(), tmp_path / "out", format="flac")

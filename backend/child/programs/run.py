@@ -31,7 +31,7 @@ from backend.common import error_patterns
 from backend.common.errors import TouchstoneError
 from backend.devices import detected_device_from, show_only, split_id
 from backend.engines import LoadRequest, RunRequest, Session, load_engine
-from backend.tasks.lyrics.generation import write
+from backend.tasks.lyrics.generation import write_lyrics
 
 BEAT_S = 1.0
 
@@ -159,7 +159,7 @@ class _Worker:
 
         cancelled_early = job in self._cancelled
         try:
-            run = partial(write, self._session) if request.song else self._session.run
+            run = partial(write_lyrics, self._session) if request.song else self._session.run
             result = None if cancelled_early else run(replace(request, folder=writer.open()), emit)
         finally:
             tokens.flush()

@@ -15,7 +15,7 @@ from backend.common.errors import Validation, from_code
 from backend.common.types import Fallback
 from backend.server.log_format import escaped
 from backend.tasks.lyrics.sections import KINDS
-from backend.tasks.options.lyrics import SONG
+from backend.tasks.options.lyrics import SONG_OPTIONS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Streams; 0 also after a stated fallback, 1 after a stated failure."""
     if args.prompt is None and args.task == "text":
         args.misused("there is no prompt: say what to generate, or --task lyrics with a --theme")
-    names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty", *SONG)
+    names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty", *SONG_OPTIONS)
     body = {
         **({} if args.prompt is None else {"prompt": _standard_input() if args.prompt == "-" else args.prompt}),
         "task": args.task,

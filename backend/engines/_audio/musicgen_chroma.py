@@ -20,11 +20,11 @@ def load_sound(path: str, name: str, rate: int) -> Any:
     import numpy
 
     from backend.tasks.stems.audio_source import measure
-    from backend.tasks.stems.resampling import resampled
+    from backend.tasks.stems.resampling import resample_stream
 
     source = measure(Path(path), name, lambda done, total: None)
     limit, frames, kept = _USUAL["chunk_length"] * rate, 0, []
-    for block in resampled((block.mean(0, keepdims=True) for block in source.blocks()), 1, source.rate, rate):
+    for block in resample_stream((block.mean(0, keepdims=True) for block in source.blocks()), 1, source.rate, rate):
         kept.append(block[0, : limit - frames])
         frames += len(kept[-1])
         if frames >= limit:

@@ -27,9 +27,9 @@ class SongSession(Session):
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Generate the songs and hand over their files."""
-        from backend.tasks.songs.job import Order, make_songs
+        from backend.tasks.songs.job import JobSpec, make_songs
 
-        order = Order(
+        order = JobSpec(
             request.prompt,
             request.options,
             request.seed,

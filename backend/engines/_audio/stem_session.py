@@ -38,11 +38,11 @@ class StemsSession(Session):
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Separate the input file `audio` and hand over the stems."""
-        from backend.tasks.stems.job import Order, separate
+        from backend.tasks.stems.job import JobSpec, separate
 
         sound = request.inputs["audio"]
         path, folder = Path(sound["path"]), Path(request.folder)
-        order = Order(path, sound["name"], request.options, folder, request.model, request.licence)
+        order = JobSpec(path, sound["name"], request.options, folder, request.model, request.licence)
         result = separate(self.separator, order, emit)
         return RunResult(result.counts, result.finish_reason, None, result.audio_s, result.phases, result.chosen)
 
@@ -69,7 +69,7 @@ def load_onnx(request: LoadRequest) -> StemsSession:
     import onnxruntime
 
     from backend.tasks.stems.spleeter import golden
-    from backend.tasks.stems.spleeter.separator import FRAMES, SpleeterSeparator
+    from backend.tasks.stems.spleeter.separator import CHUNK_FRAMES, SpleeterSeparator
 
     place = onnx_place(request.device, request.detected_device, request.provider_options, request.cache)
     if graphs := _demucs(request.model_path):
@@ -84,8 +84,8 @@ def load_onnx(request: LoadRequest) -> StemsSession:
             return session.run(None, {"magnitudes": given}, options)[0].astype(numpy.float32)
 
     sessions.of(golden.FRAMES)
-    off = golden.check(lambda given: masks(given, _going_on), sessions.dtype)
-    placement = _proved(place.placement([sessions.of(FRAMES)]), off)
+    off = golden.check_masks(lambda given: masks(given, _going_on), sessions.dtype)
+    placement = _proved(place.placement([sessions.of(CHUNK_FRAMES)]), off)
     versions = {"onnxruntime": onnxruntime.__version__, **_versions()}
     return StemsSession(SpleeterSeparator(masks), placement, request.threads, versions, GRAPH)
 
@@ -138,8 +138,8 @@ def load_torch(request: LoadRequest) -> StemsSession:
     import numpy
 
     from backend.tasks.stems.spleeter import golden
-    from backend.tasks.stems.spleeter.network_torch import compute
-    from backend.tasks.stems.spleeter.rebuild import read_weights
+    from backend.tasks.stems.spleeter.model_files import read_weights
+    from backend.tasks.stems.spleeter.network_torch import compute_masks
     from backend.tasks.stems.spleeter.separator import SpleeterSeparator
 
     try:
@@ -160,9 +160,9 @@ def load_torch(request: LoadRequest) -> StemsSession:
 
     def masks(magnitudes: Any, stop: Any) -> Any:
         given = torch.from_numpy(magnitudes).to(place.device, kind)
-        return compute(weights, given, stop).to("cpu", torch.float32).numpy()
+        return compute_masks(weights, given, stop).to("cpu", torch.float32).numpy()
 
-    off = golden.check(lambda given: masks(given, _going_on), dtype)
+    off = golden.check_masks(lambda given: masks(given, _going_on), dtype)
     versions = {"torch": torch.__version__, **_versions()}
     placement = _proved(place.placement(weights.values()), off)
     return StemsSession(SpleeterSeparator(masks), placement, request.threads, versions, WEIGHTS)

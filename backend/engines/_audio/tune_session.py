@@ -31,10 +31,10 @@ class TuneSession(Session):
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Compose, render, and hand over the files."""
-        from backend.tasks.music.job import Order, make
+        from backend.tasks.music.job import JobSpec, make_tunes
 
         folder = Path(request.folder)
-        order = Order(
+        order = JobSpec(
             request.options,
             request.seed,
             folder,
@@ -43,7 +43,7 @@ class TuneSession(Session):
             licence=request.licence,
             share=request.variations(),
         )
-        result = make(self.decoder, self.guard, order, emit)
+        result = make_tunes(self.decoder, self.guard, order, emit)
         return RunResult(result.counts, result.finish_reason, None, result.audio_s, result.phases, result.chosen)
 
 

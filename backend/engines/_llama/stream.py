@@ -10,7 +10,7 @@ from typing import Any, Literal
 from backend.common.errors import ContextLengthExceeded, ModelIncompatible, TouchstoneError
 from backend.engines import Emit, RunResult
 from backend.engines._text.logprobs import Logprobs
-from backend.tasks.text.stop_sequences import Stops
+from backend.tasks.text.stop_sequences import StopFilter
 
 PROGRESS_GAP_S = 0.1  # each progress event wakes the server while the next step of the prompt runs
 
@@ -29,7 +29,7 @@ class Stream:
         self._clock = clock
         self._told_at = -math.inf
         self._logprobs = None if logprobs is None else Logprobs(logprobs)
-        self._stops = Stops([stop] if isinstance(stop, str) else stop or [])
+        self._stops = StopFilter([stop] if isinstance(stop, str) else stop or [])
         self._shown_tokens = 0
         self._counted_tokens = 0
         self._timings: dict[str, Any] = {}
@@ -57,12 +57,12 @@ class Stream:
             if text:
                 self._counted_tokens = int(self._timings.get("predicted_n", self._counted_tokens + 1))
                 stop = self._show(self._stops.feed(text))
-            if self._stops.found:
+            if self._stops.matched:
                 self._finish = "stop"
                 return True
             if choice.get("finish_reason"):
                 self._finish = choice["finish_reason"]
-                stop = self._show(self._stops.rest())
+                stop = self._show(self._stops.flush())
         return stop
 
     def _show(self, text: str) -> bool:

@@ -77,12 +77,12 @@ def choose_graph(place: OnnxPlace, weights: Weights, folder: Path, threads: int 
 
 def _paced(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
     from backend.common.system.resources import usable_threads
-    from backend.tasks.music.thread_tuning import counts, fastest
+    from backend.tasks.music.thread_tuning import fastest_thread_count, thread_counts
 
-    candidates = {count: _processor(place, weights, folder, count) for count in counts(threads or usable_threads())}
+    candidates = {count: _processor(place, weights, folder, count) for count in thread_counts(threads or usable_threads())}
     if len(candidates) == 1:
         return next(iter(candidates.values()))
-    count, measured = fastest({count: candidate.decoder for count, candidate in candidates.items()})
+    count, measured = fastest_thread_count({count: candidate.decoder for count, candidate in candidates.items()})
     placement = candidates[count].placement
     return replace(candidates[count], placement=replace(placement, evidence=f"{placement.evidence} {measured}"))
 

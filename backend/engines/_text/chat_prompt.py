@@ -9,7 +9,7 @@ from typing import Literal
 
 from backend.common.errors import TouchstoneError, UnsupportedParameter
 from backend.engines import RunRequest
-from backend.tasks.text.templates import CHATML, Marks, Renderer
+from backend.tasks.text.templates import CHATML, ControlTokens, Renderer
 
 
 class Chat:
@@ -22,7 +22,7 @@ class Chat:
     def __init__(self, template: str | None, names: dict[str, str], marks: list[str]) -> None:
         self._has_template = template is not None
         self._words = frozenset(re.findall(r"\w+", template or ""))
-        self._renderer = Renderer(CHATML if template is None else template, names, Marks(marks))
+        self._renderer = Renderer(CHATML if template is None else template, names, ControlTokens(marks))
 
     def pieces(self, request: RunRequest) -> tuple[list[str], Literal["model", "default"] | None]:
         """Return the prompt in pieces, each to be tokenized separately, and whose template rendered it.
@@ -36,7 +36,7 @@ class Chat:
         messages = request.messages or [{"role": "user", "content": request.prompt or ""}]
         self._check("tools", bool(tools), "options.tools")
         self._check("tool_calls", any(message.get("tool_calls") for message in messages), "messages")
-        return self._renderer.pieces(messages, tools), "model" if self._has_template else "default"
+        return self._renderer.render(messages, tools), "model" if self._has_template else "default"
 
     def _check(self, word: str, needed: bool, field: str) -> None:
         if needed and word not in self._words:

@@ -14,7 +14,7 @@ from backend.engines._text.batch_decoder import BatchDecoder, TextSequence, Toke
 from backend.engines._text.chat_prompt import Chat
 from backend.engines._text.logit_bias import check_biases
 from backend.engines._text.logprobs import Logprobs
-from backend.tasks.text.stop_sequences import Stops
+from backend.tasks.text.stop_sequences import StopFilter
 
 _POLL_S = 0.1  # how often a sequence that waits for a row polls for a cancel; running ones poll before each step
 
@@ -128,7 +128,7 @@ class _OutputStream:
         self._vocabulary = vocabulary
         self._stream = vocabulary.stream()
         self._emit = emit
-        self._stops = Stops([stop] if isinstance(stop, str) else stop or [])
+        self._stops = StopFilter([stop] if isinstance(stop, str) else stop or [])
         self._logprobs = None if logprobs is None else Logprobs(logprobs)
         self._shown = 0
         self.tokens = 0
@@ -142,11 +142,11 @@ class _OutputStream:
             if piece and self._logprobs:
                 self._logprobs.take([self._with_logprobs(update, piece)])
             shown += self._stops.feed(piece) if piece else ""
-            if self._stops.found:
+            if self._stops.matched:
                 return "stop", self._show(shown)
             finish = update.finish
         if finish:
-            shown += self._stops.rest()
+            shown += self._stops.flush()
         return finish, self._show(shown)
 
     def _show(self, text: str) -> bool:

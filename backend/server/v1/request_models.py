@@ -96,7 +96,7 @@ class ChatBody(Generation):
     max_completion_tokens: int | None = Field(None, ge=1, le=1_000_000, description="Alias of max_tokens")
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=LOGPROBS_LIMIT)
-    response_format: Annotated[ResponseFormat | None, BeforeValidator(ResponseFormat.unless_plain)] = None
+    response_format: Annotated[ResponseFormat | None, BeforeValidator(ResponseFormat.none_if_plain)] = None
     tools: list[Tool] | None = Field(None, max_length=TOOL_LIMIT)
     tool_choice: Literal["auto", "none", "required"] | NamedTool = "auto"
     parallel_tool_calls: bool = True

@@ -1,1 +1,1 @@
-"""What all tasks that produce sound share: progress reports and the files they write."""
+"""Progress reports and audio files, for all tasks that produce audio."""

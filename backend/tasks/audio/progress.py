@@ -1,4 +1,4 @@
-"""What jobs that make sounds have in common: progress a few times a second, the time of each phase, what came of it."""
+"""Progress events, phase times and the result of a job that produces audio."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# Called with an event's name and data; True means: stop now.
+# The event callback of a job: takes an event's name and data, returns True if the job should stop.
 Emit = Callable[[str, dict[str, Any]], bool]
 
 
 class Cancelled(Exception):
-    """Whoever asked for the sound wants no more of it."""
+    """The job was cancelled: the event callback returned True."""
 
 
 @dataclass(frozen=True)
 class RenderResult:
-    """What came of it; `complete` is False where `emit` said stop. `phases` are seconds."""
+    """The result of an audio job. `complete` is False after a cancel. `phases` maps each phase to its seconds."""
 
     counts: dict[str, int]
     complete: bool
@@ -28,32 +28,32 @@ class RenderResult:
 
     @property
     def finish_reason(self) -> Literal["stop", "cancelled"]:
-        """As receipts name it."""
+        """The finish reason for the receipt."""
         return "stop" if self.complete else "cancelled"
 
 
 class ProgressReporter:
-    """Tells how far a job is, at most each `gap_s` seconds, and keeps how long its phases took."""
+    """Emits progress events at most every `interval_s` seconds, and measures the duration of each phase."""
 
-    def __init__(self, emit: Emit, gap_s: float) -> None:
+    def __init__(self, emit: Emit, interval_s: float) -> None:
         self._emit = emit
-        self._gap_s = gap_s
-        self._told_at = 0.0
+        self._interval_s = interval_s
+        self._reported_at = 0.0
         self.phases: dict[str, float] = {}
 
     def progress(self, phase: str, done: float, total: float, unit: str) -> bool:
-        """Whether to stop. The beginning and the end are always told."""
+        """Emit progress; the first and last event are never skipped. Returns True if the job should stop."""
         now = time.perf_counter()
-        if 0 < done < total and now - self._told_at < self._gap_s:
+        if 0 < done < total and now - self._reported_at < self._interval_s:
             return self._emit("poll", {})
-        self._told_at = now
+        self._reported_at = now
         return self._emit("progress", {"phase": phase, "done": done, "total": total, "unit": unit})
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Notes how long a phase took, also one that was left early; of one that comes again, all of it."""
-        began = time.perf_counter()
+        """Measure a phase, also if an exception ends it. Adds up the times of a phase that runs more than once."""
+        started = time.perf_counter()
         try:
             yield
         finally:
-            self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - began
+            self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - started

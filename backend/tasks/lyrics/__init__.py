@@ -1,4 +1,4 @@
-"""Lyrics: a song asked of a text model section by section, and what its lines sound like.
+"""Lyrics: generation section by section with a text model, and the syllables and rhymes of the lines.
 
-`writing.py` runs in the child that holds the model; the rest reads words alone. Standard library only.
+`generation.py` runs in the worker that holds the model; the other modules only process text. Standard library only.
 """

@@ -1,4 +1,4 @@
-"""Which of a model's lines are lines of a song: its headings, numbers, remarks and repetitions are left out."""
+"""A filter that keeps the song lines of a model's response: no headings, list numbers, remarks or repeated lines."""
 
 from __future__ import annotations
 
@@ -6,84 +6,86 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-LONGEST = 64  # characters; what is longer is prose, and is broken where it pauses
-_NAMES = r"(?:verse|pre-?chorus|chorus|bridge|intro|outro|refrain|hook|stanza|section|part|title|song|lyrics|line)"
+MAX_LINE_CHARS = 64  # a longer line is prose and is broken at a pause
+_SECTION_NAMES = (
+    r"(?:verse|pre-?chorus|chorus|bridge|intro|outro|refrain|hook|stanza|section|part|title|song|lyrics|line)"
+)
 _NUMBER = r"(?:\s*#?\s*(?:\d+|[ivx]+|one|two|three|four))?"
-_MARKED = re.compile(r"^(?:[#>*•–—-]+\s*|\(?\d{1,2}[.):]\s+|\s+)+")  # lists, quotations, headings of Markdown
-_HEADING = re.compile(rf"(?:the\s+)?{_NAMES}{_NUMBER}(?:\s*\(.*\))?\s*[:.]?", re.IGNORECASE)
-_LED = re.compile(rf"^{_NAMES}{_NUMBER}\s*(?:\(.*?\))?\s*:\s+", re.IGNORECASE)
+_LIST_MARK = re.compile(r"^(?:[#>*•–—-]+\s*|\(?\d{1,2}[.):]\s+|\s+)+")  # Markdown lists, quotations and headings
+_HEADING = re.compile(rf"(?:the\s+)?{_SECTION_NAMES}{_NUMBER}(?:\s*\(.*\))?\s*[:.]?", re.IGNORECASE)
+_HEADING_PREFIX = re.compile(rf"^{_SECTION_NAMES}{_NUMBER}\s*(?:\(.*?\))?\s*:\s+", re.IGNORECASE)
 _REMARK = re.compile(r"^(?:sure|certainly|of course|okay|here(?:'s|’s| is| are)|this is)\b.*:$", re.IGNORECASE)
 _PAUSE = re.compile(r"[,;:.!?…]+[\"'”’)]*\s+")
 _QUOTES = {'"': '"', "“": "”", "«": "»", "„": "“"}
 
 
-class Keeper:
-    """Takes a text in pieces and gives the lines that are kept, up to `wanted`."""
+class LineFilter:
+    """Takes streamed text and returns up to `wanted` song lines. `rejected` counts dropped lines by reason."""
 
     def __init__(self, wanted: int, earlier: Iterable[str]) -> None:
-        """`earlier` are lines that need not be sung again: one that equals one of them is left out."""
+        """Create a filter. A line that equals one of `earlier`, apart from case and punctuation, is rejected."""
         self._wanted = wanted
-        self._earlier = {_plain(line) for line in earlier}
-        self._open = ""
-        self.left_out: Counter[str] = Counter()  # lines, by the reason
+        self._earlier = {_normalise(line) for line in earlier}
+        self._partial = ""
+        self.rejected: Counter[str] = Counter()
         self.kept = 0
 
     @property
-    def full(self) -> bool:
-        """Whether all lines are there."""
+    def is_full(self) -> bool:
+        """Whether the wanted number of lines is reached."""
         return self.kept >= self._wanted
 
     def feed(self, piece: str) -> Iterator[str]:
-        """The lines that are complete with this piece."""
-        *whole, self._open = (self._open + piece.replace("\r", "\n")).split("\n")
-        for line in whole:
-            yield from self._lines(line)
+        """Yield the lines that this piece completes."""
+        *complete, self._partial = (self._partial + piece.replace("\r", "\n")).split("\n")
+        for line in complete:
+            yield from self._filter_line(line)
 
-    def rest(self) -> Iterator[str]:
-        """What stands after the last line's end, when nothing follows any more."""
-        line, self._open = self._open, ""
-        yield from self._lines(line)
+    def flush(self) -> Iterator[str]:
+        """Yield the last line at the end of the text, where no line break follows."""
+        line, self._partial = self._partial, ""
+        yield from self._filter_line(line)
 
-    def _lines(self, raw: str) -> Iterator[str]:
-        words = self._words(raw)
-        while words and not self.full:
-            line, words = _broken(words)
-            plain = _plain(line)
-            if not plain:
+    def _filter_line(self, raw: str) -> Iterator[str]:
+        rest = self._strip_marks(raw)
+        while rest and not self.is_full:
+            line, rest = _break_line(rest)
+            normalised = _normalise(line)
+            if not normalised:
                 continue
-            if plain in self._earlier:
-                self.left_out["repeated"] += 1
+            if normalised in self._earlier:
+                self.rejected["repeated"] += 1
                 continue
-            self._earlier.add(plain)
+            self._earlier.add(normalised)
             self.kept += 1
             yield line
 
-    def _words(self, raw: str) -> str:
-        """The words of a line without what is no part of a song; empty where nothing is left."""
+    def _strip_marks(self, raw: str) -> str:
+        """Return a line without list marks, Markdown and quotation marks; empty for a heading or a remark."""
         bare = " ".join(raw.replace("**", "").replace("__", "").split())
-        line = _MARKED.sub("", bare).rstrip("*_ ")
+        line = _LIST_MARK.sub("", bare).rstrip("*_ ")
         if not line:
             return ""
         inner = line[1:-1] if line[0] + line[-1] in ("[]", "()", "{}", "<>") else line
         if inner is not line or _HEADING.fullmatch(inner) or _REMARK.match(line):
-            self.left_out["heading"] += 1
+            self.rejected["heading"] += 1
             return ""
-        line = _LED.sub("", line)
+        line = _HEADING_PREFIX.sub("", line)
         if len(line) > 1 and _QUOTES.get(line[0]) == line[-1]:
             line = line[1:-1].strip()
         return line
 
 
-def _broken(words: str) -> tuple[str, str]:
-    """The first line of words, and the rest: at the pause nearest to a middle, else between two words."""
-    if len(words) <= LONGEST:
-        return words, ""
-    middle = len(words) / -(-len(words) // LONGEST)  # of as many parts as there must be
-    pauses = [pause.end() for pause in _PAUSE.finditer(words) if LONGEST // 4 < pause.end() <= LONGEST + 1]
-    spaces = [place for place, letter in enumerate(words[: LONGEST + 1]) if letter == " "]
-    end = min(pauses or spaces or [LONGEST], key=lambda place: abs(place - middle))
-    return words[:end].strip(), words[end:].strip()
+def _break_line(text: str) -> tuple[str, str]:
+    """Return the first line of `text` and the rest, split near the middle: at a pause, else between two words."""
+    if len(text) <= MAX_LINE_CHARS:
+        return text, ""
+    middle = len(text) / -(-len(text) // MAX_LINE_CHARS)  # the length of each part, for the fewest parts
+    pauses = [pause.end() for pause in _PAUSE.finditer(text) if MAX_LINE_CHARS // 4 < pause.end() <= MAX_LINE_CHARS + 1]
+    spaces = [index for index, letter in enumerate(text[: MAX_LINE_CHARS + 1]) if letter == " "]
+    end = min(pauses or spaces or [MAX_LINE_CHARS], key=lambda index: abs(index - middle))
+    return text[:end].strip(), text[end:].strip()
 
 
-def _plain(line: str) -> str:
+def _normalise(line: str) -> str:
     return " ".join(re.findall(r"[^\W_]+", line.casefold()))

@@ -1,4 +1,5 @@
-"""The built-in music model: a small folk-tune generator with a neural melody and rule-based backing.
+"""The built-in tune generator: a small transformer writes the melody, rules add the accompaniment.
 
-Runs in children alone; only `controls` and what it needs is imported by the server too (standard library, no NumPy).
+It runs in workers. The server only imports `controls`, `prompt_parser` and their dependencies, which use the standard
+library alone. `tools/` contains the training and sound bank programs; the service does not import it.
 """

@@ -1,4 +1,4 @@
-"""Whether a decoder computes what a trusted one does: the same tokens for both (teacher forcing), logits compared."""
+"""A check of a decoder against a trusted one: both get the same tokens (teacher forcing); the logits are compared."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from backend.tasks.music.composer import compose
 from backend.tasks.music.decoder import Decoder, Floats, Ints
 from backend.tasks.music.plan import Plan
 
-STEPS = 24
-ENOUGH, LONG_S = 4, 1.0  # a device that is slow is asked for fewer
+MAX_STEPS = 24
+MIN_STEPS, TIME_LIMIT_S = 4, 1.0  # a slow device does fewer steps
 _PLAN = Plan("reel", (4, 4), "dorian", "E", 8)
 _SEEDS = (1, 2)
 
 
-class _Both:
-    """Steps two decoders and goes on with what the trusted one says."""
+class _PairedDecoder:
+    """Steps two decoders with the same tokens and returns the logits of the trusted one."""
 
     def __init__(self, trusted: Decoder, other: Decoder) -> None:
         self._trusted = trusted
         self._other = other
         self.steps = 0
-        self.apart = 0.0
+        self.max_difference = 0.0
 
     def start(self, batch: int, tokens: int) -> None:
         self._trusted.start(batch, tokens)
@@ -35,8 +35,8 @@ class _Both:
 
     def step(self, ids: Ints, sides: Ints) -> Floats:
         logits = self._trusted.step(ids, sides)
-        apart = float(np.abs(self._other.step(ids, sides) - logits).max())
-        self.apart = max(self.apart, apart if np.isfinite(apart) else np.inf)
+        difference = float(np.abs(self._other.step(ids, sides) - logits).max())
+        self.max_difference = max(self.max_difference, difference if np.isfinite(difference) else np.inf)
         self.steps += 1
         return logits
 
@@ -44,20 +44,21 @@ class _Both:
 def check_agreement(
     trusted: Decoder, other: Decoder, tolerance: float, clock: Callable[[], float] = time.perf_counter
 ) -> str:
-    """Compares the logits of two tunes' first tokens; returns the evidence. Raises ModelLoadFailed beyond `tolerance`.
+    """Compare the logits for the first tokens of two tunes, and return the result as evidence for the receipt.
 
-    Stops at 24 tokens, or after a second from the fourth on.
+    Stops after 24 steps, or after a second and at least four steps. Raises ModelLoadFailed if a logit differs by more
+    than `tolerance`.
     """
-    both, began = _Both(trusted, other), clock()
+    pair, started = _PairedDecoder(trusted, other), clock()
 
-    def enough() -> bool:
-        return both.steps >= STEPS or (both.steps >= ENOUGH and clock() - began > LONG_S)
+    def is_done() -> bool:
+        return pair.steps >= MAX_STEPS or (pair.steps >= MIN_STEPS and clock() - started > TIME_LIMIT_S)
 
     with contextlib.suppress(Cancelled):
-        compose(both, _PLAN, _SEEDS, stop=enough)
-    if both.apart > tolerance:
+        compose(pair, _PLAN, _SEEDS, stop=is_done)
+    if pair.max_difference > tolerance:
         raise ModelLoadFailed(
-            f"The device gives logits that are off by {both.apart:.2g} from the processor's, more than {tolerance:g}.",
+            f"The device's logits differ from the CPU's by {pair.max_difference:.2g}; {tolerance:g} is allowed.",
             "Choose another device, or update its driver and runtime.",
         )
-    return f"Over {both.steps} tokens its logits were within {both.apart:.1g} of the processor's."
+    return f"Over {pair.steps} tokens its logits were within {pair.max_difference:.1g} of the CPU's."

@@ -1,4 +1,4 @@
-"""A melody with its backing: chords by rule, strummed or broken, and a bass line, in the patterns of each metre."""
+"""Arrangement of a melody with a rule-based accompaniment: strummed or broken chords and a bass line per meter."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 from backend.tasks.music.choices import BACKINGS
 from backend.tasks.music.harmony import chord_pitches, harmonise
-from backend.tasks.music.instrument_range import reaching, shift_of
+from backend.tasks.music.instrument_range import instruments_for, octave_shift
 from backend.tasks.music.score import Chord, Melody, Note, Part, Score, beat_ticks_of
 
-_CHORD_LOWEST, _CHORD_HIGHEST = 50, 69
-_BASS_LOWEST = 31  # and the eleven keys above it
+_MIN_CHORD_PITCH, _MAX_CHORD_PITCH = 50, 69
+_MIN_BASS_PITCH = 31  # the bass uses the octave from here
 _BROKEN_ORDER = (0, 1, 2, 1)
 _BAR_VELOCITY, _BEAT_VELOCITY, _LIGHT_VELOCITY = 96, 84, 76
 _BROKEN_VELOCITY, _STRUM_VELOCITY, _LIGHT_STRUM_VELOCITY = 80, 66, 58
@@ -20,9 +20,9 @@ _BASS_VELOCITY, _LIGHT_BASS_VELOCITY = 84, 74
 
 @dataclass(frozen=True)
 class _Pattern:
-    """What accompanies one beat group, in ticks from its start: bass notes and strums as (start, length).
+    """An accompaniment pattern: bass notes and strums as (start, duration) in ticks from the start of the pattern.
 
-    A group is `ticks` long and repeats through the bar. `broken` plays the chord's notes one after another.
+    It is `ticks` long and repeats through the bar. `broken` plays the notes of the chord one after another.
     """
 
     ticks: int
@@ -32,44 +32,44 @@ class _Pattern:
 
 
 class OutOfRange(ValueError):
-    """The instrument reaches the melody in no octave; `possible` names those that do."""
+    """The melody is outside the instrument's range in every octave. `alternatives` are instruments that can play it."""
 
-    def __init__(self, instrument: str, possible: list[str]) -> None:
-        super().__init__(f"{instrument} does not reach the whole melody in any octave")
-        self.possible = possible
+    def __init__(self, instrument: str, alternatives: list[str]) -> None:
+        super().__init__(f"the melody is outside the range of {instrument} in every octave")
+        self.alternatives = alternatives
 
 
 def arrange(melody: Melody, instrument: str, backing: str, tempo_bpm: float, title: str) -> Score:
-    """The score: the melody, moved by octaves to where the instrument plays, and its backing.
+    """Return a score: the melody, transposed by octaves into the instrument's range, with its accompaniment.
 
     Raises OutOfRange, and KeyError or ValueError for names that are not in `choices`.
     """
     if backing not in BACKINGS:
-        raise ValueError(f"no such backing: {backing}")
-    shift = _shift(melody, instrument)
+        raise ValueError(f"unknown backing: {backing}")
+    shift = _octave_shift(melody, instrument)
     notes = tuple(
         replace(note, pitch=note.pitch + shift, velocity=_velocity(melody, note.start)) for note in melody.notes
     )
     parts = [Part("melody", instrument, notes)]
     chords = harmonise(melody) if backing != "none" else ()
-    pattern = _pattern(melody)
+    pattern = _accompaniment_pattern(melody)
     if backing in ("chords", "full"):
-        parts.append(Part("chords", _chord_instrument(melody, instrument), _strummed(melody, chords, pattern)))
+        parts.append(Part("chords", _chord_instrument(melody, instrument), _chord_part(melody, chords, pattern)))
     if backing in ("bass", "full"):
         parts.append(Part("bass", "bass", _bass_line(melody, chords, pattern)))
     return Score(title, melody, tuple(parts), tempo_bpm, chords)
 
 
-def _shift(melody: Melody, instrument: str) -> int:
+def _octave_shift(melody: Melody, instrument: str) -> int:
     pitches = [note.pitch for note in melody.notes]
-    shift = shift_of(pitches, instrument)
+    shift = octave_shift(pitches, instrument)
     if shift is None:
-        raise OutOfRange(instrument, reaching(pitches))
+        raise OutOfRange(instrument, instruments_for(pitches))
     return shift
 
 
 def _velocity(melody: Melody, start: int) -> int:
-    """Accents of the metre: the beats a little louder, what lies between them lighter."""
+    """Return the velocity for the metrical accent: the downbeat loudest, then beats, then notes between beats."""
     bar = bisect_right(melody.bar_starts, start) - 1
     if bar < 0:
         return _LIGHT_VELOCITY
@@ -79,7 +79,7 @@ def _velocity(melody: Melody, start: int) -> int:
     return _BEAT_VELOCITY if offset % beat_ticks_of(melody.meter) == 0 else _LIGHT_VELOCITY
 
 
-def _pattern(melody: Melody) -> _Pattern:
+def _accompaniment_pattern(melody: Melody) -> _Pattern:
     meter, form = melody.meter, melody.form
     if form == "air":
         unit = 12
@@ -96,50 +96,50 @@ def _pattern(melody: Melody) -> _Pattern:
 
 
 def _chord_instrument(melody: Melody, instrument: str) -> str:
-    """Guitar below everything but a guitar; a harp's broken chords below airs."""
+    """Return the instrument of the chords: a guitar, or piano with a guitar melody; a harp for airs."""
     if melody.form == "air":
         return "nylon-guitar" if instrument in ("harp", "piano") else "harp"
     return "piano" if instrument in ("steel-guitar", "nylon-guitar", "banjo") else "steel-guitar"
 
 
 @dataclass(frozen=True)
-class _Place:
-    """One repetition of the pattern, cut where the bar ends. At the very end of a tune it is one held chord."""
+class _PatternSpan:
+    """One repetition of the pattern, clipped at the barline. `is_final`: a held chord at the end of the tune."""
 
     start: int
     end: int
     chord: Chord
-    held: bool
+    is_final: bool
 
-    def cut(self, beats: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
-        """Starts and lengths of what the pattern has, in ticks of the piece."""
-        if self.held:
+    def clip(self, beats: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
+        """Return (start, duration) of the pattern's notes in ticks of the piece, clipped to the span."""
+        if self.is_final:
             return [(self.start, self.end - self.start)]
-        found = [(self.start + offset, min(ticks, self.end - self.start - offset)) for offset, ticks in beats]
-        return [(start, ticks) for start, ticks in found if ticks > 0]
+        clipped = [(self.start + offset, min(ticks, self.end - self.start - offset)) for offset, ticks in beats]
+        return [(start, ticks) for start, ticks in clipped if ticks > 0]
 
 
-def _places(melody: Melody, chords: tuple[Chord, ...], pattern: _Pattern) -> list[_Place]:
+def _pattern_spans(melody: Melody, chords: tuple[Chord, ...], pattern: _Pattern) -> list[_PatternSpan]:
     chord_starts = [chord.start for chord in chords]
     last_note = melody.notes[-1].start if melody.notes else 0
-    found = []
+    spans = []
     for bar_start, bar_end in melody.measures:
         if not melody.bar_starts or bar_start < melody.bar_starts[0]:
             continue
         for start in range(bar_start, bar_end, pattern.ticks):
             end = min(start + pattern.ticks, bar_end)
             chord = chords[bisect_right(chord_starts, start) - 1]
-            found.append(_Place(start, end, chord, end == melody.end and last_note <= start))
-    return found
+            spans.append(_PatternSpan(start, end, chord, end == melody.end and last_note <= start))
+    return spans
 
 
-def _strummed(melody: Melody, chords: tuple[Chord, ...], pattern: _Pattern) -> tuple[Note, ...]:
+def _chord_part(melody: Melody, chords: tuple[Chord, ...], pattern: _Pattern) -> tuple[Note, ...]:
     notes: list[Note] = []
     voicing: tuple[int, ...] = ()
-    for place in _places(melody, chords, pattern):
-        voicing = _voicing(place.chord, voicing)
-        for number, (start, ticks) in enumerate(place.cut(pattern.strums)):
-            if pattern.broken and not place.held:
+    for span in _pattern_spans(melody, chords, pattern):
+        voicing = _voicing(span.chord, voicing)
+        for number, (start, ticks) in enumerate(span.clip(pattern.strums)):
+            if pattern.broken and not span.is_final:
                 notes.append(Note(start, ticks, voicing[_BROKEN_ORDER[number % 4]], _BROKEN_VELOCITY))
                 continue
             light = number == 0 and len(pattern.strums) > 1
@@ -149,10 +149,10 @@ def _strummed(melody: Melody, chords: tuple[Chord, ...], pattern: _Pattern) -> t
 
 
 def _voicing(chord: Chord, before: tuple[int, ...]) -> tuple[int, ...]:
-    """The three notes in the position that moves least from the voicing before."""
+    """Return the voicing with the smallest voice movement from the previous one."""
     classes = chord_pitches(chord)
     positions = []
-    for lowest in range(_CHORD_LOWEST, _CHORD_HIGHEST - 11):
+    for lowest in range(_MIN_CHORD_PITCH, _MAX_CHORD_PITCH - 11):
         if lowest % 12 in classes:
             rest = sorted((lowest + (pitch - lowest) % 12) for pitch in classes)
             positions.append(tuple(rest))
@@ -162,17 +162,17 @@ def _voicing(chord: Chord, before: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _bass_line(melody: Melody, chords: tuple[Chord, ...], pattern: _Pattern) -> tuple[Note, ...]:
-    """Root where a chord begins or a bar does, and at the end; its fifth between."""
+    """Return the bass: the root at the start of each chord and bar and at the end, else the fifth."""
     notes: list[Note] = []
     bars = set(melody.bar_starts)
-    for place in _places(melody, chords, pattern):
-        root, _, fifth = chord_pitches(place.chord)
-        low = place.held or place.start in bars or place.start == place.chord.start
-        velocity = _BASS_VELOCITY if low else _LIGHT_BASS_VELOCITY
-        pitch = _bass_pitch(root if low else fifth)
-        notes += [Note(start, ticks, pitch, velocity) for start, ticks in place.cut(pattern.bass)]
+    for span in _pattern_spans(melody, chords, pattern):
+        root, _, fifth = chord_pitches(span.chord)
+        plays_root = span.is_final or span.start in bars or span.start == span.chord.start
+        velocity = _BASS_VELOCITY if plays_root else _LIGHT_BASS_VELOCITY
+        pitch = _bass_pitch(root if plays_root else fifth)
+        notes += [Note(start, ticks, pitch, velocity) for start, ticks in span.clip(pattern.bass)]
     return tuple(notes)
 
 
 def _bass_pitch(pitch: int) -> int:
-    return _BASS_LOWEST + (pitch - _BASS_LOWEST) % 12
+    return _MIN_BASS_PITCH + (pitch - _MIN_BASS_PITCH) % 12

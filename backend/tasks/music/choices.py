@@ -1,4 +1,4 @@
-"""What the renderers offer: instruments, backings, tempi and kinds of files. Data only, standard library alone."""
+"""Tables of instruments, backings, tempo ranges and file formats. Data only; standard library only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from backend.tasks.audio.files.kinds import KINDS
 
 @dataclass(frozen=True)
 class Instrument:
-    """An instrument of the sound bank. `program` is General MIDI's number from 0; `lowest` and `highest` are keys."""
+    """An instrument of the sound bank. `program` is its General MIDI program, counted from 0.
+
+    `lowest` and `highest` are MIDI note numbers.
+    """
 
     label: str
     program: int
@@ -19,7 +22,7 @@ class Instrument:
 
 @dataclass(frozen=True)
 class Tempo:
-    """Beats of the metre a minute: the usual one, and the range in which dancers still know the form."""
+    """Tempi in beats per minute: the usual one, and the range in which the form can be danced."""
 
     usual: int
     slow: int
@@ -44,10 +47,10 @@ INSTRUMENTS: dict[str, Instrument] = {
     "church-organ": Instrument("Church organ", 19, 36, 96),
     "bass": Instrument("Acoustic bass", 32, 28, 67),
 }
-"""By name, as callers write it. All hold a melody of two octaves in some octave."""
+"""Instruments by their names in requests. Each has a range of at least two octaves."""
 
 BACKINGS: tuple[str, ...] = ("none", "chords", "bass", "full")
-"""`chords`: strummed or broken chords; `bass`: a bass line alone; `full`: both. The melody always sounds."""
+"""Accompaniments. `chords`: strummed or broken chords; `bass`: a bass line; `full`: both; `none`: melody only."""
 
 FORMATS: dict[str, tuple[str, str]] = {
     **{name: (kind.suffix, kind.media_type) for name, kind in KINDS.items()},
@@ -55,12 +58,12 @@ FORMATS: dict[str, tuple[str, str]] = {
     "abc": ("abc", "text/vnd.abc"),
     "svg": ("svg", "image/svg+xml"),
 }
-"""Kinds of files by name: the suffix and the media type."""
+"""File formats by name: suffix and media type."""
 
-USUAL_FORMATS = ("wav", "flac", "midi", "abc", "svg")
-"""What a tune comes as unless the caller says otherwise."""
+DEFAULT_FORMATS = ("wav", "flac", "midi", "abc", "svg")
+"""The default file formats of a tune."""
 
-SLOWEST_BPM, FASTEST_BPM = 30, 300
+MIN_BPM, MAX_BPM = 30, 300
 
 DEFAULT_INSTRUMENTS: dict[str, str] = {
     "jig": "flute",
@@ -85,11 +88,11 @@ _ANY_TEMPO = Tempo(100, 60, 160)
 
 
 def tempo_of(form: str, meter: tuple[int, int]) -> Tempo:
-    """The tempo that a form is usually played at in a metre, in beats of `Score.beat_ticks`."""
+    """Return the tempo range of a form in a meter. A beat is `Score.beat_ticks` long."""
     by_meter = _TEMPI.get(form, {})
     return by_meter.get(meter) or by_meter.get(None, _ANY_TEMPO)
 
 
 def default_instrument(form: str) -> str:
-    """The instrument that plays a form unless the caller names another."""
+    """Return the default instrument of a form."""
     return DEFAULT_INSTRUMENTS.get(form, "flute")

@@ -1,4 +1,4 @@
-"""What the sampler asks of a model, whichever library computes it."""
+"""The interface of a model for the sampler, independent of the library that runs it."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ Floats = NDArray[np.float32]
 
 
 class Decoder(Protocol):
-    """A decoder with its own memory of the tokens so far, one row for each tune that is composed at the same time."""
+    """A stateful decoder with a KV cache: each row of the batch is one sequence."""
 
     def start(self, batch: int, tokens: int) -> None:
-        """Forgets everything and makes room for `batch` rows of at most `tokens` tokens."""
+        """Reset the KV cache for `batch` sequences of at most `tokens` tokens."""
         ...
 
     def step(self, ids: Ints, sides: Ints) -> Floats:
-        """Takes the next token of each row, `ids` [batch], and its side ids, `sides` [batch, SIDES].
+        """Append a token to each sequence and return the logits of the next one, [batch, vocabulary] float32.
 
-        Returns the logits of the token after it, [batch, vocabulary] float32.
+        `ids` [batch] are the tokens, `sides` [batch, SIDES] their side ids (see grid.py).
         """
         ...
 
 
 class RowByRow:
-    """A Decoder made of decoders of one row each, for devices whose programs take but one."""
+    """A Decoder that runs one decoder per sequence, for devices whose compiled graphs have a batch size of one."""
 
     def __init__(self, make: Callable[[], Decoder]) -> None:
         self._make = make
         self._rows: list[Decoder] = []
 
     def start(self, batch: int, tokens: int) -> None:
-        """Forgets everything and makes room for `batch` rows of at most `tokens` tokens."""
+        """Reset the KV caches for `batch` sequences of at most `tokens` tokens."""
         self._rows += [self._make() for _ in range(batch - len(self._rows))]
         for row in self._rows[:batch]:
             row.start(1, tokens)
 
     def step(self, ids: Ints, sides: Ints) -> Floats:
-        """Logits [batch, vocabulary] float32 of the token after `ids` [batch]."""
-        places = range(len(ids))
-        return np.concatenate([self._rows[at].step(ids[at : at + 1], sides[at : at + 1]) for at in places])
+        """Append a token to each sequence and return the logits of the next one, [batch, vocabulary] float32."""
+        return np.concatenate(
+            [self._rows[row].step(ids[row : row + 1], sides[row : row + 1]) for row in range(len(ids))]
+        )

@@ -1,4 +1,4 @@
-"""Computes the network with torch, on any of its devices, in float32 or float16."""
+"""A decoder that runs the network in torch, on any device, in float32 or float16."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from backend.tasks.music.decoder import Floats, Ints
 from backend.tasks.music.network import EPSILON
 from backend.tasks.music.weights import Weights
 
-CACHE_FIRST = 128
+INITIAL_CAPACITY = 128
 
 
 class TorchDecoder:
-    """A Decoder. `device` is whatever a tensor's `to` takes: a name, a torch.device, the object of a plug-in."""
+    """A Decoder. `device` is an argument of `Tensor.to`: a name, a torch.device, or a plug-in's device object."""
 
     def __init__(self, weights: Weights, device: Any, dtype: torch.dtype = torch.float32) -> None:
         self._weights = weights
@@ -28,21 +28,21 @@ class TorchDecoder:
         }
         self._keys: list[Tensor] = []
         self._values: list[Tensor] = []
-        self._position = self._room = 0
+        self._position = self._capacity = 0
 
     def start(self, batch: int, tokens: int) -> None:
-        """Forgets everything and makes room for `batch` rows of at most `tokens` tokens."""
+        """Reset the KV cache for `batch` sequences of at most `tokens` tokens."""
         shape = self._weights.shape
         self._position, self._tokens = 0, tokens
-        self._room = min(CACHE_FIRST, tokens)
-        size = (batch, shape.heads, self._room, shape.head)
+        self._capacity = min(INITIAL_CAPACITY, tokens)
+        size = (batch, shape.heads, self._capacity, shape.head)
         self._keys = [torch.zeros(size, dtype=self._dtype, device=self._device) for _ in range(shape.layers)]
         self._values = [torch.zeros_like(keys) for keys in self._keys]
 
     @torch.inference_mode()
     def step(self, ids: Ints, sides: Ints) -> Floats:
-        """Logits [batch, vocabulary] float32 of the token after `ids` [batch]."""
-        if self._position == self._room:
+        """Append a token to each sequence and return the logits of the next one, [batch, vocabulary] float32."""
+        if self._position == self._capacity:
             self._grow()
         x = self._to_device(self._weights.embed(ids, sides))
         cos, sin = (self._to_device(part) for part in self._weights.rotation(self._position))
@@ -50,16 +50,16 @@ class TorchDecoder:
             x = self._layer(x, layer, cos, sin)
         self._position += 1
         logits = self._linear(self._norm(x, "norm"), "head")
-        found: Floats = logits.float().cpu().numpy()
-        return found
+        result: Floats = logits.float().cpu().numpy()
+        return result
 
     def _layer(self, x: Tensor, layer: int, cos: Tensor, sin: Tensor) -> Tensor:
         shape = self._weights.shape
         parts = self._linear(self._norm(x, f"{layer}.norm1"), f"{layer}.qkv").view(len(x), 3, shape.heads, shape.head)
         query, key = _rotate(parts[:, 0], cos, sin), _rotate(parts[:, 1], cos, sin)
-        at, seen = self._position, self._position + 1
-        self._keys[layer][:, :, at] = key
-        self._values[layer][:, :, at] = parts[:, 2]
+        position, seen = self._position, self._position + 1
+        self._keys[layer][:, :, position] = key
+        self._values[layer][:, :, position] = parts[:, 2]
         scores = query[:, :, None] @ self._keys[layer][:, :, :seen].transpose(2, 3) * shape.head**-0.5
         mixed = torch.softmax(scores, dim=-1) @ self._values[layer][:, :, :seen]
         x = x + self._linear(mixed.reshape(len(x), shape.width), f"{layer}.out")
@@ -67,13 +67,13 @@ class TorchDecoder:
         return x + self._linear(hidden, f"{layer}.down")
 
     def _grow(self) -> None:
-        """Doubles the room for keys and values."""
-        if self._room >= self._tokens:
+        """Double the capacity of the KV cache."""
+        if self._capacity >= self._tokens:
             raise ValueError(f"a tune is longer than {self._tokens} tokens")
-        more = min(self._room, self._tokens - self._room)
+        more = min(self._capacity, self._tokens - self._capacity)
         for caches in (self._keys, self._values):
             caches[:] = [F.pad(cache, (0, 0, 0, more)) for cache in caches]
-        self._room += more
+        self._capacity += more
 
     def _linear(self, x: Tensor, name: str) -> Tensor:
         return torch.addmm(self.arrays[f"{name}.shift"], x, self.arrays[name])
@@ -86,6 +86,6 @@ class TorchDecoder:
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turns the first half of each head with the second."""
+    """Apply rotary position embeddings: rotate the first half of each head with the second."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

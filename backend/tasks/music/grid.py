@@ -1,7 +1,7 @@
-"""Where a tune stands in its grid of bars: which tokens may follow, and the side ids the model is told.
+"""The grid of bars of a tune: it determines which tokens may follow, and the side ids, the model's position features.
 
-One rule for training and for composing. A row is pushed token after token; every bar comes out exact because only
-durations that leave a fillable rest of the bar may follow. Standard library only.
+Training and sampling share it. Tokens are pushed one by one. Every bar is exactly full, since only durations are
+allowed that leave a remainder that can be filled. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import cache
 from backend.tasks.music import tokens
 from backend.tasks.music.score import TICKS_PER_WHOLE
 
-# The side ids, in order, with the number of values of each; 0 is "none". Echoes are tokens: what stood at this place
-# one, two and four bars before, and in the bar of the section before that had as many bars to go.
+# The number of values of each side id, in order; 0 is "none". The last four are echoes: the tokens at this position
+# one, two and four bars earlier, and in the corresponding bar of the previous section, counted from its end.
 TICK_IDS, LEFT_IDS, PITCH_IDS, SECTION_IDS = 112, 20, len(tokens.PITCHES) + 1, 17
 ECHO_BARS = (1, 2, 4)
 SIDES = (TICK_IDS, LEFT_IDS, PITCH_IDS, SECTION_IDS, *(tokens.VOCABULARY,) * (len(ECHO_BARS) + 1))
@@ -22,20 +22,20 @@ NO_SIDES = (0,) * len(SIDES)
 
 
 class Slot(Enum):
-    """What the next token is."""
+    """The kind of the next token."""
 
     FORCED = "a token that the plan fixes"
     PICKUP = "the pickup of a section"
     PITCH = "a pitch, a tie or a rest"
     DURATION = "a duration"
-    DONE = "nothing, the tune is complete"
+    DONE = "none, the tune is complete"
 
 
 @dataclass(frozen=True)
 class Heading:
-    """What is fixed before the first note. `sections` holds the bars of each as written, at most sixteen.
+    """What is fixed before the first note. `sections` are the bars of each section as written, at most sixteen.
 
-    `first` is the number of sections that come before the ones in `sections`, `after` of those behind.
+    `first` and `after` are the numbers of sections before and after those in `sections`.
     """
 
     form: str
@@ -48,17 +48,17 @@ class Heading:
 
 @dataclass(frozen=True)
 class Event:
-    """Something written at a place of the grid; `token` is a pitch, a tie or a rest."""
+    """A pitch, tie or rest at a position of the grid, with its duration in ticks."""
 
     section: int
-    left: int  # bars to go in the section with this one; one more than it has means the pickup
+    bars_left: int  # bars left in the section, including this one; one more than the section's bars for the pickup
     tick: int
     token: int
     ticks: int
 
 
-class Row:
-    """A tune in the making."""
+class TuneGrid:
+    """The grid of one tune, filled token by token."""
 
     def __init__(self, heading: Heading) -> None:
         self.heading = heading
@@ -67,7 +67,7 @@ class Row:
         self.events: list[Event] = []
         self.pickups: list[int] = []
         self.bars_done = 0
-        self.section, self.left, self.tick = 0, 0, 0
+        self.section, self.bars_left, self.tick = 0, 0, 0
         self._total = heading.first + len(heading.sections) + heading.after
         self._forced = [
             tokens.BOS,
@@ -80,83 +80,83 @@ class Row:
         self._token = tokens.PAD
         self._pitch_id = 0
         self._tick_before = 0
-        self._places: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
+        self._written: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
 
     @property
-    def forced(self) -> int:
-        """The next token where `slot` is FORCED."""
+    def forced_token(self) -> int:
+        """The next token if `slot` is FORCED."""
         return self._forced[0]
 
     @property
     def end(self) -> int:
-        """The tick at which the current bar ends: the last of a section leaves room for the pickup."""
-        return self.bar_ticks - (self.pickups[self.section] if self.left == 1 else 0)
+        """The tick at which the current bar ends. The last bar of a section is shorter by the section's pickup."""
+        return self.bar_ticks - (self.pickups[self.section] if self.bars_left == 1 else 0)
 
     @property
-    def last_bar(self) -> bool:
-        """Whether this is the bar that the tune ends with."""
-        return self.left == 1 and self.section == len(self.heading.sections) - 1 and not self.heading.after
+    def is_last_bar(self) -> bool:
+        """Whether this is the last bar of the tune."""
+        return self.bars_left == 1 and self.section == len(self.heading.sections) - 1 and not self.heading.after
 
     @property
-    def on_tonic(self) -> bool:
-        """Whether the pitch that sounded last is the tonic."""
+    def is_on_tonic(self) -> bool:
+        """Whether the last pitch is the tonic."""
         return self._pitch_id > 0 and tokens.PITCHES[self._pitch_id - 1] % 12 == 0
 
-    def allowed(self) -> tuple[bool, ...]:
-        """Whether each token of the whole vocabulary may come next."""
+    def allowed_tokens(self) -> tuple[bool, ...]:
+        """Return whether each token of the vocabulary may come next."""
         if self.slot is Slot.DURATION:
-            return _durations(self.tick, self.end, self._tick_before)
+            return _allowed_durations(self.tick, self.end, self._tick_before)
         if self.slot is Slot.PITCH:
-            begins = not self.events or self.events[-1].section != self.section
-            return _pitches(not begins and self.events[-1].token != tokens.REST)
+            starts_section = not self.events or self.events[-1].section != self.section
+            return _allowed_pitches(not starts_section and self.events[-1].token != tokens.REST)
         if self.slot is Slot.PICKUP:
-            return _pickups(self.bar_ticks)
-        return tuple(token == self.forced for token in range(tokens.VOCABULARY))
+            return _allowed_pickups(self.bar_ticks)
+        return tuple(token == self.forced_token for token in range(tokens.VOCABULARY))
 
     def push(self, token: int) -> None:
-        """Takes the next token; callers keep to `allowed`."""
+        """Append the next token, which must be one of `allowed_tokens`."""
         if self.slot is Slot.FORCED:
             del self._forced[0]
             if not self._forced:
                 self.slot = Slot.PICKUP
         elif self.slot is Slot.PICKUP:
-            self._begin(tokens.PICKUPS[token - tokens.PICKUP])
+            self._start_section(tokens.PICKUPS[token - tokens.PICKUP])
         elif self.slot is Slot.PITCH:
             self._token = token
             if tokens.PITCH <= token < tokens.TIE:
                 self._pitch_id = token - tokens.PITCH + 1
             self.slot = Slot.DURATION
         elif self.slot is Slot.DURATION:
-            self._write(tokens.DURATIONS[token - tokens.DURATION])
+            self._add_event(tokens.DURATIONS[token - tokens.DURATION])
 
-    def sides(self) -> tuple[int, ...]:
-        """The side ids of the place where the next token stands, to be given with the token just pushed."""
+    def side_ids(self) -> tuple[int, ...]:
+        """Return the side ids of the next token's position. The model gets them with the token just pushed."""
         if self.slot not in (Slot.PITCH, Slot.DURATION):
             return NO_SIDES
         index = self.section + self.heading.first
-        place = 1 + 4 * min(index, 3) + min(self._total - 1 - index, 3)
-        return (self.tick + 1, self.left, self._pitch_id, place, *self._echoes())
+        section_id = 1 + 4 * min(index, 3) + min(self._total - 1 - index, 3)
+        return (self.tick + 1, self.bars_left, self._pitch_id, section_id, *self._echoes())
 
-    def _begin(self, pickup: int) -> None:
+    def _start_section(self, pickup: int) -> None:
         self.pickups.append(pickup)
         bars = self.heading.sections[self.section]
-        self.left = bars + 1 if pickup else bars
+        self.bars_left = bars + 1 if pickup else bars
         self.tick = self.bar_ticks - pickup if pickup else 0
         self.slot = Slot.PITCH
 
-    def _write(self, ticks: int) -> None:
-        self.events.append(Event(self.section, self.left, self.tick, self._token, ticks))
-        bar = self._places.setdefault((self.section, self.left), {})
+    def _add_event(self, ticks: int) -> None:
+        self.events.append(Event(self.section, self.bars_left, self.tick, self._token, ticks))
+        bar = self._written.setdefault((self.section, self.bars_left), {})
         bar[self.tick] = (self._token, tokens.DURATION + tokens.DURATIONS.index(ticks))
         self.tick += ticks
         self._tick_before = ticks
         self.slot = Slot.PITCH
         if self.tick < self.end:
             return
-        self.bars_done += self.left <= self.heading.sections[self.section]
-        self.left -= 1
+        self.bars_done += self.bars_left <= self.heading.sections[self.section]
+        self.bars_left -= 1
         self.tick = 0
-        if self.left:
+        if self.bars_left:
             return
         self.section += 1
         if self.section == len(self.heading.sections):
@@ -166,30 +166,30 @@ class Row:
             self.slot = Slot.FORCED
 
     def _echoes(self) -> list[int]:
-        found = []
+        echoes = []
         for back in (*ECHO_BARS, 0):
             bars = self.heading.sections[self.section]
             if back == 0:
-                place = (self.section - 1, self.left)
-            elif self.left + back <= bars or (
-                self.left + back == bars + 1 and (self.section, bars + 1) in self._places
+                place = (self.section - 1, self.bars_left)
+            elif self.bars_left + back <= bars or (
+                self.bars_left + back == bars + 1 and (self.section, bars + 1) in self._written
             ):
-                place = (self.section, self.left + back)
+                place = (self.section, self.bars_left + back)
             else:
-                place = (self.section - 1, self.left + back - bars)
-            bar = self._places.get(place)
+                place = (self.section - 1, self.bars_left + back - bars)
+            bar = self._written.get(place)
             if bar is None:
-                found.append(tokens.PAD)
+                echoes.append(tokens.PAD)
             elif self.tick in bar:
-                found.append(bar[self.tick][self.slot is Slot.DURATION])
+                echoes.append(bar[self.tick][self.slot is Slot.DURATION])
             else:
-                found.append(tokens.HOLD)
-        return found
+                echoes.append(tokens.HOLD)
+        return echoes
 
 
 @cache
-def _durations(tick: int, end: int, before: int) -> tuple[bool, ...]:
-    """Within a triplet only its own duration may follow; a triplet may only begin where it can be completed."""
+def _allowed_durations(tick: int, end: int, before: int) -> tuple[bool, ...]:
+    """Return the allowed tokens for a duration: a triplet must be completed, and must fit into the bar."""
     allowed = [False] * tokens.VOCABULARY
     for number, ticks in enumerate(tokens.DURATIONS):
         if tick % 3:
@@ -201,14 +201,14 @@ def _durations(tick: int, end: int, before: int) -> tuple[bool, ...]:
 
 
 @cache
-def _pitches(tie: bool) -> tuple[bool, ...]:
+def _allowed_pitches(tie: bool) -> tuple[bool, ...]:
     return tuple(
         tokens.PITCH <= token < tokens.DURATION and (tie or token != tokens.TIE) for token in range(tokens.VOCABULARY)
     )
 
 
 @cache
-def _pickups(bar_ticks: int) -> tuple[bool, ...]:
+def _allowed_pickups(bar_ticks: int) -> tuple[bool, ...]:
     return tuple(
         tokens.PICKUP <= token < tokens.PITCH and tokens.PICKUPS[token - tokens.PICKUP] < bar_ticks
         for token in range(tokens.VOCABULARY)

@@ -1,7 +1,7 @@
-"""Chords for a melody, by rule: the cheapest way through the triads of its mode, a chord for each part of a bar.
+"""Rule-based harmonisation: the cheapest chord progression from the triads of the mode, one chord per part of a bar.
 
-Viterbi's algorithm: a chord costs what the notes above it do not fit, a change what the two roots have to do with each
-other. Nothing here is learnt.
+It uses the Viterbi algorithm. The cost of a chord depends on the melody notes that are foreign to it, the cost of a
+transition on the interval between the roots. All costs are set by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _QUALITIES = {"maj": (0, 4, 7), "min": (0, 3, 7), "dim": (0, 3, 6)}
 
 @dataclass(frozen=True)
 class _Triad:
-    """A triad of a mode: its root above the tonic, and what using it costs, since folk tunes live on few chords."""
+    """A triad of a mode: its root in semitones above the tonic, and its base cost, low for common chords."""
 
     root: int
     quality: str
@@ -42,32 +42,36 @@ _MODE_TRIADS: dict[str, tuple[_Triad, ...]] = {
         ),
     }.items()
 }  # fmt: skip
-# What a change of root costs by its interval upwards: down a fifth and up a fifth are the common ones.
-_CHANGE = {0: 0.0, 5: 0.5, 7: 0.5, 2: 0.7, 10: 0.7, 9: 0.8, 3: 0.9, 4: 1.0, 8: 0.9}
-_RARE_CHANGE = 1.6
-_WITHIN_BAR = 0.7  # a change that is not at a bar line
-_MISFIT = {"foreign": 3.2, "root": -0.25}
-_FAR = 6.0
+# The cost of a transition by the upward interval of the roots. Down a fifth (5) and up a fifth (7) are common.
+_TRANSITION_COSTS = {0: 0.0, 5: 0.5, 7: 0.5, 2: 0.7, 10: 0.7, 9: 0.8, 3: 0.9, 4: 1.0, 8: 0.9}
+_RARE_TRANSITION_COST = 1.6
+_OFF_BAR_COST = 0.7  # added for a transition that is not at a barline
+_NOTE_COSTS = {"foreign": 3.2, "root": -0.25}
+_NO_CADENCE_COST = 6.0
 
 
 def harmonise(melody: Melody) -> tuple[Chord, ...]:
-    """Chords from the first full bar to the end, equal neighbours joined. Empty for a melody that is all pickup."""
+    """Return the chords from the first full bar to the end, equal neighbours joined; empty for a pickup alone."""
     spans = _spans(melody)
     if not spans:
         return ()
     tonic = pitch_class(melody.tonic)
     triads = _MODE_TRIADS[melody.mode]
-    costs = [_fit(_between(melody, start, end), tonic, triads, start, end) for start, end in spans]
+    costs = [_span_costs(_notes_between(melody, start, end), tonic, triads, start, end) for start, end in spans]
     bars = set(melody.bar_starts)
     sections = {melody.bar_starts[index] for index in melody.sections if index < melody.bars}
     for number, (start, _) in enumerate(spans):
         if start in sections:
-            here = costs[number]
-            costs[number] = [cost + (0.0 if triad.root == 0 else 0.6) for cost, triad in zip(here, triads, strict=True)]
-    costs[-1] = [cost + (0.0 if triad.root == 0 else _FAR) for cost, triad in zip(costs[-1], triads, strict=True)]
-    chosen = _cheapest(triads, costs, [start in bars for start, _ in spans])
+            span_costs = costs[number]
+            costs[number] = [
+                cost + (0.0 if triad.root == 0 else 0.6) for cost, triad in zip(span_costs, triads, strict=True)
+            ]
+    costs[-1] = [
+        cost + (0.0 if triad.root == 0 else _NO_CADENCE_COST) for cost, triad in zip(costs[-1], triads, strict=True)
+    ]
+    path = _viterbi(triads, costs, [start in bars for start, _ in spans])
     chords: list[Chord] = []
-    for (start, end), triad in zip(spans, chosen, strict=True):
+    for (start, end), triad in zip(spans, path, strict=True):
         root = (tonic + triad.root) % 12
         last = chords[-1] if chords else None
         if last and (last.root, last.quality) == (root, triad.quality) and last.start + last.ticks == start:
@@ -78,13 +82,13 @@ def harmonise(melody: Melody) -> tuple[Chord, ...]:
 
 
 def chord_pitches(chord: Chord) -> tuple[int, int, int]:
-    """The pitch classes of root, third and fifth."""
+    """Return the pitch classes of root, third and fifth."""
     root, third, fifth = ((chord.root + step) % 12 for step in _QUALITIES[chord.quality])
     return root, third, fifth
 
 
 def _spans(melody: Melody) -> list[tuple[int, int]]:
-    """Where chords may change: halves of bars in even metres, beats in 9/8, whole bars in 3/4 and 2/4."""
+    """Return the spans with one chord each: half bars in even meters, beats in 9/8, bars in 3/4 and 2/4."""
     ticks = melody.bar_ticks
     if melody.meter in ((2, 4), (3, 4), (3, 8)):
         step = ticks
@@ -99,14 +103,14 @@ def _spans(melody: Melody) -> list[tuple[int, int]]:
     return spans
 
 
-def _between(melody: Melody, start: int, end: int) -> Sequence[Note]:
-    """The notes that sound between two ticks; a melody has one at a time."""
+def _notes_between(melody: Melody, start: int, end: int) -> Sequence[Note]:
+    """Return the notes that sound between two ticks. The melody is monophonic."""
     first = bisect_right(melody.notes, start, key=lambda note: note.start) - 1
     return melody.notes[max(first, 0) : bisect_left(melody.notes, end, key=lambda note: note.start)]
 
 
-def _fit(notes: Sequence[Note], tonic: int, triads: tuple[_Triad, ...], start: int, end: int) -> list[float]:
-    """What each triad costs under the notes of a span; long notes and the first one weigh more."""
+def _span_costs(notes: Sequence[Note], tonic: int, triads: tuple[_Triad, ...], start: int, end: int) -> list[float]:
+    """Return the cost of each triad for the notes of a span. Longer notes and the first one have a higher weight."""
     costs = [triad.cost for triad in triads]
     length = end - start
     for note in notes:
@@ -118,23 +122,23 @@ def _fit(notes: Sequence[Note], tonic: int, triads: tuple[_Triad, ...], start: i
         for index, triad in enumerate(triads):
             step = (degree - triad.root) % 12
             if step not in _QUALITIES[triad.quality]:
-                costs[index] += weight * _MISFIT["foreign"]
+                costs[index] += weight * _NOTE_COSTS["foreign"]
             elif step == 0:
-                costs[index] += weight * _MISFIT["root"]
+                costs[index] += weight * _NOTE_COSTS["root"]
     return costs
 
 
-def _cheapest(triads: tuple[_Triad, ...], costs: list[list[float]], at_bar: list[bool]) -> list[_Triad]:
+def _viterbi(triads: tuple[_Triad, ...], costs: list[list[float]], at_bar: list[bool]) -> list[_Triad]:
     best = costs[0]
     back: list[list[int]] = []
     for number in range(1, len(costs)):
-        extra = 0.0 if at_bar[number] else _WITHIN_BAR
+        extra = 0.0 if at_bar[number] else _OFF_BAR_COST
         origins, totals = [], []
         for index, triad in enumerate(triads):
-            ways = [best[other] + _change(triads[other], triad, extra) for other in range(len(triads))]
-            origin = min(range(len(ways)), key=ways.__getitem__)
+            candidates = [best[other] + _transition_cost(triads[other], triad, extra) for other in range(len(triads))]
+            origin = min(range(len(candidates)), key=candidates.__getitem__)
             origins.append(origin)
-            totals.append(ways[origin] + costs[number][index])
+            totals.append(candidates[origin] + costs[number][index])
         best = totals
         back.append(origins)
     index = min(range(len(best)), key=best.__getitem__)
@@ -144,7 +148,7 @@ def _cheapest(triads: tuple[_Triad, ...], costs: list[list[float]], at_bar: list
     return [triads[index] for index in reversed(path)]
 
 
-def _change(old: _Triad, new: _Triad, extra: float) -> float:
+def _transition_cost(old: _Triad, new: _Triad, extra: float) -> float:
     if old == new:
         return 0.0
-    return _CHANGE.get((new.root - old.root) % 12, _RARE_CHANGE) + extra
+    return _TRANSITION_COSTS.get((new.root - old.root) % 12, _RARE_TRANSITION_COST) + extra

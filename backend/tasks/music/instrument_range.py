@@ -1,7 +1,7 @@
-"""What an instrument can reach of a melody. Standard library only.
+"""Fitting of a melody into an instrument's range. Standard library only.
 
-A melody moves to another octave as a whole where that is enough. Single notes beyond are played an octave nearer, as
-players do whose instrument ends there.
+If possible, the complete melody is transposed by octaves. Otherwise single notes that are out of range are moved by
+octaves, as players do.
 """
 
 from __future__ import annotations
@@ -15,42 +15,45 @@ from backend.tasks.music.score import Melody
 _OCTAVES = range(-8, 9)
 
 
-def shift_of(pitches: Iterable[int], instrument: str) -> int | None:
-    """Semitones, a multiple of 12 and as few as possible, that bring all pitches into reach; None if none do."""
+def octave_shift(pitches: Iterable[int], instrument: str) -> int | None:
+    """Return the smallest octave transposition, in semitones, that brings all pitches into range; None without one."""
     lowest, highest = min(pitches := list(pitches), default=60), max(pitches, default=60)
-    reach = INSTRUMENTS[instrument]
+    instrument_range = INSTRUMENTS[instrument]
     fits = [
         12 * octaves
         for octaves in _OCTAVES
-        if reach.lowest <= lowest + 12 * octaves and highest + 12 * octaves <= reach.highest
+        if instrument_range.lowest <= lowest + 12 * octaves and highest + 12 * octaves <= instrument_range.highest
     ]
     return min(fits, key=abs) if fits else None
 
 
-def reaching(pitches: Iterable[int]) -> list[str]:
-    """The instruments that reach all pitches in some octave."""
+def instruments_for(pitches: Iterable[int]) -> list[str]:
+    """Return the instruments whose range fits all pitches in some octave."""
     pitches = list(pitches)
-    return [name for name in INSTRUMENTS if shift_of(pitches, name) is not None]
+    return [name for name in INSTRUMENTS if octave_shift(pitches, name) is not None]
 
 
-def within_reach(melody: Melody, instrument: str) -> Melody:
-    """The melody, with the notes that stay beyond in every octave brought nearer."""
+def fit_to_range(melody: Melody, instrument: str) -> Melody:
+    """Return the melody; notes that are out of range in the best octave are moved by octaves."""
     pitches = [note.pitch for note in melody.notes]
-    if shift_of(pitches, instrument) is not None:
+    if octave_shift(pitches, instrument) is not None:
         return melody
-    reach = INSTRUMENTS[instrument]
+    instrument_range = INSTRUMENTS[instrument]
 
-    def beyond(octaves: int) -> int:
-        return sum(not reach.lowest <= pitch + 12 * octaves <= reach.highest for pitch in pitches)
+    def count_out_of_range(octaves: int) -> int:
+        return sum(not instrument_range.lowest <= pitch + 12 * octaves <= instrument_range.highest for pitch in pitches)
 
-    shift = 12 * min(_OCTAVES, key=lambda octaves: (beyond(octaves), abs(octaves)))
+    shift = 12 * min(_OCTAVES, key=lambda octaves: (count_out_of_range(octaves), abs(octaves)))
     notes = tuple(
-        replace(note, pitch=_nearer(note.pitch + shift, reach.lowest, reach.highest) - shift) for note in melody.notes
+        replace(
+            note, pitch=_fold_octaves(note.pitch + shift, instrument_range.lowest, instrument_range.highest) - shift
+        )
+        for note in melody.notes
     )
     return replace(melody, notes=notes)
 
 
-def _nearer(pitch: int, lowest: int, highest: int) -> int:
+def _fold_octaves(pitch: int, lowest: int, highest: int) -> int:
     while pitch < lowest:
         pitch += 12
     while pitch > highest:

@@ -1,4 +1,4 @@
-"""One music job on a loaded model: completes the controls, composes, arranges, renders. The same for every engine."""
+"""A music job on a loaded model: complete the options, compose, arrange, render. All engines share this code."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import Any
 from backend.common.errors import Validation
 from backend.common.files import require_disk_space
 from backend.tasks.audio.files.kinds import KINDS
-from backend.tasks.audio.files.tags import facts_of
+from backend.tasks.audio.files.tags import provenance_facts
 from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, RenderResult
 from backend.tasks.music import tokens
 from backend.tasks.music.audio import length_frames
 from backend.tasks.music.backing import arrange
-from backend.tasks.music.choices import USUAL_FORMATS
+from backend.tasks.music.choices import DEFAULT_FORMATS
 from backend.tasks.music.composer import compose
-from backend.tasks.music.controls import Chosen, complete, seeds_of
+from backend.tasks.music.controls import TuneSettings, complete_options, variation_seeds
 from backend.tasks.music.decoder import Decoder, Floats, Ints
-from backend.tasks.music.instrument_range import within_reach
-from backend.tasks.music.length import written
+from backend.tasks.music.instrument_range import fit_to_range
+from backend.tasks.music.length import format_meter
 from backend.tasks.music.note_player import RATE
 from backend.tasks.music.originality import CopyGuard
 from backend.tasks.music.rendering import possible_formats, render
 from backend.tasks.music.score import Melody, Score
 
-REPORT_S = 0.05
-BYTES_A_SECOND = RATE * 4  # of a WAV file, which FLAC never exceeds by much
+REPORT_INTERVAL_S = 0.05
+BYTES_PER_SECOND = RATE * 4  # of a WAV file; no other format is much larger
 
 
 @dataclass(frozen=True)
-class Order:
-    """What a job asks of the model. Files are made in `folder`; the text of the output begins with `preface`.
+class JobSpec:
+    """The parameters of a job. Files are written to `folder`; `preface` is the start of the output text.
 
-    `model` and `licence` are for the files' tags. `share` are the variations to make, where others make the rest.
+    `model` and `licence` go into the files' tags. `share` is optional: the variations to compose on this device.
     """
 
     options: Mapping[str, Any]
@@ -47,13 +47,16 @@ class Order:
     share: range | None = None
 
 
-def make(decoder: Decoder, guard: CopyGuard | None, order: Order, emit: Emit) -> RenderResult:
-    """Makes the tunes and their files, emitting as engines do; a stop is heard at each token and block of audio."""
-    return _Job(_Counting(decoder), guard, order, emit, ProgressReporter(emit, REPORT_S)).run()
+def make_tunes(decoder: Decoder, guard: CopyGuard | None, spec: JobSpec, emit: Emit) -> RenderResult:
+    """Compose the tunes, write their files and emit events. A cancel takes effect at the next token or audio block.
+
+    Raises Validation, and the exceptions of `render`.
+    """
+    return _Job(_CountingDecoder(decoder), guard, spec, emit, ProgressReporter(emit, REPORT_INTERVAL_S)).run()
 
 
-class _Counting:
-    """A decoder that counts the tokens it was given, padding left out."""
+class _CountingDecoder:
+    """A decoder that counts its input tokens, without padding."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
@@ -69,74 +72,76 @@ class _Counting:
 
 @dataclass
 class _Job:
-    decoder: _Counting
+    decoder: _CountingDecoder
     guard: CopyGuard | None
-    order: Order
+    spec: JobSpec
     emit: Emit
-    telling: ProgressReporter
+    reporter: ProgressReporter
     audio_s: float = 0.0
     formats: tuple[str, ...] = ()
     names: Sequence[str] = ()
 
     def run(self) -> RenderResult:
-        order = self.order
-        chosen = complete(order.options, order.seed)
-        self.formats = _formats(order.options["formats"])
-        all_seeds = seeds_of(order.seed, order.options["variations"])
-        self.emit("token", {"text": described(chosen, all_seeds, order.preface), "count": 0})
-        numbers = range(len(all_seeds)) if order.share is None else order.share
+        spec = self.spec
+        settings = complete_options(spec.options, spec.seed)
+        self.formats = _check_formats(spec.options["formats"])
+        all_seeds = variation_seeds(spec.seed, spec.options["variations"])
+        self.emit("token", {"text": describe_settings(settings, all_seeds, spec.preface), "count": 0})
+        numbers = range(len(all_seeds)) if spec.share is None else spec.share
         seeds = all_seeds[numbers.start : numbers.stop]
         self.names = ["tune"] if len(all_seeds) == 1 else [f"tune-{number + 1}" for number in numbers]
         melodies: list[Melody] = []
-        whole = False
+        complete = False
         with contextlib.suppress(Cancelled):
-            with self.telling.phase("composing"):
-                melodies = self._compose(chosen, seeds)
-            with self.telling.phase("rendering"):
-                self._render(chosen, seeds, melodies)
-            whole = True
+            with self.reporter.phase("composing"):
+                melodies = self._compose(settings, seeds)
+            with self.reporter.phase("rendering"):
+                self._render(settings, seeds, melodies)
+            complete = True
         counts = {
             "tokens": self.decoder.tokens,
             "notes": sum(len(melody.notes) for melody in melodies),
             "bars": sum(melody.bars for melody in melodies),
             "variations": len(seeds),
         }
-        return RenderResult(counts, whole, round(self.audio_s, 6) or None, self.telling.phases, told(chosen, seeds))
+        return RenderResult(
+            counts, complete, round(self.audio_s, 6) or None, self.reporter.phases, chosen_values(settings, seeds)
+        )
 
-    def _compose(self, chosen: Chosen, seeds: list[int]) -> list[Melody]:
-        self.telling.progress("composing", 0, chosen.plan.bars * len(seeds), "bars")
+    def _compose(self, settings: TuneSettings, seeds: list[int]) -> list[Melody]:
+        self.reporter.progress("composing", 0, settings.plan.bars * len(seeds), "bars")
         return compose(
             self.decoder,
-            chosen.plan,
+            settings.plan,
             seeds,
-            on_bar=lambda done, total: self.telling.progress("composing", done, total, "bars"),
+            on_bar=lambda done, total: self.reporter.progress("composing", done, total, "bars"),
             stop=lambda: self.emit("poll", {}),
             guard=self.guard,
         )
 
-    def _render(self, chosen: Chosen, seeds: list[int], melodies: list[Melody]) -> None:
-        """What is written comes first for all, since it takes no time."""
-        order = self.order
+    def _render(self, settings: TuneSettings, seeds: list[int], melodies: list[Melody]) -> None:
+        """Write the notation files of all tunes first, since they are fast, then the audio."""
+        spec = self.spec
         scores = [
-            scored(chosen, melody, facts_of(order.model, order.licence, seed))
+            build_score(settings, melody, provenance_facts(spec.model, spec.licence, seed))
             for melody, seed in zip(melodies, seeds, strict=True)
         ]
-        heard = tuple(name for name in self.formats if name in KINDS)
-        written = tuple(name for name in self.formats if name not in KINDS)
-        lengths_s = [length_frames(score, chosen.seconds) / RATE if heard else 0.0 for score in scores]
+        audio_formats = tuple(name for name in self.formats if name in KINDS)
+        document_formats = tuple(name for name in self.formats if name not in KINDS)
+        lengths_s = [length_frames(score, settings.seconds) / RATE if audio_formats else 0.0 for score in scores]
         total_s = sum(lengths_s)
-        self.telling.progress("rendering", 0, round(total_s, 2), "seconds")
+        self.reporter.progress("rendering", 0, round(total_s, 2), "seconds")
         for score, name in zip(scores, self.names, strict=True):
-            self._write(score, name, written, chosen.seconds, lambda done, total: self.emit("poll", {}))
+            self._write(score, name, document_formats, settings.seconds, lambda done, total: self.emit("poll", {}))
         for score, name, length_s in zip(scores, self.names, lengths_s, strict=True):
             before_s = self.audio_s
 
             def on_block(done: int, total: int, before_s: float = before_s, length_s: float = length_s) -> bool:
-                heard_s = min(total_s, before_s + length_s * done / total)
-                return self.telling.progress("rendering", round(heard_s, 2), round(total_s, 2), "seconds")
+                rendered_s = min(total_s, before_s + length_s * done / total)
+                return self.reporter.progress("rendering", round(rendered_s, 2), round(total_s, 2), "seconds")
 
-            with require_disk_space(order.folder, len(heard) * int(length_s * BYTES_A_SECOND)):
-                self._write(score, name, heard, chosen.seconds, on_block)
+            with require_disk_space(spec.folder, len(audio_formats) * int(length_s * BYTES_PER_SECOND)):
+                self._write(score, name, audio_formats, settings.seconds, on_block)
             self.audio_s += length_s
 
     def _write(
@@ -147,62 +152,68 @@ class _Job:
         seconds: float | None,
         on_progress: Callable[[int, int], bool],
     ) -> None:
-        for file, media_type in render(score, self.order.folder, formats, seconds, on_progress, name):
+        for file, media_type in render(score, self.spec.folder, formats, seconds, on_progress, name):
             self.emit("artifact", {"name": file, "media_type": media_type})
 
 
-def described(chosen: Chosen, seeds: list[int], preface: str = "") -> str:
-    """What is going to be made, in sentences for people."""
-    plan, facts = chosen.plan, told(chosen, seeds)
-    lasting = f", {chosen.seconds:g} seconds" if chosen.seconds else ""
-    bars = f"{plan.bars} bar{'s' if plan.bars > 1 else ''}{lasting}"
-    tempo = f"about {chosen.tempo_bpm:.0f}" if chosen.follows else f"{chosen.tempo_bpm:g}"
-    what = f"{_titled(plan.form)} in {plan.tonic} {plan.mode}, {facts['meter']}, {bars} at {tempo} beats a minute"
-    played = f"{chosen.instrument}, {_BACKINGS[chosen.backing]}"
-    seeded = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} variations from seed {seeds[0]} on"
-    left_out = "".join(f" Of the phrase, {sentence}." for sentence in chosen.left_out)
-    return f"{preface + ' ' if preface else ''}{what}; {played}; {seeded}.{left_out}"
+def describe_settings(settings: TuneSettings, seeds: list[int], preface: str = "") -> str:
+    """Return a summary of the tune for the user."""
+    plan, values = settings.plan, chosen_values(settings, seeds)
+    duration = f", {settings.seconds:g} seconds" if settings.seconds else ""
+    bars = f"{plan.bars} bar{'s' if plan.bars > 1 else ''}{duration}"
+    tempo = f"about {settings.tempo_bpm:.0f}" if settings.tempo_follows_length else f"{settings.tempo_bpm:g}"
+    tune = f"{_capitalise(plan.form)} in {plan.tonic} {plan.mode}, {values['meter']}, {bars} at {tempo} beats a minute"
+    sound = f"{settings.instrument}, {_BACKINGS[settings.backing]}"
+    seed_text = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} variations from seed {seeds[0]} on"
+    omissions = "".join(f" Of the phrase, {sentence}." for sentence in settings.omissions)
+    return f"{preface + ' ' if preface else ''}{tune}; {sound}; {seed_text}.{omissions}"
 
 
 _BACKINGS = {"none": "alone", "chords": "with chords", "bass": "with a bass", "full": "with chords and bass"}
 
 
-def told(chosen: Chosen, seeds: list[int]) -> dict[str, Any]:
-    """What was chosen, as receipts show it, under the names of the options."""
-    plan = chosen.plan
+def chosen_values(settings: TuneSettings, seeds: list[int]) -> dict[str, Any]:
+    """Return the chosen values for the receipt, by the names of the options."""
+    plan = settings.plan
     return {
         "form": plan.form,
-        "meter": written(plan.meter),
+        "meter": format_meter(plan.meter),
         "key": plan.tonic,
         "mode": plan.mode,
         "bars": plan.bars,
-        "seconds": chosen.seconds,
-        "tempo_bpm": chosen.tempo_bpm,
-        "instrument": chosen.instrument,
-        "backing": chosen.backing,
+        "seconds": settings.seconds,
+        "tempo_bpm": settings.tempo_bpm,
+        "instrument": settings.instrument,
+        "backing": settings.backing,
         "seeds": seeds,
     }
 
 
-def _formats(asked: list[str] | None) -> tuple[str, ...]:
-    """What is written. Raises Validation for what was asked for and cannot be made here."""
+def _check_formats(requested: list[str] | None) -> tuple[str, ...]:
+    """Return the formats to write. Raises Validation for a format whose library is missing."""
     possible = possible_formats()
-    if missing := [name for name in asked or () if name not in possible]:
+    if missing := [name for name in requested or () if name not in possible]:
         raise Validation(
-            f"options.formats: {', '.join(missing)} cannot be made here, where its library is missing.",
-            f"Choose of {', '.join(possible)}.",
+            f"options.formats: {', '.join(missing)} is not available, since the package verovio is not installed.",
+            f"Choose from {', '.join(possible)}.",
             fields=["options.formats"],
         )
-    return tuple(dict.fromkeys(asked)) if asked else tuple(name for name in USUAL_FORMATS if name in possible)
+    return tuple(dict.fromkeys(requested)) if requested else tuple(name for name in DEFAULT_FORMATS if name in possible)
 
 
-def scored(chosen: Chosen, melody: Melody, facts: dict[str, str]) -> Score:
-    """Where the tempo follows the seconds, it fills them together with the tune's own pickup."""
-    title = f"{_titled(melody.form)} in {melody.tonic} {melody.mode}"
-    score = arrange(within_reach(melody, chosen.instrument), chosen.instrument, chosen.backing, chosen.tempo_bpm, title)
-    tempo_bpm = score.tempo_bpm * score.seconds / chosen.seconds if chosen.follows and chosen.seconds else None
+def build_score(settings: TuneSettings, melody: Melody, facts: dict[str, str]) -> Score:
+    """Return the arranged score. If the tempo follows the length, adjust it so that the tune's pickup fits too."""
+    title = f"{_capitalise(melody.form)} in {melody.tonic} {melody.mode}"
+    score = arrange(
+        fit_to_range(melody, settings.instrument), settings.instrument, settings.backing, settings.tempo_bpm, title
+    )
+    tempo_bpm = (
+        score.tempo_bpm * score.seconds / settings.seconds
+        if settings.tempo_follows_length and settings.seconds
+        else None
+    )
     return replace(score, tempo_bpm=tempo_bpm or score.tempo_bpm, credits=facts)
 
 
-def _titled(form: str) -> str:
+def _capitalise(form: str) -> str:
     return form[0].upper() + form[1:]

@@ -1,6 +1,6 @@
-"""A standard MIDI file of a score, by mido: format 1, one track for tempo and metre, then one a part.
+"""Export of a score as a standard MIDI file with mido: format 1, a conductor track, then one track per part.
 
-A tick of the score is `PULSES_PER_TICK` of the file's, so that no time is rounded.
+A tick of the score is `PULSES_PER_TICK` MIDI ticks, so that no time is rounded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DRUMS = 9
 
 
 def to_bytes(score: Score) -> bytes:
-    """The whole file. The melody is the first part's track, parts have channels of their own."""
+    """Return the MIDI file. The melody is the first part; each part has its own channel."""
     file = mido.MidiFile(type=1, ticks_per_beat=PULSES_PER_QUARTER, charset="utf-8")
     file.tracks.append(_conductor(score))
     channels = [channel for channel in range(16) if channel != _DRUMS]
@@ -32,7 +32,7 @@ def to_bytes(score: Score) -> bytes:
 
 
 def _conductor(score: Score) -> mido.MidiTrack:
-    """Title, tempo, key and metres: a pickup is a bar of its own length, so that readers put bar lines right."""
+    """Return the conductor track. A pickup gets its own time signature, so that programs place barlines correctly."""
     melody = score.melody
     microseconds = round(60e6 / score.tempo_bpm * _QUARTER_TICKS / score.beat_ticks)
     events: list[tuple[int, mido.MetaMessage]] = [
@@ -40,18 +40,18 @@ def _conductor(score: Score) -> mido.MidiTrack:
         (0, mido.MetaMessage("set_tempo", tempo=microseconds)),
         (0, mido.MetaMessage("key_signature", key=key_of(melody.tonic, melody.mode).midi_name)),
     ]
-    metre: tuple[int, int] | None = None
+    current: tuple[int, int] | None = None
     for start, end in melody.measures:
-        found = _metre(melody, end - start)
-        if found is not None and found != metre:
-            metre = found
-            meta = mido.MetaMessage("time_signature", numerator=metre[0], denominator=metre[1])
+        meter = _metre(melody, end - start)
+        if meter is not None and meter != current:
+            current = meter
+            meta = mido.MetaMessage("time_signature", numerator=current[0], denominator=current[1])
             events.append((start, meta))
-    return _timed(list(events), melody.end)
+    return _to_track(list(events), melody.end)
 
 
 def _metre(melody: Melody, ticks: int) -> tuple[int, int] | None:
-    """The metre of a bar of this length; None for one that no metre says, which then keeps the metre before it."""
+    """Return the time signature of a bar of this length; None if there is none, which keeps the previous one."""
     if ticks == melody.bar_ticks:
         return melody.meter
     for bottom in (melody.meter[1], 16, 32):
@@ -70,12 +70,12 @@ def _track(part: Part, channel: int, end: int) -> mido.MidiTrack:
         on = mido.Message("note_on", channel=channel, note=note.pitch, velocity=note.velocity)
         off = mido.Message("note_off", channel=channel, note=note.pitch, velocity=64)
         notes += [(note.start, 1, on), (note.start + note.ticks, 0, off)]
-    # Ends before beginnings, so that a repeated note sounds twice.
+    # Note-offs sort before note-ons, so that a repeated note is retriggered.
     events += [(tick, message) for tick, _, message in sorted(notes, key=lambda event: event[:2])]
-    return _timed(events, end)
+    return _to_track(events, end)
 
 
-def _timed(events: list[tuple[int, mido.Message | mido.MetaMessage]], end: int) -> mido.MidiTrack:
+def _to_track(events: list[tuple[int, mido.Message | mido.MetaMessage]], end: int) -> mido.MidiTrack:
     track = mido.MidiTrack()
     now = 0
     for tick, message in events:

@@ -1,6 +1,7 @@
-"""The shape of the network, whichever library computes it, and the names of its weights. Standard library only.
+"""The architecture of the network and the names of its weights, shared by all libraries. Standard library only.
 
-A decoder-only transformer, pre-norm, rotary positions (Su et al. 2021, RoFormer); side ids are further embeddings.
+A decoder-only transformer with pre-norm layers and rotary position embeddings (Su et al. 2021, RoFormer). The
+embeddings of the token and of its side ids are added.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ ROTARY_BASE = 10000.0
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes; `hidden` is the width of the feed-forward layers."""
+    """The sizes of the network. `hidden` is the width of the feed-forward layers."""
 
     width: int
     layers: int
@@ -25,16 +26,16 @@ class Shape:
 
     @property
     def head(self) -> int:
-        """Width of one attention head."""
+        """The width of one attention head."""
         return self.width // self.heads
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """Every weight by name with its shape; matrices are [inputs, outputs]."""
+        """Return the shape of every weight by name. Matrices are [inputs, outputs]."""
         width, hidden = self.width, self.hidden
-        found: dict[str, tuple[int, ...]] = {"token": (VOCABULARY, width)}
-        found |= {f"side.{number}": (size, width) for number, size in enumerate(SIDES)}
+        shapes: dict[str, tuple[int, ...]] = {"token": (VOCABULARY, width)}
+        shapes |= {f"side.{number}": (size, width) for number, size in enumerate(SIDES)}
         for layer in range(self.layers):
-            found |= {
+            shapes |= {
                 f"{layer}.norm1.scale": (width,),
                 f"{layer}.norm1.shift": (width,),
                 f"{layer}.qkv": (width, 3 * width),
@@ -48,15 +49,15 @@ class Shape:
                 f"{layer}.down": (hidden, width),
                 f"{layer}.down.shift": (width,),
             }
-        found |= {
+        shapes |= {
             "norm.scale": (width,),
             "norm.shift": (width,),
             "head": (width, VOCABULARY),
             "head.shift": (VOCABULARY,),
         }
-        return found
+        return shapes
 
 
 def graph_name(half: bool, device: bool) -> str:
-    """The file of an ONNX graph: in float16 or float32, keys and values kept on the device or on the host (CPU)."""
+    """Return the file name of an ONNX graph: float16 or float32, with its KV cache on the device or on the host."""
     return f"step-{'device' if device else 'host'}-{'fp16' if half else 'fp32'}.onnx"

@@ -1,6 +1,6 @@
-"""What a tune shall be: the controls that the melody model takes, and how the bars asked for are laid out in sections.
+"""The plan of a tune: the inputs of the melody model, and the layout of its bars in sections.
 
-A set of tunes is several tunes one after another, as players join them.
+A long plan is a set: several tunes in a row, as players join them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TONICS = {
     "Gb": 6, "G": 7, "G#": 8, "Ab": 8, "A": 9, "A#": 10, "Bb": 10, "B": 11, "Cb": 11,
 }  # fmt: skip
 
-# Each form with the metres that have tunes behind them in the training data, the usual one first.
+# The meters of each form that occur in the training data, the usual one first.
 FORMS: dict[str, tuple[tuple[int, int], ...]] = {
     "jig": ((6, 8),),
     "reel": ((4, 4),),
@@ -32,9 +32,9 @@ FORMS: dict[str, tuple[tuple[int, int], ...]] = {
 
 @dataclass(frozen=True)
 class Opening:
-    """A phrase to continue: its notes in ticks from the start of the phrase, as MIDI pitches in the plan's key.
+    """A phrase to continue: its notes with ticks from the start of the phrase and MIDI pitches in the plan's key.
 
-    The phrase may end within a bar. `pickup_ticks` is the part before its first barline.
+    `pickup_ticks` is the part before the first barline. The phrase may end within a bar.
     """
 
     pickup_ticks: int
@@ -44,7 +44,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Section:
-    """Bars as written, and how often they are heard."""
+    """A section: its bars as written, and the number of times that it is played."""
 
     bars: int
     times: int
@@ -52,10 +52,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Plan:
-    """One tune, or a set of tunes, to compose; variations share a plan and differ in their seeds.
+    """A tune, or a set of tunes, to compose. Variations share a plan and differ in their seeds.
 
-    `bars` counts full bars as heard, repeats played, 1 to 256. `pickup` says whether notes may come before the first
-    bar. Raises ValueError for what no caller may ask for (callers refuse it before, with a remedy).
+    `bars` counts full bars with repeats, 1 to 256. `pickup` allows notes before the first bar. Raises ValueError for
+    invalid values, which callers reject before with a remedy.
     """
 
     form: str
@@ -70,50 +70,50 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.meter not in FORMS.get(self.form, ()):
-            raise ValueError(f"no tunes of form {self.form} in {self.meter[0]}/{self.meter[1]}")
+            raise ValueError(f"the form {self.form} has no tunes in {self.meter[0]}/{self.meter[1]}")
         if self.mode not in MODES or self.tonic not in TONICS:
-            raise ValueError(f"no key {self.tonic} {self.mode}")
+            raise ValueError(f"unknown key {self.tonic} {self.mode}")
         if not 1 <= self.bars <= MAX_BARS:
-            raise ValueError(f"bars is {self.bars}, not 1 to {MAX_BARS}")
+            raise ValueError(f"bars is {self.bars}; it must be 1 to {MAX_BARS}")
         if not 0 <= self.temperature <= 2 or not 0 < self.top_p <= 1:
-            raise ValueError("temperature is 0 to 2, top_p above 0 and at most 1")
+            raise ValueError("temperature must be 0 to 2, top_p above 0 and at most 1")
 
     @property
     def bar_ticks(self) -> int:
-        """Length of a full bar."""
+        """The duration of a full bar."""
         return TICKS_PER_WHOLE * self.meter[0] // self.meter[1]
 
     @property
     def tunes(self) -> tuple[tuple[Section, ...], ...]:
-        """The sections of each tune of the set; heard together they have exactly `bars` bars."""
+        """The sections of each tune of the set. With repeats they have exactly `bars` bars."""
         return layout(self.bars)
 
 
 def layout(bars: int) -> tuple[tuple[Section, ...], ...]:
-    """Tunes of two repeated sections of eight bars as long as they fit; the last tune takes what is left over.
+    """Return tunes of two repeated eight-bar sections as long as they fit; the last tune takes the remaining bars.
 
     >>> layout(32)
     ((Section(bars=8, times=2), Section(bars=8, times=2)),)
     """
-    whole, rest = divmod(bars, 32)
+    full_tunes, rest = divmod(bars, 32)
     pair = (Section(8, 2), Section(8, 2))
-    if whole and rest < 4:
+    if full_tunes and rest < 4:
         last = pair if rest == 0 else (Section(8, 2), Section(8, 1), Section(8 + rest, 1))
-        return (pair,) * (whole - 1) + (last,)
-    if whole and rest <= 16:
-        return (pair,) * (whole - 1) + ((*pair, *((Section(8, 2),) if rest == 16 else _once(rest))),)
-    return (pair,) * whole + (_short(rest),)
+        return (pair,) * (full_tunes - 1) + (last,)
+    if full_tunes and rest <= 16:
+        return (pair,) * (full_tunes - 1) + ((*pair, *((Section(8, 2),) if rest == 16 else _unrepeated(rest))),)
+    return (pair,) * full_tunes + (_short_tune(rest),)
 
 
-def _short(bars: int) -> tuple[Section, ...]:
-    """A tune of less than 32 bars."""
+def _short_tune(bars: int) -> tuple[Section, ...]:
+    """Return the sections of a tune of less than 32 bars."""
     if bars >= 20:
-        return (Section(8, 2), *_once(bars - 16))
-    return _once(bars)
+        return (Section(8, 2), *_unrepeated(bars - 16))
+    return _unrepeated(bars)
 
 
-def _once(bars: int) -> tuple[Section, ...]:
-    """Sections that are not repeated, none shorter than four bars unless all is."""
+def _unrepeated(bars: int) -> tuple[Section, ...]:
+    """Return sections that are not repeated, each of at least four bars if `bars` is."""
     if bars < 12:
         return (Section(bars, 1),)
-    return (Section(8, 1), *_once(bars - 8))
+    return (Section(8, 1), *_unrepeated(bars - 8))

@@ -1,6 +1,6 @@
-"""Free text fills the controls: "a slow sad tune in D minor, 30 seconds" by the tables below, and nothing by guessing.
+"""A rule-based parser for prompts such as "a slow sad tune in D minor, 30 seconds". It returns options.
 
-What a caller sets as an option wins over the words. Each word is accounted for: understood, or ignored with the reason.
+Explicit options win over the prompt. Every word is accounted for: understood, or ignored with a reason.
 """
 
 from __future__ import annotations
@@ -12,60 +12,65 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from backend.tasks.music.amounts import DIGITS, LENGTHS, NUMBER, number, seconds
 from backend.tasks.music.choices import INSTRUMENTS, tempo_of
-from backend.tasks.music.length import fitted, parsed, written
+from backend.tasks.music.length import fit_tempo, format_meter, parse_meter_name
+from backend.tasks.music.number_words import DIGITS, DURATIONS, NUMBER, parse_duration_s, parse_number
 from backend.tasks.music.plan import FORMS, MODES
-from backend.tasks.music.prompt_words import CLAUSES, FILLERS, FORM_OF_PACE, NEGATIONS, SYNONYMS
+from backend.tasks.music.prompt_words import CLAUSE_WORDS, FILLERS, FORM_BY_SPEED, NEGATIONS, SYNONYMS
 from backend.tasks.music.spelling import key_of
 
-UNKNOWN = "not among the English words that are known"
-NEGATED = "what a tune shall not be is not understood: say what it shall be"
+UNKNOWN = "not in the vocabulary"
+NEGATED = "negations are not supported: describe what the tune should be"
 
 
 @dataclass(frozen=True)
-class Understood:
-    """What the words set, by option, and the words that set nothing: each `{words, reason}`."""
+class ParsedPrompt:
+    """The result of parsing: option values by name, and ignored words, each as `{words, reason}`."""
 
     options: dict[str, Any]
     ignored: list[dict[str, str]]
 
-    def sentence(self) -> str:
-        """Both lists in words, for people; empty if there were no words."""
+    def summary(self) -> str:
+        """Return both lists as sentences for the user; empty for an empty prompt."""
         parts = []
         if self.options:
-            told = [f"{name.replace('_bpm', '')} {_shown(value)}" for name, value in self.options.items()]
-            parts.append(f"Understood: {', '.join(told)}.")
+            understood = [f"{name.replace('_bpm', '')} {_format_value(value)}" for name, value in self.options.items()]
+            parts.append(f"Understood: {', '.join(understood)}.")
         if self.ignored:
-            left = ["“{words}” ({reason})".format(**each) for each in self.ignored]
-            parts.append(f"Ignored: {', '.join(left)}.")
+            ignored = ["“{words}” ({reason})".format(**each) for each in self.ignored]
+            parts.append(f"Ignored: {', '.join(ignored)}.")
         return " ".join(parts)
 
 
-class _Reading:
-    """The text, from which what is understood is struck out."""
+class _PromptText:
+    """The prompt during parsing. Understood words are removed from `text`.
+
+    `options` are the values found, `sources` the words that set them, `ignored` the words that set no option.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.found: dict[str, Any] = {}
-        self.words: dict[str, str] = {}
+        self.options: dict[str, Any] = {}
+        self.sources: dict[str, str] = {}
         self.ignored: list[dict[str, str]] = []
 
-    def take(self, pattern: str, name: str, value: Callable[[re.Match[str]], Any], flags: int = re.IGNORECASE) -> None:
-        """Every match is struck out; the first one counts."""
+    def extract(
+        self, pattern: str, name: str, value: Callable[[re.Match[str]], Any], flags: int = re.IGNORECASE
+    ) -> None:
+        """Remove every match from the text and set an option from the first one. Later values are ignored."""
 
         def strike(match: re.Match[str]) -> str:
-            wanted = value(match)
-            if self.found.setdefault(name, wanted) != wanted:
-                reason = f"“{self.words[name]}” was taken before"
+            new_value = value(match)
+            if self.options.setdefault(name, new_value) != new_value:
+                reason = f"already set by “{self.sources[name]}”"
                 self.ignored.append({"words": match[0].strip(), "reason": reason})
-            self.words.setdefault(name, match[0].strip())
+            self.sources.setdefault(name, match[0].strip())
             return " ; "
 
         self.text = re.sub(pattern, strike, self.text, flags=flags)
 
-    def drop(self, pattern: str, reason: str) -> None:
-        """Every match is struck out and sets nothing."""
+    def ignore(self, pattern: str, reason: str) -> None:
+        """Remove every match from the text and record it as ignored."""
 
         def strike(match: re.Match[str]) -> str:
             self.ignored.append({"words": match[0].strip(), "reason": reason})
@@ -74,70 +79,70 @@ class _Reading:
         self.text = re.sub(pattern, strike, self.text, flags=re.IGNORECASE)
 
 
-def read(text: str, given: Mapping[str, Any]) -> Understood:
-    """What the words ask for; `given` are the options that the caller set."""
-    reading = _Reading(text.replace("♯", "#").replace("♭", "b").replace("’", "'"))
-    _read_names(reading, "backing")  # "no bass" is one, so they come before other negations
-    _drop_negated(reading)
-    _read_numbers(reading)
-    _read_key(reading)
-    for option in ("form", "mode", "meter", "instrument", "pace"):
-        _read_names(reading, option)
-    _mean_major(reading, given)
-    found, ignored = reading.found, reading.ignored
-    if pace := found.pop("pace", None):
-        _apply_pace(pace, reading, given)
-    for name in list(found):
-        other = {"bars": "seconds", "seconds": "bars"}.get(name)
-        if given.get(name) not in (None, "any", found[name]):
+def parse_prompt(text: str, given: Mapping[str, Any]) -> ParsedPrompt:
+    """Parse a prompt. `given` are the explicit options, which win over the prompt."""
+    reading = _PromptText(text.replace("♯", "#").replace("♭", "b").replace("’", "'"))
+    _parse_names(reading, "backing")  # first, since "no bass" is a backing and not a negation
+    _ignore_negations(reading)
+    _parse_numbers(reading)
+    _parse_key(reading)
+    for option in ("form", "mode", "meter", "instrument", "speed"):
+        _parse_names(reading, option)
+    _default_to_major(reading, given)
+    options, ignored = reading.options, reading.ignored
+    if speed := options.pop("speed", None):
+        _apply_speed(speed, reading, given)
+    for name in list(options):
+        exclusive = {"bars": "seconds", "seconds": "bars"}.get(name)
+        if given.get(name) not in (None, "any", options[name]):
             reason = f"the option {name} is set"
-        elif name == "bars" and "seconds" in found:
-            reason = f"“{reading.words['seconds']}” was taken before"
-        elif other and given.get(other) is not None:
-            reason = f"the option {other} is set"
+        elif name == "bars" and "seconds" in options:
+            reason = f"already set by “{reading.sources['seconds']}”"
+        elif exclusive and given.get(exclusive) is not None:
+            reason = f"the option {exclusive} is set"
         else:
             continue
-        ignored.append({"words": reading.words[name], "reason": reason})
-        del found[name]
+        ignored.append({"words": reading.sources[name], "reason": reason})
+        del options[name]
     for piece in re.split(r"[;,.!?:()~=\"“”]+", reading.text):
-        if rest := [word for word in piece.split() if word.lower() not in FILLERS]:
-            ignored.append({"words": " ".join(rest), "reason": UNKNOWN})
-    return Understood(found, ignored)
+        if unknown := [word for word in piece.split() if word.lower() not in FILLERS]:
+            ignored.append({"words": " ".join(unknown), "reason": UNKNOWN})
+    return ParsedPrompt(options, ignored)
 
 
-def _drop_negated(reading: _Reading) -> None:
-    """A negation takes the words behind it along, up to the end of its clause."""
+def _ignore_negations(reading: _PromptText) -> None:
+    """Ignore each negation with the words that follow it, up to the end of the clause."""
     negation = "|".join(NEGATIONS).replace(" ", r"\s")
-    short = rf"(?:{'|'.join(CLAUSES)})\b"
-    inner = rf"(?!(?:{short}|[;,.!?:()]))[^\s;,.!?:()]+"
-    reading.drop(
-        rf"(?<![\w'])(?:do\s|and\s|but\s)?(?:{negation})(?![\w'])(?:\s+(?:too|so|very)\s+{inner}|(?:\s+{short})*(?:\s+{inner})*)",
+    clause_word = rf"(?:{'|'.join(CLAUSE_WORDS)})\b"
+    negated_word = rf"(?!(?:{clause_word}|[;,.!?:()]))[^\s;,.!?:()]+"
+    reading.ignore(
+        rf"(?<![\w'])(?:do\s|and\s|but\s)?(?:{negation})(?![\w'])(?:\s+(?:too|so|very)\s+{negated_word}|(?:\s+{clause_word})*(?:\s+{negated_word})*)",
         NEGATED,
     )
 
 
-def _read_numbers(reading: _Reading) -> None:
+def _parse_numbers(reading: _PromptText) -> None:
     def amount(match: re.Match[str]) -> float | int:
-        return number(match[1])
+        return parse_number(match[1])
 
-    reading.take(rf"\bseconds\s*[:=]\s*({DIGITS})(?![\w/])", "seconds", amount)
-    for length in LENGTHS:
-        reading.take(rf"{length}(?:\s+long\b)?", "seconds", seconds)
-    reading.take(rf"({NUMBER})[\s-]*(?:bars?|measures?)\b(?:\s+long\b)?", "bars", amount)
-    reading.take(r"\bbars\s*[:=]?\s*(\d+)\b", "bars", amount)
-    reading.take(rf"({NUMBER})[\s-]*(?:bpm|beats\s(?:per|an?)\sminute)\b", "tempo_bpm", amount)
-    reading.take(
+    reading.extract(rf"\bseconds\s*[:=]\s*({DIGITS})(?![\w/])", "seconds", amount)
+    for length in DURATIONS:
+        reading.extract(rf"{length}(?:\s+long\b)?", "seconds", parse_duration_s)
+    reading.extract(rf"({NUMBER})[\s-]*(?:bars?|measures?)\b(?:\s+long\b)?", "bars", amount)
+    reading.extract(r"\bbars\s*[:=]?\s*(\d+)\b", "bars", amount)
+    reading.extract(rf"({NUMBER})[\s-]*(?:bpm|beats\s(?:per|an?)\sminute)\b", "tempo_bpm", amount)
+    reading.extract(
         rf"\b(?:tempo|bpm|quarter|crotchet)\s*(?:of|at|is|[:=])?\s*(?:about\s)?({DIGITS})(?![\w/])", "tempo_bpm", amount
     )
-    reading.take(r"\bseed\s*(?:of|is|[:=#])?\s*(\d+)\b", "seed", amount)
-    reading.take(
+    reading.extract(r"\bseed\s*(?:of|is|[:=#])?\s*(\d+)\b", "seed", amount)
+    reading.extract(
         rf"({NUMBER})[\s-]+(?:(?:different|other)\s)?(?:variations?|variants?|versions?|takes?|tunes)\b",
         "variations",
         amount,
     )
-    reading.take(r"\bvariations\s*[:=]?\s*(\d+)\b", "variations", amount)
-    meters = "|".join(sorted({written(meter) for each in FORMS.values() for meter in each}))
-    reading.take(rf"(?<![\d/])({meters})(?![\d/])", "meter", lambda match: match[1])
+    reading.extract(r"\bvariations\s*[:=]?\s*(\d+)\b", "variations", amount)
+    meters = "|".join(sorted({format_meter(meter) for each in FORMS.values() for meter in each}))
+    reading.extract(rf"(?<![\d/])({meters})(?![\d/])", "meter", lambda match: match[1])
 
 
 _MODE_NAMES = {
@@ -147,8 +152,8 @@ _MODE_NAMES = {
 _SIGN = r"\s?(#|b(?![a-z])|[\s-]?(?:sharp|flat)\b)?"
 
 
-def _read_key(reading: _Reading) -> None:
-    """A letter is a key where a mode follows it; a small one also needs a sign or "in", for "a minor" can be words."""
+def _parse_key(reading: _PromptText) -> None:
+    """Parse keys: a letter with a mode. A lower-case one also needs an accidental or "in", since "a" is ambiguous."""
 
     def key(match: re.Match[str]) -> str:
         sign = (match[2] or "").strip(" -").lower()
@@ -160,33 +165,33 @@ def _read_key(reading: _Reading) -> None:
     names = "|".join(sorted(_MODE_NAMES, key=len, reverse=True))
     mode = rf"[\s-]?((?i:{names}))(?!\w)(?! key\b| mode\b| tune\b)"
     sign = re.sub("flat|sharp", lambda word: f"(?i:{word[0]})", _SIGN)
-    reading.take(rf"\b([A-G]){sign}{mode}", "both", both, flags=0)
-    reading.take(rf"\b(?:in|of|key\s?[:=]?)\s?([a-g]){_SIGN}{mode}", "both", both)
-    reading.take(rf"\b([a-g])(#|b(?![a-z])|[\s-]sharp\b|[\s-]flat\b){mode}", "both", both)
-    reading.take(r"\b([A-H])(i?s|es)?[\s-](Dur|Moll)\b", "both", _german)
-    if pair := reading.found.pop("both", None):
-        words = reading.words.pop("both")
+    reading.extract(rf"\b([A-G]){sign}{mode}", "both", both, flags=0)
+    reading.extract(rf"\b(?:in|of|key\s?[:=]?)\s?([a-g]){_SIGN}{mode}", "both", both)
+    reading.extract(rf"\b([a-g])(#|b(?![a-z])|[\s-]sharp\b|[\s-]flat\b){mode}", "both", both)
+    reading.extract(r"\b([A-H])(i?s|es)?[\s-](Dur|Moll)\b", "both", _german_key)
+    if pair := reading.options.pop("both", None):
+        words = reading.sources.pop("both")
         for name, value in zip(("key", "mode"), pair, strict=True):
-            reading.found[name], reading.words[name] = value, words
-    reading.take(rf"\b(?i:in|key of|in the key of|key\s?[:=]?)\s?([A-G]){sign}(?![\w-])", "key", key, flags=0)
-    reading.take(r"\b([A-G])([\s-](?i:flat|sharp)\b|#|b\b)(?!\w)", "key", key, flags=0)
+            reading.options[name], reading.sources[name] = value, words
+    reading.extract(rf"\b(?i:in|key of|in the key of|key\s?[:=]?)\s?([A-G]){sign}(?![\w-])", "key", key, flags=0)
+    reading.extract(r"\b([A-G])([\s-](?i:flat|sharp)\b|#|b\b)(?!\w)", "key", key, flags=0)
 
 
-def _mean_major(reading: _Reading, given: Mapping[str, Any]) -> None:
-    """Who says "in G" and no mode means major, where that key can be written in it."""
-    key = reading.found.get("key")
+def _default_to_major(reading: _PromptText, given: Mapping[str, Any]) -> None:
+    """Set major as the mode of a key without one ("in G"), if that key exists in major."""
+    key = reading.options.get("key")
     if (
         key
         and not given.get("abc")
         and given.get("mode") in (None, "any", "major")
         and key_of(key, "major").tonic == key
     ):
-        reading.found.setdefault("mode", "major")
-        reading.words.setdefault("mode", reading.words["key"])
+        reading.options.setdefault("mode", "major")
+        reading.sources.setdefault("mode", reading.sources["key"])
 
 
-def _german(match: re.Match[str]) -> tuple[str, str]:
-    """As in "d-Moll", "Es-Dur", "h-Moll": these names are read among English words too."""
+def _german_key(match: re.Match[str]) -> tuple[str, str]:
+    """Return the key and mode of a German name, such as "d-Moll", "Es-Dur", "h-Moll"."""
     letter, ending = match[1].upper(), (match[2] or "").lower()
     sign = {"": "", "is": "#", "es": "b", "s": "b"}[ending]
     if letter in "BH":
@@ -194,7 +199,7 @@ def _german(match: re.Match[str]) -> tuple[str, str]:
     return letter + sign, {"dur": "major", "moll": "minor"}[match[3].lower()]
 
 
-def _read_names(reading: _Reading, option: str) -> None:
+def _parse_names(reading: _PromptText, option: str) -> None:
     names: dict[str, dict[str, str]] = {
         "form": {form: form for form in reversed(FORMS)},
         "mode": {mode: mode for mode in MODES},
@@ -204,40 +209,40 @@ def _read_names(reading: _Reading, option: str) -> None:
     words = "|".join(sorted(table, key=len, reverse=True)).replace(" ", r"[\s-]")
     ending = "s?" if option in ("form", "instrument") else ""
     if option == "instrument":
-        reading.drop(
+        reading.ignore(
             rf"\b(?:with|and)\s(?:an?\s)?(?:{words})\s(?:accompaniment|backing|chords)\b",
-            "the backing has its own instruments",
+            "the instruments of the backing are fixed",
         )
-    reading.take(rf"\b({words}){ending}\b", option, partial(_named, table))
+    reading.extract(rf"\b({words}){ending}\b", option, partial(_lookup_name, table))
 
 
-def _named(table: dict[str, str], match: re.Match[str]) -> str:
+def _lookup_name(table: dict[str, str], match: re.Match[str]) -> str:
     return table[re.sub(r"[\s-]", " ", match[1].lower())]
 
 
-def _apply_pace(pace: str, reading: _Reading, given: Mapping[str, Any]) -> None:
-    """Slow is an air and fast a reel where no form is named; the tempo lies halfway to the end of the form's range."""
+def _apply_speed(speed: str, reading: _PromptText, given: Mapping[str, Any]) -> None:
+    """Set the tempo halfway to the slow or fast end of the form's range. The default form is an air or a reel."""
 
-    def wanted(name: str) -> Any:
-        return reading.found.get(name) or (None if given.get(name) in (None, "any") else given[name])
+    def value_of(name: str) -> Any:
+        return reading.options.get(name) or (None if given.get(name) in (None, "any") else given[name])
 
-    words = reading.words["pace"]
-    if "tempo_bpm" in reading.found:
-        reading.ignored.append({"words": words, "reason": f"“{reading.words['tempo_bpm']}” was taken before"})
+    source = reading.sources["speed"]
+    if "tempo_bpm" in reading.options:
+        reading.ignored.append({"words": source, "reason": f"already set by “{reading.sources['tempo_bpm']}”"})
         return
-    meter = parsed(wanted("meter"))
-    fitting = [FORM_OF_PACE[pace], *FORMS]
-    usual = next((each for each in fitting if meter in (None, *FORMS[each])), fitting[0])
-    form = wanted("form") or usual
-    if form == usual:
-        reading.found["form"], reading.words["form"] = form, reading.words.get("form", words)
+    meter = parse_meter_name(value_of("meter"))
+    forms = [FORM_BY_SPEED[speed], *FORMS]
+    default_form = next((each for each in forms if meter in (None, *FORMS[each])), forms[0])
+    form = value_of("form") or default_form
+    if form == default_form:
+        reading.options["form"], reading.sources["form"] = form, reading.sources.get("form", source)
     meter = meter or FORMS[form][0]
     tempo = tempo_of(form, meter)
-    target = round((tempo.usual + (tempo.slow if pace == "slow" else tempo.fast)) / 2)
-    seconds = wanted("seconds")
-    fit = fitted(seconds, meter, replace(tempo, usual=target)) if seconds and math.isfinite(seconds) else None
-    reading.found["tempo_bpm"], reading.words["tempo_bpm"] = fit[1] if fit else target, words
+    target = round((tempo.usual + (tempo.slow if speed == "slow" else tempo.fast)) / 2)
+    seconds = value_of("seconds")
+    fitted = fit_tempo(seconds, meter, replace(tempo, usual=target)) if seconds and math.isfinite(seconds) else None
+    reading.options["tempo_bpm"], reading.sources["tempo_bpm"] = fitted[1] if fitted else target, source
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""The words that free text is read by. Names of forms, modes and instruments count by themselves."""
+"""The vocabulary of the prompt parser. The names of forms, modes and instruments are added by the parser."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ SYNONYMS: dict[str, dict[str, str]] = {
         "squeezebox": "accordion", "organ": "church-organ", "steel string guitar": "steel-guitar",
         "nylon string guitar": "nylon-guitar", "classical guitar": "nylon-guitar", "double bass": "bass",
     },
-    "pace": {
+    "speed": {
         "very slow": "slow", "slow": "slow", "slowly": "slow", "slower": "slow", "gentle": "slow", "calm": "slow",
         "peaceful": "slow", "adagio": "slow", "largo": "slow", "lento": "slow", "andante": "slow",
         "very fast": "fast", "fast": "fast", "faster": "fast", "quick": "fast", "quickly": "fast", "lively": "fast",
         "brisk": "fast", "driving": "fast", "energetic": "fast", "allegro": "fast", "presto": "fast", "vivace": "fast",
     },
 }  # fmt: skip
-FORM_OF_PACE = {"slow": "air", "fast": "reel"}
-# With one of these a clause says what the tune shall not be, which no control can take.
+FORM_BY_SPEED = {"slow": "air", "fast": "reel"}
+# One of these negates the clause that follows, which no option can express.
 NEGATIONS = (
     "not no never without nothing neither nor avoid except excluding don't dont doesn't isn't aren't shouldn't mustn't "
     "cannot can't won't"
 ).split() + ["anything but", "rather than", "instead of", "other than", "apart from", "less"]
-# Where such a clause ends, once a word was said in it.
-CLAUSES = "but just only in for on at with by as please".split()
+# Words that end a negated clause, except at its start.
+CLAUSE_WORDS = "but just only in for on at with by as please".split()
 FILLERS = set(
     "a an the and or in of at for on to by with me my i want would like please make write play compose create generate "
     "give some something tune tunes melody piece music musical little nice that is it as about around exactly key "

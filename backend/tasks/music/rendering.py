@@ -1,6 +1,6 @@
-"""From a score to finished files: the one way in for jobs and the command line.
+"""Export of a score to all file formats, for jobs and the command line.
 
-A file is written under another name and renamed when whole, so a folder never holds half a file under its name.
+Each file is written under a temporary name and renamed when it is complete, so a folder never contains partial files.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from backend.tasks.music import abc_writer, audio, midi, sheet
 from backend.tasks.music.choices import FORMATS
 from backend.tasks.music.score import Score
 
-# Called with audio blocks done and in all (1 and 1 when no audio was asked for); True means: stop now.
+# The progress callback: takes finished and total audio blocks (1 and 1 without audio), returns True to cancel.
 OnProgress = Callable[[int, int], bool]
 
 _PARTIAL = ".partial"
 
 
 def possible_formats() -> tuple[str, ...]:
-    """The formats that can be written here: all of `FORMATS`, but for the sheet where its library is missing."""
-    return tuple(name for name in FORMATS if name != "svg" or sheet.available())
+    """Return the formats that can be written: all of `FORMATS`, without svg if verovio is not installed."""
+    return tuple(name for name in FORMATS if name != "svg" or sheet.is_available())
 
 
 def render(
@@ -33,21 +33,21 @@ def render(
     on_progress: OnProgress = lambda done, total: False,
     name: str = "tune",
 ) -> list[tuple[str, str]]:
-    """Writes the files of `name` that `formats` asks for; returns (file name, media type) in that order.
+    """Write one file per format and return (file name, media type) in the order of `formats`.
 
-    With `seconds` the audio lasts exactly that long (the ring-out fades inside it), else the music plus its ring-out.
-    Stopped, it leaves nothing behind. Raises Stopped, OSError (soundfile.SoundFileError for audio), and
-    ValueError for a format that is not in `possible_formats` or for `seconds` shorter than the music.
+    `seconds` is optional: the exact duration of the audio, including the ring-out. Default: the music plus a ring-out
+    of two seconds. After a cancel no file is left. Raises Cancelled, OSError (soundfile.SoundFileError for audio), and
+    ValueError for an unavailable format or for `seconds` shorter than the music.
     """
     unknown = set(formats) - set(possible_formats())
     if unknown:
-        raise ValueError(f"no such format here: {', '.join(sorted(unknown))}")
+        raise ValueError(f"unavailable formats: {', '.join(sorted(unknown))}")
     targets = {format_name: folder / f"{name}.{FORMATS[format_name][0]}" for format_name in formats}
     partial = {format_name: target.with_name(target.name + _PARTIAL) for format_name, target in targets.items()}
     try:
-        heard = [(partial[kind], kind) for kind in targets if kind in KINDS]
-        if heard:
-            audio.write(score, heard, seconds, on_progress)
+        audio_targets = [(partial[kind], kind) for kind in targets if kind in KINDS]
+        if audio_targets:
+            audio.write_audio(score, audio_targets, seconds, on_progress)
         elif on_progress(1, 1):
             raise Cancelled
         if "midi" in targets:

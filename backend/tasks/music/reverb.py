@@ -1,7 +1,7 @@
-"""The room: a convolution with the response of a made-up hall, block by block through the Fourier transform.
+"""A convolution reverb with a synthetic impulse response, computed block by block with the FFT.
 
-The response is noise that dies away, high frequencies sooner than low ones, different for the two ears; a fixed seed
-makes it, so that every render is the same.
+The impulse response is decaying noise; high frequencies decay faster, and the two channels differ. Its seed is fixed,
+so that every render is the same.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ Samples = NDArray[np.float32]
 _PREDELAY_S = 0.014
 _LENGTH_S = 1.4
 _SEED = 1850
-# Bands by their upper edge in Hz and the seconds in which each falls by 60 dB.
+# Frequency bands: upper edge in Hz, and decay time by 60 dB (RT60) in seconds.
 _DECAYS = ((250.0, 1.1), (1000.0, 1.2), (3000.0, 1.0), (7000.0, 0.7), (14000.0, 0.4))
 _LOWEST_HZ = 120.0
 
 
 class Reverb:
-    """The room's answer to a mono signal, in stereo. Blocks must all have `block` samples."""
+    """A mono-to-stereo reverb by partitioned convolution. All blocks have `block` samples."""
 
     def __init__(self, rate: int, block: int) -> None:
         self._block = block
-        self._response = _spectra(rate, block)
+        self._response = _partition_spectra(rate, block)
         parts = self._response.shape[0]
         self._history = np.zeros((parts, block + 1), np.complex64)
         self._tail = np.zeros((2, block), np.float32)
 
     def process(self, dry: Samples) -> Samples:
-        """Takes [block] samples and returns what the room says during them, [2, block]."""
+        """Return the wet signal [2, block] for a dry block [block]."""
         self._history = np.roll(self._history, 1, axis=0)
         self._history[0] = np.fft.rfft(dry, 2 * self._block)
         spectrum = (self._history[:, None, :] * self._response).sum(axis=0)
@@ -43,9 +43,9 @@ class Reverb:
 
 
 @lru_cache(maxsize=2)
-def _spectra(rate: int, block: int) -> NDArray[np.complex64]:
-    """Spectra of the response's parts of one block each: [parts, 2, block + 1]."""
-    response = _response(rate)
+def _partition_spectra(rate: int, block: int) -> NDArray[np.complex64]:
+    """Return the spectra of the impulse response's partitions of one block each: [parts, 2, block + 1]."""
+    response = _impulse_response(rate)
     parts = -(-response.shape[1] // block)
     padded = np.zeros((2, parts * block), np.float32)
     padded[:, : response.shape[1]] = response
@@ -53,10 +53,10 @@ def _spectra(rate: int, block: int) -> NDArray[np.complex64]:
     return np.fft.rfft(cut, 2 * block).astype(np.complex64)
 
 
-def _response(rate: int) -> Samples:
-    """[2, samples], of energy 1 for each ear."""
+def _impulse_response(rate: int) -> Samples:
+    """Return the impulse response [2, samples], with unit energy per channel."""
     length = round(_LENGTH_S * rate)
-    random = np.random.RandomState(_SEED)  # the generator whose numbers NumPy has frozen
+    random = np.random.RandomState(_SEED)  # the generator whose output NumPy guarantees not to change
     noise = np.fft.rfft(random.standard_normal((2, length)))
     frequencies = np.fft.rfftfreq(length, 1 / rate)
     time_s = np.arange(length) / rate

@@ -1,6 +1,6 @@
-"""What is between the model and the files: the melody as written, and the score that every renderer reads.
+"""The melody that the model composes, and the score that every exporter reads.
 
-Time is counted in ticks, 96 to a whole note; pitches are MIDI note numbers.
+Time is in ticks, 96 per whole note; pitches are MIDI note numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ TICKS_PER_WHOLE = 96
 
 
 def beat_ticks_of(meter: tuple[int, int]) -> int:
-    """Ticks of the beat that a tempo counts: a dotted quarter in 6/8, 9/8 and 12/8, else a quarter."""
+    """Return the ticks of a beat: a dotted quarter in 6/8, 9/8 and 12/8, else a quarter."""
     top, bottom = meter
     compound = bottom == 8 and top % 3 == 0 and top > 3
     return TICKS_PER_WHOLE * (3 if compound else 2) // 8
@@ -19,7 +19,7 @@ def beat_ticks_of(meter: tuple[int, int]) -> int:
 
 @dataclass(frozen=True)
 class Note:
-    """A sounding note as heard; `start` counts from the first downbeat or pickup of the piece."""
+    """A note as played. `start` counts from the start of the piece, its pickup included."""
 
     start: int
     ticks: int
@@ -29,7 +29,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Chord:
-    """A harmony from `start` on: `root` is a pitch class (C is 0), `quality` is "maj", "min" or "dim"."""
+    """A chord. `root` is a pitch class (C is 0), `quality` is "maj", "min" or "dim"."""
 
     start: int
     ticks: int
@@ -39,7 +39,7 @@ class Chord:
 
 @dataclass(frozen=True)
 class Part:
-    """One voice: `name` is "melody", "chords" or "bass"; `instrument` is a name of the sound bank."""
+    """A part. `name` is "melody", "chords" or "bass"; `instrument` is a name in the sound bank."""
 
     name: str
     instrument: str
@@ -48,10 +48,10 @@ class Part:
 
 @dataclass(frozen=True)
 class Melody:
-    """A tune as the model made it, repeats played out, in its key.
+    """A composed tune with repeats expanded, in its key.
 
-    `bar_starts` has the tick at which each full bar begins; a pickup lies before the first of them. `sections` has
-    the index of the first bar of each section as heard.
+    `bar_starts` are the start ticks of all full bars; a pickup comes before the first one. `sections` are the indexes
+    of the first bar of each section, repeats included.
     """
 
     form: str
@@ -66,17 +66,17 @@ class Melody:
 
     @property
     def bar_ticks(self) -> int:
-        """Length of a full bar."""
+        """The duration of a full bar."""
         return TICKS_PER_WHOLE * self.meter[0] // self.meter[1]
 
     @property
     def bars(self) -> int:
-        """Full bars as heard."""
+        """The number of full bars, repeats included."""
         return len(self.bar_starts)
 
     @property
     def measures(self) -> tuple[tuple[int, int], ...]:
-        """Start and end of all that stands between two bar lines, without gaps: bars, pickups, a last bar cut short."""
+        """The (start, end) of every measure, without gaps: full bars, pickups, and a short last bar."""
         measures = [(0, self.bar_starts[0] if self.bar_starts else self.end)]
         for start, following in zip(self.bar_starts, (*self.bar_starts, self.end)[1:], strict=True):
             middle = min(start + self.bar_ticks, following)
@@ -86,9 +86,9 @@ class Melody:
 
 @dataclass(frozen=True)
 class Score:
-    """A melody with its backing and tempo: the one source of WAV, FLAC, MIDI, ABC and sheet.
+    """A melody with its accompaniment and tempo: the common source of audio, MIDI, ABC and sheet.
 
-    `tempo_bpm` counts beats of the metre (dotted quarters in 6/8, 9/8 and 12/8, else quarters).
+    `tempo_bpm` is in beats per minute; a beat is `beat_ticks` long. `chords` are the chord symbols, `credits` the tags.
     """
 
     title: str
@@ -100,15 +100,15 @@ class Score:
 
     @property
     def beat_ticks(self) -> int:
-        """Ticks of the beat that the tempo counts."""
+        """The ticks of a beat."""
         return beat_ticks_of(self.melody.meter)
 
     @property
     def seconds_per_tick(self) -> float:
-        """Seconds that a tick lasts."""
+        """The duration of a tick."""
         return 60.0 / (self.tempo_bpm * self.beat_ticks)
 
     @property
     def seconds(self) -> float:
-        """Seconds from the first tick to the end of the last bar."""
+        """The duration from the first tick to the end of the last bar."""
         return self.melody.end * self.seconds_per_tick

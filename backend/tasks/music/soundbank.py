@@ -1,4 +1,4 @@
-"""The sounds in `data/sounds`: recordings of single notes with what it takes to play them at any pitch and length."""
+"""The sound bank in `data/sounds`: recordings of single notes with the data to play them at any pitch and length."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import soundfile
@@ -15,16 +15,39 @@ from numpy.typing import NDArray
 Samples = NDArray[np.float32]
 
 FOLDER = Path(__file__).parent / "data" / "sounds"
-# Zeros before a recording and more of its loop behind it, so that interpolation needs no special case at the ends.
+# Padding for the interpolation: zeros before a recording, the continued loop after it.
 GUARD = 64
+
+
+class _Zone(TypedDict):
+    """The metadata of one recording in sounds.json."""
+
+    start: int
+    frames: int
+    rate: float
+    root: float
+    loop: list[int] | None
+    gain: float
+    attack_s: float
+    hold_s: float
+    decay_s: float
+    sustain_db: float
+    release_s: float
+
+
+class _InstrumentMetadata(TypedDict):
+    """The metadata of one instrument in sounds.json."""
+
+    gain: float
+    zones: list[_Zone]
 
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """One recorded note. `samples` has `GUARD` samples before and behind those of the file.
+    """One recorded note. `samples` are those of the file with `GUARD` samples of padding before and after.
 
-    `root` is the MIDI key, with its fraction, that it sounds at when played at `rate`; `loop` counts from the first
-    real sample and is None for sounds that die away by themselves. `decay_s` and `release_s` are the time for 100 dB.
+    `root` is the fractional MIDI note number of the recording at the sample rate `rate`. `loop` is optional: first and
+    last sample, without padding; None for decaying sounds. `decay_s` and `release_s` are the time for 100 dB.
     """
 
     samples: Samples
@@ -41,29 +64,31 @@ class Recording:
 
 @lru_cache(maxsize=32)
 def recordings(instrument: str) -> tuple[Recording, ...]:
-    """All recordings of an instrument, from low to high. Raises KeyError for an unknown one, OSError for a bad file."""
-    facts = _facts()[instrument]
+    """Return the recordings of an instrument, from low to high. Raises KeyError for an unknown instrument, OSError."""
+    metadata = _load_metadata()[instrument]
     pcm, _ = soundfile.read(FOLDER / f"{instrument}.flac", dtype="float32")
-    return tuple(_recording(zone, float(facts["gain"]), pcm) for zone in facts["zones"])
+    return tuple(_recording(zone, float(metadata["gain"]), pcm) for zone in metadata["zones"])
 
 
 def recording_for(instrument: str, pitch: int) -> Recording:
-    """The recording whose own pitch is nearest."""
+    """Return the recording with the nearest pitch."""
     return min(recordings(instrument), key=lambda recording: abs(recording.root - pitch))
 
 
 @lru_cache(maxsize=1)
-def _facts() -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads((FOLDER / "sounds.json").read_text(encoding="utf-8"))["instruments"]
-    return facts
+def _load_metadata() -> dict[str, _InstrumentMetadata]:
+    metadata: dict[str, _InstrumentMetadata] = json.loads((FOLDER / "sounds.json").read_text(encoding="utf-8"))[
+        "instruments"
+    ]
+    return metadata
 
 
-def _recording(zone: dict[str, Any], instrument_gain: float, pcm: Samples) -> Recording:
+def _recording(zone: _Zone, instrument_gain: float, pcm: Samples) -> Recording:
     cut = pcm[zone["start"] : zone["start"] + zone["frames"]]
     loop = (zone["loop"][0], zone["loop"][1]) if zone["loop"] else None
-    behind = np.resize(cut[loop[0] : loop[1]], GUARD) if loop else np.zeros(GUARD, np.float32)
+    padding = np.resize(cut[loop[0] : loop[1]], GUARD) if loop else np.zeros(GUARD, np.float32)
     return Recording(
-        samples=np.concatenate([np.zeros(GUARD, np.float32), cut, behind]),
+        samples=np.concatenate([np.zeros(GUARD, np.float32), cut, padding]),
         rate=zone["rate"],
         root=zone["root"],
         loop=loop,

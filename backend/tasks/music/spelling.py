@@ -1,6 +1,6 @@
-"""How pitches are written: key signatures, and the letter and accidental of every note.
+"""Pitch spelling: key signatures, and the letter and accidental of every note.
 
-Keys and notes are places on the line of fifths (F is -1, C is 0, G is 1, F sharp is 6), and so tells F sharp
+Keys and notes are positions on the line of fifths (F is -1, C is 0, G is 1, F sharp is 6), which distinguishes F sharp
 from G flat.
 """
 
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 _LETTERS = "FCGDAEB"
 _NATURAL = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 _MODE_FIFTHS = {"major": 0, "minor": -3, "dorian": -2, "mixolydian": -1}
-# The twelve places around the signature from which a mode takes notes outside its scale: major likes the raised fourth
-# and the lowered seventh, third and sixth; modes with a minor third like the raised sixth and seventh instead.
+# The start of the twelve positions that spell a mode's notes, relative to the signature. Chromatic notes in major are
+# the raised fourth and the lowered seventh, third and sixth; in modes with a minor third the raised sixth and seventh.
 _WINDOW_START = {"major": -4, "minor": -3, "dorian": -3, "mixolydian": -4}
-_MOST_SIGNATURE = 7
+_MAX_ACCIDENTALS = 7
 
 
 @dataclass(frozen=True)
-class Spelled:
-    """A note as written: `alteration` is -1 for a flat, 1 for a sharp; C4 is MIDI 60."""
+class SpelledNote:
+    """A spelled note. `alteration` is -1 for a flat, 1 for a sharp; C4 is MIDI note 60."""
 
     letter: str
     alteration: int
@@ -28,58 +28,58 @@ class Spelled:
 
 @dataclass(frozen=True)
 class Key:
-    """A key as written: `fifths` counts sharps (flats below 0) of the signature."""
+    """A spelled key. `fifths` is the number of sharps in the signature, negative for flats."""
 
     tonic: str
     mode: str
     fifths: int
 
     def signature(self, letter: str) -> int:
-        """The alteration that the signature gives a letter."""
+        """Return the alteration of a letter in the key signature."""
         return -((_LETTERS.index(letter) - self.fifths) // 7)
 
     def name_of(self, pitch: int) -> str:
-        """The name of a pitch class, as "F#" or "Bb"."""
-        return _name(self._place_of(pitch))
+        """Return the name of a pitch class, such as "F#" or "Bb"."""
+        return _note_name(self._fifths_position(pitch))
 
-    def _place_of(self, pitch: int) -> int:
+    def _fifths_position(self, pitch: int) -> int:
         lowest = self.fifths + _WINDOW_START[self.mode]
         return next(place for place in range(lowest, lowest + 12) if place * 7 % 12 == pitch % 12)
 
     @property
     def midi_name(self) -> str:
-        """The signature as a major key's name, or a minor one's for modes with a minor third."""
+        """The key with this signature for MIDI: a major key, or a minor one for modes with a minor third."""
         if self.mode in ("minor", "dorian"):
-            return _name(self.fifths + 3) + "m"
-        return _name(self.fifths)
+            return _note_name(self.fifths + 3) + "m"
+        return _note_name(self.fifths)
 
-    def spell(self, pitch: int) -> Spelled:
-        """The letter and accidental for a MIDI note number."""
-        place = self._place_of(pitch)
+    def spell(self, pitch: int) -> SpelledNote:
+        """Return the spelling of a MIDI note number."""
+        place = self._fifths_position(pitch)
         letter = _LETTERS[(place + 1) % 7]
         alteration = (place + 1) // 7
-        return Spelled(letter, alteration, (pitch - alteration - _NATURAL[letter]) // 12 - 1)
+        return SpelledNote(letter, alteration, (pitch - alteration - _NATURAL[letter]) // 12 - 1)
 
 
 def key_of(tonic: str, mode: str) -> Key:
-    """The key with this tonic; one with more than seven sharps or flats is written as its enharmonic twin."""
-    place = _place(tonic)
+    """Return the key with this tonic, or its enharmonic equivalent if it has more than seven sharps or flats."""
+    place = _fifths_of(tonic)
     fifths = place + _MODE_FIFTHS[mode]
-    if abs(fifths) > _MOST_SIGNATURE:
+    if abs(fifths) > _MAX_ACCIDENTALS:
         shift = -12 if fifths > 0 else 12
         place, fifths = place + shift, fifths + shift
-    return Key(_name(place), mode, fifths)
+    return Key(_note_name(place), mode, fifths)
 
 
 def pitch_class(tonic: str) -> int:
-    """The pitch class of a name such as "F#" or "Bb"."""
-    return _place(tonic) * 7 % 12
+    """Return the pitch class of a name such as "F#" or "Bb"."""
+    return _fifths_of(tonic) * 7 % 12
 
 
-def _place(name: str) -> int:
+def _fifths_of(name: str) -> int:
     return _LETTERS.index(name[0]) - 1 + 7 * (name.count("#") - name.count("b"))
 
 
-def _name(place: int) -> str:
+def _note_name(place: int) -> str:
     letter, alteration = _LETTERS[(place + 1) % 7], (place + 1) // 7
     return letter + ("#" * alteration if alteration > 0 else "b" * -alteration)

@@ -1,7 +1,8 @@
-"""How many threads compute the network fastest on this processor, by a short measurement: it is too small for many.
+"""A short benchmark that chooses the number of CPU threads. The network is too small to profit from many threads.
 
-Which number it is changes no logit: each number is a sum over the same terms in the same order, however the rows are
-divided (checked bit for bit with 1 to 32 threads). So a choice by the clock does not touch what a seed gives.
+The number of threads does not change the logits: each one is a sum of the same terms in the same order, however the
+rows are divided among threads (checked bit for bit with 1 to 32 threads). So a seed gives the same tune with any
+number.
 """
 
 from __future__ import annotations
@@ -17,28 +18,30 @@ from backend.tasks.music.composer import TOKENS_MAX
 from backend.tasks.music.decoder import Decoder
 from backend.tasks.music.grid import NO_SIDES
 
-FEW = 4  # up to so many the processor gets all of them unmeasured
+MAX_UNMEASURED = 4  # up to this number all threads are used without a measurement
 ROUNDS, STEPS, ROWS = 3, 8, 8
-ALIKE = 1.05  # of the best one's time: of those the fewest threads, which leave the cores to others
+TOLERANCE = 1.05  # times the best latency; of these candidates the one with the fewest threads is chosen
 
 
-def counts(threads: int) -> Sequence[int]:
-    """The numbers of threads to try, of at most so many."""
-    return [threads] if threads <= FEW else sorted({2, 4, 8, threads} - set(range(threads + 1, 9)))
+def thread_counts(threads: int) -> Sequence[int]:
+    """Return the numbers of threads to measure, up to `threads`."""
+    return [threads] if threads <= MAX_UNMEASURED else sorted({2, 4, 8, threads} - set(range(threads + 1, 9)))
 
 
-def fastest(decoders: Mapping[int, Decoder], clock: Callable[[], float] = time.perf_counter) -> tuple[int, str]:
-    """The number of threads whose decoder steps fastest, and that in a sentence; measured in turns."""
+def fastest_thread_count(
+    decoders: Mapping[int, Decoder], clock: Callable[[], float] = time.perf_counter
+) -> tuple[int, str]:
+    """Return the best number of threads and a summary of the measurement. The decoders are measured in turn."""
     times: dict[int, list[float]] = {count: [] for count in decoders}
     ids, sides = np.full(ROWS, tokens.PITCH), np.array([NO_SIDES] * ROWS)
     for _ in range(ROUNDS):
         for count, decoder in decoders.items():
             decoder.start(ROWS, TOKENS_MAX)
             for _ in range(STEPS):
-                began = clock()
+                started = clock()
                 decoder.step(ids, sides)
-                times[count].append(clock() - began)
-    medians = {count: statistics.median(found) for count, found in times.items()}
-    chosen = min(count for count, median in medians.items() if median <= ALIKE * min(medians.values()))
+                times[count].append(clock() - started)
+    medians = {count: statistics.median(samples) for count, samples in times.items()}
+    chosen = min(count for count, median in medians.items() if median <= TOLERANCE * min(medians.values()))
     listed = ", ".join(f"{1e3 * median:.2g} ms with {count}" for count, median in medians.items())
-    return chosen, f"{chosen} threads were chosen by measurement: a step of {ROWS} tunes takes {listed}."
+    return chosen, f"{chosen} threads were chosen by measurement: a decode step of {ROWS} tunes takes {listed}."

@@ -1,8 +1,8 @@
-"""The model's vocabulary: what each token stands for. Standard library only.
+"""The model's token vocabulary. Standard library only.
 
 A tune is `BOS FORM METER MODE SECTIONS`, then for each section `BARS PICKUP` and its events: a pitch, a tie or a rest,
-followed by a duration. Barlines are no tokens: the side ids (grid.py) say where in its bar an event stands. Pitches
-count from the tonic, so that a key is exact by transposition.
+followed by a duration. There are no barline tokens: the side ids (grid.py) encode the position in the bar. Pitches are
+relative to the tonic, so that tunes can be transposed to any key.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ MODES = ("any", "major", "minor", "dorian", "mixolydian")
 SECTIONS_MAX = 8
 BARS_MAX = 16
 PICKUPS = (0, 6, 12, 18, 24, 30, 36, 48, 72)  # in ticks, 96 to a whole note
-DURATIONS = (3, 4, 6, 8, 9, 12, 16, 18, 21, 24, 36, 48, 72, 96)  # others are tied together
+DURATIONS = (3, 4, 6, 8, 9, 12, 16, 18, 21, 24, 36, 48, 72, 96)  # in ticks; other durations need ties
 
-PAD, BOS, HOLD = 0, 1, 2  # HOLD is met in side ids alone: what was played there had begun before
+PAD, BOS, HOLD = 0, 1, 2  # HOLD only occurs in side ids: a note that started earlier is held there
 FORM = 3
 METER = FORM + len(FORMS)
 MODE = METER + len(METERS)
@@ -30,8 +30,8 @@ DURATION = REST + 1
 VOCABULARY = DURATION + len(DURATIONS)
 
 
-def names() -> list[str]:
-    """A readable name of each token, in order: the tokeniser as it is written to data/tokeniser.json."""
+def token_names() -> list[str]:
+    """Return a readable name of each token, in order, as in data/tokeniser.json."""
     return [
         "<pad>",
         "<bos>",
@@ -50,10 +50,10 @@ def names() -> list[str]:
 
 
 def pitch_token(pitch: int) -> int:
-    """Token of a pitch in semitones above the tonic. Raises ValueError out of range."""
+    """Return the token of a pitch in semitones above the tonic. Raises ValueError if it is out of range."""
     return PITCH + PITCHES.index(pitch)
 
 
 def token_pitch(token: int) -> int | None:
-    """Semitones above the tonic, None for a tie or a rest."""
+    """Return the semitones above the tonic; None for a tie or a rest."""
     return PITCHES[token - PITCH] if PITCH <= token < TIE else None

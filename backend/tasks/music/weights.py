@@ -1,7 +1,7 @@
-"""Reads the weights and looks up embeddings on the host: one file and one rule for every engine. NumPy alone.
+"""The weights file and the embedding lookup on the host, shared by all engines. Needs NumPy only.
 
-The file is safetensors (a length, a JSON header, raw arrays); its few lines are read here so that no engine needs the
-library. All weights are float16; engines that compute in float32 widen the same values.
+The file is safetensors (a length, a JSON header, raw arrays). It is parsed here, so that no engine needs that library.
+All weights are float16; engines that compute in float32 convert them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WEIGHTS = DATA / "weights.safetensors"
 
 @dataclass(frozen=True)
 class Weights:
-    """`arrays` by name as in network.py, float16."""
+    """The weights of the network: `arrays` in float16, by their names in network.py."""
 
     shape: Shape
     arrays: dict[str, NDArray[np.float16]]
@@ -37,21 +37,21 @@ class Weights:
         return [self.arrays[name].astype(np.float32) for name in names]
 
     def embed(self, ids: Ints, sides: Ints) -> Floats:
-        """What goes into the first layer: [batch, width] for ids [batch] and sides [batch, SIDES]."""
-        found: Floats = self._tables[0][ids]
+        """Return the input of the first layer [batch, width] for `ids` [batch] and `sides` [batch, SIDES]."""
+        embedding: Floats = self._tables[0][ids]
         for number in range(len(SIDES)):
-            found = found + self._tables[number + 1][sides[:, number]]
-        return found
+            embedding = embedding + self._tables[number + 1][sides[:, number]]
+        return embedding
 
     def rotation(self, position: int) -> tuple[Floats, Floats]:
-        """Cosines and sines [head / 2] of the rotary embedding at a position."""
+        """Return the cosines and sines [head / 2] of the rotary position embedding."""
         half = self.shape.head // 2
         angles = position * ROTARY_BASE ** (-np.arange(half) / half)
         return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
 
 
 def read_weights(path: Path = WEIGHTS) -> Weights:
-    """Raises OSError where the file is missing, ValueError where it is not what network.py describes."""
+    """Read a weights file. Raises OSError, and ValueError if it does not match network.py."""
     header, start = read_header(path)
     try:
         shape = Shape(**json.loads(header.pop("__metadata__")["shape"]))
@@ -63,19 +63,19 @@ def read_weights(path: Path = WEIGHTS) -> Weights:
                 for name, each in header.items()
             }
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path.name} is no file of weights: {error}") from None
+        raise ValueError(f"{path.name} is not a weights file: {error}") from None
     if {name: array.shape for name, array in arrays.items()} != shape.weights():
         raise ValueError(f"{path.name} does not belong to this version of the network")
     return Weights(shape, arrays)
 
 
 def read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """The JSON header of a safetensors file, and where its arrays begin."""
+    """Return the JSON header of a safetensors file and the offset of its arrays. Raises OSError, ValueError."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length < 1_000_000:
-            raise ValueError(f"{path.name} is no file of weights")
+            raise ValueError(f"{path.name} is not a weights file")
         try:
             return json.loads(file.read(length)), 8 + length
         except ValueError:
-            raise ValueError(f"{path.name} was not saved whole") from None
+            raise ValueError(f"{path.name} is truncated") from None

@@ -1,6 +1,7 @@
-"""The options of each task: one file a task, checked strictly, with the schema that forms are built from.
+"""The options of each task: one strict pydantic model per task, and its JSON Schema for forms and /openapi.json.
 
-The task music has two: those of tunes, and `songs` for models that make sound itself.
+The music task has two option models: `music` for the tune generator, `songs` for models that generate audio.
+A field's description gives its default only if the schema's default is null; ranges and defaults are schema keywords.
 """
 
 from __future__ import annotations
@@ -33,38 +34,38 @@ OPTIONS: dict[str, type[StrictModel]] = {
 
 
 def parse_options(task: str, options: Mapping[str, Any], default_max_tokens: int = 256) -> dict[str, Any]:
-    """The options of a task with all defaults filled in. Raises Validation."""
-    kind = OPTIONS[task]
-    own = {"max_tokens": default_max_tokens} if _has_usual_length(kind) else {}
+    """Return a task's options, parsed, with all defaults. Raises Validation."""
+    model = OPTIONS[task]
+    configured = {"max_tokens": default_max_tokens} if _has_default_length(model) else {}
     try:
-        parsed = kind.model_validate({**own, **options})
+        parsed = model.model_validate({**configured, **options})
     except ValidationError as error:
         errors = [{**item, "loc": ("options", *item["loc"])} for item in error.errors()]
-        raise to_validation_error(errors, kind.model_fields) from error
+        raise to_validation_error(errors, model.model_fields) from error
     return parsed.model_dump(by_alias=True)
 
 
-def _has_usual_length(kind: type[StrictModel]) -> bool:
-    """Whether its texts are as long as the settings say, unless the caller says it."""
-    length = kind.model_fields.get("max_tokens")
-    return length is not None and length.default is not None
+def _has_default_length(model: type[StrictModel]) -> bool:
+    """Whether the default of `max_tokens` comes from the server's settings."""
+    max_tokens = model.model_fields.get("max_tokens")
+    return max_tokens is not None and max_tokens.default is not None
 
 
-def completed(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Stored options, with those at their defaults that the version which stored them did not have."""
-    known = OPTIONS[task].model_fields if task in OPTIONS else {}
-    return {**{name: field.default for name, field in known.items()}, **options}
+def fill_defaults(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored options, with the defaults of options that did not exist when the job was stored."""
+    fields = OPTIONS[task].model_fields if task in OPTIONS else {}
+    return {**{name: field.default for name, field in fields.items()}, **options}
 
 
 @cache
 def options_schema(task: str, default_max_tokens: int) -> dict[str, Any]:
-    """The JSON Schema of a task's options, for `Model.options_schema`; empty for tasks that take none.
+    """Return the JSON Schema of a task's options for `Model.options_schema`; empty for a task without options.
 
-    The same object each time, since a list of models has it many times over.
+    The result is cached and shared, since many models in a list have the same schema: do not modify it.
     """
     if task not in OPTIONS:
         return {}
     schema = OPTIONS[task].model_json_schema()
-    if _has_usual_length(OPTIONS[task]):
+    if _has_default_length(OPTIONS[task]):
         schema["properties"]["max_tokens"]["default"] = default_max_tokens
     return schema

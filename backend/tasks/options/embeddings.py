@@ -1,4 +1,4 @@
-"""The options of embeddings: none, since a vector follows from the text and the model alone."""
+"""The options of embeddings: there are none, since only the text and the model determine a vector."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from backend.common.config.strict_model import StrictModel
 
 
 class EmbeddingsOptions(StrictModel):
-    """Embeddings take no options."""
+    """An empty set of options: any option is rejected."""

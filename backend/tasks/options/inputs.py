@@ -1,4 +1,4 @@
-"""Which tasks take inputs, and what they may be: files that were sent before, or for graphs also nested arrays."""
+"""Validation of a job's inputs: ids of uploaded files, and for ONNX graphs also nested arrays."""
 
 from __future__ import annotations
 
@@ -9,71 +9,79 @@ from typing import Any
 
 from backend.common.errors import Validation
 
-VALUE_LIMIT = 16_384  # in one request; more belong into a file, since every Job shows its request
+VALUE_LIMIT = 16_384  # array values per request; every Job object repeats its request, so larger arrays go into files
 
 
 @dataclass(frozen=True)
-class Takes:
-    """What a task takes. `names` are all its inputs, each needed; None where the model tells them."""
+class InputSpec:
+    """The inputs of a task. `names` are all required; None if they depend on the model. `arrays` allows JSON arrays."""
 
     names: tuple[str, ...] | None = None
     arrays: bool = False
 
 
-INPUTS: dict[str, Takes] = {"stems": Takes(("audio",)), "onnx": Takes(arrays=True)}
+INPUTS: dict[str, InputSpec] = {"stems": InputSpec(("audio",)), "onnx": InputSpec(arrays=True)}
 
 
 def check_inputs(task: str, inputs: Mapping[str, Any] | None) -> None:
-    """Raises Validation for what the task does not take, and for what is missing."""
-    takes = INPUTS.get(task)
-    if takes is None:
+    """Check the inputs of a job. Raises Validation for an unknown, missing or malformed input."""
+    spec = INPUTS.get(task)
+    if spec is None:
         if inputs:
-            raise Validation(f"inputs: a {task} job takes no files.", "Leave inputs out.", fields=["inputs"])
+            raise Validation(f"inputs: a {task} job takes no files.", "Omit inputs.", fields=["inputs"])
         return
     given = inputs or {}
-    if takes.names is not None and (wrong := set(given) ^ set(takes.names)):
+    if spec.names is not None and (wrong := set(given) ^ set(spec.names)):
         name = min(wrong)
-        what = "is missing" if name in takes.names else "is not known"
+        problem = "is missing" if name in spec.names else "is unknown"
         raise Validation(
-            f"inputs.{name[:100]} {what}: a {task} job takes {', '.join(takes.names)}.",
-            f'Send {{"{takes.names[0]}": ID}} with the id that PUT /api/files gave.',
+            f"inputs.{name[:100]} {problem}: a {task} job takes {', '.join(spec.names)}.",
+            f'Send {{"{spec.names[0]}": ID}} with the id that PUT /api/files/NAME returns.',
             fields=[f"inputs.{name}"],
         )
     for name, value in given.items():
-        if not isinstance(value, str) and not (takes.arrays and isinstance(value, list | int | float)):
-            wanted = "the id of a file, or an array" if takes.arrays else "the id of a file"
-            raise Validation(
-                f"inputs.{name[:100]} should be {wanted}.",
-                "Send the file with PUT /api/files/NAME and use the id of the answer.",
-                fields=[f"inputs.{name}"],
-            )
-    if (count := sum(_count(name, value) for name, value in given.items())) > VALUE_LIMIT:
+        if not isinstance(value, str) and not (spec.arrays and isinstance(value, list | int | float)):
+            expected = "the id of a file, or an array" if spec.arrays else "the id of a file"
+            raise _not_a_file(name, expected)
+    if (count := sum(_count_values(name, value) for name, value in given.items())) > VALUE_LIMIT:
         raise Validation(
-            f"inputs: {count} values are more than the {VALUE_LIMIT} that a request may carry.",
-            "Send them as a .npy file with PUT /api/files/NAME and use its id.",
+            f"inputs: the request has {count} array values; the limit is {VALUE_LIMIT}.",
+            "Upload them as a .npy file with PUT /api/files/NAME and send its id.",
             fields=["inputs"],
         )
 
 
-def check_sounds(title: str, known: Collection[str], inputs: Mapping[str, Any] | None) -> None:
-    """The same for a model that listens to the files `known`, none of which it needs."""
+def check_audio_inputs(title: str, supported: Collection[str], inputs: Mapping[str, Any] | None) -> None:
+    """Check the audio files sent to a song model; all of them are optional. Raises Validation.
+
+    `title` is the model's name for messages, `supported` are the inputs that it takes.
+    """
     for name, value in (inputs or {}).items():
-        if name not in known:
+        if name not in supported:
             raise Validation(
-                f"inputs.{name[:100]}: {title} listens to {', '.join(known) or 'no files'}.",
-                f"Send it as {' or '.join(known)}." if known else "Leave inputs out, or choose a model that takes it.",
+                f"inputs.{name[:100]}: {title} takes {', '.join(supported) or 'no files'} as input.",
+                f"Send it as {' or '.join(supported)}."
+                if supported
+                else "Omit inputs, or choose a model that takes this input.",
                 fields=[f"inputs.{name}"],
             )
         if not isinstance(value, str):
-            raise Validation(
-                f"inputs.{name} should be the id of a file.",
-                "Send the file with PUT /api/files/NAME and use the id of the answer.",
-                fields=[f"inputs.{name}"],
-            )
+            raise _not_a_file(name, "the id of a file")
 
 
-def _count(name: str, value: Any) -> int:
-    """Values in a nested array, counted without recursion, since a caller chooses how deep it is. Raises Validation."""
+def _not_a_file(name: str, expected: str) -> Validation:
+    return Validation(
+        f"inputs.{name[:100]} should be {expected}.",
+        "Upload the file with PUT /api/files/NAME and send the id that it returns.",
+        fields=[f"inputs.{name}"],
+    )
+
+
+def _count_values(name: str, value: Any) -> int:
+    """Return the number of values in a nested array. Raises Validation for a value that is not a number or a text.
+
+    Not recursive, since the client chooses the depth.
+    """
     pending, count = [value], 0
     while pending:
         item = pending.pop()
@@ -83,8 +91,8 @@ def _count(name: str, value: Any) -> int:
         count += 1
         if not isinstance(item, str | int | float) or (isinstance(item, float) and not math.isfinite(item)):
             raise Validation(
-                f"inputs.{name[:100]} has {str(item)[:50]!r} in it, which is neither a number nor a text.",
-                "Send numbers or texts; what JSON has no numbers for (NaN, infinite) goes into a .npy file.",
+                f"inputs.{name[:100]} contains {str(item)[:50]!r}, which is neither a number nor a text.",
+                "Send numbers or texts; put NaN and infinity, which JSON does not have, into a .npy file.",
                 fields=[f"inputs.{name}"],
             )
     return count

@@ -1,4 +1,4 @@
-"""The options of music: what a tune shall be. `any` leaves it to the rules of `backend/tasks/music/controls.py`."""
+"""The options of the tune generator. For `any`, `backend/tasks/music/controls.py` chooses a value."""
 
 from __future__ import annotations
 
@@ -9,76 +9,99 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from backend.common.config.strict_model import StrictModel
 from backend.common.seeds import SEEDS
-from backend.tasks.music.choices import BACKINGS, FASTEST_BPM, INSTRUMENTS, SLOWEST_BPM, USUAL_FORMATS
-from backend.tasks.music.controls import ANY
-from backend.tasks.music.length import MAX_SECONDS, written
+from backend.tasks.music.choices import BACKINGS, DEFAULT_FORMATS, INSTRUMENTS, MAX_BPM, MIN_BPM
+from backend.tasks.music.length import DEFAULT_BARS, MAX_SECONDS, format_meter
 from backend.tasks.music.plan import FORMS, MAX_BARS, MAX_VARIATIONS, MODES, TONICS, Plan
+from backend.tasks.music.tune_options import ANY
 
 ABC_LIMIT = 5000
 Format = Literal["wav", "flac", "mp3", "ogg", "midi", "abc", "svg"]
-METERS = sorted({written(meter) for meters in FORMS.values() for meter in meters})
+METERS = sorted({format_meter(meter) for meters in FORMS.values() for meter in meters})
 
 
-def _choice(names: Any, description: str) -> Any:
+def _choice_field(names: Any, description: str) -> Any:
     return Field(ANY, description=description, json_schema_extra={"enum": [ANY, *names]})
 
 
 class MusicOptions(StrictModel):
-    """A tune, or up to sixteen variations of one wish."""
+    """A tune, or up to sixteen variations with the same options."""
 
-    form: str = _choice(FORMS, "The kind of tune; the usual tempo and rhythm follow from it")
-    meter: str = _choice(METERS, "Beats in a bar; each form has its own")
-    key: str = _choice(TONICS, "The note that the tune comes home to")
-    mode: str = _choice(MODES, "Major sounds bright, minor and dorian darker, mixolydian like pipes")
-    bars: int | None = Field(None, ge=1, le=MAX_BARS, description="Length in bars as heard, repeats played; or seconds")
+    form: str = _choice_field(FORMS, "Form of the tune; it sets the default tempo and rhythm")
+    meter: str = _choice_field(METERS, "Time signature; each form has one or more")
+    key: str = _choice_field(TONICS, "Tonic of the key")
+    mode: str = _choice_field(
+        MODES, "Mode of the key; major sounds bright, minor and dorian darker, mixolydian like pipes"
+    )
+    bars: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_BARS,
+        description=f"Length in bars, repeats included; set bars or seconds; default: {DEFAULT_BARS}",
+    )
     seconds: float | None = Field(
-        None, gt=0, le=MAX_SECONDS, allow_inf_nan=False, description="Length of the audio, exactly; or bars"
+        None,
+        gt=0,
+        le=MAX_SECONDS,
+        allow_inf_nan=False,
+        description="Length of the audio in seconds, exact; set seconds or bars; default: the length of the bars",
     )
     tempo_bpm: float | None = Field(
         None,
-        ge=SLOWEST_BPM,
-        le=FASTEST_BPM,
+        ge=MIN_BPM,
+        le=MAX_BPM,
         allow_inf_nan=False,
-        description="Beats a minute: dotted quarters in 6/8 and 9/8, else quarters",
+        description="Tempo in beats per minute: dotted quarters in 6/8 and 9/8, else quarters; default: the form's",
     )
-    instrument: str = _choice(INSTRUMENTS, "What plays the melody")
-    backing: str = _choice(BACKINGS, "What accompanies it, by rule: chords, a bass, both (full) or nothing")
-    variations: int = Field(1, ge=1, le=MAX_VARIATIONS, description="Tunes to make at once, each with its own seed")
+    instrument: str = _choice_field(INSTRUMENTS, "Instrument of the melody")
+    backing: str = _choice_field(BACKINGS, "Rule-based accompaniment: chords, bass, both (full) or none")
+    variations: int = Field(
+        1, ge=1, le=MAX_VARIATIONS, description="Number of tunes to generate, each with its own seed"
+    )
     abc: str | None = Field(
-        None, max_length=ABC_LIMIT, description="An opening phrase in ABC notation, which the tune goes on from"
+        None, max_length=ABC_LIMIT, description="Opening phrase in ABC notation that the tune continues; default: none"
     )
     formats: list[Format] | None = Field(
         None,
         min_length=1,
-        description=f"Kinds of files; default: {', '.join(USUAL_FORMATS)}",
-        json_schema_extra={"uniqueItems": True},  # so that a form shows boxes
+        description=f"File formats to write (default: {', '.join(DEFAULT_FORMATS)})",
+        json_schema_extra={"uniqueItems": True},  # forms show a checkbox for each format
     )
-    seed: int | None = Field(None, ge=0, le=SEEDS - 1, description="The same seed gives the same tune")
+    seed: int | None = Field(
+        None, ge=0, le=SEEDS - 1, description="Random seed; the same seed gives the same tune; default: random"
+    )
     temperature: float = Field(
-        Plan.temperature, ge=0, le=2, allow_inf_nan=False, description="Higher is bolder, 0 is the likeliest"
+        Plan.temperature,
+        ge=0,
+        le=2,
+        allow_inf_nan=False,
+        description="Sampling temperature; 0 always picks the most likely note, higher values vary more",
     )
     top_p: float = Field(
-        Plan.top_p, gt=0, le=1, allow_inf_nan=False, description="Share of probability to draw notes from"
+        Plan.top_p,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Nucleus sampling: sample from the most likely notes whose probabilities sum to this",
     )
 
     @field_validator("form", "meter", "key", "mode", "instrument", "backing")
     @classmethod
     def _one_of(cls, value: str, info: ValidationInfo) -> str:
-        """The name as it is listed, however it was spelled. Raises ValueError with the nearest and all of them."""
+        """Return the choice in its standard spelling. Raises ValueError with the closest match and all choices."""
         extra: Any = cls.model_fields[str(info.field_name)].json_schema_extra
-        names = {_folded(name): name for name in extra["enum"]}
-        if found := names.get(_folded(value)):
+        names = {_normalise(name): name for name in extra["enum"]}
+        if found := names.get(_normalise(value)):
             return str(found)
-        near = difflib.get_close_matches(_folded(value), names, 1, 0.6)
+        near = difflib.get_close_matches(_normalise(value), names, 1, 0.6)
         hint = f" (did you mean {names[near[0]]!r}?)" if near else ""
-        raise ValueError(f"there is no {info.field_name} {value[:50]!r}{hint}; there are {', '.join(extra['enum'])}")
+        raise ValueError(f"unknown {info.field_name} {value[:50]!r}{hint}; choose from {', '.join(extra['enum'])}")
 
     @model_validator(mode="after")
     def _one_length(self) -> MusicOptions:
         if self.bars is not None and self.seconds is not None:
-            raise ValueError("bars and seconds exclude each other: leave one out")
+            raise ValueError("bars and seconds are mutually exclusive: omit one of them")
         return self
 
 
-def _folded(name: str) -> str:
+def _normalise(name: str) -> str:
     return name.strip().casefold().replace("♯", "#").replace("♭", "b").replace("_", " ").replace("-", " ")

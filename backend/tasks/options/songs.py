@@ -1,4 +1,4 @@
-"""The options of songs, made by models that make sound itself. What a model has not is refused by its name."""
+"""The options of songs, for models that generate audio. An option that the model lacks is rejected by name."""
 
 from __future__ import annotations
 
@@ -14,137 +14,178 @@ from backend.common.config.strict_model import StrictModel, to_validation_error
 from backend.common.errors import ModelBroken, UnsupportedParameter, Validation
 from backend.common.seeds import SEEDS
 from backend.tasks.music.plan import MAX_VARIATIONS
-from backend.tasks.songs.model_kinds import ALWAYS, SongKind
+from backend.tasks.songs.model_kinds import COMMON_OPTIONS, SongKind
 
 LYRICS_LIMIT, PROMPT_LIMIT = 20_000, 5_000
-LONGEST_S = 1200.0
+MAX_SECONDS = 1200.0
+MODEL_DEFAULT = "; default: the model's"
+_DEFAULTS_REMEDY = "Correct the adapter's defaults, or download the model's folder again."
 
 
 class SongOptions(StrictModel):
-    """A song, or several variations of one wish. None is the model's own usual value."""
+    """A song, or several variations with the same options. None means the model's default."""
 
     lyrics: str | None = Field(
-        None, max_length=LYRICS_LIMIT, description="Words to sing; lines such as [verse] and [chorus] name the sections"
+        None,
+        max_length=LYRICS_LIMIT,
+        description="Words to sing; lines such as [verse] and [chorus] name the sections; default: none",
     )
     language: str | None = Field(
-        None, pattern=r"^[a-z]{2,3}$", description="Of the lyrics, as its code: en, de, zh, ja …; default: en"
+        None, pattern=r"^[a-z]{2,3}$", description="Language code of the lyrics, such as en, de, zh, ja; default: en"
     )
     negative_prompt: str | None = Field(
-        None, max_length=PROMPT_LIMIT, description="What it shall not sound like; needs a guidance_scale above 1"
+        None,
+        max_length=PROMPT_LIMIT,
+        description="What the song should not sound like; needs guidance_scale above 1; default: none",
     )
     seconds: float | None = Field(
-        None, gt=0, le=LONGEST_S, allow_inf_nan=False, description="Length of the audio, exact to the sample"
+        None,
+        gt=0,
+        le=MAX_SECONDS,
+        allow_inf_nan=False,
+        description="Length of the audio in seconds, exact to the sample" + MODEL_DEFAULT,
     )
-    tempo_bpm: int | None = Field(None, ge=30, le=300, description="Beats a minute, as a wish")
-    key: str | None = Field(None, max_length=30, description="Such as C major or F# minor, as a wish")
-    meter: Literal["2/4", "3/4", "4/4", "6/8"] | None = Field(None, description="As a wish")
-    steps: int | None = Field(None, ge=1, le=1000, description="Steps of denoising: more take longer")
+    tempo_bpm: int | None = Field(
+        None, ge=30, le=300, description="Tempo in beats per minute, as a hint to the model; default: none"
+    )
+    key: str | None = Field(
+        None, max_length=30, description="Key, such as C major or F# minor, as a hint to the model; default: none"
+    )
+    meter: Literal["2/4", "3/4", "4/4", "6/8"] | None = Field(
+        None, description="Time signature, as a hint to the model; default: none"
+    )
+    steps: int | None = Field(
+        None, ge=1, le=1000, description="Number of denoising steps; more steps take longer" + MODEL_DEFAULT
+    )
     guidance_scale: float | None = Field(
-        None, ge=0, le=50, allow_inf_nan=False, description="How closely it follows the words; 1 is no guidance"
+        None,
+        ge=0,
+        le=50,
+        allow_inf_nan=False,
+        description="Classifier-free guidance scale: how closely to follow the prompt; 1 is off" + MODEL_DEFAULT,
     )
     temperature: float | None = Field(
-        None, ge=0, le=2, allow_inf_nan=False, description="Higher is bolder, 0 is the likeliest"
+        None,
+        ge=0,
+        le=2,
+        allow_inf_nan=False,
+        description="Sampling temperature; 0 always picks the most likely code, higher values vary more"
+        + MODEL_DEFAULT,
     )
-    top_k: int | None = Field(None, ge=0, le=100_000, description="Number of likeliest codes to draw from; 0 is all")
+    top_k: int | None = Field(
+        None,
+        ge=0,
+        le=100_000,
+        description="Sample from this many of the most likely codes; 0 is all" + MODEL_DEFAULT,
+    )
     top_p: float | None = Field(
-        None, gt=0, le=1, allow_inf_nan=False, description="Share of probability to draw codes from"
+        None,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Nucleus sampling: sample from the most likely codes whose probabilities sum to this"
+        + MODEL_DEFAULT,
     )
-    variations: int = Field(1, ge=1, le=MAX_VARIATIONS, description="Songs to make, with seeds that follow each other")
-    seed: int | None = Field(None, ge=0, le=SEEDS - 1, description="The same seed gives the same song")
+    variations: int = Field(
+        1, ge=1, le=MAX_VARIATIONS, description="Number of songs to generate, with consecutive seeds"
+    )
+    seed: int | None = Field(
+        None, ge=0, le=SEEDS - 1, description="Random seed; the same seed gives the same song; default: random"
+    )
     formats: Annotated[list[Literal["wav", "flac", "mp3", "ogg"]], Field(min_length=1)] | None = Field(
-        None, description="Kinds of files; default: wav", json_schema_extra={"uniqueItems": True}
+        None, description="File formats to write (default: wav)", json_schema_extra={"uniqueItems": True}
     )
 
 
 def song_options(kind: SongKind, prompt: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a song with what the kind takes for them. Raises Validation, UnsupportedParameter, ModelBroken."""
-    check_usual(kind)
+    """Return all options of a song with the model's defaults. Raises Validation, UnsupportedParameter, ModelBroken."""
+    check_defaults(kind)
     try:
         given = SongOptions.model_validate(dict(options)).model_dump()
     except ValidationError as error:
         errors = [{**item, "loc": ("options", *item["loc"])} for item in error.errors()]
         raise to_validation_error(errors, SongOptions.model_fields) from error
-    _check_taken(kind, given)
-    _check_words(prompt, given)
-    whole = {**given, **{name: kind.defaults[name] for name in kind.defaults if given[name] is None}}
-    _check_length(kind, whole["seconds"])
-    if whole["negative_prompt"] and not (whole["guidance_scale"] or 0) > 1:
+    _check_supported(kind, given)
+    _check_prompt(prompt, given)
+    merged = {**given, **{name: kind.defaults[name] for name in kind.defaults if given[name] is None}}
+    _check_length(kind, merged["seconds"])
+    if merged["negative_prompt"] and not (merged["guidance_scale"] or 0) > 1:
         raise Validation(
-            "options.negative_prompt has an effect with guidance alone, and guidance_scale is "
-            f"{whole['guidance_scale']:g}.",
-            "Set options.guidance_scale above 1, or leave negative_prompt out.",
+            f"options.negative_prompt needs guidance, and guidance_scale is {merged['guidance_scale']:g}.",
+            "Set options.guidance_scale above 1, or omit negative_prompt.",
             fields=["options.negative_prompt"],
         )
-    return whole
+    return merged
 
 
-def check_usual(kind: SongKind) -> None:
-    """Raises ModelBroken if what a model takes by itself, as its folder or its adapter says, can be no song's."""
+def check_defaults(kind: SongKind) -> None:
+    """Check the default options from a model's folder or adapter. Raises ModelBroken if they are out of range."""
     try:
-        usual = SongOptions.model_validate(dict(kind.defaults))
+        defaults = SongOptions.model_validate(dict(kind.defaults))
     except ValidationError as error:
-        refused = to_validation_error(error.errors(), SongOptions.model_fields)
+        problem = to_validation_error(error.errors(), SongOptions.model_fields)
+        raise ModelBroken(f"The defaults of {kind.title} are invalid: {problem.detail}", _DEFAULTS_REMEDY) from None
+    if kind.longest_s and (defaults.seconds or 0) > kind.longest_s:
         raise ModelBroken(
-            f"What {kind.title} says of itself can be no song's: {refused.detail}",
-            "Correct the adapter's defaults, or fetch the whole folder again from its source.",
-        ) from None
-    if kind.longest_s and (usual.seconds or 0) > kind.longest_s:
-        raise ModelBroken(
-            f"What {kind.title} says of itself can be no song's: {usual.seconds:g} s unless asked, and at most "
-            f"{kind.longest_s:g}.",
-            "Correct the adapter's defaults, or fetch the whole folder again from its source.",
+            f"The defaults of {kind.title} are invalid: the default length is {defaults.seconds:g} s, the maximum "
+            f"{kind.longest_s:g} s.",
+            _DEFAULTS_REMEDY,
         )
 
 
 def song_schema(kind: SongKind) -> dict[str, Any]:
-    """The JSON Schema of what a kind of model takes, with its own defaults and limits."""
-    schema = copy.deepcopy(_whole_schema())
-    schema["properties"] = {name: facts for name, facts in schema["properties"].items() if name in kind.options}
+    """Return the JSON Schema of the options that a song model takes, with its own defaults and limits."""
+    schema = copy.deepcopy(_full_schema())
+    schema["properties"] = {name: field for name, field in schema["properties"].items() if name in kind.options}
     for name, value in kind.defaults.items():
-        schema["properties"][name]["default"] = value
+        field = schema["properties"][name]
+        field["default"], field["description"] = value, field["description"].replace(MODEL_DEFAULT, "")
     if kind.longest_s:
         schema["properties"]["seconds"]["anyOf"][0]["maximum"] = kind.longest_s
     return schema
 
 
 @cache
-def _whole_schema() -> dict[str, Any]:
+def _full_schema() -> dict[str, Any]:
     return SongOptions.model_json_schema()
 
 
-def _check_taken(kind: SongKind, given: Mapping[str, Any]) -> None:
-    names = [name for name in SongOptions.model_fields if name not in kind.options]
-    ignored = [name for name in names if given[name] != SongOptions.model_fields[name].default]
-    if not ignored:
+def _check_supported(kind: SongKind, given: Mapping[str, Any]) -> None:
+    unsupported = [
+        name
+        for name, field in SongOptions.model_fields.items()
+        if name not in kind.options and given[name] != field.default
+    ]
+    if not unsupported:
         return
-    reasons = [f": {kind.lacks[name]}" for name in ignored if name in kind.lacks]
+    reasons = [f": {kind.lacks[name]}" for name in unsupported if name in kind.lacks]
     raise UnsupportedParameter(
-        f"{', '.join(ignored)}: {kind.title} does not take that{''.join(reasons)}.",
-        f"Leave it out; beside a prompt it takes {', '.join(sorted(kind.takes | ALWAYS))}.",
-        fields=[f"options.{name}" for name in ignored],
+        f"{', '.join(unsupported)}: {kind.title} does not take that{''.join(reasons)}.",
+        f"Omit it; besides a prompt it takes {', '.join(sorted(kind.takes | COMMON_OPTIONS))}.",
+        fields=[f"options.{name}" for name in unsupported],
     )
 
 
-def _check_words(prompt: str | None, given: Mapping[str, Any]) -> None:
+def _check_prompt(prompt: str | None, given: Mapping[str, Any]) -> None:
     if prompt and len(prompt) > PROMPT_LIMIT:
         raise Validation(
-            f"prompt: the description has {len(prompt)} characters, and at most {PROMPT_LIMIT} are read.",
-            "Say it in fewer words; words to sing go into options.lyrics.",
+            f"prompt: {len(prompt)} characters; the limit is {PROMPT_LIMIT}.",
+            "Shorten the description; send words to sing as options.lyrics.",
             fields=["prompt"],
         )
     if not (prompt or "").strip() and not (given["lyrics"] or "").strip():
         raise Validation(
-            "prompt: a song needs a description of how it shall sound.",
-            'Send one, such as "slow folk song, fiddle and a warm female voice".',
+            "prompt: a song needs a description of its sound.",
+            'Send a prompt, such as "slow folk song, fiddle and a warm female voice".',
             fields=["prompt"],
         )
 
 
 def _check_length(kind: SongKind, seconds: float) -> None:
     if kind.longest_s and seconds > kind.longest_s:
-        most = math.floor(kind.longest_s * 100) / 100
+        limit_s = math.floor(kind.longest_s * 100) / 100
         raise Validation(
-            f"options.seconds: {kind.title} makes at most {most:g} s, and {seconds:g} were asked for.",
-            f"Ask for {most:g} s or less.",
+            f"options.seconds: {kind.title} generates at most {limit_s:g} s; {seconds:g} s were requested.",
+            f"Set options.seconds to {limit_s:g} or less.",
             fields=["options.seconds"],
         )

@@ -1,4 +1,4 @@
-"""The options of stems: which of them, in which kind of file."""
+"""The options of source separation: the stems to write and their file format."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from backend.common.config.strict_model import StrictModel
-from backend.tasks.stems.choices import CHUNK_LEAST_S, CHUNK_MOST_S
+from backend.tasks.stems.choices import CHUNK_MAX_S, CHUNK_MIN_S
 
 Stem = Literal["vocals", "accompaniment", "drums", "bass", "other"]
 
 
 class StemsOptions(StrictModel):
-    """A sound file taken apart."""
+    """Separation of an audio file into stems."""
 
     stems: Annotated[list[Stem], Field(min_length=1)] | None = Field(
         None,
-        description="Which to write, of those that the model makes; default: all",
+        description="Stems to write, of those that the model separates (default: all)",
         json_schema_extra={"uniqueItems": True},
     )
     format: Literal["wav", "flac", "wav-float"] = Field(
-        "wav", description="24 bits in WAV or FLAC, or WAV with floats, which also holds sounds over full scale"
+        "wav", description="File format: wav and flac have 24 bits, wav-float has 32-bit floats and does not clip"
     )
     chunk_seconds: float | None = Field(
         None,
-        ge=CHUNK_LEAST_S,
-        le=CHUNK_MOST_S,
+        ge=CHUNK_MIN_S,
+        le=CHUNK_MAX_S,
         allow_inf_nan=False,
-        description="How much is separated at once; default: what the model was trained on. Less takes less memory",
+        description="Chunk length in seconds; shorter chunks need less memory; default: the model's training length",
     )

@@ -1,4 +1,4 @@
-"""The options of text: how it is sampled, when it ends and which form it takes."""
+"""The options of text generation: sampling, stop conditions and the response format."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ STOP_LIMIT = 16
 BIAS_LIMIT = 1024
 LOGPROBS_LIMIT = 20
 TOOL_LIMIT = 128
+TEMPERATURE = "Sampling temperature; 0 always picks the most likely token, higher values vary more"
 _TOKEN_ID = re.compile(r"0|[1-9]\d{0,9}")
 
 
-def _stops(value: Any) -> Any:
+def _check_stop(value: Any) -> Any:
     texts = [value] if isinstance(value, str) else value
     if texts is None or (
         isinstance(texts, list) and len(texts) <= STOP_LIMIT and all(isinstance(t, str) and t for t in texts)
     ):
         return texts
-    raise ValueError(f"should be a text, or a list of at most {STOP_LIMIT} texts, none of them empty")
+    raise ValueError(f"should be a non-empty text, or a list of at most {STOP_LIMIT} non-empty texts")
 
 
-def _biases(value: Any) -> Any:
+def _check_logit_bias(value: Any) -> Any:
     if isinstance(value, dict):
         if not all(isinstance(key, str) and _TOKEN_ID.fullmatch(key) for key in value):
-            raise ValueError("should have token ids as keys, whole numbers written as texts")
+            raise ValueError("should have token ids as keys: integers written as strings")
         if len(value) > BIAS_LIMIT:
-            raise ValueError(f"should name at most {BIAS_LIMIT} tokens")
+            raise ValueError(f"should have at most {BIAS_LIMIT} tokens")
     return None if value == {} else value
 
 
@@ -41,44 +42,59 @@ Bias = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 
 
 class Sampling(StrictModel):
-    """What text programs know by the same names from other services."""
+    """The sampling options, with the names that other text generation services use."""
 
-    max_tokens: int = Field(256, ge=1, le=1_000_000, description="Most tokens to generate")
-    temperature: float = Field(0.7, ge=0, le=2, allow_inf_nan=False, description="0 always takes the likeliest token")
-    top_p: float = Field(0.95, gt=0, le=1, allow_inf_nan=False, description="Share of probability to sample from")
-    top_k: int = Field(40, ge=0, le=1_000_000, description="Number of likeliest tokens to sample from; 0 is all")
-    seed: int | None = Field(None, ge=0, le=SEEDS - 1, description="The same seed gives the same text")
-    stop: Annotated[str | list[str] | None, BeforeValidator(_stops)] = Field(
-        None, description="Text, or list of texts, at which the generation ends"
+    max_tokens: int = Field(256, ge=1, le=1_000_000, description="Maximum number of tokens to generate")
+    temperature: float = Field(0.7, ge=0, le=2, allow_inf_nan=False, description=TEMPERATURE)
+    top_p: float = Field(
+        0.95,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Nucleus sampling: sample from the most likely tokens whose probabilities sum to this",
+    )
+    top_k: int = Field(40, ge=0, le=1_000_000, description="Sample from this many of the most likely tokens; 0 is all")
+    seed: int | None = Field(
+        None, ge=0, le=SEEDS - 1, description="Random seed; the same seed gives the same text; default: random"
+    )
+    stop: Annotated[str | list[str] | None, BeforeValidator(_check_stop)] = Field(
+        None, description=f"Stop sequence, or a list of up to {STOP_LIMIT}; generation ends before it; default: none"
     )
     repetition_penalty: float = Field(
-        1.0, gt=0, le=2, allow_inf_nan=False, description="Above 1 discourages repetition"
+        1.0, gt=0, le=2, allow_inf_nan=False, description="Penalty on repeated tokens; 1 is off"
     )
     presence_penalty: float = Field(
         0.0,
         ge=-2,
         le=2,
         allow_inf_nan=False,
-        description="Taken from the logit of each token that stands in the prompt or the text",
+        description="Subtracted once from the logit of each token that occurs in the prompt or the text",
     )
     frequency_penalty: float = Field(
-        0.0, ge=-2, le=2, allow_inf_nan=False, description="Taken from a token's logit for each time it stands there"
+        0.0,
+        ge=-2,
+        le=2,
+        allow_inf_nan=False,
+        description="Subtracted from a token's logit for each of its occurrences in the prompt or the text",
     )
-    logit_bias: Annotated[dict[str, Bias] | None, BeforeValidator(_biases)] = Field(
-        None, description="What to add to the logits of tokens, by the token's id in the model's vocabulary"
+    logit_bias: Annotated[dict[str, Bias] | None, BeforeValidator(_check_logit_bias)] = Field(
+        None, description="Added to the logits of tokens, -100 to 100 by token id; default: none"
     )
 
 
 class TextOptions(Sampling):
-    """How text is sampled, when it ends and which form it takes."""
+    """Sampling, log probabilities, response format and tools of one generated text."""
 
     logprobs: int | None = Field(
-        None, ge=0, le=LOGPROBS_LIMIT, description="List each token's log probability, and this many likeliest tokens"
+        None,
+        ge=0,
+        le=LOGPROBS_LIMIT,
+        description="Return each token's log probability and this many of the most likely tokens; default: none",
     )
-    response_format: Annotated[ResponseFormat | None, BeforeValidator(ResponseFormat.unless_plain)] = Field(
-        None, description="Hold the text to JSON, or to a JSON Schema"
+    response_format: Annotated[ResponseFormat | None, BeforeValidator(ResponseFormat.none_if_plain)] = Field(
+        None, description="Restrict the text to JSON, or to a JSON Schema; default: free text"
     )
-    raw: bool = Field(False, description="Give the prompt to the model as it is, without the model's chat template")
+    raw: bool = Field(False, description="Pass the prompt to the model unchanged, without the model's chat template")
     tools: list[Tool] | None = Field(
-        None, max_length=TOOL_LIMIT, description="Functions that the chat template tells the model of"
+        None, max_length=TOOL_LIMIT, description="Functions that the model may call; default: none"
     )

@@ -1,4 +1,4 @@
-"""Functions that a model may ask to be called. The shape is that of OpenAI's API."""
+"""Tool definitions for text generation, with the fields of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
 
 class Function(StrictModel):
-    """A function and its parameters, as a JSON Schema of an object."""
+    """A function with its name, description and parameters. `parameters` is the JSON Schema of an object."""
 
     name: FunctionName
     description: str | None = None
     parameters: Schema | None = None
-    strict: bool | None = Field(None, description="Without effect")
+    strict: bool | None = Field(None, description="Accepted and ignored")
 
 
 class Tool(StrictModel):
-    """A tool; there are no others than functions."""
+    """A tool. The only type is `function`."""
 
     type: Literal["function"]
     function: Function

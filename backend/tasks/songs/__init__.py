@@ -1,1 +1,1 @@
-"""Songs: what the models that make sound itself take, how a job on one goes, and what their folders must hold."""
+"""Songs: the models that generate audio, the options they take, their folders, and a song job."""

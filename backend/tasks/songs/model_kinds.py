@@ -1,7 +1,7 @@
-"""Kinds of song models: what each takes beside a description, and what it takes where nothing is said.
+"""The supported song models: the options that each takes, their defaults and limits.
 
-Standard library only: the server checks requests by it. The figures are the pipelines' own, as diffusers 0.42.1 has
-them, and their model cards'; those of MusicGen are audiocraft's.
+Standard library only, since the server validates requests with this table. The values come from the pipelines in
+diffusers 0.42.1 and their model cards; those of MusicGen come from audiocraft.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 from backend.common.files import read_text
 from backend.common.formats.safetensors import CONFIG
 
-SONGS = "songs"  # what the options of these models are called beside those of the tasks
+SONGS = "songs"  # the name of this set of options, next to those of the tasks
 PIPELINE = "model_index.json"
-ALWAYS = frozenset({"seconds", "seed", "variations", "formats"})
-_NO_SONG_S = 1e9  # as long as this is none; a file can also say infinity
-_LONGEST_TEXT = 1_000_000  # bytes of a description of a model: more is none
+COMMON_OPTIONS = frozenset({"seconds", "seed", "variations", "formats"})
+_UNLIMITED_S = 1e9  # a length limit from here on means no limit; a file can also contain infinity
+_MAX_CONFIG_BYTES = 1_000_000  # a larger file is not a model configuration
 
 
 @dataclass(frozen=True)
 class SongKind:
-    """A kind of model. `takes` are the options beside those of every song, `defaults` what they are left alone.
+    """A kind of song model.
 
-    `lacks` are the reasons, by option, why a model of a kind that has it does not. `longest_s` is None where no limit
-    is known.
+    `takes` are its options besides COMMON_OPTIONS, `defaults` their default values. `lacks` gives, by option, the
+    reason why this model does not take an option of its kind. `longest_s` is None if no limit is known.
     """
 
     name: str
@@ -39,24 +39,24 @@ class SongKind:
     defaults: Mapping[str, float]
     longest_s: float | None = None
     lacks: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    sounds: frozenset[str] = frozenset()  # the files that it listens to, by the names of a job's inputs; none is needed
+    sounds: frozenset[str] = frozenset()  # optional audio inputs, by the names of a job's inputs
 
     @property
     def options(self) -> frozenset[str]:
-        """All options that mean something to it."""
-        return self.takes | ALWAYS
+        """All options that the model takes."""
+        return self.takes | COMMON_OPTIONS
 
 
 def _kind(name: str, title: str, takes: str, longest_s: float | None, **defaults: float) -> SongKind:
     return SongKind(name, True, title, frozenset(takes.split()), defaults, longest_s)
 
 
-# They were trained on half a minute (audiocraft's `MusicGen.max_duration`); chances and guidance are audiocraft's.
+# MusicGen was trained on 30 s (audiocraft's `MusicGen.max_duration`); sampling and guidance defaults are audiocraft's.
 _MUSICGEN: Mapping[str, float] = {"seconds": 10, "guidance_scale": 3, "temperature": 1, "top_k": 250, "top_p": 1}
 
 
 def _musicgen(name: str, title: str, *sounds: str) -> SongKind:
-    takes = frozenset(_MUSICGEN) - ALWAYS
+    takes = frozenset(_MUSICGEN) - COMMON_OPTIONS
     return SongKind(name, False, title, takes, _MUSICGEN, 30, sounds=frozenset(sounds))
 
 
@@ -114,39 +114,39 @@ KINDS: dict[str, SongKind] = {
 }
 
 
-def declared(path: Path) -> str | None:
-    """The class that a folder says its model is of; None for what is no such folder, or says nothing."""
-    pipeline = _read(path / PIPELINE)
+def declared_class(path: Path) -> str | None:
+    """Return the model class that a folder's configuration names; None if there is none."""
+    pipeline = _read_json(path / PIPELINE)
     if pipeline is not None:
-        named = pipeline.get("_class_name")
+        class_name = pipeline.get("_class_name")
     else:
-        config = _read(path / CONFIG) or {}
-        listed = config.get("architectures")
-        named = listed[0] if isinstance(listed, list) and listed else None
-    return named if isinstance(named, str) else None
+        config = _read_json(path / CONFIG) or {}
+        architectures = config.get("architectures")
+        class_name = architectures[0] if isinstance(architectures, list) and architectures else None
+    return class_name if isinstance(class_name, str) else None
 
 
 def kind_of(path: Path) -> SongKind | None:
-    """The kind of the song model in a folder, with what its own settings add; None where it is none."""
-    kind = KINDS.get(declared(path) or "")
+    """Return the kind of the song model in a folder, refined by its configuration; None if it is not a song model."""
+    kind = KINDS.get(declared_class(path) or "")
     if kind is None:
         return None
-    refine = _REFINED.get(kind.name)
+    refine = _REFINEMENTS.get(kind.name)
     return refine(kind, path) if refine else kind
 
 
 def _ace_step(kind: SongKind, path: Path) -> SongKind:
-    """The turbo models were taught what guidance would do, and their pipeline leaves it out."""
-    transformer = _read(path / "transformer" / CONFIG) or {}
+    """Remove the guidance option for turbo models: they are distilled with guidance, and their pipeline ignores it."""
+    transformer = _read_json(path / "transformer" / CONFIG) or {}
     if not (transformer.get("is_turbo") or transformer.get("model_version") == "turbo"):
         return kind
-    reason = "guidance is a part of this model, which was trained for few steps"
-    return _without(kind, "guidance_scale", reason)
+    reason = "guidance is distilled into this model"
+    return _remove_option(kind, "guidance_scale", reason)
 
 
 def _stable_audio(kind: SongKind, path: Path) -> SongKind:
-    """It always makes sound of one length, of which the seconds that were asked for are taken."""
-    transformer, vae = _read(path / "transformer" / CONFIG) or {}, _read(path / "vae" / CONFIG) or {}
+    """Limit the length: the model always generates the same length, and the requested seconds are cut from it."""
+    transformer, vae = _read_json(path / "transformer" / CONFIG) or {}, _read_json(path / "vae" / CONFIG) or {}
     try:
         hop = 1
         for ratio in vae["downsampling_ratios"]:
@@ -159,41 +159,41 @@ def _stable_audio(kind: SongKind, path: Path) -> SongKind:
 
 
 def _stable_audio_3(kind: SongKind, path: Path) -> SongKind:
-    """The distilled model takes eight steps and has guidance in its weights; how long it may be is in its embedder."""
+    """Read the length limit from the duration embedder. The distilled model defaults to eight steps."""
     embedder, scheduler = (
-        _read(path / name) or {} for name in (f"duration_embedder/{CONFIG}", "scheduler/scheduler_config.json")
+        _read_json(path / name) or {} for name in (f"duration_embedder/{CONFIG}", "scheduler/scheduler_config.json")
     )
     longest_s = embedder.get("max_val")
-    if isinstance(longest_s, int | float) and 0 < longest_s < _NO_SONG_S:
+    if isinstance(longest_s, int | float) and 0 < longest_s < _UNLIMITED_S:
         seconds = min(kind.defaults["seconds"], longest_s)
         kind = replace(kind, longest_s=float(longest_s), defaults={**kind.defaults, "seconds": seconds})
     return replace(kind, defaults={**kind.defaults, "steps": 8 if scheduler.get("stochastic_sampling") else 100})
 
 
-def _without(kind: SongKind, name: str, reason: str) -> SongKind:
+def _remove_option(kind: SongKind, name: str, reason: str) -> SongKind:
     defaults = {key: value for key, value in kind.defaults.items() if key != name}
     return replace(kind, takes=kind.takes - {name}, defaults=defaults, lacks={**kind.lacks, name: reason})
 
 
-_REFINED = {
+_REFINEMENTS = {
     "AceStepPipeline": _ace_step,
     "StableAudioPipeline": _stable_audio,
     "StableAudio3Pipeline": _stable_audio_3,
 }
 
 
-def _read(file: Path) -> Mapping[str, Any] | None:
-    """A small JSON object; None where there is none that can be read."""
+def _read_json(file: Path) -> Mapping[str, Any] | None:
+    """Return a small JSON object; None if the file is missing or cannot be parsed. Cached until the file changes."""
     try:
-        facts = file.stat()
-        return _parsed(file, facts.st_size, facts.st_mtime_ns)
+        stat = file.stat()
+        return _parse_json(file, stat.st_size, stat.st_mtime_ns)
     except (OSError, ValueError, RecursionError):
         return None
 
 
 @lru_cache(maxsize=1024)
-def _parsed(file: Path, size: int, mtime_ns: int) -> Mapping[str, Any] | None:
-    if size > _LONGEST_TEXT:
+def _parse_json(file: Path, size: int, mtime_ns: int) -> Mapping[str, Any] | None:
+    if size > _MAX_CONFIG_BYTES:
         return None
-    found = json.loads(read_text(file))
-    return found if isinstance(found, dict) else None
+    content = json.loads(read_text(file))
+    return content if isinstance(content, dict) else None

@@ -1,6 +1,7 @@
-"""A folder of MusicGen: a text encoder, a decoder of codes and EnCodec in one checkpoint. Standard library alone.
+"""Inspection of a MusicGen folder: a text encoder, a code decoder and EnCodec in one checkpoint.
 
-Simple and Controllable Music Generation, Copet et al., 2023 (arXiv:2306.05284); the folder's form is transformers'.
+Simple and Controllable Music Generation, Copet et al., 2023 (arXiv:2306.05284). The folder is in the format of
+transformers. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _PARTS = ("text_encoder", "audio_encoder", "decoder")
 
 @dataclass(frozen=True)
 class MusicgenFolder:
-    """What a folder holds, as far as the server need know."""
+    """A MusicGen folder: its path, model class and checkpoint."""
 
     path: Path
     kind: str
@@ -27,29 +28,30 @@ class MusicgenFolder:
 
     @property
     def tokenizer(self) -> Path:
-        """The vocabulary of its text encoder."""
+        """The path of the text encoder's tokenizer file."""
         return self.path / TOKENIZER
 
     def numbers(self, name: str | None = None) -> int:
-        """How many weights it has; it is one model."""
+        """Return the number of parameters. `name` is ignored, since the folder is one model."""
         return self.models["model"].numbers
 
 
 def open_musicgen(path: Path) -> MusicgenFolder:
-    """Looks into a folder. Raises ModelBroken and ModelIncompatible with the reason."""
-    found = open_checkpoint(path)
-    listed = found.config.get("architectures")
-    kind = str(listed[0]) if isinstance(listed, list) and listed else ""
+    """Inspect a MusicGen folder. Raises ModelBroken or ModelIncompatible with the reason."""
+    checkpoint = open_checkpoint(path)
+    architectures = checkpoint.config.get("architectures")
+    kind = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     if kind not in (PLAIN, MELODY):
         raise ModelBroken(
-            f"{path.name} is a {kind[:60] or 'model of no name'}, and no MusicGen.", "Choose another engine."
+            f"{path.name} is not a MusicGen model but {kind[:60] or 'a model without a class name'}.",
+            "Choose another engine.",
         )
-    parts: dict[str, Any] = {name: found.config.get(name) for name in _PARTS}
+    parts: dict[str, Any] = {name: checkpoint.config.get(name) for name in _PARTS}
     if missing := [name for name, part in parts.items() if not isinstance(part, dict)]:
-        raise ModelBroken(f"{path.name}/config.json says nothing of its {missing[0]}.", FETCH)
+        raise ModelBroken(f"{path.name}/config.json has no section {missing[0]}.", FETCH)
     if not (path / TOKENIZER).is_file():
         raise ModelIncompatible(
-            f"{path.name} has no {TOKENIZER}, and this version reads no other form of a vocabulary.",
-            "Fetch the model with its tokenizer.json.",
+            f"{path.name} has no {TOKENIZER}, the only tokenizer format that is supported.",
+            f"Download the model with its {TOKENIZER}.",
         )
-    return MusicgenFolder(path, kind, {"model": found})
+    return MusicgenFolder(path, kind, {"model": checkpoint})

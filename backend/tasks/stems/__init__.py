@@ -1,3 +1,4 @@
-"""Separates music into stems. The server imports `choices` alone; children the rest, whose libraries are NumPy,
-soundfile and soxr. It knows nothing of engines: `making.py` runs a job with any `Separator`.
+"""Separation of music into stems, independent of the engine: `job.py` runs a job with any `Separator`.
+
+The server imports only `choices`; the other modules run in workers and need NumPy, soundfile and soxr.
 """

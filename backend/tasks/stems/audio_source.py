@@ -1,4 +1,4 @@
-"""An audio file as it is decoded, block by block, by libsndfile; what it is, and why another is refused."""
+"""An input audio file: validation and block-wise decoding with libsndfile."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 import soundfile
 
 from backend.common.errors import Validation
-from backend.tasks.stems.choices import CHANNELS_MOST, RATE_LEAST, RATE_MOST
+from backend.tasks.stems.choices import MAX_CHANNELS, MAX_RATE, MIN_RATE
 from backend.tasks.stems.separator import Samples
 
-BLOCK_VALUES = 1 << 18  # samples of all channels that are decoded at once: 1 MB
-LOUDEST = 1e6  # times full scale; beyond that it is no sound, and squares overflow
-_KINDS = "Send WAV, FLAC, OGG (Vorbis, Opus) or MP3."
-_WHOLE = "Get the whole file again, or open it in an audio editor and save what is left of it."
-_CLAIM = re.compile(r"^data : (\d+) \(should be", re.MULTILINE)
-_STREAMED_BYTES = 0x7FFF0000  # what programs claim that write to a pipe, where the length is not known
-_CUT = ("> file length", "lacks an end-of-stream bit")
+BLOCK_VALUES = 1 << 18  # samples of all channels per decoded block: 1 MB
+MAX_AMPLITUDE = 1e6  # times full scale; the squares of larger samples overflow
+_FORMATS_REMEDY = "Send WAV, FLAC, OGG (Vorbis, Opus) or MP3."
+_TRUNCATED_REMEDY = "Get a complete copy, or open the file in an audio editor and save the part that is there."
+_CLAIMED_BYTES = re.compile(r"^data : (\d+) \(should be", re.MULTILINE)
+_STREAMED_BYTES = 0x7FFF0000  # the length that programs write into the header when they write to a pipe
+_TRUNCATION_NOTES = ("> file length", "lacks an end-of-stream bit")
 OnFrames = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file that was decoded to its end once: `frames` came, and `peak` is the loudest sample."""
+    """A file that decodes completely. `rate` is in Hz, `frames` the decoded length, `peak` the largest amplitude."""
 
     path: Path
     name: str
@@ -37,39 +37,42 @@ class Source:
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """The duration."""
         return self.frames / self.rate
 
     def blocks(self) -> Iterator[Samples]:
-        """The sound as [channel, frames] float32."""
+        """Yield the audio in blocks [channel, frame] of float32."""
         with soundfile.SoundFile(self.path) as file:
             yield from _blocks(file)
 
 
 def measure(path: Path, name: str, on_frames: OnFrames) -> Source:
-    """Decodes a file to its end and keeps nothing of it. Raises Validation for what is no whole sound."""
+    """Decode a file to its end to measure it. Raises Validation if it is not complete, valid audio.
+
+    `on_frames` is the progress callback: it takes the decoded and the total number of frames.
+    """
     if path.stat().st_size == 0:
-        raise Validation(f"{name} is empty.", _KINDS)
+        raise Validation(f"{name} is empty.", _FORMATS_REMEDY)
     try:
         with soundfile.SoundFile(path) as file:
             _check_shape(file, name)
             frames, peak = 0, 0.0
             for block in _blocks(file):
                 highest = float(np.abs(block).max())
-                if not highest <= LOUDEST:
+                if not highest <= MAX_AMPLITUDE:
                     raise Validation(
-                        f"{name} has samples that are no sound (none, infinite, or over a million times full scale) "
+                        f"{name} has invalid samples (NaN, infinite, or over a million times full scale) "
                         f"between {frames / file.samplerate:.2f} and "
                         f"{(frames + block.shape[1]) / file.samplerate:.2f} s.",
-                        "Export it again from the program that made it.",
+                        "Export the file again from its audio program.",
                     )
                 peak = max(peak, highest)
                 frames += block.shape[1]
                 on_frames(frames, max(frames, file.frames))
-            _check_whole(file, frames, name)
+            _check_complete(file, frames, name)
             return Source(path, name, file.samplerate, file.channels, frames, peak)
     except soundfile.LibsndfileError as error:
-        raise Validation(f"{name} cannot be read as sound: {error.error_string}", _KINDS) from None
+        raise Validation(f"{name} cannot be decoded as audio: {error.error_string}", _FORMATS_REMEDY) from None
 
 
 def _blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
@@ -79,22 +82,22 @@ def _blocks(file: soundfile.SoundFile) -> Iterator[Samples]:
 
 
 def _check_shape(file: soundfile.SoundFile, name: str) -> None:
-    if file.channels > CHANNELS_MOST:
+    if file.channels > MAX_CHANNELS:
         raise Validation(
-            f"{name} has {file.channels} channels, and at most {CHANNELS_MOST} are separated.", "Mix it down first."
+            f"{name} has {file.channels} channels; the limit is {MAX_CHANNELS}.", "Mix it down to stereo first."
         )
-    if not RATE_LEAST <= file.samplerate <= RATE_MOST:
+    if not MIN_RATE <= file.samplerate <= MAX_RATE:
         raise Validation(
-            f"{name} has {file.samplerate} samples a second; {RATE_LEAST} to {RATE_MOST} are separated.",
-            "Resample it first.",
+            f"{name} has a sample rate of {file.samplerate} Hz; {MIN_RATE} to {MAX_RATE} Hz are supported.",
+            "Resample it to 44100 Hz first.",
         )
 
 
-def _check_whole(file: soundfile.SoundFile, frames: int, name: str) -> None:
-    """libsndfile's log tells where a file ends before its header says, and a decoder that gives less tells it too."""
+def _check_complete(file: soundfile.SoundFile, frames: int, name: str) -> None:
+    """Raise Validation for a truncated file: its header, libsndfile's log or the number of frames shows it."""
     if not frames:
-        raise Validation(f"{name} has no sound in it.", "Send a file with at least one sample.")
-    claim = _CLAIM.search(file.extra_info)
-    claims_more = claim is not None and int(claim[1]) < _STREAMED_BYTES
-    if claims_more or frames < file.frames or any(words in file.extra_info for words in _CUT):
-        raise Validation(f"{name} is cut short: it ends after {frames / file.samplerate:.2f} s.", _WHOLE)
+        raise Validation(f"{name} contains no audio.", "Send a file with at least one sample.")
+    claimed = _CLAIMED_BYTES.search(file.extra_info)
+    claims_more = claimed is not None and int(claimed[1]) < _STREAMED_BYTES
+    if claims_more or frames < file.frames or any(note in file.extra_info for note in _TRUNCATION_NOTES):
+        raise Validation(f"{name} is truncated: it ends after {frames / file.samplerate:.2f} s.", _TRUNCATED_REMEDY)

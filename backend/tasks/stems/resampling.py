@@ -1,4 +1,4 @@
-"""From one rate to another, as a stream, by the SoX Resampler library (python-soxr)."""
+"""Streaming sample rate conversion with the SoX Resampler library (python-soxr)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from backend.common.errors import Validation
 from backend.tasks.stems.separator import Samples
 
 
-def resampled(blocks: Iterable[Samples], channels: int, source: int, target: int) -> Iterator[Samples]:
-    """Blocks [channel, frames] at the rate `target`, without delay. Raises Validation where the library is missing."""
+def resample_stream(blocks: Iterable[Samples], channels: int, source: int, target: int) -> Iterator[Samples]:
+    """Yield blocks [channel, frame] resampled from `source` to `target` Hz, with the filter's delay compensated.
+
+    Raises Validation if soxr is not installed.
+    """
     if source == target:
         yield from blocks
         return
@@ -19,15 +22,15 @@ def resampled(blocks: Iterable[Samples], channels: int, source: int, target: int
         import soxr
     except ImportError:
         raise Validation(
-            f"The sound has {source} samples a second and the model takes {target}; to resample it, the library "
-            "soxr is needed, which there is none of for this system.",
-            f"Send it at {target} samples a second.",
+            f"The audio has a sample rate of {source} Hz and the model needs {target} Hz; resampling needs the "
+            "package soxr, which is not available for this platform.",
+            f"Send audio with a sample rate of {target} Hz.",
         ) from None
     stream = soxr.ResampleStream(source, target, channels, dtype="float32", quality="HQ")
     for block in blocks:
-        yield _transposed(stream.resample_chunk(block.T))
-    yield _transposed(stream.resample_chunk(np.zeros((0, channels), np.float32), last=True))
+        yield _transpose(stream.resample_chunk(block.T))
+    yield _transpose(stream.resample_chunk(np.zeros((0, channels), np.float32), last=True))
 
 
-def _transposed(frames: Samples) -> Samples:
+def _transpose(frames: Samples) -> Samples:
     return np.ascontiguousarray(frames.T)

@@ -1,4 +1,4 @@
-"""What a separation asks of a model, whichever network and library compute it."""
+"""The interface of a separation model, independent of the network and the library that runs it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 Samples = NDArray[np.float32]
-Stop = Callable[[], bool]  # True means: stop now
+Stop = Callable[[], bool]  # a callback that returns True if the job was cancelled
 
 
 class Separator(Protocol):
-    """A model on a device. It works on chunks of stereo sound of one length at one rate."""
+    """A loaded model. It separates stereo chunks of a fixed length at the sample rate `rate` in Hz."""
 
     stems: tuple[str, ...]
     rate: int
 
     def chunk_frames(self, seconds: float | None) -> int:
-        """The length nearest to `seconds` that the network takes, its own where that is None."""
+        """Return the supported chunk length nearest to `seconds`, in frames. None: the model's default."""
         ...
 
     def separate(self, chunk: Samples, stop: Stop) -> Samples:
-        """[stem, 2, frames] of a chunk [2, frames] as long as `chunk_frames` says. Raises Stopped, WorkerCrashed."""
+        """Return the stems [stem, 2, frame] of a chunk [2, frame]. Raises Cancelled, WorkerCrashed."""
         ...

@@ -1,1 +1,1 @@
-"""What text generation needs whichever engine runs it: chat templates and stop sequences."""
+"""Text generation steps that every engine shares: chat templates and stop sequences."""

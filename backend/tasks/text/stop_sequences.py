@@ -1,6 +1,7 @@
-"""Stop texts in a stream of pieces: nothing of a stop is ever shown, and what only began like one is shown in the end.
+"""A filter for stop sequences in streamed text.
 
-llama.cpp has this too, but keeps back for good what looks like the beginning of a stop when the text ends there.
+No part of a stop sequence is returned. Text that only looked like the start of one is returned later. llama.cpp has
+such a filter too, but it drops a partial match at the end of the text.
 """
 
 from __future__ import annotations
@@ -8,33 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class Stops:
-    """Takes pieces, gives what may be shown. `found` once a stop was met."""
+class StopFilter:
+    """Takes streamed text and returns the part before the first stop sequence.
+
+    `matched` is True once a stop sequence was found; discard all text that comes after that.
+    """
 
     def __init__(self, stops: Iterable[str]) -> None:
         self._stops = tuple(stops)
-        self._held = ""
-        self.found = False
+        self._pending = ""
+        self.matched = False
 
     def feed(self, piece: str) -> str:
-        """The text that can be shown now that this piece came."""
-        text = self._held + piece
-        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
-        if places:
-            self.found, self._held = True, ""
-            return text[: min(places)]
-        # A stop that begins at `shown` may still be completed by the next piece.
-        shown = min((self._beginning(text, stop) for stop in self._stops), default=len(text))
-        self._held = text[shown:]
-        return text[:shown]
+        """Return the text that can no longer be part of a stop sequence, now that `piece` follows."""
+        text = self._pending + piece
+        starts = [start for stop in self._stops if (start := text.find(stop)) >= 0]
+        if starts:
+            self.matched, self._pending = True, ""
+            return text[: min(starts)]
+        # The next piece may complete a stop sequence that starts at `safe_end`.
+        safe_end = min((self._partial_match(text, stop) for stop in self._stops), default=len(text))
+        self._pending = text[safe_end:]
+        return text[:safe_end]
 
-    def rest(self) -> str:
-        """What was held back, when nothing follows any more."""
-        text, self._held = self._held, ""
+    def flush(self) -> str:
+        """Return the pending text at the end of the stream."""
+        text, self._pending = self._pending, ""
         return text
 
     @staticmethod
-    def _beginning(text: str, stop: str) -> int:
-        """Where the longest end of `text` begins that is a beginning of `stop`."""
+    def _partial_match(text: str, stop: str) -> int:
+        """Return the start of the longest suffix of `text` that is a prefix of `stop`; `len(text)` if there is none."""
         first = max(0, len(text) - len(stop) + 1)
-        return next((place for place in range(first, len(text)) if stop.startswith(text[place:])), len(text))
+        return next((start for start in range(first, len(text)) if stop.startswith(text[start:])), len(text))

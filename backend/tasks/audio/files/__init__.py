@@ -1,1 +1,1 @@
-"""The sound files that jobs hand out: their kinds, what each says of itself, and how they are written."""
+"""The audio files that jobs return: file formats, metadata tags, and a writer."""

@@ -1,4 +1,4 @@
-"""Kinds of sound files. Standard library only: the server checks requests by it."""
+"""Audio file formats. Standard library only, since the server validates requests with this table."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class SoundKind:
-    """A kind of file: ending, media type, and what libsndfile calls it. `rates` are those that it holds, if not all."""
+    """A file format: suffix, media type, and its names in libsndfile. `rates` are in Hz; empty means any rate."""
 
     suffix: str
     media_type: str
     container: str
     subtype: str
-    channels_most: int
+    max_channels: int
     rates: tuple[int, ...] = ()
-    compression: float | None = None  # libsndfile's, from 0 (best) to 1
+    compression: float | None = None  # libsndfile's compression level, 0 (best quality) to 1
 
 
-# MP3's rates: MPEG-1, 2 and 2.5 (ISO/IEC 11172-3, 13818-3). Vorbis by quality 6, MP3 as LAME's V2: near 190 kbit/s.
+# MP3 sample rates: MPEG-1, 2 and 2.5 (ISO/IEC 11172-3, 13818-3). Vorbis at quality 6, MP3 like LAME V2: 190 kbit/s.
 _MP3_RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
 KINDS: dict[str, SoundKind] = {
     "wav": SoundKind("wav", "audio/wav", "WAV", "PCM_16", 16),
@@ -26,14 +26,14 @@ KINDS: dict[str, SoundKind] = {
     "mp3": SoundKind("mp3", "audio/mpeg", "MP3", "MPEG_LAYER_III", 2, _MP3_RATES, 0.2),
     "ogg": SoundKind("ogg", "audio/ogg", "OGG", "VORBIS", 8, (), 0.4),
 }
-"""By name, as callers write it. WAV and FLAC hold the same 16 bits, MP3 and Ogg Vorbis what is left of them."""
+"""Formats by their names in requests. WAV and FLAC have 16 bits per sample; MP3 and Ogg Vorbis are lossy."""
 
 
-def unfit(name: str, rate: int, channels: int) -> str | None:
-    """Why a kind of file cannot hold such a sound, as the end of a sentence; None where it can."""
+def why_unsupported(name: str, rate: int, channels: int) -> str | None:
+    """Return why a format cannot store such audio, as a clause for a message; None if it can."""
     kind = KINDS[name]
-    if channels > kind.channels_most:
-        return f"{name} holds at most {kind.channels_most} channels, and the sound has {channels}"
+    if channels > kind.max_channels:
+        return f"{name} supports at most {kind.max_channels} channels, and the audio has {channels}"
     if kind.rates and rate not in kind.rates:
-        return f"{name} holds no sound of {rate} samples a second"
+        return f"{name} does not support a sample rate of {rate} Hz"
     return None

@@ -1,8 +1,8 @@
-"""Reads a TensorFlow checkpoint (V2) of one piece without TensorFlow.
+"""A reader of single-file TensorFlow checkpoints (V2) that does not need TensorFlow.
 
 The index is a table in LevelDB's format (doc/table_format.md there), which TensorFlow writes uncompressed: blocks of
-entries whose keys share prefixes, and a footer of 48 bytes with the place of the block of blocks and a magic number.
-The values are BundleEntryProto (tensorflow/core/protobuf/tensor_bundle.proto): 1 dtype, 2 shape, 4 offset, 5 size.
+entries with prefix-compressed keys, and a 48-byte footer with the handle of the index block and a magic number. The
+values are BundleEntryProto (tensorflow/core/protobuf/tensor_bundle.proto): 1 dtype, 2 shape, 4 offset, 5 size.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FLOAT = 1
 
 @dataclass(frozen=True)
 class Tensor:
-    """Where a tensor of 32-bit floats lies in the data file."""
+    """The shape of a float32 tensor, and its offset and length in bytes in the data file."""
 
     shape: tuple[int, ...]
     offset: int
@@ -27,52 +27,52 @@ class Tensor:
 
 
 def read_index(index: bytes) -> dict[str, Tensor]:
-    """All tensors of floats by name. Raises ValueError for what is no such index."""
+    """Return all float32 tensors by name. Raises ValueError for an invalid index."""
     try:
         if struct.unpack("<Q", index[-8:])[0] != _MAGIC:
             raise ValueError("the magic number is missing")
         footer = index[-_FOOTER:]
-        at = varint(footer, varint(footer, 0)[1])[1]  # the block of meta data, which there is none of
-        found: dict[str, Tensor] = {}
-        for _, place in _entries(index, *_pair(footer, at)):
-            for key, value in _entries(index, *_pair(place, 0)):
+        position = varint(footer, varint(footer, 0)[1])[1]  # skip the metaindex block, which is empty
+        tensors: dict[str, Tensor] = {}
+        for _, handle in _entries(index, *_pair(footer, position)):
+            for key, value in _entries(index, *_pair(handle, 0)):
                 if key and (tensor := _tensor(value)):
-                    found[key.decode("ascii")] = tensor
+                    tensors[key.decode("ascii")] = tensor
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise ValueError(f"it is cut short or damaged ({error})") from None
-    return found
+        raise ValueError(f"it is truncated or corrupt ({error})") from None
+    return tensors
 
 
 def _entries(index: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    """The keys and values of a block."""
+    """Yield the keys and values of a block."""
     if index[offset + size] != 0:
-        raise ValueError("a block of it is compressed")
+        raise ValueError("it contains a compressed block")
     block = index[offset : offset + size]
     end = size - 4 - 4 * struct.unpack("<I", block[-4:])[0]
-    at, key = 0, b""
-    while at < end:
-        shared, at = varint(block, at)
-        own, at = varint(block, at)
-        length, at = varint(block, at)
-        key = key[:shared] + block[at : at + own]
-        at += own
-        yield key, block[at : at + length]
-        at += length
+    position, key = 0, b""
+    while position < end:
+        shared, position = varint(block, position)
+        unshared, position = varint(block, position)
+        length, position = varint(block, position)
+        key = key[:shared] + block[position : position + unshared]
+        position += unshared
+        yield key, block[position : position + length]
+        position += length
 
 
 def _tensor(entry: bytes) -> Tensor | None:
-    facts = dict(fields(entry, 0, len(entry)))
-    shape = facts.get(2, slice(0, 0))
-    if facts.get(1) != _FLOAT or not isinstance(shape, slice):
+    message = dict(fields(entry, 0, len(entry)))
+    shape = message.get(2, slice(0, 0))
+    if message.get(1) != _FLOAT or not isinstance(shape, slice):
         return None
     sides = [
         dict(fields(entry, side.start, side.stop)).get(1, 0)
         for number, side in fields(entry, shape.start, shape.stop)
         if number == 2 and isinstance(side, slice)
     ]
-    offset, size = facts.get(4, 0), facts.get(5, 0)
+    offset, size = message.get(4, 0), message.get(5, 0)
     if isinstance(offset, slice) or isinstance(size, slice):
-        raise ValueError("the place of a tensor is no number")
+        raise ValueError("the offset or size of a tensor is not a number")
     return Tensor(tuple(side for side in sides if isinstance(side, int)), offset, size)
 
 

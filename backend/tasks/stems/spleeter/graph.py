@@ -1,4 +1,4 @@
-"""The network as an ONNX graph whose weights lie in the safetensors file beside it."""
+"""Spleeter's network as an ONNX graph, with its weights in a safetensors file in the same folder."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from backend.tasks.stems.spleeter.network import (
 NORM = ("gamma", "beta", "mean", "variance")
 
 
-def graph(weights: list[Weight]) -> bytes:
-    """Takes `magnitudes` [batch, channel, frame, bin] and gives `masks` [batch, stem × channel, frame, bin].
+def build_graph(weights: list[Weight]) -> bytes:
+    """Return the ONNX file: `magnitudes` [batch, channel, frame, bin] → `masks` [batch, stem × channel, frame, bin].
 
-    Frames must be a multiple of network.MULTIPLE.
+    The number of frames must be a multiple of network.MULTIPLE.
     """
     dtype = weights[0].dtype
     nodes: list[Node] = []
@@ -41,28 +41,28 @@ def _tower(stem: str) -> list[Node]:
         nodes.append(Node(operation, inputs, [output], attributes))
         return output
 
-    def normed(layer: str, source: str) -> str:
-        named = [f"{layer}.{part}" for part in NORM]
-        return add("BatchNormalization", [source, *named], f"{layer}.normed", epsilon=EPSILON)
+    def add_batch_norm(layer: str, source: str) -> str:
+        weights = [f"{layer}.{part}" for part in NORM]
+        return add("BatchNormalization", [source, *weights], f"{layer}.normed", epsilon=EPSILON)
 
-    def convolved(operation: str, layer: str, source: str, **attributes: int | tuple[int, ...]) -> str:
+    def add_convolution(operation: str, layer: str, source: str, **attributes: int | tuple[int, ...]) -> str:
         return add(operation, [source, f"{layer}.kernel", f"{layer}.bias"], f"{layer}.out", **attributes)
 
-    way: dict[str, tuple[int, ...]] = {"kernel_shape": (5, 5), "strides": (STRIDE, STRIDE), "pads": PADS}
-    x, kept = "magnitudes", []
+    strided: dict[str, tuple[int, ...]] = {"kernel_shape": (5, 5), "strides": (STRIDE, STRIDE), "pads": PADS}
+    x, skips = "magnitudes", []
     for level in range(LEVELS):
         layer = f"{stem}.down.{level}"
-        kept.append(convolved("Conv", layer, x, **way))
+        skips.append(add_convolution("Conv", layer, x, **strided))
         if level < LEVELS - 1:
-            x = add("LeakyRelu", [normed(layer, kept[-1])], f"{layer}.on", alpha=SLOPE)
-    x = kept.pop()
+            x = add("LeakyRelu", [add_batch_norm(layer, skips[-1])], f"{layer}.on", alpha=SLOPE)
+    x = skips.pop()
     for level in range(LEVELS):
         layer = f"{stem}.up.{level}"
-        up = convolved("ConvTranspose", layer, x, **way)
-        x = normed(layer, add("Relu", [up], f"{layer}.on"))
-        if kept:
-            x = add("Concat", [kept.pop(), x], f"{layer}.joined", axis=1)
+        up = add_convolution("ConvTranspose", layer, x, **strided)
+        x = add_batch_norm(layer, add("Relu", [up], f"{layer}.on"))
+        if skips:
+            x = add("Concat", [skips.pop(), x], f"{layer}.joined", axis=1)
     dilations = (LAST_DILATION, LAST_DILATION)
-    last = convolved("Conv", f"{stem}.last", x, kernel_shape=(4, 4), pads=LAST_PADS, dilations=dilations)
+    last = add_convolution("Conv", f"{stem}.last", x, kernel_shape=(4, 4), pads=LAST_PADS, dilations=dilations)
     add("Sigmoid", [last], f"{stem}.mask")
     return nodes

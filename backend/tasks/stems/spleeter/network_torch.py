@@ -1,4 +1,4 @@
-"""The network computed by torch, on any of its devices, in the dtype of the weights."""
+"""Spleeter's network in torch, on any device, in the dtype of the weights."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from backend.tasks.stems.spleeter.network import EPSILON, LAST_DILATION, LAST_PA
 Tensors = Mapping[str, "torch.Tensor"]
 
 
-def compute(weights: Tensors, magnitudes: torch.Tensor, stop: Stop) -> torch.Tensor:
-    """Masks [batch, stem × channel, frame, bin] of magnitudes [batch, channel, frame, bin]. Raises Stopped."""
+def compute_masks(weights: Tensors, magnitudes: torch.Tensor, stop: Stop) -> torch.Tensor:
+    """Return masks [batch, stem × channel, frame, bin] of magnitudes [batch, channel, frame, bin]. Raises Cancelled."""
     with torch.inference_mode():
         return torch.cat([_tower(weights, stem, magnitudes, stop) for stem in STEMS], 1)
 
 
 def _tower(weights: Tensors, stem: str, x: torch.Tensor, stop: Stop) -> torch.Tensor:
-    kept = []
+    skips = []
     for level in range(LEVELS):
-        _look(stop)
+        _raise_if_stopped(stop)
         layer = f"{stem}.down.{level}"
         padded = functional.pad(x, (PADS[1], PADS[3], PADS[0], PADS[2]))
-        kept.append(functional.conv2d(padded, *_kernel(weights, layer), stride=STRIDE))
+        skips.append(functional.conv2d(padded, *_kernel(weights, layer), stride=STRIDE))
         if level < LEVELS - 1:
-            x = functional.leaky_relu(_normed(weights, layer, kept[-1]), SLOPE)
-    x = kept.pop()
+            x = functional.leaky_relu(_batch_norm(weights, layer, skips[-1]), SLOPE)
+    x = skips.pop()
     for level in range(LEVELS):
-        _look(stop)
+        _raise_if_stopped(stop)
         layer = f"{stem}.up.{level}"
         height, width = x.shape[2] * STRIDE, x.shape[3] * STRIDE
-        whole = functional.conv_transpose2d(x, *_kernel(weights, layer), stride=STRIDE)
-        up = whole[:, :, PADS[0] : PADS[0] + height, PADS[1] : PADS[1] + width]
-        x = _normed(weights, layer, functional.relu(up))
-        if kept:
-            x = torch.cat([kept.pop(), x], 1)
+        full = functional.conv_transpose2d(x, *_kernel(weights, layer), stride=STRIDE)
+        up = full[:, :, PADS[0] : PADS[0] + height, PADS[1] : PADS[1] + width]
+        x = _batch_norm(weights, layer, functional.relu(up))
+        if skips:
+            x = torch.cat([skips.pop(), x], 1)
     last = functional.conv2d(functional.pad(x, LAST_PADS), *_kernel(weights, f"{stem}.last"), dilation=LAST_DILATION)
     return torch.sigmoid(last)
 
 
-def _look(stop: Stop) -> None:
+def _raise_if_stopped(stop: Stop) -> None:
     if stop():
         raise Cancelled
 
@@ -53,6 +53,6 @@ def _kernel(weights: Tensors, layer: str) -> tuple[Any, Any]:
     return weights[f"{layer}.kernel"], weights[f"{layer}.bias"]
 
 
-def _normed(weights: Tensors, layer: str, x: torch.Tensor) -> torch.Tensor:
+def _batch_norm(weights: Tensors, layer: str, x: torch.Tensor) -> torch.Tensor:
     mean, variance, gamma, beta = (weights[f"{layer}.{part}"] for part in ("mean", "variance", "gamma", "beta"))
     return functional.batch_norm(x, mean, variance, gamma, beta, eps=EPSILON)

@@ -1,8 +1,8 @@
-"""Separates a chunk with Spleeter's network: spectra, masks from their magnitudes, and back to sound.
+"""Separation of a chunk with Spleeter's network: STFT, masks from the magnitudes, inverse STFT.
 
-As Spleeter does it: Hann windows of 4096 with steps of 1024, each stem's share the square of its magnitude; above the
-bins that the network sees, a frame has the mean share of its highest ones. The last stem is what the others leave of
-the chunk, which is the same, since the shares add up to one.
+As in Spleeter: Hann windows of 4096 samples with a hop of 1024, and Wiener masks from the squared magnitudes. Bins
+above the network's input get the mean mask of the frame's highest bins. The last stem is the chunk minus the other
+stems, which is equivalent, since the masks add up to one.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from numpy.typing import NDArray
 
 from backend.common.error_patterns import require_finite
 from backend.tasks.stems.separator import Samples, Stop
-from backend.tasks.stems.spleeter.network import BINS, CHANNELS, FRAME, MULTIPLE, RATE, STEMS, STEP
+from backend.tasks.stems.spleeter.network import BINS, CHANNELS, HOP, MULTIPLE, RATE, STEMS, WINDOW
 
-Masks = Callable[[Samples, Stop], Samples]  # [1, stem × channel, frame, bin] of magnitudes [1, channel, frame, bin]
-FRAMES = 512  # of a chunk, as in training
-_PAD = FRAME - STEP  # so that each sample lies in as many windows as any other
+Masks = Callable[
+    [Samples, Stop], Samples
+]  # magnitudes [1, channel, frame, bin] → masks [1, stem × channel, frame, bin]
+CHUNK_FRAMES = 512  # STFT frames per chunk, as in training
+_PAD = WINDOW - HOP  # so that every sample is in the same number of windows
 _TOP_BINS = 128  # 9.6 to 11 kHz
-_LEAST = 1e-10
-_WINDOW = np.hanning(FRAME + 1)[:-1].astype(np.float32)
-_WINDOWS_SUM = np.float32(1.5)  # of the squared window at each sample, with steps of a quarter
+_EPSILON = 1e-10
+_HANN = np.hanning(WINDOW + 1)[:-1].astype(np.float32)
+_WINDOW_GAIN = np.float32(1.5)  # sum of the squared windows at each sample, with a hop of a quarter window
 
 
 class SpleeterSeparator:
-    """A Separator over whatever computes the masks."""
+    """A Separator that computes its masks through the callback `masks`."""
 
     stems = STEMS
     rate = RATE
@@ -35,47 +37,47 @@ class SpleeterSeparator:
         self._masks = masks
 
     def chunk_frames(self, seconds: float | None) -> int:
-        """A multiple of what the network halves."""
-        wanted = FRAMES if seconds is None else seconds * RATE / STEP
-        count: int = max(1, round(wanted / MULTIPLE)) * MULTIPLE
-        return (count - 1) * STEP + FRAME - 2 * _PAD
+        """Return the length of the chunk whose number of STFT frames is a multiple of MULTIPLE."""
+        frames = CHUNK_FRAMES if seconds is None else seconds * RATE / HOP
+        count: int = max(1, round(frames / MULTIPLE)) * MULTIPLE
+        return (count - 1) * HOP + WINDOW - 2 * _PAD
 
     def separate(self, chunk: Samples, stop: Stop) -> Samples:
-        """[stem, 2, frames]. Raises Stopped, and WorkerCrashed where the network gives no numbers."""
-        spectra = _spectra(np.pad(chunk, ((0, 0), (_PAD, _PAD))))
+        """Return the stems [stem, 2, frame]. Raises Cancelled, and WorkerCrashed for NaN or infinite masks."""
+        spectra = _stft(np.pad(chunk, ((0, 0), (_PAD, _PAD))))
         magnitudes = np.abs(spectra[:, :, :BINS])
-        magnitudes /= max(1.0, float(np.abs(chunk).max()))  # a sound over full scale is taken at full scale
+        magnitudes /= max(1.0, float(np.abs(chunk).max()))  # normalize audio that exceeds full scale
         masks = self._masks(magnitudes[None], stop)[0]
         require_finite(float(masks.max()))
-        shares = _shares(masks.reshape(len(STEMS), CHANNELS, *magnitudes.shape[1:]))
-        found = np.empty((len(STEMS), *chunk.shape), np.float32)
-        found[-1] = chunk
-        for stem, share in enumerate(shares):
-            found[stem] = _sound(spectra * share)[:, _PAD:-_PAD]
-            found[-1] -= found[stem]
-        return found
+        stem_masks = _wiener_masks(masks.reshape(len(STEMS), CHANNELS, *magnitudes.shape[1:]))
+        stems = np.empty((len(STEMS), *chunk.shape), np.float32)
+        stems[-1] = chunk
+        for stem, mask in enumerate(stem_masks):
+            stems[stem] = _istft(spectra * mask)[:, _PAD:-_PAD]
+            stems[-1] -= stems[stem]
+        return stems
 
 
-def _shares(masks: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Of each stem but the last its part of every bin [stem - 1, channel, frame, FRAME / 2 + 1]; Wiener's filter."""
-    squares = np.square(masks) + np.float32(_LEAST)
-    shares = squares[:-1] / squares.sum(0)
-    top = shares[..., -_TOP_BINS:].mean(-1, keepdims=True)
-    return np.concatenate([shares, np.repeat(top, FRAME // 2 + 1 - BINS, -1)], -1)
+def _wiener_masks(masks: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return Wiener masks [stem - 1, channel, frame, WINDOW / 2 + 1] for all stems but the last."""
+    squares = np.square(masks) + np.float32(_EPSILON)
+    wiener = squares[:-1] / squares.sum(0)
+    top = wiener[..., -_TOP_BINS:].mean(-1, keepdims=True)
+    return np.concatenate([wiener, np.repeat(top, WINDOW // 2 + 1 - BINS, -1)], -1)
 
 
-def _spectra(sound: Samples) -> NDArray[np.complex64]:
-    windows = np.lib.stride_tricks.sliding_window_view(sound, FRAME, 1)[:, ::STEP]
-    return np.fft.rfft(windows * _WINDOW).astype(np.complex64, copy=False)
+def _stft(sound: Samples) -> NDArray[np.complex64]:
+    windows = np.lib.stride_tricks.sliding_window_view(sound, WINDOW, 1)[:, ::HOP]
+    return np.fft.rfft(windows * _HANN).astype(np.complex64, copy=False)
 
 
-def _sound(spectra: NDArray[np.complex64]) -> Samples:
+def _istft(spectra: NDArray[np.complex64]) -> Samples:
     """Windows added up again: [channel, frames]."""
-    pieces = np.fft.irfft(spectra, FRAME).astype(np.float32, copy=False) * (_WINDOW / _WINDOWS_SUM)
+    pieces = np.fft.irfft(spectra, WINDOW).astype(np.float32, copy=False) * (_HANN / _WINDOW_GAIN)
     channels, count, _ = pieces.shape
-    parts = FRAME // STEP
-    quarters = pieces.reshape(channels, count, parts, STEP)
-    out = np.zeros((channels, count + parts - 1, STEP), np.float32)
+    parts = WINDOW // HOP
+    quarters = pieces.reshape(channels, count, parts, HOP)
+    out = np.zeros((channels, count + parts - 1, HOP), np.float32)
     for part in range(parts):
         out[:, part : part + count] += quarters[:, :, part]
     return out.reshape(channels, -1)

@@ -1,10 +1,10 @@
-"""Chat templates: from messages to the text that a model continues, by the model's own Jinja template.
+"""Chat templates: render messages to a prompt with the model's Jinja template.
 
-The same renderer serves every engine. A template is a program from a stranger, so it runs in a process of its own, in
-jinja2's sandbox, with a limit of time that no loop can beat. Standard library only.
+All engines share this renderer. A template is untrusted code, so it runs in a separate process, in jinja2's sandbox,
+with a CPU time limit that the operating system enforces. Standard library only.
 """
 
-from backend.tasks.text.templates.control_tokens import Marks
+from backend.tasks.text.templates.control_tokens import ControlTokens
 from backend.tasks.text.templates.renderer import CHATML, LIMIT_S, Renderer
 
-__all__ = ["CHATML", "LIMIT_S", "Marks", "Renderer"]
+__all__ = ["CHATML", "LIMIT_S", "ControlTokens", "Renderer"]

@@ -1,7 +1,8 @@
-"""Keeps typed control marks text: `<|im_start|>` in a message must not begin a message.
+"""Escaping of control tokens in user text: `<|im_start|>` in a message must not start a new message.
 
-A mark is cut in two by a character that occurs nowhere in the request; after rendering the text is split there, and
-each piece is tokenized for itself, so that no piece holds a typed mark. What the template writes stays whole.
+Before rendering, a separator character is inserted into each control token in the messages. After rendering, the prompt
+is split at the separator, and each segment is tokenized separately, so no segment contains a control token that a user
+typed. Control tokens that the template writes are not changed.
 """
 
 from __future__ import annotations
@@ -10,46 +11,51 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-_CUTS = range(0xF0000, 0xF1000)  # private use: no template looks for these
+_SEPARATORS = range(0xF0000, 0xF1000)  # a Unicode private use area, which no template tests for
 
 
-class Marks:
-    """The control marks of one model's vocabulary, as they are written."""
+class ControlTokens:
+    """The control tokens of one model's vocabulary, as text."""
 
-    def __init__(self, marks: Iterable[str]) -> None:
-        written = sorted({mark for mark in marks if len(mark) > 1}, key=len, reverse=True)
-        self._marks = re.compile("|".join(map(re.escape, written))) if written else None
+    def __init__(self, tokens: Iterable[str]) -> None:
+        longest_first = sorted({token for token in tokens if len(token) > 1}, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
-    def cut(self, value: Any) -> tuple[Any, str]:
-        """A copy of JSON data with every mark cut, and the cut; the cut is empty where nothing needed one."""
+    def escape(self, value: Any) -> tuple[Any, str]:
+        """Return a copy of JSON data with every control token split by a separator, and that separator.
+
+        Without control tokens, returns `value` itself and an empty separator.
+        """
         texts = list(_texts(value))
-        if self._marks is None or not any(self._marks.search(text) for text in texts):
+        if self._pattern is None or not any(self._pattern.search(text) for text in texts):
             return value, ""
-        cut = next(chr(code) for code in _CUTS if not any(chr(code) in text for text in texts))
-        return self._cut(value, cut), cut
+        separator = next(chr(code) for code in _SEPARATORS if not any(chr(code) in text for text in texts))
+        return self._escape_value(value, separator), separator
 
-    def pieces(self, text: str) -> list[str]:
-        """A text that nobody rendered, cut the same way."""
-        changed, cut = self.cut(text)
-        return split(changed, cut)
+    def split(self, text: str) -> list[str]:
+        """Return the segments of a raw prompt, which no template renders."""
+        return split_segments(*self.escape(text))
 
-    def _cut(self, value: Any, cut: str) -> Any:
+    def _escape_value(self, value: Any, separator: str) -> Any:
         if isinstance(value, str):
-            assert self._marks
-            return self._marks.sub(lambda mark: mark[0][0] + cut + mark[0][1:], value)
+            assert self._pattern
+            return self._pattern.sub(lambda token: token[0][0] + separator + token[0][1:], value)
         if isinstance(value, list):
-            return [self._cut(item, cut) for item in value]
+            return [self._escape_value(item, separator) for item in value]
         if isinstance(value, dict):
-            return {self._cut(key, cut): self._cut(item, cut) for key, item in value.items()}
+            return {
+                self._escape_value(key, separator): self._escape_value(item, separator) for key, item in value.items()
+            }
         return value
 
 
-def split(text: str, cut: str) -> list[str]:
-    """The pieces between the cuts, without empty ones."""
-    return [piece for piece in (text.split(cut) if cut else [text]) if piece]
+def split_segments(text: str, separator: str) -> list[str]:
+    """Return the non-empty segments between the separators. Without a separator, the text is one segment."""
+    return [segment for segment in (text.split(separator) if separator else [text]) if segment]
 
 
 def _texts(value: Any) -> Iterable[str]:
+    """Yield every string in JSON data, including the keys of objects."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

@@ -1,8 +1,9 @@
-"""The template's environment, inside its own process, with the conventions of `transformers` (chat_template_utils).
+"""The program that renders one chat template in a separate process.
 
-First line in: `{template, names, limit_s}`; then one line `{messages, tools}` a request. Each answer is one line:
-`{text}` or `{error: raised | failed | missing, detail}`, `missing` with the name of a package. A request that computes
-longer than `limit_s` ends the process.
+The template environment follows `transformers` (chat_template_utils). Protocol, one JSON object per line: the first
+line on stdin is `{template, names, limit_s}`, then each request is `{messages, tools}`. Each response on stdout is
+`{text}` or `{error: raised | failed | missing, detail}`; for `missing`, `detail` is the name of a package. A request
+that uses more than `limit_s` of CPU time ends the process.
 """
 
 from __future__ import annotations
@@ -14,35 +15,35 @@ from datetime import datetime
 from typing import Any, BinaryIO
 
 _MEMORY_BYTES = 1 << 30
-_START_S = 5.0  # of the processor, to import jinja2
+_IMPORT_LIMIT_S = 5.0  # extra CPU time for the import of jinja2
 
 
 def main() -> int:
-    """Answers until stdin ends."""
-    source, answers = sys.stdin.buffer, sys.stdout.buffer
-    first = json.loads(source.readline() or b"null")
-    if first is None:
+    """Render requests from stdin until it ends. Returns the exit status."""
+    requests, responses = sys.stdin.buffer, sys.stdout.buffer
+    init = json.loads(requests.readline() or b"null")
+    if init is None:
         return 0
     _limit_memory()
     template: Any = None
-    refusal: dict[str, str] = {}
+    failure: dict[str, str] = {}
     try:
-        _allow(first["limit_s"] + _START_S)
+        _set_cpu_limit(init["limit_s"] + _IMPORT_LIMIT_S)
         _warm_up()
-        _close_in()
-        template = compiled(first["template"])
+        _lock_down()
+        template = compile_template(init["template"])
     except ModuleNotFoundError as error:
-        refusal = {"error": "missing", "detail": str(error.name)}
-    except Exception as error:  # noqa: BLE001 (a stranger's program may fail in any way)
-        refusal = {"error": "failed", "detail": _said(error)}
-    while line := source.readline():
-        _allow(first["limit_s"])
-        _answer(answers, refusal or rendered(template, json.loads(line), first["names"]))
+        failure = {"error": "missing", "detail": str(error.name)}
+    except Exception as error:  # noqa: BLE001 (untrusted code can raise any exception)
+        failure = {"error": "failed", "detail": _error_message(error)}
+    while line := requests.readline():
+        _set_cpu_limit(init["limit_s"])
+        _write_response(responses, failure or render(template, json.loads(line), init["names"]))
     return 0
 
 
 def _warm_up() -> None:
-    """Loads whatever a template or its failure makes Python load, since later no file can be opened."""
+    """Render sample templates, so that Python imports all modules it needs before file access is disabled."""
     for source in (
         "{{ raise_exception('x') }}",
         "{{ strftime_now('%c') }}",
@@ -50,44 +51,50 @@ def _warm_up() -> None:
         "{% if",
         "{{ [1]|tojson }}",
     ):
-        with contextlib.suppress(Exception):  # two of them fail, as they should
-            compiled(source).render()
+        with contextlib.suppress(Exception):  # two of the samples raise on purpose, to import the error handling
+            compile_template(source).render()
 
 
-def _close_in() -> None:
-    """The program has all that it needs: it opens, connects and starts nothing more, and writes to no file."""
+def _lock_down() -> None:
+    """Disable opening files and connections, starting processes and writing to files. On POSIX systems only."""
     if sys.platform != "win32":
         import resource
 
-        for kind, most in ((resource.RLIMIT_NOFILE, 3), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NPROC, 0)):
+        for kind, limit in ((resource.RLIMIT_NOFILE, 3), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NPROC, 0)):
             with contextlib.suppress(OSError, ValueError):
-                resource.setrlimit(kind, (most, most))
+                resource.setrlimit(kind, (limit, limit))
 
 
-def rendered(template: Any, asked: dict[str, Any], names: dict[str, str]) -> dict[str, str]:
-    """The answer to one request."""
+def render(template: Any, request: dict[str, Any], names: dict[str, str]) -> dict[str, str]:
+    """Return the response to one request."""
     import jinja2
 
-    # transformers leaves a key without a value out, since many templates would write "None".
-    messages = [{key: value for key, value in message.items() if value is not None} for message in asked["messages"]]
-    values = {**names, "messages": messages, "tools": asked["tools"], "documents": None, "add_generation_prompt": True}
+    # Like transformers, drop keys without a value: many templates would write "None".
+    messages = [{key: value for key, value in message.items() if value is not None} for message in request["messages"]]
+    values = {
+        **names,
+        "messages": messages,
+        "tools": request["tools"],
+        "documents": None,
+        "add_generation_prompt": True,
+    }
     try:
         return {"text": template.render(**values)}
     except jinja2.exceptions.TemplateError as error:
-        refused = type(error) is jinja2.exceptions.TemplateError  # what `raise_exception` raises, and nothing else
-        return {"error": "raised" if refused else "failed", "detail": _said(error)}
-    except Exception as error:  # noqa: BLE001 (a stranger's program may fail in any way)
-        return {"error": "failed", "detail": _said(error)}
+        by_template = type(error) is jinja2.exceptions.TemplateError  # only `raise_exception` raises the base class
+        return {"error": "raised" if by_template else "failed", "detail": _error_message(error)}
+    except Exception as error:  # noqa: BLE001 (untrusted code can raise any exception)
+        return {"error": "failed", "detail": _error_message(error)}
 
 
-def compiled(source: str) -> Any:
-    """The template, ready to render. Raises jinja2's errors."""
+def compile_template(source: str) -> Any:
+    """Return the compiled template. Raises jinja2's exceptions."""
     import jinja2
     import jinja2.ext
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(jinja2.ext.Extension):
-        """`{% generation %}` marks what the assistant says, for training; here it changes nothing."""
+        """The `{% generation %}` block, which marks assistant text for training. It has no effect here."""
 
         tags = {"generation"}
 
@@ -111,18 +118,18 @@ def compiled(source: str) -> Any:
     return environment.from_string(source)
 
 
-def _said(error: Exception) -> str:
+def _error_message(error: Exception) -> str:
     return f"{error}"[:500] or type(error).__name__
 
 
-def _answer(answers: BinaryIO, answer: dict[str, str]) -> None:
-    answers.write(json.dumps(answer).encode() + b"\n")
-    answers.flush()
+def _write_response(responses: BinaryIO, response: dict[str, str]) -> None:
+    responses.write(json.dumps(response).encode() + b"\n")
+    responses.flush()
 
 
-def _allow(limit_s: float) -> None:
-    """Time of the processor from now on; the system ends the process after it, whatever native code runs."""
-    if sys.platform != "win32":  # there the worker's own clock ends it
+def _set_cpu_limit(limit_s: float) -> None:
+    """Let the operating system end the process after `limit_s` more of CPU time, even inside native code."""
+    if sys.platform != "win32":  # on Windows, the parent process enforces a wall clock timeout instead
         import signal
 
         signal.signal(signal.SIGPROF, signal.SIG_DFL)

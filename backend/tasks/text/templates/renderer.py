@@ -1,4 +1,4 @@
-"""The side of the renderer that the worker holds: one process a template, started again when its limit ended it."""
+"""The worker's side of template rendering: one child process per template, restarted after a timeout."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from backend.common.errors import ModelBroken, ModelLoadFailed, TouchstoneError, Validation
-from backend.tasks.text.templates.control_tokens import Marks, split
+from backend.tasks.text.templates.control_tokens import ControlTokens, split_segments
 
-LIMIT_S = 2.0  # of the processor
-_WALL_S = 15.0  # on a machine that is busy with other things, and where the process has no limit of its own
+LIMIT_S = 2.0  # CPU time per request
+_WALL_LIMIT_S = 15.0  # timeout by the wall clock, long enough for a busy machine; the only limit on Windows
 _PROGRAM = Path(__file__).resolve().parents[3] / "child"
-_REMEDY = "Fetch the model from another source, or use /v1/completions, which takes no template."
-# What llama.cpp and others take for a model without a template of its own (the form is OpenAI's ChatML).
+_REMEDY = "Download the model from another source, or use /v1/completions, which needs no template."
+# OpenAI's ChatML, the default in llama.cpp and others for a model without a template.
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
@@ -28,53 +28,56 @@ CHATML = (
 
 
 class Renderer:
-    """Renders messages by one template. May be called from several threads.
+    """Renders messages with one template. Thread-safe.
 
-    `names` are the values that templates may ask for, such as `bos_token`.
+    `names` are values for the template's variables, such as `bos_token`.
     """
 
-    def __init__(self, template: str, names: dict[str, str], marks: Marks, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self, template: str, names: dict[str, str], control_tokens: ControlTokens, limit_s: float = LIMIT_S
+    ) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._first = {"template": template, "names": names, "limit_s": limit_s}
-        self._marks = marks
+        self._init_message = {"template": template, "names": names, "limit_s": limit_s}
+        self._control_tokens = control_tokens
         self._lock = threading.Lock()
         self._limit_s = limit_s
         self._start()
 
-    def pieces(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[str]:
-        """The prompt, in the pieces in which it is to be tokenized.
+    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[str]:
+        """Return the prompt as segments; tokenize each one separately.
 
-        Raises Validation where the template refuses the messages, ModelBroken where it fails or does not end,
-        ModelLoadFailed where this environment cannot read templates.
+        Raises Validation if the template rejects the messages, ModelBroken if it fails or exceeds a time limit,
+        ModelLoadFailed if the interpreter lacks a package that the template needs.
         """
-        asked, cut = self._marks.cut({"messages": messages, "tools": tools})
+        request, separator = self._control_tokens.escape({"messages": messages, "tools": tools})
         with self._lock:
-            answer = self._ask(asked)
-        if "text" in answer:
-            return split(answer["text"], cut)
-        raise _refusal(answer["error"], answer["detail"].replace(cut, "") if cut else answer["detail"], self._limit_s)
+            response = self._request(request)
+        if "text" in response:
+            return split_segments(response["text"], separator)
+        detail = response["detail"].replace(separator, "") if separator else response["detail"]
+        raise _to_error(response["error"], detail, self._limit_s)
 
     def close(self) -> None:
-        """Ends the process."""
+        """Kill the child process."""
         with self._lock:
             self._end()
 
     def __del__(self) -> None:
-        """A model that is dropped leaves no process behind, and no open pipes."""
+        """Kill the child process and close its pipes when the model is garbage collected."""
         self._end()
 
-    def _ask(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _request(self, request: dict[str, Any]) -> dict[str, str]:
         if self._process is None:
             self._start()
         process = self._process
         assert process and process.stdin and process.stdout
-        with contextlib.suppress(OSError):  # it is gone, which the missing answer tells
-            process.stdin.write(json.dumps(asked).encode() + b"\n")
+        with contextlib.suppress(OSError):  # the process ended; then the read below returns no line
+            process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
-        line = _line(process)
+        line = _read_line(process)
         if line.endswith(b"\n"):
-            answer: dict[str, Any] = json.loads(line)
-            return answer
+            response: dict[str, str] = json.loads(line)
+            return response
         self._end()
         return {"error": "endless", "detail": ""}
 
@@ -87,7 +90,7 @@ class Renderer:
         )
         assert self._process.stdin
         with contextlib.suppress(OSError):
-            self._process.stdin.write(json.dumps(self._first).encode() + b"\n")
+            self._process.stdin.write(json.dumps(self._init_message).encode() + b"\n")
             self._process.stdin.flush()
 
     def _end(self) -> None:
@@ -97,38 +100,38 @@ class Renderer:
             self._process = None
 
 
-def _line(process: subprocess.Popen[bytes]) -> bytes:
-    """The answer, or what came of it until the process ended or its time was over."""
+def _read_line(process: subprocess.Popen[bytes]) -> bytes:
+    """Return the next line of stdout; an incomplete line if the process ended, nothing after a timeout."""
     assert process.stdout
-    if sys.platform == "win32":  # there nothing waits for a pipe and a clock, but a thread
-        watch = threading.Timer(_WALL_S, process.kill)
-        watch.daemon = True
-        watch.start()
+    if sys.platform == "win32":  # Windows cannot poll a pipe, so a thread enforces the timeout
+        timer = threading.Timer(_WALL_LIMIT_S, process.kill)
+        timer.daemon = True
+        timer.start()
         try:
             return process.stdout.readline()
         finally:
-            watch.cancel()
-    answers, line, end = select.poll(), b"", time.monotonic() + _WALL_S
-    answers.register(process.stdout, select.POLLIN)
+            timer.cancel()
+    poller, line, deadline = select.poll(), b"", time.monotonic() + _WALL_LIMIT_S
+    poller.register(process.stdout, select.POLLIN)
     while not line.endswith(b"\n"):
-        if not answers.poll(max(0, end - time.monotonic()) * 1000):
+        if not poller.poll(max(0, deadline - time.monotonic()) * 1000):
             process.kill()
             return b""
-        part = os.read(process.stdout.fileno(), 1 << 16)
-        if not part:
+        chunk = os.read(process.stdout.fileno(), 1 << 16)
+        if not chunk:
             break
-        line += part
+        line += chunk
     return line
 
 
-def _refusal(error: str, detail: str, limit_s: float) -> TouchstoneError:
+def _to_error(error: str, detail: str, limit_s: float) -> TouchstoneError:
     if error == "raised":
-        return Validation(f"The model's chat template refuses these messages: {detail}", "Change the messages.")
+        return Validation(f"The model's chat template rejects these messages: {detail}", "Change the messages.")
     if error == "endless":
-        return ModelBroken(f"The model's chat template did not end within {limit_s:g} s.", _REMEDY)
+        return ModelBroken(f"The model's chat template timed out after {limit_s:g} s.", _REMEDY)
     if error == "missing":
         return ModelLoadFailed(
-            f"The model's chat template needs the package {detail}, which this runtime lacks.",
-            "Update the runtime (`runtimes update NAME`); into an environment of your own install the package.",
+            f"The model's chat template needs the package {detail}, which is not installed in this runtime.",
+            f"Update the runtime with `runtimes update NAME`, or run `pip install {detail}` in your own environment.",
         )
-    return ModelBroken(f"The model's chat template cannot be used: {detail}", _REMEDY)
+    return ModelBroken(f"The model's chat template failed: {detail}", _REMEDY)

@@ -1,6 +1,6 @@
-"""`python -m backend.tasks.music.tools.soundbank_build FluidR3_GM.sf2 FOLDER` writes the sound bank.
+"""The sound bank builder: `python -m backend.tasks.music.tools.soundbank_build FluidR3_GM.sf2 FOLDER`.
 
-The SoundFont is in Debian's package fluid-soundfont-gm. Needs requirements.txt of this folder.
+The SoundFont is in Debian's package fluid-soundfont-gm. Install requirements.txt of this folder first.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any
 import numpy as np
 import soundfile
 
-from backend.tasks.music.tools.soundbank_build.shaping import Onset, Shaped, shape
+from backend.tasks.music.tools.soundbank_build.shaping import Onset, ShapedRecording, shape
 from backend.tasks.music.tools.soundbank_build.soundfont import SoundFont, Zone
 
-_VELOCITY = 90  # the layer that is taken of presets with several
-_NOMINAL_RATE = 44_100  # FLAC wants one; each recording's own stands in sounds.json
-_MELODY_RMS = 0.11  # of an instrument's notes at full velocity, so that all are about as loud
+_VELOCITY = 90  # selects the layer of presets with several velocity layers
+_NOMINAL_RATE = 44_100  # the rate in the FLAC header; each recording's rate is in sounds.json
+_MELODY_RMS = 0.11  # target level of an instrument's notes at full velocity
 
 
-# Blown and bowed notes take their time, but a reel has eight of them a second: they begin nearer to their loudest.
+# Blown and bowed notes have a slow attack, but a reel has eight notes per second, so they start nearer to their peak.
 _STRUCK, _BLOWN, _BOWED = Onset(26.0, 0.002), Onset(12.0, 0.005), Onset(8.0, 0.006)
-# Played far below the recording's own pitch, where its beginning takes three times as long.
+# Played far below the recording's pitch, where its attack takes three times as long.
 _STRETCHED = Onset(6.0, 0.002)
 
 
 @dataclass(frozen=True)
 class _Recipe:
-    """Which preset, for which keys, and how long a note may go on.
+    """The preset of an instrument, its key range and its limits.
 
-    `longest_s` cuts recordings, `release_s` (to 100 dB down) replaces a longer release: strings that ring for ten
-    seconds under chords that change each second are mud. `spacing` drops recordings that lie closer than this many
-    keys to the one before. `loudness` is beside the other instruments.
+    `longest_s` limits recordings. `release_s` (for 100 dB) limits the release, since strings that ring for ten seconds
+    sound muddy under changing chords. `spacing` is the minimum distance of recordings in keys. `loudness` is relative
+    to the other instruments.
     """
 
     program: int
@@ -68,7 +68,7 @@ _RECIPES: dict[str, _Recipe] = {
 
 
 def main(source: Path, folder: Path) -> None:
-    """Writes FOLDER/NAME.flac for each instrument, and FOLDER/sounds.json."""
+    """Write FOLDER/NAME.flac for each instrument, and FOLDER/sounds.json."""
     font = SoundFont(source)
     folder.mkdir(parents=True, exist_ok=True)
     bank = {name: _write(font, name, recipe, folder) for name, recipe in _RECIPES.items()}
@@ -77,7 +77,7 @@ def main(source: Path, folder: Path) -> None:
 
 
 def _write(font: SoundFont, name: str, recipe: _Recipe, folder: Path) -> dict[str, Any]:
-    zones = _needed(font.zones(recipe.program, _VELOCITY), recipe)
+    zones = _select_zones(font.zones(recipe.program, _VELOCITY), recipe)
     shaped = [shape(zone, recipe.longest_s, recipe.onset) for zone in zones]
     pcm = np.concatenate([item.zone.pcm for item in shaped])
     path = folder / f"{name}.flac"
@@ -86,26 +86,26 @@ def _write(font: SoundFont, name: str, recipe: _Recipe, folder: Path) -> dict[st
     )
     powers = [_power(item) for item in shaped]
     mean = float(np.mean(powers))
-    facts, start = [], 0
+    zones_metadata, start = [], 0
     for item, power in zip(shaped, powers, strict=True):
-        # Half of what a recording is louder or softer than the others goes: keys that jump are no row.
-        facts.append(_facts(item, recipe, start, (mean / power) ** 0.25))
+        # Halve the level differences (in dB) between recordings, so that neighbouring keys match.
+        zones_metadata.append(_zone_metadata(item, recipe, start, (mean / power) ** 0.25))
         start += len(item.zone.pcm)
-    return {"gain": round(_MELODY_RMS * recipe.loudness / mean**0.5, 4), "zones": facts}
+    return {"gain": round(_MELODY_RMS * recipe.loudness / mean**0.5, 4), "zones": zones_metadata}
 
 
-def _needed(zones: list[Zone], recipe: _Recipe) -> list[Zone]:
-    """The zones for the recipe's keys, from low to high, without gaps; their neighbours serve dropped ones' keys."""
-    kept: list[Zone] = []
+def _select_zones(zones: list[Zone], recipe: _Recipe) -> list[Zone]:
+    """Return the zones for the recipe's keys, from low to high. Neighbouring zones cover the keys of dropped ones."""
+    needed: list[Zone] = []
     for zone in sorted(zones, key=lambda zone: zone.root):
         if zone.highest < recipe.lowest or zone.lowest > recipe.highest:
             continue
-        if not kept or zone.root - kept[-1].root >= recipe.spacing:
-            kept.append(zone)
-    return kept
+        if not needed or zone.root - needed[-1].root >= recipe.spacing:
+            needed.append(zone)
+    return needed
 
 
-def _facts(item: Shaped, recipe: _Recipe, start: int, gain: float) -> dict[str, Any]:
+def _zone_metadata(item: ShapedRecording, recipe: _Recipe, start: int, gain: float) -> dict[str, Any]:
     zone = item.zone
     return {
         "start": start,
@@ -122,11 +122,11 @@ def _facts(item: Shaped, recipe: _Recipe, start: int, gain: float) -> dict[str, 
     }
 
 
-def _power(item: Shaped) -> float:
-    """Mean square of the first 0.4 s as it will sound: what an ear takes a note's loudness from."""
+def _power(item: ShapedRecording) -> float:
+    """Return the mean square of the first 0.4 s, which determines the perceived loudness of a note."""
     level = item.level * 10 ** (-item.zone.attenuation_db / 20)
-    heard = item.zone.pcm[: round(0.4 * item.zone.rate)] * level
-    return float(np.mean(heard**2))
+    audible = item.zone.pcm[: round(0.4 * item.zone.rate)] * level
+    return float(np.mean(audible**2))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""From a recording of the SoundFont to one of the sound bank: filtered, cut at both ends, at the rate it needs.
+"""Conversion of a SoundFont recording for the sound bank: filter, trim, resample.
 
-A loop is kept a whole number of samples long, so that playing it over and over stays in tune and in phase: the rate is
-bent by the fraction of a percent that this takes, and the bank's `rate` tells the bent one.
+The loop keeps an integral length in samples, so that it stays in tune and in phase. For this the sample rate is
+adjusted by a fraction of a percent; `rate` in the bank is the adjusted rate.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from scipy import signal
 from backend.tasks.music.tools.soundbank_build.soundfont import Zone
 
 RATES = (16_000, 22_050, 26_000, 32_000, 44_100)
-_USED_OF_NYQUIST = 0.88  # the rest is for the slope of the player's interpolation
-_INAUDIBLE_DB = -66.0  # what lies above the used band may be lost when it is this much weaker than all
-_FILTER_FROM_HZ = 16_000.0  # a cutoff beyond this changes nothing that is heard
+_USED_OF_NYQUIST = 0.88  # usable band; the rest is the transition band of the player's interpolation
+_INAUDIBLE_DB = -66.0  # content above the usable band may be dropped if it is below this relative level
+_FILTER_FROM_HZ = 16_000.0  # a higher cutoff frequency is inaudible, so no filter is applied
 _ONSET_WINDOW_S = 0.003
 _SEAM_S = 0.008
 _END_FADE_S = 0.06
@@ -25,36 +25,36 @@ _END_FADE_S = 0.06
 
 @dataclass(frozen=True)
 class Onset:
-    """A recording begins where its level first comes within `near_db` of its loudest, and rises there in `rise_s`."""
+    """The onset of a recording: where its level first is within `near_db` of its peak; faded in over `rise_s`."""
 
     near_db: float
     rise_s: float
 
 
 @dataclass(frozen=True)
-class Shaped:
-    """A recording of the bank, peak at 1, with the facts of its zone and the `level` that it had."""
+class ShapedRecording:
+    """A recording of the bank, normalized to a peak of 1, with its zone and its original peak `level`."""
 
     zone: Zone
     level: float
 
 
-def shape(zone: Zone, longest_s: float, onset: Onset) -> Shaped:
-    """Filters, cuts and resamples a zone; what has no loop ends, faded, after `longest_s` at the latest."""
-    zone = replace(zone, pcm=_filtered(zone))
-    zone = _without_silence(zone, onset)
-    zone = _cut(zone, longest_s)
+def shape(zone: Zone, longest_s: float, onset: Onset) -> ShapedRecording:
+    """Filter, trim and resample a zone. A recording without a loop is faded out after at most `longest_s`."""
+    zone = replace(zone, pcm=_apply_filter(zone))
+    zone = _trim_silence(zone, onset)
+    zone = _trim_end(zone, longest_s)
     rate = _needed_rate(zone)
     if rate < zone.rate:
-        zone = _resampled(zone, rate)
+        zone = _resample(zone, rate)
     if zone.loop:
-        zone = replace(zone, pcm=_seamless(zone.pcm, zone.loop, round(_SEAM_S * zone.rate)))
+        zone = replace(zone, pcm=_crossfade_loop(zone.pcm, zone.loop, round(_SEAM_S * zone.rate)))
     level = float(np.abs(zone.pcm).max())
-    return Shaped(replace(zone, pcm=zone.pcm / level), level)
+    return ShapedRecording(replace(zone, pcm=zone.pcm / level), level)
 
 
-def _filtered(zone: Zone) -> NDArray[np.float64]:
-    """The zone's low-pass, two poles without resonance, as its envelope would leave it."""
+def _apply_filter(zone: Zone) -> NDArray[np.float64]:
+    """Return the samples after the zone's low-pass filter: two poles, no resonance."""
     pcm = zone.pcm - float(zone.pcm.mean())
     if zone.cutoff_hz >= min(_FILTER_FROM_HZ, zone.rate / 2 * 0.95):
         return pcm
@@ -62,8 +62,8 @@ def _filtered(zone: Zone) -> NDArray[np.float64]:
     return filtered
 
 
-def _without_silence(zone: Zone, onset: Onset) -> Zone:
-    """Begins just before the sound does, so that a note is heard when it starts."""
+def _trim_silence(zone: Zone, onset: Onset) -> Zone:
+    """Trim the silence before the onset, so that a note sounds immediately."""
     window = max(round(_ONSET_WINDOW_S * zone.rate), 1)
     rise = round(onset.rise_s * zone.rate)
     power = np.convolve(zone.pcm**2, np.ones(window) / window, mode="full")[: len(zone.pcm)]
@@ -76,8 +76,8 @@ def _without_silence(zone: Zone, onset: Onset) -> Zone:
     return replace(zone, pcm=pcm, loop=(zone.loop[0] - start, zone.loop[1] - start) if zone.loop else None)
 
 
-def _cut(zone: Zone, longest_s: float) -> Zone:
-    """Drops what lies behind the loop; fades out what has none, and what is longer than anybody holds a note."""
+def _trim_end(zone: Zone, longest_s: float) -> Zone:
+    """Drop the samples after the loop; fade out a recording that has none or is too long."""
     longest = round(longest_s * zone.rate)
     if zone.loop and zone.loop[1] <= longest:
         return replace(zone, pcm=zone.pcm[: zone.loop[1]])
@@ -88,7 +88,7 @@ def _cut(zone: Zone, longest_s: float) -> Zone:
 
 
 def _needed_rate(zone: Zone) -> float:
-    """The lowest rate that keeps all of the recording that can be heard, in its loudest tenths of a second too."""
+    """Return the lowest sample rate that keeps all audible content, also in the loudest frames."""
     size = 4096
     _, _, spectrum = signal.stft(zone.pcm, fs=zone.rate, nperseg=min(size, len(zone.pcm)), boundary=None)
     power = np.abs(spectrum) ** 2
@@ -101,16 +101,16 @@ def _needed_rate(zone: Zone) -> float:
     return zone.rate
 
 
-def _resampled(zone: Zone, rate: float) -> Zone:
-    """Through the Fourier transform, with silence behind so that the end does not run into the beginning."""
+def _resample(zone: Zone, rate: float) -> Zone:
+    """Resample with the FFT, padded with silence so that the end does not wrap around to the start."""
     length = len(zone.pcm)
     loop = zone.loop[1] - zone.loop[0] if zone.loop else 1000
     new_loop = max(round(loop * rate / zone.rate), 1)
     ratio = new_loop / loop
     if zone.loop:
-        # The sound goes on behind the end as the loop does, so the seam is not the edge of anything.
-        going_on = np.resize(zone.pcm[zone.loop[0] :], 2048)
-        pcm = np.concatenate([zone.pcm, going_on * np.linspace(1, 0, 2048) ** 2])
+        # Continue the loop after the end, so that the seam is not an edge for the filter.
+        continued_loop = np.resize(zone.pcm[zone.loop[0] :], 2048)
+        pcm = np.concatenate([zone.pcm, continued_loop * np.linspace(1, 0, 2048) ** 2])
     else:
         pcm = zone.pcm
     blocks = -(-(len(pcm) + 2048) // loop)
@@ -124,8 +124,8 @@ def _resampled(zone: Zone, rate: float) -> Zone:
     return replace(zone, pcm=out[: round(length * ratio)], rate=zone.rate * ratio)
 
 
-def _seamless(pcm: NDArray[np.float64], loop: tuple[int, int], fade: int) -> NDArray[np.float64]:
-    """Lets the last samples before the loop's end turn into those before its start, so that the jump back is none."""
+def _crossfade_loop(pcm: NDArray[np.float64], loop: tuple[int, int], fade: int) -> NDArray[np.float64]:
+    """Crossfade the samples before the loop's end into those before its start, so that the loop has no click."""
     start, end = loop
     fade = min(fade, start, (end - start) // 2)
     mix = 0.5 - 0.5 * np.cos(np.pi * np.arange(1, fade + 1) / (fade + 1))

@@ -1,6 +1,6 @@
-"""Reads a SoundFont 2 file: presets, and for each key the sample with its loop, envelope, tuning and filter.
+"""A reader of SoundFont 2 files: presets, and for each key the sample with its loop, envelope, tuning and filter.
 
-After the SoundFont Technical Specification 2.04 (chunks in section 7, generators in 8.1.3). Modulators are not read.
+It follows the SoundFont Technical Specification 2.04 (chunks in section 7, generators in 8.1.3), without modulators.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Generators by number: name and value where the file says nothing.
+# Generators by number: name and default value.
 _GENERATORS: dict[int, tuple[str, int]] = {
     0: ("start_offset", 0),
     1: ("end_offset", 0),
@@ -46,15 +46,15 @@ _INSTRUMENT, _SAMPLE = 41, 53
 _RANGES = ("key_range", "velocity_range")
 _NOT_ADDED = (*_RANGES, "sample_modes", "root_key", "start_offset", "end_offset")
 _RIGHT_SAMPLE = 2
-_RIGHT_PAN = 100  # tenths of a percent; what is panned further right is the second half of a stereo pair
+_RIGHT_PAN = 100  # in tenths of a percent; samples panned further right are the right channel of a stereo pair
 
 
 @dataclass(frozen=True)
 class Zone:
-    """A recording and the keys that it serves. Places are in samples of `pcm`; the loop is None for one that fades.
+    """A recording and its key range. `loop` is in samples of `pcm`; None for a decaying sound.
 
-    `attack_s`, `hold_s`, `decay_s` (to 100 dB down) and `release_s` are seconds, `sustain_db` and `attenuation_db` dB
-    down; `root` is the MIDI key, with a fraction for its tuning, at which it sounds when played at `rate`.
+    `attack_s`, `hold_s`, `decay_s` (to -100 dB) and `release_s` are seconds; `sustain_db` and `attenuation_db` are
+    attenuations. `root` is the fractional MIDI note number of the recording at the sample rate `rate`.
     """
 
     name: str
@@ -74,12 +74,12 @@ class Zone:
 
 
 class SoundFont:
-    """An open file."""
+    """An open SoundFont file. Raises ValueError for another kind of file."""
 
     def __init__(self, path: Path) -> None:
         self._data = path.read_bytes()
         if self._data[:4] != b"RIFF" or self._data[8:12] != b"sfbk":
-            raise ValueError(f"{path} is no SoundFont 2 file")
+            raise ValueError(f"{path} is not a SoundFont 2 file")
         self._chunks: dict[str, tuple[int, int]] = {}
         self._walk(12, len(self._data))
 
@@ -98,37 +98,41 @@ class SoundFont:
         return list(struct.iter_unpack(form, self._data[start : start + size]))
 
     def presets(self) -> dict[tuple[int, int], str]:
-        """Names by (bank, program)."""
+        """Return the names of all presets by (bank, program)."""
         records = self._records("phdr", "<20sHHHIII")[:-1]
         return {(bank, program): _text(name) for name, program, bank, *_ in records}
 
     def zones(self, program: int, velocity: int, bank: int = 0) -> list[Zone]:
-        """What sounds at this velocity, from all layers; of stereo pairs the left half alone."""
+        """Return the zones of a program at this velocity, from all layers; of stereo pairs only the left channel."""
         presets = self._records("phdr", "<20sHHHIII")
         number = next(n for n, preset in enumerate(presets) if (preset[2], preset[1]) == (bank, program))
         instruments = self._records("inst", "<20sH")
-        found = []
+        zones = []
         for preset in self._bags("p", presets[number][3], presets[number + 1][3], _INSTRUMENT):
             index = preset.pop("link")
             for zone in self._bags("i", instruments[index][1], instruments[index + 1][1], _SAMPLE):
                 sample = self._records("shdr", "<20sIIIIIBbHH")[zone.pop("link")]
-                values = _together(preset, zone)
+                values = _merge_generators(preset, zone)
                 lowest, highest = values["velocity_range"] & 127, values["velocity_range"] >> 8
                 right = sample[9] == _RIGHT_SAMPLE or values["pan"] > _RIGHT_PAN
                 if lowest <= velocity <= highest and not right:
-                    found.append(self._zone(values, sample))
-        return found
+                    zones.append(self._zone(values, sample))
+        return zones
 
     def _bags(self, level: str, first: int, last: int, link: int) -> Iterator[dict[str, int]]:
-        """Generators of each zone that leads somewhere, its level's global zone below its own."""
+        """Yield the generators of each zone with a link, on top of those of its level's global zone."""
         bags = self._records(level + "bag", "<HH")
         generators = self._records(level + "gen", "<HH")
         shared: dict[str, int] = {}
         for number in range(first, last):
-            own = dict(generators[bags[number][0] : bags[number + 1][0]])
-            named = {_GENERATORS[key][0]: _signed(key, value) for key, value in own.items() if key in _GENERATORS}
-            if link in own:
-                yield {**shared, **named, "link": own[link]}
+            generator_values = dict(generators[bags[number][0] : bags[number + 1][0]])
+            named = {
+                _GENERATORS[key][0]: _to_signed(key, value)
+                for key, value in generator_values.items()
+                if key in _GENERATORS
+            }
+            if link in generator_values:
+                yield {**shared, **named, "link": generator_values[link]}
             elif number == first:
                 shared = named
 
@@ -140,8 +144,8 @@ class SoundFont:
         end += values["end_offset"] + 32768 * values["end_coarse"]
         loop_start += values["loop_start_offset"] + 32768 * values["loop_start_coarse"] - start
         loop_end += values["loop_end_offset"] + 32768 * values["loop_end_coarse"] - start
-        at, _ = self._chunks["smpl"]
-        pcm = np.frombuffer(self._data, "<i2", end - start, at + 2 * start).astype(np.float64) / 32768
+        offset, _ = self._chunks["smpl"]
+        pcm = np.frombuffer(self._data, "<i2", end - start, offset + 2 * start).astype(np.float64) / 32768
         root = values["root_key"] if 0 <= values["root_key"] <= 127 else original
         return Zone(
             name=_text(name),
@@ -151,19 +155,19 @@ class SoundFont:
             rate=float(rate),
             root=root - (correction + values["fine_tune"]) / 100 - values["coarse_tune"],
             loop=(loop_start, loop_end) if values["sample_modes"] & 1 else None,
-            attack_s=_seconds(values["attack"]) + _seconds(values["delay"]),
-            hold_s=_seconds(values["hold"]),
-            decay_s=_seconds(values["decay"]),
+            attack_s=_to_seconds(values["attack"]) + _to_seconds(values["delay"]),
+            hold_s=_to_seconds(values["hold"]),
+            decay_s=_to_seconds(values["decay"]),
             sustain_db=values["sustain"] / 10,
-            release_s=_seconds(values["release"]),
-            # 0.4 of what the file says, as the EMU8000 and all that imitate it do.
+            release_s=_to_seconds(values["release"]),
+            # 0.4 of the stored attenuation, like the EMU8000 and compatible players.
             attenuation_db=0.4 * values["attenuation"] / 10,
             cutoff_hz=8.176 * 2 ** (values["filter_cents"] / 1200),
         )
 
 
-def _together(preset: dict[str, int], zone: dict[str, int]) -> dict[str, int]:
-    """The zone's values, or the standard's, plus what the preset adds; ranges are cut to what both allow."""
+def _merge_generators(preset: dict[str, int], zone: dict[str, int]) -> dict[str, int]:
+    """Return the zone's values (or defaults) plus those of the preset; ranges are intersected."""
     values = {name: zone.get(name, default) for name, default in _GENERATORS.values()}
     for name, value in preset.items():
         if name in _RANGES:
@@ -174,12 +178,12 @@ def _together(preset: dict[str, int], zone: dict[str, int]) -> dict[str, int]:
     return values
 
 
-def _signed(generator: int, value: int) -> int:
+def _to_signed(generator: int, value: int) -> int:
     ranges = _GENERATORS[generator][0] in _RANGES
     return value if ranges or value < 32768 else value - 65536
 
 
-def _seconds(timecents: int) -> float:
+def _to_seconds(timecents: int) -> float:
     return 0.0 if timecents <= -12000 else float(2 ** (timecents / 1200))
 
 

@@ -1,4 +1,4 @@
-"""Trains the folk-tune model from the tunes in music21's wheel: `python -m backend.tasks.music.tools.train --help`.
+"""Training of the tune model on the tunes in music21's wheel: `python -m backend.tasks.music.tools.train --help`.
 
-Needs its own environment (requirements.txt beside this file); nothing here runs in the service.
+A tool that needs its own environment (requirements.txt in this folder). It is not part of the service.
 """

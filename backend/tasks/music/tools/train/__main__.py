@@ -1,4 +1,4 @@
-"""`python -m backend.tasks.music.tools.train STEP`.
+"""The command line of the training: `python -m backend.tasks.music.tools.train STEP`.
 
 Steps, in order: prepare, fit or sweep, export, evaluate, parity, speed, plots.
 """
@@ -16,37 +16,43 @@ DATA = Path(".train-data")
 
 
 def main() -> int:
-    """Runs one step; what it found goes to standard output as JSON."""
+    """Run one step and print its result to stdout as JSON. Returns the exit status."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     parser = argparse.ArgumentParser(prog="python -m backend.tasks.music.tools.train", description=__doc__)
     steps = parser.add_subparsers(dest="step", required=True)
-    prepare = steps.add_parser("prepare", help="read music21's corpus, write tunes.npz")
-    prepare.add_argument("--without-campin", action="store_true", help="leave out the collections of Jack Campin")
-    prepare.add_argument("--seed", type=int, help="draw a new split; without it, the one of the released weights")
+    prepare = steps.add_parser("prepare", help="parse music21's corpus and write tunes.npz")
+    prepare.add_argument("--without-campin", action="store_true", help="exclude the collections of Jack Campin")
+    prepare.add_argument(
+        "--seed", type=int, help="random seed of a new split (default: the split of the released weights)"
+    )
     fit = steps.add_parser("fit", help="train one configuration")
-    fit.add_argument("--config", default="{}", help="JSON with what differs from the defaults of fit.Config")
-    sweep = steps.add_parser("sweep", help="train several configurations side by side")
-    sweep.add_argument("--configs", type=Path, required=True, help="JSON: an object of configurations by name")
-    sweep.add_argument("--keep", type=int, default=1, help="how many of the best to keep as float16")
-    export = steps.add_parser("export", help="write what the service reads")
+    fit.add_argument(
+        "--config", default="{}", help="fields of fit.Config as JSON (default: those of the released weights)"
+    )
+    sweep = steps.add_parser("sweep", help="train several configurations in parallel")
+    sweep.add_argument("--configs", type=Path, required=True, help="JSON file with an object of configurations by name")
+    sweep.add_argument("--keep", type=int, default=1, help="number of best models to keep, as float16 (default: 1)")
+    export = steps.add_parser("export", help="write the files that the service reads")
     export.add_argument("--checkpoint", type=Path, default=DATA / "fit" / "best.pt")
-    evaluate = steps.add_parser("evaluate", help="measure exported files")
-    evaluate.add_argument("--samples", type=int, default=128, help="tunes composed of each form")
-    evaluate.add_argument("--test", action="store_true", help="read the test tunes too: once, at the end")
-    evaluate.add_argument("--device", default="cpu", help="a torch device to compose on")
-    parity = steps.add_parser("parity", help="compare both engines on the CPU, tune by tune")
+    evaluate = steps.add_parser("evaluate", help="evaluate an exported model")
+    evaluate.add_argument("--samples", type=int, default=128, help="number of tunes to compose per form (default: 128)")
+    evaluate.add_argument("--test", action="store_true", help="include the test split; use it once, at the end")
+    evaluate.add_argument("--device", default="cpu", help="torch device for composing (default: cpu)")
+    parity = steps.add_parser("parity", help="compare the tunes of both engines on the CPU")
     parity.add_argument("--tunes", type=int, default=500)
-    speed = steps.add_parser("speed", help="time both engines, one tune and sixteen")
-    speed.add_argument("--device", default="cpu", help="a torch device beside the CPU")
-    plots = steps.add_parser("plots", help="draw the pictures of docs/music.md")
+    speed = steps.add_parser("speed", help="measure the time of both engines for one tune and for sixteen")
+    speed.add_argument("--device", default="cpu", help="torch device to measure besides the CPU (default: cpu)")
+    plots = steps.add_parser("plots", help="draw the figures of docs/music.md")
     plots.add_argument("--sweeps", type=Path, nargs="*", default=[DATA / "fit" / "sweep.json"])
-    plots.add_argument("--evaluation", type=Path, required=True, help="what evaluate printed")
+    plots.add_argument("--evaluation", type=Path, required=True, help="file with the output of evaluate")
     plots.add_argument("--pictures", type=Path, default=Path("docs/music"))
     for step in (export, evaluate, parity, speed):
-        step.add_argument("--model", type=Path, default=DATA / "model", help="folder of the exported files")
+        step.add_argument("--model", type=Path, default=DATA / "model", help="folder of the exported model")
     for step in (fit, sweep):
-        step.add_argument("--limit-s", type=float, default=math.inf, help="shorten the schedule to this long")
-        step.add_argument("--device", default="cpu", help="a torch device")
+        step.add_argument(
+            "--limit-s", type=float, default=math.inf, help="time limit; shortens the schedule (default: none)"
+        )
+        step.add_argument("--device", default="cpu", help="torch device (default: cpu)")
     for step in (prepare, fit, sweep, export, evaluate):
         step.add_argument("--data", type=Path, default=DATA / "tunes.npz")
     for step in (fit, sweep):
@@ -57,7 +63,7 @@ def main() -> int:
 
 
 def run(arguments: argparse.Namespace) -> object:
-    """The step's result."""
+    """Run a step and return its result."""
     if arguments.step == "prepare":
         from backend.tasks.music.tools.train.prepare import prepare
 
@@ -82,14 +88,14 @@ def run(arguments: argparse.Namespace) -> object:
     if arguments.step in ("parity", "speed"):
         import torch
 
-        from backend.tasks.music.tools.train.parity import parity, speeds
+        from backend.tasks.music.tools.train.parity import count_equal_tunes, measure_speed
         from backend.tasks.music.weights import read_weights
 
         torch.set_num_threads(1)
         weights = read_weights(arguments.model / "weights.safetensors")
         if arguments.step == "parity":
-            return parity(weights, arguments.model, arguments.tunes)
-        return speeds(weights, arguments.model, arguments.device)
+            return count_equal_tunes(weights, arguments.model, arguments.tunes)
+        return measure_speed(weights, arguments.model, arguments.device)
     from backend.tasks.music.tools.train.sweep import sweep
 
     configs = json.loads(arguments.configs.read_text("utf-8"))

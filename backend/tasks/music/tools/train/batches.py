@@ -1,4 +1,4 @@
-"""The .npz of dataset.py in tensors on one device, and the batches drawn from it."""
+"""The training data (the .npz of dataset.py) as tensors on one device, and its batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LENGTH_MAX = 768
 
 
 class Batches:
-    """`split[i]`, `form[i]`, `mode[i]`, `length[i]`, `made[i]` describe tune i."""
+    """The tunes and their batches. `split[i]`, `form[i]`, `mode[i]`, `length[i]`, `made[i]` describe tune i."""
 
     def __init__(self, path: Path, device: str) -> None:
         data = np.load(path)
@@ -26,8 +26,12 @@ class Batches:
         self.split, self.form, self.mode, self.made = data["split"], data["form"], data["mode"], data["made"]
         self.device = device
         width = int(self.length.max())
-        ids, kinds, sides = data["ids"], data["kinds"], data["sides"]  # each look-up unpacks the whole array
-        # Row 0 of the last axis is the id, the next its kind, then the side ids.
+        ids, kinds, sides = (
+            data["ids"],
+            data["kinds"],
+            data["sides"],
+        )  # each lookup in `data` decompresses the complete array
+        # The last axis is the token id, its kind, then the side ids.
         table = np.zeros((len(self.length), width, 2 + sides.shape[1]), np.int16)
         for number, length in enumerate(self.length):
             at = slice(start[number], start[number] + length)
@@ -36,12 +40,12 @@ class Batches:
             table[number, :length, 2:] = sides[at]
         self._table = torch.from_numpy(table).to(device)
 
-    def of(self, split: str, made: bool = False) -> NDArray[np.int64]:
-        """Numbers of the tunes of a split, those put in another mode apart."""
+    def select(self, split: str, made: bool = False) -> NDArray[np.int64]:
+        """Return the indexes of the tunes of a split: the original ones, or those converted to another mode."""
         return np.flatnonzero((self.split == SPLITS.index(split)) & (self.made == made))
 
     def batch(self, numbers: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """ids, sides, targets, kinds, cut to the longest tune, a multiple of 32."""
+        """Return ids, sides, targets and kinds, padded to the longest tune, rounded up to a multiple of 32."""
         width = min(-(-int(self.length[numbers].max()) // 32) * 32, self._table.shape[1])
         rows = self._table[torch.from_numpy(numbers).to(self.device), :width].long()
         ids, kinds, sides = rows[..., 0], rows[..., 1], rows[..., 2:]
@@ -49,7 +53,7 @@ class Batches:
         return ids, sides, targets, kinds
 
     def epoch(self, numbers: NDArray[np.int64], size: int, random: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-        """The tunes in batches of about the same length each, in random order."""
+        """Yield batches of tunes of similar length, in random order."""
         order = random.permutation(numbers)
         pools = [order[at : at + 16 * size] for at in range(0, len(order), 16 * size)]
         batches = []
@@ -60,6 +64,6 @@ class Batches:
             yield batches[number]
 
 
-def notes_in(targets: Tensor) -> Tensor:
-    """Number of notes among the targets: pitches that begin, ties and rests not counted."""
+def count_notes(targets: Tensor) -> Tensor:
+    """Return the number of notes among the targets: pitches, without ties and rests."""
     return ((targets >= tokens.PITCH) & (targets < tokens.TIE)).sum()

@@ -1,4 +1,4 @@
-"""Finds tunes that are settings of each other, so that none of the test set has a relative in training."""
+"""Clustering of tunes that are variants of each other, so that no test tune has a variant in the training set."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-GRAM = 7  # intervals in a row
-RELATED = 0.30  # share of the shorter tune's grams that both have
+GRAM = 7  # n of the n-grams of intervals
+RELATED = 0.30  # shared n-grams, as a fraction of the shorter tune's
 SAME = 0.80
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """`cluster[i]` numbers the cluster of tune i; `duplicates` are those too like one kept before."""
+    """The clusters. `cluster[i]` is the cluster id of tune i; `duplicates` are near copies of earlier tunes."""
 
     cluster: tuple[int, ...]
     duplicates: frozenset[int]
 
 
 def find_clusters(tunes: Sequence[Sequence[int]]) -> Clusters:
-    """Takes the pitches of each tune, best settings first; intervals are compared, so key and octave do not matter."""
+    """Cluster tunes by their n-grams of intervals, which do not depend on key or octave.
+
+    `tunes` are the pitches of each tune; the preferred variants come first.
+    """
     grams = [_grams(tune) for tune in tunes]
     holders: dict[tuple[int, ...], list[int]] = defaultdict(list)
     parent = list(range(len(tunes)))
@@ -32,15 +35,15 @@ def find_clusters(tunes: Sequence[Sequence[int]]) -> Clusters:
             number = parent[number]
         return number
 
-    for number, own in enumerate(grams):
-        shared = Counter(other for gram in own for other in holders[gram])
+    for number, grams_of_tune in enumerate(grams):
+        shared = Counter(other for gram in grams_of_tune for other in holders[gram])
         for other, count in shared.items():
-            overlap = count / max(1, min(len(own), len(grams[other])))
+            overlap = count / max(1, min(len(grams_of_tune), len(grams[other])))
             if overlap > RELATED:
                 parent[root(number)] = root(other)
             if overlap > SAME and other not in duplicates:
                 duplicates.add(number)
-        for gram in own:
+        for gram in grams_of_tune:
             holders[gram].append(number)
     return Clusters(tuple(root(number) for number in range(len(tunes))), frozenset(duplicates))
 

@@ -1,7 +1,7 @@
-"""Which tunes are read, and the form each is labelled with.
+"""The selection of training tunes, and the form label of each.
 
-Only collections whose compositions are in the public domain and whose encodings carry no restriction; in
-O'Neill's, tunes transcribed by Henrik Norbeck are left out because he restricts the files on his own site.
+Only collections whose compositions are in the public domain and whose encodings are unrestricted. Tunes in O'Neill's
+that Henrik Norbeck transcribed are excluded, since he restricts the use of the files on his website.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from backend.tasks.music.abc_fields import AbcError
 from backend.tasks.music.abc_reader import Tune, read_tunes
 
 COLLECTIONS = ("ryansMammoth", "oneills1850", "airdsAirs", "miscFolk")
-# O'Neill's Music of Ireland (1903) is ordered by kind; from the numbers where each begins.
+# O'Neill's Music of Ireland (1903) is ordered by form: (first tune number, form).
 ONEILL = (
     (1, "air"), (636, "any"), (701, "jig"), (1116, "slip jig"), (1176, "reel"), (1556, "hornpipe"),
     (1781, "any"), (1801, "march"),
@@ -38,7 +38,7 @@ METERS = {
 
 @dataclass(frozen=True)
 class Source:
-    """A tune with where it is from; `form` is "any" where nothing says what it is."""
+    """A tune with its origin. `form` is "any" if it is unknown."""
 
     collection: str
     tune: Tune
@@ -46,12 +46,12 @@ class Source:
 
     @property
     def name(self) -> str:
-        """Collection, number and title."""
+        """The collection, number and title."""
         return " ".join((self.collection, self.tune.number, *self.tune.titles[:1]))
 
 
 def read_corpus(folder: Path, without_campin: bool = False) -> Iterator[Source | AbcError]:
-    """All tunes of the collections below music21's `corpus` folder, in a fixed order."""
+    """Yield all tunes of the collections in music21's `corpus` folder, in a fixed order; errors for invalid ones."""
     for collection in COLLECTIONS:
         if without_campin and collection in ("airdsAirs", "miscFolk"):
             continue
@@ -64,7 +64,7 @@ def read_corpus(folder: Path, without_campin: bool = False) -> Iterator[Source |
 
 
 def label(collection: str, tune: Tune) -> Source:
-    """A tune of a collection with its form."""
+    """Return a tune of a collection with its form."""
     return Source(collection, tune, _form(collection, tune))
 
 

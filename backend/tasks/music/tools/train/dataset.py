@@ -1,4 +1,4 @@
-"""Writes tunes as tokens with their side ids and keeps them in one .npz, split by cluster."""
+"""Tokenization of tunes with their side ids, and the dataset: one .npz, split into sets by cluster."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend.tasks.music import tokens
-from backend.tasks.music.grid import SIDES, Heading, Row, Slot
+from backend.tasks.music.grid import SIDES, Heading, Slot, TuneGrid
 from backend.tasks.music.tools.train.clusters import find_clusters
-from backend.tasks.music.tools.train.normalise import Event, Unusable, WrittenSection, WrittenTune
+from backend.tasks.music.tools.train.normalise import Event, UnusableTune, WrittenSection, WrittenTune
 
 SPLITS = ("train", "valid", "test")
-SHARE = 0.055  # of the tunes, in each of valid and test
-RELEASED = Path(__file__).parent / "held-out.json"  # the names of the tunes that the released weights did not see
-KINDS = {Slot.PICKUP: 1, Slot.PITCH: 2, Slot.DURATION: 3}  # of a target; 0 is a forced token
-# What a scale degree becomes when a tune is put in another mode on the same tonic.
+SHARE = 0.055  # fraction of the tunes in each of valid and test
+RELEASED = Path(__file__).parent / "held-out.json"  # names of the tunes held out from the released weights
+KINDS = {Slot.PICKUP: 1, Slot.PITCH: 2, Slot.DURATION: 3}  # the kind of a target; 0 is a forced token
+# The replaced scale degrees when a tune is converted to a parallel mode.
 PARALLEL = {
     ("major", "mixolydian"): {11: 10},
     ("major", "dorian"): {4: 3, 11: 10},
@@ -34,38 +34,38 @@ SCALES = {
 
 @dataclass(frozen=True)
 class Encoded:
-    """A tune as arrays: ids [tokens], sides [tokens, SIDES], kinds [tokens] of the token that follows each."""
+    """A tokenized tune: ids [tokens], sides [tokens, SIDES], and the kind of each token's successor [tokens]."""
 
     ids: NDArray[np.int16]
     sides: NDArray[np.int16]
     kinds: NDArray[np.int8]
-    illegal: int  # tokens that the grid's mask would not have let through
+    illegal: int  # number of tokens that the grid's mask does not allow
 
 
 def encode(tune: WrittenTune) -> Encoded:
-    """Raises Unusable("grid") for a rhythm that the durations cannot spell."""
+    """Tokenize a tune. Raises Unusable("grid") for a rhythm that the durations cannot represent."""
     runs = _runs(tune.sections)
     first, sections = max(runs, key=lambda run: len(run[1]))
     after = len(tune.sections) - first - len(sections)
     bars = tuple(len(section.bars) for section in sections)
-    row = Row(Heading(tune.form, tune.meter, tune.mode, bars, first, after))
+    row = TuneGrid(Heading(tune.form, tune.meter, tune.mode, bars, first, after))
     ids: list[int] = []
     sides: list[tuple[int, ...]] = []
     kinds: list[int] = []
     illegal = 0
     for token in _tokens(sections, row):
         kinds.append(KINDS.get(row.slot, 0))
-        illegal += row.slot is not Slot.FORCED and not row.allowed()[token]
+        illegal += row.slot is not Slot.FORCED and not row.allowed_tokens()[token]
         row.push(token)
         ids.append(token)
-        sides.append(row.sides())
+        sides.append(row.side_ids())
     if row.slot is not Slot.DONE:
-        raise Unusable("grid")
+        raise UnusableTune("grid")
     return Encoded(np.array(ids, np.int16), np.array(sides, np.int16), np.array([*kinds[1:], 0], np.int8), illegal)
 
 
 def _runs(sections: Sequence[WrittenSection | None]) -> list[tuple[int, list[WrittenSection]]]:
-    """Neighbouring sections that could be read, each run with the number of sections before it."""
+    """Return the runs of consecutive usable sections, each with the index of its first section."""
     runs: list[tuple[int, list[WrittenSection]]] = []
     for number, section in enumerate(sections):
         if section is None:
@@ -77,49 +77,49 @@ def _runs(sections: Sequence[WrittenSection | None]) -> list[tuple[int, list[Wri
     return runs
 
 
-def _tokens(sections: Sequence[WrittenSection], row: Row) -> Iterator[int]:
+def _tokens(sections: Sequence[WrittenSection], row: TuneGrid) -> Iterator[int]:
     for section in sections:
         while row.slot is Slot.FORCED:
-            yield row.forced
+            yield row.forced_token
         pickup = sum(event.ticks for event in section.pickup)
         if pickup not in tokens.PICKUPS:
-            raise Unusable("grid")
+            raise UnusableTune("grid")
         yield tokens.PICKUP + tokens.PICKUPS.index(pickup)
         for event in (event for bar in (section.pickup, *section.bars) for event in bar):
             if row.slot is not Slot.PITCH:
-                raise Unusable("bars")
+                raise UnusableTune("bars")
             yield from _event(event, row)
 
 
-def _event(event: Event, row: Row) -> Iterator[int]:
+def _event(event: Event, row: TuneGrid) -> Iterator[int]:
     token = tokens.REST if event.pitch is None else tokens.TIE if event.tie else tokens.pitch_token(event.pitch)
-    left = event.ticks
-    while left:
-        fits = [ticks for ticks in tokens.DURATIONS if ticks == left or (ticks < left and ticks % 3 == 0)]
+    remaining = event.ticks
+    while remaining:
+        fits = [ticks for ticks in tokens.DURATIONS if ticks == remaining or (ticks < remaining and ticks % 3 == 0)]
         if not fits or row.slot is not Slot.PITCH:
-            raise Unusable("grid")
+            raise UnusableTune("grid")
         yield token
         yield tokens.DURATION + tokens.DURATIONS.index(fits[-1])
-        left -= fits[-1]
+        remaining -= fits[-1]
         token = token if token == tokens.REST else tokens.TIE
 
 
-def pitches(tune: WrittenTune) -> list[int]:
-    """Those of its notes in order, as written."""
+def written_pitches(tune: WrittenTune) -> list[int]:
+    """Return the pitches of a tune's notes in written order."""
     events = [event for section in tune.sections if section for bar in (section.pickup, *section.bars) for event in bar]
     return [event.pitch for event in events if event.pitch is not None and not event.tie]
 
 
-def in_mode(tune: WrittenTune, mode: str) -> WrittenTune | None:
-    """The tune in a parallel mode, None where that makes no sense: it leaves its scale, or the mode has no rule."""
-    change = PARALLEL.get((tune.mode, mode))
-    if change is None or any(pitch % 12 not in SCALES[tune.mode] for pitch in pitches(tune)):
+def convert_mode(tune: WrittenTune, mode: str) -> WrittenTune | None:
+    """Return the tune in a parallel mode; None if it has chromatic notes or there is no rule for the mode."""
+    degree_map = PARALLEL.get((tune.mode, mode))
+    if degree_map is None or any(pitch % 12 not in SCALES[tune.mode] for pitch in written_pitches(tune)):
         return None
 
     def moved(event: Event) -> Event:
         if event.pitch is None:
             return event
-        return replace(event, pitch=event.pitch - event.pitch % 12 + change.get(event.pitch % 12, event.pitch % 12))
+        return replace(event, pitch=event.pitch - event.pitch % 12 + degree_map.get(event.pitch % 12, event.pitch % 12))
 
     def section(written: WrittenSection) -> WrittenSection:
         bars = tuple(tuple(moved(event) for event in bar) for bar in written.bars)
@@ -128,43 +128,43 @@ def in_mode(tune: WrittenTune, mode: str) -> WrittenTune | None:
     return replace(tune, mode=mode, sections=tuple(part and section(part) for part in tune.sections))
 
 
-def build(tunes: Sequence[WrittenTune], path: Path, seed: int | None = None) -> dict[str, int]:
-    """Encodes, clusters, splits and writes; returns counts. A seed draws a new split.
+def build_dataset(tunes: Sequence[WrittenTune], path: Path, seed: int | None = None) -> dict[str, int]:
+    """Encode, cluster and split the tunes, write the dataset and return counts.
 
-    In the file, `start` has the first token of each tune; `made` marks tunes that were put in another mode (train
-    only); `cluster` numbers the clusters.
+    `seed` is optional: draws a new split; default: the released one. In the file, `start` is the first token of each
+    tune; `made` marks tunes that were converted to another mode (train only); `cluster` is the cluster id.
     """
-    # Complete tunes first, then the longer settings: of two that are the same, the one met first is kept.
-    tunes = sorted(tunes, key=lambda tune: (None in tune.sections, -len(pitches(tune)), tune.name))
-    found = find_clusters([pitches(tune) for tune in tunes])
+    # Complete and longer variants first, since the first of several duplicates is kept.
+    tunes = sorted(tunes, key=lambda tune: (None in tune.sections, -len(written_pitches(tune)), tune.name))
+    clusters = find_clusters([written_pitches(tune) for tune in tunes])
     names: set[str] = set()
     if seed is None:
-        split, names = _released(tunes, found.cluster)
+        split, names = _load_released_split(tunes, clusters.cluster)
     else:
-        split = _drawn(found.cluster, found.duplicates, seed)
+        split = _draw_split(clusters.cluster, clusters.duplicates, seed)
     rows: list[tuple[WrittenTune, Encoded, int, bool, int]] = []
-    counts = {"tunes": len(tunes), "clusters": len(set(found.cluster)), "duplicates": len(found.duplicates)}
+    counts = {"tunes": len(tunes), "clusters": len(set(clusters.cluster)), "duplicates": len(clusters.duplicates)}
     for number, tune in enumerate(tunes):
-        part = split[found.cluster[number]]
+        part = split[clusters.cluster[number]]
         if (
-            number in found.duplicates
+            number in clusters.duplicates
             or (part and None in tune.sections)
             or (part and names and tune.name not in names)
         ):
             continue
         variants = [(tune, False)]
         if part == 0:
-            variants += [(other, True) for mode in ("mixolydian", "dorian") if (other := in_mode(tune, mode))]
+            variants += [(other, True) for mode in ("mixolydian", "dorian") if (other := convert_mode(tune, mode))]
         for variant, made in variants:
             try:
                 encoded = encode(variant)
-            except Unusable:
+            except UnusableTune:
                 counts["unspelled"] = counts.get("unspelled", 0) + 1
                 break
             if encoded.illegal:
                 counts["illegal"] = counts.get("illegal", 0) + 1
                 break
-            rows.append((variant, encoded, part, made, found.cluster[number]))
+            rows.append((variant, encoded, part, made, clusters.cluster[number]))
     for number, name in enumerate(SPLITS):
         chosen = [row for row in rows if row[2] == number and not row[3]]
         counts[name] = len(chosen)
@@ -191,31 +191,31 @@ def build(tunes: Sequence[WrittenTune], path: Path, seed: int | None = None) -> 
     return counts
 
 
-def _released(tunes: Sequence[WrittenTune], cluster: Sequence[int]) -> tuple[dict[int, int], set[str]]:
-    """Which of SPLITS each cluster belonged to when the released weights were trained, and the tunes held out then."""
+def _load_released_split(tunes: Sequence[WrittenTune], cluster: Sequence[int]) -> tuple[dict[int, int], set[str]]:
+    """Return the released split: the index in SPLITS of each cluster, and the names of the held-out tunes."""
     lists = json.loads(RELEASED.read_text("utf-8"))
     part = {name: SPLITS.index(split) for split in lists for name in lists[split]}
     split = dict.fromkeys(cluster, 0)
-    for tune, own in zip(tunes, cluster, strict=True):
-        split[own] = max(split[own], part.get(tune.name, 0))
+    for tune, cluster_id in zip(tunes, cluster, strict=True):
+        split[cluster_id] = max(split[cluster_id], part.get(tune.name, 0))
     return split, set(part)
 
 
-def _drawn(cluster: Sequence[int], duplicates: frozenset[int], seed: int) -> dict[int, int]:
-    """Which of SPLITS each cluster belongs to; clusters are drawn at random until the shares are full."""
+def _draw_split(cluster: Sequence[int], duplicates: frozenset[int], seed: int) -> dict[int, int]:
+    """Return a random split: the index in SPLITS of each cluster."""
     sizes: dict[int, int] = {}
-    for number, own in enumerate(cluster):
-        sizes[own] = sizes.get(own, 0) + (number not in duplicates)
+    for number, cluster_id in enumerate(cluster):
+        sizes[cluster_id] = sizes.get(cluster_id, 0) + (number not in duplicates)
     order = sorted(sizes)
     random.Random(seed).shuffle(order)
-    wanted = SHARE * sum(sizes.values())
+    target_size = SHARE * sum(sizes.values())
     split = dict.fromkeys(order, 0)
     taken = [0.0, 0.0, 0.0]
-    for own in order:
+    for cluster_id in order:
         for part in (1, 2):
-            # Large clusters are families of common tunes: they stay in training.
-            if taken[part] < wanted and sizes[own] <= 4:
-                split[own] = part
-                taken[part] += sizes[own]
+            # Large clusters are families of common tunes; they stay in the training set.
+            if taken[part] < target_size and sizes[cluster_id] <= 4:
+                split[cluster_id] = part
+                taken[part] += sizes[cluster_id]
                 break
     return split

@@ -1,4 +1,4 @@
-"""Measures exported weights: on held-out tunes, on tunes that they compose, against real ones. See docs/music.md."""
+"""Evaluation of an exported model on held-out tunes, and of generated tunes against real ones. See docs/music.md."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from backend.tasks.music import tokens
 from backend.tasks.music.composer import compose_rows
 from backend.tasks.music.decoder_torch import TorchDecoder
-from backend.tasks.music.grid import Heading, Row, Slot
+from backend.tasks.music.grid import Heading, Slot, TuneGrid
 from backend.tasks.music.originality import CopyGuard
 from backend.tasks.music.plan import FORMS, Plan
 from backend.tasks.music.tools.train.batches import Batches
-from backend.tasks.music.tools.train.measures import Copies, distance, durations, in_scale, texture
+from backend.tasks.music.tools.train.measures import Copies, distance, duration_distribution, scale_share, texture
 from backend.tasks.music.tools.train.model import Model
 from backend.tasks.music.tools.train.ngram import NGram
 from backend.tasks.music.weights import Weights, read_weights
@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Scored:
-    """Bits of every predicted token of a tune, without and with the grid's mask, and the mass that it allows."""
+class TuneScore:
+    """The scores of a tune: bits of all predicted tokens without and with the grid's mask, and the allowed mass."""
 
     number: int
     notes: int
@@ -40,8 +40,8 @@ class Scored:
     tokens: int
 
 
-def model_of(weights: Weights) -> Model:
-    """The network in float32 with exported weights."""
+def build_model(weights: Weights) -> Model:
+    """Return the network in float32 with exported weights."""
     model = Model(weights.shape, 0.0, 0.0).eval()
     with torch.no_grad():
         for name, array in weights.arrays.items():
@@ -50,179 +50,184 @@ def model_of(weights: Weights) -> Model:
 
 
 @torch.no_grad()
-def score(model: Model, batches: Batches, numbers: NDArray[np.int64]) -> list[Scored]:
-    """Teacher forcing over real tunes."""
-    found = []
+def score_tunes(model: Model, batches: Batches, numbers: NDArray[np.int64]) -> list[TuneScore]:
+    """Return the scores of real tunes with teacher forcing."""
+    scores = []
     for number in numbers:
         ids, sides, targets, kinds = batches.batch(np.array([number]))
         logits = model(ids, sides)[0].double()
         counted = (kinds[0] > 1).numpy()
         mask = torch.from_numpy(_masks(ids[0].tolist(), kinds[0].tolist(), batches, int(number)))
-        lost = -torch.log_softmax(logits, -1)
-        kept = -torch.log_softmax(logits.masked_fill(~mask, -math.inf), -1)
-        picked = targets[0][:, None]
-        shares = torch.softmax(logits, -1).mul(mask).sum(-1)
-        chosen = targets[0].numpy()[counted]
-        found.append(
-            Scored(
+        neg_log_probs = -torch.log_softmax(logits, -1)
+        masked_neg_log_probs = -torch.log_softmax(logits.masked_fill(~mask, -math.inf), -1)
+        target_column = targets[0][:, None]
+        legal_mass = torch.softmax(logits, -1).mul(mask).sum(-1)
+        counted_targets = targets[0].numpy()[counted]
+        scores.append(
+            TuneScore(
                 int(number),
-                int(((chosen >= tokens.PITCH) & (chosen < tokens.TIE)).sum()),
-                float(lost.gather(1, picked)[:, 0][counted].sum()) / math.log(2),
-                float(kept.gather(1, picked)[:, 0][counted].sum()) / math.log(2),
-                float(shares[counted].sum()),
+                int(((counted_targets >= tokens.PITCH) & (counted_targets < tokens.TIE)).sum()),
+                float(neg_log_probs.gather(1, target_column)[:, 0][counted].sum()) / math.log(2),
+                float(masked_neg_log_probs.gather(1, target_column)[:, 0][counted].sum()) / math.log(2),
+                float(legal_mass[counted].sum()),
                 int(counted.sum()),
             )
         )
-    return found
+    return scores
 
 
 def _masks(ids: list[int], kinds: list[int], batches: Batches, number: int) -> NDArray[np.bool_]:
-    row = real_row(batches, number)
+    complete = real_grid(batches, number)
     masks = np.ones((len(ids), tokens.VOCABULARY), bool)
-    fresh = Row(row.heading)
-    for at, token in enumerate(ids[: int(batches.length[number])]):
-        fresh.push(token)
-        if kinds[at] > 1:
-            masks[at] = fresh.allowed()
+    grid = TuneGrid(complete.heading)
+    for position, token in enumerate(ids[: int(batches.length[number])]):
+        grid.push(token)
+        if kinds[position] > 1:
+            masks[position] = grid.allowed_tokens()
     return masks
 
 
-def real_row(batches: Batches, number: int) -> Row:
-    """A tune of the data as a complete row."""
+def real_grid(batches: Batches, number: int) -> TuneGrid:
+    """Return a tune of the dataset as a complete grid."""
     ids, sides, _, _ = batches.batch(np.array([number]))
-    own = ids[0].tolist()[: int(batches.length[number])]
-    bars = tuple(token - tokens.BARS + 1 for token in own if tokens.BARS <= token < tokens.PICKUP)
-    places = [int(each[3]) - 1 for each in sides[0].tolist() if each[3]]
-    total = own[4] - tokens.SECTIONS + 1
-    first = places[0] // 4
+    ids_of_tune = ids[0].tolist()[: int(batches.length[number])]
+    bars = tuple(token - tokens.BARS + 1 for token in ids_of_tune if tokens.BARS <= token < tokens.PICKUP)
+    section_ids = [int(each[3]) - 1 for each in sides[0].tolist() if each[3]]
+    total = ids_of_tune[4] - tokens.SECTIONS + 1
+    first = section_ids[0] // 4
     heading = Heading(
-        tokens.FORMS[own[1] - tokens.FORM], tokens.METERS[own[2] - tokens.METER], tokens.MODES[own[3] - tokens.MODE],
-        bars, first, total - first - len(bars),
+        tokens.FORMS[ids_of_tune[1] - tokens.FORM], tokens.METERS[ids_of_tune[2] - tokens.METER],
+        tokens.MODES[ids_of_tune[3] - tokens.MODE], bars, first, total - first - len(bars),
     )  # fmt: skip
-    row = Row(heading)
-    for token in own:
+    row = TuneGrid(heading)
+    for token in ids_of_tune:
         row.push(token)
     return row
 
 
-def per_note(scored: Sequence[Scored], masked: bool = False) -> float:
-    """Bits per note over tunes."""
-    return sum(one.masked_bits if masked else one.bits for one in scored) / max(1, sum(one.notes for one in scored))
+def bits_per_note(scored: Sequence[TuneScore], masked: bool = False) -> float:
+    """Return the bits per note over all tunes."""
+    return sum(each.masked_bits if masked else each.bits for each in scored) / max(
+        1, sum(each.notes for each in scored)
+    )
 
 
-def grouped(scored: Sequence[Scored], key: Callable[[int], str]) -> dict[str, float]:
-    """Bits per note by a label of the tune."""
-    groups: dict[str, list[Scored]] = {}
-    for one in scored:
-        groups.setdefault(key(one.number), []).append(one)
-    return {name: round(per_note(each), 3) for name, each in sorted(groups.items())}
+def bits_by_label(scored: Sequence[TuneScore], key: Callable[[int], str]) -> dict[str, float]:
+    """Return the bits per note for each label of the tunes."""
+    groups: dict[str, list[TuneScore]] = {}
+    for each in scored:
+        groups.setdefault(key(each.number), []).append(each)
+    return {name: round(bits_per_note(each), 3) for name, each in sorted(groups.items())}
 
 
-def ngram_scores(batches: Batches, model: NGram, order: int, numbers: NDArray[np.int64]) -> list[Scored]:
-    """The same for an n-gram."""
-    found = []
+def score_ngram(batches: Batches, model: NGram, order: int, numbers: NDArray[np.int64]) -> list[TuneScore]:
+    """Return the scores of an n-gram model."""
+    scores = []
     for number in numbers:
-        own = _ids(batches, int(number))
+        ids = _ids(batches, int(number))
         kinds = batches.batch(np.array([number]))[3][0].tolist()
-        bits = sum(model.bits(own, at + 1, order) for at in range(len(own) - 1) if kinds[at] > 1)
-        notes = sum(tokens.PITCH <= token < tokens.TIE for token in own)
-        found.append(Scored(int(number), notes, bits, bits, 0.0, 0))
-    return found
+        bits = sum(model.bits(ids, position + 1, order) for position in range(len(ids) - 1) if kinds[position] > 1)
+        notes = sum(tokens.PITCH <= token < tokens.TIE for token in ids)
+        scores.append(TuneScore(int(number), notes, bits, bits, 0.0, 0))
+    return scores
 
 
 def _ids(batches: Batches, number: int) -> list[int]:
-    own: list[int] = batches.batch(np.array([number]))[0][0].tolist()
-    return own[: int(batches.length[number])]
+    ids: list[int] = batches.batch(np.array([number]))[0][0].tolist()
+    return ids[: int(batches.length[number])]
 
 
 def evaluate(folder: Path, data: Path, device: str, samples: int, test: bool) -> dict[str, Any]:
-    """The whole table.
+    """Return all results.
 
-    `test` reads the test tunes, which is to be done once; `samples` tunes of each form are composed on `device`.
+    `test` includes the test split, which should be used once. `samples` tunes per form are composed on `device`.
     """
     torch.set_num_threads(1)
     batches = Batches(data, "cpu")
     weights = read_weights(folder / "weights.safetensors")
-    model = model_of(weights)
+    model = build_model(weights)
     ngram = NGram(7)
-    for number in batches.of("train"):
+    for number in batches.select("train"):
         ngram.learn(_ids(batches, int(number)))
-    found: dict[str, Any] = {"parameters": int(sum(array.size for array in weights.arrays.values()))}
+    results: dict[str, Any] = {"parameters": int(sum(array.size for array in weights.arrays.values()))}
     forms = lambda number: tokens.FORMS[batches.form[number]]  # noqa: E731
     modes = lambda number: tokens.MODES[batches.mode[number]]  # noqa: E731
     for split in ("valid", "test") if test else ("valid",):
-        numbers = batches.of(split)
-        scored = score(model, batches, numbers)
-        found[split] = {
-            "bits per note": per_note(scored),
-            "bits per note, masked": per_note(scored, masked=True),
-            "legal mass": sum(one.legal for one in scored) / sum(one.tokens for one in scored),
-            "by form": grouped(scored, forms),
-            "by mode": grouped(scored, modes),
+        numbers = batches.select(split)
+        scored = score_tunes(model, batches, numbers)
+        results[split] = {
+            "bits per note": bits_per_note(scored),
+            "bits per note, masked": bits_per_note(scored, masked=True),
+            "legal mass": sum(each.legal for each in scored) / sum(each.tokens for each in scored),
+            "by form": bits_by_label(scored, forms),
+            "by mode": bits_by_label(scored, modes),
         }
         for order in (3, 5, 7):
-            grams = ngram_scores(batches, ngram, order, numbers)
-            found[split][f"n-gram {order}"] = per_note(grams)
+            grams = score_ngram(batches, ngram, order, numbers)
+            results[split][f"n-gram {order}"] = bits_per_note(grams)
             if order == 5:
-                found[split]["n-gram 5 by form"] = grouped(grams, forms)
-        log.info("%s %s", split, found[split])
+                results[split]["n-gram 5 by form"] = bits_by_label(grams, forms)
+        log.info("%s %s", split, results[split])
     decoder = TorchDecoder(weights, device)
-    found["samples"] = _samples(batches, decoder, folder, samples)
-    return found
+    results["samples"] = _evaluate_samples(batches, decoder, folder, samples)
+    return results
 
 
-def _samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[str, Any]:
+def _evaluate_samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[str, Any]:
     guard = CopyGuard.read(folder)
     real = {
-        split: [real_row(batches, int(number)) for number in batches.of(split)] for split in ("train", "valid", "test")
+        split: [real_grid(batches, int(number)) for number in batches.select(split)]
+        for split in ("train", "valid", "test")
     }
-    held = [*real["valid"], *real["test"]]
-    everything = [*real["train"], *held]
-    rows: list[Row] = []
+    held_out = [*real["valid"], *real["test"]]
+    all_real = [*real["train"], *held_out]
+    rows: list[TuneGrid] = []
     random = np.random.default_rng(7)
-    found: dict[str, Any] = {"rhythm": {}, "scale": {}}
+    results: dict[str, Any] = {"rhythm": {}, "scale": {}}
     for form in tokens.FORMS[1:]:
-        alike = [row for row in everything if row.heading.form == form and row.heading.meter in FORMS[form]]
-        headings = [alike[pick].heading for pick in random.choice(len(alike), count)]
+        real_of_form = [row for row in all_real if row.heading.form == form and row.heading.meter in FORMS[form]]
+        headings = [real_of_form[pick].heading for pick in random.choice(len(real_of_form), count)]
         plans = [Plan(form, heading.meter, heading.mode, "D", 32) for heading in headings]
-        own = _composed(decoder, guard, plans, random)
-        rows += own
-        held_alike = [row for row in held if row.heading.form == form]
-        found["rhythm"][form] = {
-            "to all real": distance(durations(own), durations(alike)),
-            "to held-out": distance(durations(own), durations(held_alike)),
-            "held-out to all real": distance(durations(held_alike), durations(alike)),
-            "generated": durations(own),
-            "real": durations(alike),
+        generated = _compose(decoder, guard, plans, random)
+        rows += generated
+        held_out_of_form = [row for row in held_out if row.heading.form == form]
+        results["rhythm"][form] = {
+            "to all real": distance(duration_distribution(generated), duration_distribution(real_of_form)),
+            "to held-out": distance(duration_distribution(generated), duration_distribution(held_out_of_form)),
+            "held-out to all real": distance(
+                duration_distribution(held_out_of_form), duration_distribution(real_of_form)
+            ),
+            "generated": duration_distribution(generated),
+            "real": duration_distribution(real_of_form),
         }
-        log.info("%s %s", form, list(found["rhythm"][form].values())[:3])
+        log.info("%s %s", form, list(results["rhythm"][form].values())[:3])
     for mode in tokens.MODES[1:]:
-        own = [row for row in rows if row.heading.mode == mode]
+        generated = [row for row in rows if row.heading.mode == mode]
         if mode != "major":
-            more = [(form, meter) for form, meters in FORMS.items() for meter in meters]
-            plans = [Plan(form, meter, mode, "D", 32) for form, meter in more * max(1, count // len(more))]
-            own += _composed(decoder, guard, plans, random)
-        found["scale"][mode] = {
-            "generated": in_scale(own, mode),
-            "held-out": in_scale([row for row in held if row.heading.mode == mode], mode),
-            "all real": in_scale([row for row in everything if row.heading.mode == mode], mode),
-            "tunes": len(own),
+            styles = [(form, meter) for form, meters in FORMS.items() for meter in meters]
+            plans = [Plan(form, meter, mode, "D", 32) for form, meter in styles * max(1, count // len(styles))]
+            generated += _compose(decoder, guard, plans, random)
+        results["scale"][mode] = {
+            "generated": scale_share(generated, mode),
+            "held-out": scale_share([row for row in held_out if row.heading.mode == mode], mode),
+            "all real": scale_share([row for row in all_real if row.heading.mode == mode], mode),
+            "tunes": len(generated),
         }
-        log.info("%s %s", mode, found["scale"][mode])
-    found["texture"] = {"generated": texture(rows), "held-out": texture(held)}
+        log.info("%s %s", mode, results["scale"][mode])
+    results["texture"] = {"generated": texture(rows), "held-out": texture(held_out)}
     copies = Copies(real["train"])
-    found["copying"] = {}
-    for name, tunes in (("generated", rows), ("held-out", held)):
+    results["copying"] = {}
+    for name, tunes in (("generated", rows), ("held-out", held_out)):
         longest = sorted(copies.longest(row) for row in tunes)
-        found["copying"][name] = {
+        results["copying"][name] = {
             **{f"{length} in a row": copies.share(tunes, length) for length in (8, 12, 16)},
             "longest, median": longest[len(longest) // 2],
             "longest, most": longest[-1],
         }
-    found["exact bars"] = sum(row.slot is Slot.DONE for row in rows) / len(rows)
-    return found
+    results["exact bars"] = sum(row.slot is Slot.DONE for row in rows) / len(rows)
+    return results
 
 
-def _composed(decoder: Any, guard: CopyGuard, plans: Sequence[Plan], random: np.random.Generator) -> list[Row]:
+def _compose(decoder: Any, guard: CopyGuard, plans: Sequence[Plan], random: np.random.Generator) -> list[TuneGrid]:
     seeds = [int(seed) for seed in random.integers(2**31, size=len(plans))]
     return compose_rows(decoder, plans, seeds, guard=guard)

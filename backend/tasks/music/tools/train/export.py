@@ -1,4 +1,4 @@
-"""Writes what the service reads: weights, ONNX graphs, tokeniser, the table against copying."""
+"""Export of a model for the service: weights, ONNX graphs, tokenizer names, and the table of the copy guard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from backend.tasks.music.tools.train.graph import write_graphs
 
 
 def export(checkpoint: Path, data: Path, folder: Path) -> dict[str, Any]:
-    """Returns the files with their sizes in bytes."""
+    """Write the model's files and return their sizes in bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     state = torch.load(checkpoint, map_location="cpu")
     config = Config(**state["config"])
@@ -32,16 +32,16 @@ def export(checkpoint: Path, data: Path, folder: Path) -> dict[str, Any]:
 
 
 def write_weights(weights: dict[str, torch.Tensor], shape: Shape, path: Path) -> None:
-    """As float16, by the names of network.py."""
+    """Write the weights as float16 by their names in network.py."""
     arrays = {name: weights[f"weights.{name.replace('.', '/')}"].half().numpy() for name in shape.weights()}
-    # One entry: the library writes several in random order, and the file shall be the same each time.
+    # A single metadata entry, since the library writes several in random order and the file must be reproducible.
     save_file(arrays, path, metadata={"shape": json.dumps(asdict(shape))})
 
 
 def _tokeniser() -> dict[str, Any]:
     return {
         "ticks_per_whole_note": 96,
-        "tokens": tokens.names(),
+        "tokens": tokens.token_names(),
         "sides": [
             "tick in bar", "bars to go", "last pitch", "section",
             *(f"echo of {back} bars ago" for back in ECHO_BARS), "echo of the section before",

@@ -1,4 +1,4 @@
-"""Trains one configuration and keeps the weights that did best on the validation tunes."""
+"""Training of one configuration, with a checkpoint of the best validation score."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from torch.nn import functional as F
 
 from backend.tasks.music import tokens
 from backend.tasks.music.network import Shape
-from backend.tasks.music.tools.train.batches import Batches, notes_in
+from backend.tasks.music.tools.train.batches import Batches, count_notes
 from backend.tasks.music.tools.train.model import Model
 
 
 @dataclass(frozen=True)
 class Config:
-    """What a run is decided by; the defaults are those of the released weights.
+    """The hyperparameters of a run; the defaults are those of the released weights.
 
-    `balance` 0 takes each tune once an epoch, 1 each form as often as any other; `mode_balance` likewise.
+    `balance` 0 samples each tune once per epoch, 1 samples all forms equally often; `mode_balance` likewise.
     """
 
     width: int = 256
@@ -40,23 +40,23 @@ class Config:
     decay: float = 0.5
     balance: float = 0.0
     mode_balance: float = 0.0
-    made: float = 0.0  # share of tunes put in another mode
-    unnamed: float = 0.05  # share whose form, and whose mode, is hidden behind "any"
-    noise: float = 0.1  # share of ids hidden from the model
-    blind: float = 0.15  # share of echoes hidden
-    average: float = 0.998  # of the exponential moving average of the weights
+    made: float = 0.0  # fraction of added tunes that were converted to another mode
+    unnamed: float = 0.05  # probability of replacing the form, or the mode, by "any"
+    noise: float = 0.1  # probability of masking a token id
+    blind: float = 0.15  # probability of masking an echo
+    average: float = 0.998  # decay of the exponential moving average of the weights
     seed: int = 1
 
     @property
     def shape(self) -> Shape:
-        """The network's."""
+        """The shape of the network."""
         return Shape(self.width, self.layers, self.heads, self.hidden)
 
 
 def fit(data: Path, folder: Path, config: Config, device: str, limit_s: float = math.inf) -> float:
-    """Trains; writes `folder`/best.pt, curve.json; returns the best validation bits per note.
+    """Train, write best.pt and curve.json to `folder`, and return the best validation score in bits per note.
 
-    `limit_s` shortens the schedule where the steps would not be done by then (such a run does not repeat exactly).
+    `limit_s` shortens the schedule if the steps would take longer; such a run is not reproducible.
     """
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(config.seed)
@@ -66,20 +66,20 @@ def fit(data: Path, folder: Path, config: Config, device: str, limit_s: float = 
     average = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     optimizer = _optimizer(model, config, device)
     weights = _weights(batches, config)
-    made = batches.of("train", made=True)
+    transposed = batches.select("train", made=True)
     curve: list[dict[str, float]] = []
-    best, step, began = math.inf, 0, time.monotonic()
-    train = batches.of("train")
+    best, step, started = math.inf, 0, time.monotonic()
+    train = batches.select("train")
     finished = False
     while not finished:
-        drawn = random.choice(train, len(train), p=weights) if config.balance or config.mode_balance else train
-        extra = random.choice(made, int(config.made * len(train)), replace=False)
-        for numbers in batches.epoch(np.concatenate([drawn, extra]), config.batch, random):
-            share = max(step / config.steps, (time.monotonic() - began) / limit_s)
+        sampled = random.choice(train, len(train), p=weights) if config.balance or config.mode_balance else train
+        extra = random.choice(transposed, int(config.made * len(train)), replace=False)
+        for numbers in batches.epoch(np.concatenate([sampled, extra]), config.batch, random):
+            schedule_share = max(step / config.steps, (time.monotonic() - started) / limit_s)
             rate = (
                 config.rate
                 * min(1, (step + 1) / config.warmup)
-                * (0.02 + 0.98 * (1 + math.cos(math.pi * min(1, share))) / 2)
+                * (0.02 + 0.98 * (1 + math.cos(math.pi * min(1, schedule_share))) / 2)
             )
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -90,10 +90,10 @@ def fit(data: Path, folder: Path, config: Config, device: str, limit_s: float = 
                     list(average.values()), [weight.detach() for weight in model.parameters()], 1 - keep
                 )
             step += 1
-            finished = share >= 1
+            finished = schedule_share >= 1
             if step % 250 == 0 or finished:
-                bits = _with(model, average, lambda: bits_per_note(model, batches, batches.of("valid")))
-                curve.append({"step": step, "seconds": time.monotonic() - began, "loss": float(loss), "valid": bits})
+                bits = _with_weights(model, average, lambda: bits_per_note(model, batches, batches.select("valid")))
+                curve.append({"step": step, "seconds": time.monotonic() - started, "loss": float(loss), "valid": bits})
                 (folder / "curve.json").write_text(json.dumps({"config": asdict(config), "curve": curve}), "utf-8")
                 if bits < best:
                     best = bits
@@ -113,8 +113,8 @@ def _optimizer(model: Model, config: Config, device: str) -> torch.optim.Optimiz
 
 
 def _weights(batches: Batches, config: Config) -> NDArray[np.float64]:
-    """How often each training tune is drawn: rare forms and modes more often."""
-    train = batches.of("train")
+    """Return the sampling probability of each training tune; rare forms and modes have higher ones."""
+    train = batches.select("train")
     weights = np.ones(len(train))
     for labels, power in ((batches.form[train], config.balance), (batches.mode[train], config.mode_balance)):
         weights *= (1.0 / np.bincount(labels, minlength=16)[labels]) ** power
@@ -127,7 +127,7 @@ def _train_step(
 ) -> Tensor:
     model.train()
     ids, sides, targets, kinds = batches.batch(numbers)
-    ids, sides = _hide(ids, sides, config)
+    ids, sides = _mask_inputs(ids, sides, config)
     with torch.autocast("cuda", torch.bfloat16, enabled=ids.is_cuda):
         logits = model(ids, sides)
     loss = F.cross_entropy(logits[kinds > 0].float(), targets[kinds > 0])
@@ -138,8 +138,8 @@ def _train_step(
     return loss.detach()
 
 
-def _hide(ids: Tensor, sides: Tensor, config: Config) -> tuple[Tensor, Tensor]:
-    """Hides labels, ids and echoes from the model at random, as the configuration says."""
+def _mask_inputs(ids: Tensor, sides: Tensor, config: Config) -> tuple[Tensor, Tensor]:
+    """Mask labels, ids and echoes at random, with the probabilities of the configuration."""
     ids, sides = ids.clone(), sides.clone()
     rows = len(ids)
     for column, unknown in ((1, tokens.FORM), (3, tokens.MODE)):
@@ -154,26 +154,26 @@ def _hide(ids: Tensor, sides: Tensor, config: Config) -> tuple[Tensor, Tensor]:
     return ids, sides
 
 
-def _with(model: Model, weights: dict[str, Tensor], act):  # type: ignore[no-untyped-def]
-    """Runs `act` while the model has other weights."""
-    kept = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+def _with_weights(model: Model, weights: dict[str, Tensor], function):  # type: ignore[no-untyped-def]
+    """Return the result of `function` while the model has other weights."""
+    saved = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     model.load_state_dict(weights, strict=False)
     try:
-        return act()
+        return function()
     finally:
-        model.load_state_dict(kept, strict=False)
+        model.load_state_dict(saved, strict=False)
 
 
 @torch.no_grad()
 def bits_per_note(model: Model, batches: Batches, numbers: NDArray[np.int64]) -> float:
-    """Bits of all pitches, ties, rests and durations, divided by the number of notes; without the grid's mask."""
+    """Return the bits of all pitches, ties, rests and durations per note, without the grid's mask."""
     model.eval()
     bits, notes = 0.0, 0
-    for at in range(0, len(numbers), 32):
-        ids, sides, targets, kinds = batches.batch(numbers[at : at + 32])
+    for start in range(0, len(numbers), 32):
+        ids, sides, targets, kinds = batches.batch(numbers[start : start + 32])
         with torch.autocast("cuda", torch.bfloat16, enabled=ids.is_cuda):
             logits = model(ids, sides)
         counted = kinds > 1
         bits += float(F.cross_entropy(logits[counted].float(), targets[counted], reduction="sum")) / math.log(2)
-        notes += int(notes_in(targets[counted]))
+        notes += int(count_notes(targets[counted]))
     return bits / notes

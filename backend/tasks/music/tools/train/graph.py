@@ -1,11 +1,10 @@
-"""Builds the ONNX graphs of one decoding step. They hold no weights: each refers to weights.safetensors beside it.
+"""Builder of the ONNX graphs of one decode step. Their weights are external data in weights.safetensors.
 
-Everything in them is a float tensor (ids and side ids are looked up on the host), so that any provider can run them
-whole. There are two ways to keep the keys and values of the tokens so far, both with static shapes once the
-dimensions `batch` and `room` are fixed:
+All tensors are floats (embeddings are looked up on the host), so that any execution provider can run the complete
+graph. There are two kinds of KV cache, both with static shapes if the dimensions `batch` and `room` are fixed:
 
-- "host": they are inputs, and only those of the new token are outputs; the caller writes them into its own arrays.
-- "device": outputs are the inputs with the new token written in; the caller binds them and nothing leaves the device.
+- "host": the cache is an input; only the new token's keys and values are outputs, which the caller stores.
+- "device": the outputs are the caches including the new token; the caller binds them, so that they stay on the device.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class _Graph:
         self.count = 0
 
     def add(self, op: str, inputs: list[str], outputs: int = 1, name: str = "", **attributes: Any) -> str:
-        """Adds a node; returns the name of its first output."""
+        """Add a node and return the name of its first output."""
         self.count += 1
         name = name or f"{op.lower()}_{self.count}"
         names = [name, *(f"{name}.{number}" for number in range(1, outputs))]
@@ -42,7 +41,7 @@ class _Graph:
         return name
 
     def constant(self, value: Any, integer: bool = False) -> str:
-        """A small tensor kept in the graph."""
+        """Add a constant tensor and return its name."""
         self.count += 1
         name = f"constant_{self.count}"
         if integer:
@@ -64,7 +63,7 @@ class _Graph:
         return self.add("Mul", [self.add("Mul", [x, self.add("Add", [erf, self.constant(1.0)])]), self.constant(0.5)])
 
     def rotate(self, x: str) -> str:
-        """x [batch, heads, 1, head] with the inputs cos and sin [head / 2]."""
+        """Add the rotary embedding of x [batch, heads, 1, head] with the inputs cos and sin [head / 2]."""
         half = self.shape.head // 2
         first = self.add("Split", [x, self.constant([half, half], integer=True)], outputs=2, axis=-1)
         second = f"{first}.1"
@@ -80,21 +79,23 @@ def _attention(graph: _Graph, x: str, layer: int, device: bool) -> str:
     heads = graph.constant([-1, shape.heads, 1, shape.head], integer=True)
     query, key, value = (graph.add("Reshape", [name, heads]) for name in (parts, f"{parts}.1", f"{parts}.2"))
     query = graph.add("Mul", [graph.rotate(query), graph.constant(shape.head**-0.5)])
-    turned = graph.add("Reshape", [graph.rotate(key), graph.constant([-1, shape.heads, shape.head, 1], integer=True)])
+    key_column = graph.add(
+        "Reshape", [graph.rotate(key), graph.constant([-1, shape.heads, shape.head, 1], integer=True)]
+    )
     if device:
-        # `now` is 1 at the new token's place, 0 elsewhere: a blend writes it without a scatter.
+        # `now` is 1 at the new token's position and 0 elsewhere, so a blend replaces a scatter.
         row = graph.add("Unsqueeze", ["now", graph.constant([0], integer=True)])
         column = graph.add("Unsqueeze", ["now", graph.constant([1], integer=True)])
-        keys = _blend(graph, f"key.{layer}", turned, row, f"new_key.{layer}")
+        keys = _blend(graph, f"key.{layer}", key_column, row, f"new_key.{layer}")
         values = _blend(graph, f"value.{layer}", value, column, f"new_value.{layer}")
         scores = graph.add("Add", [graph.add("MatMul", [query, keys]), "mask"])
         mixed = graph.add("MatMul", [graph.add("Softmax", [scores], axis=-1), values])
     else:
-        graph.add("Identity", [turned], name=f"new_key.{layer}")
+        graph.add("Identity", [key_column], name=f"new_key.{layer}")
         graph.add("Identity", [value], name=f"new_value.{layer}")
-        before = graph.add("Add", [graph.add("MatMul", [query, f"key.{layer}"]), "mask"])
-        own = graph.add("MatMul", [query, turned])
-        shares = graph.add("Softmax", [graph.add("Concat", [own, before], axis=-1)], axis=-1)
+        past_scores = graph.add("Add", [graph.add("MatMul", [query, f"key.{layer}"]), "mask"])
+        own_score = graph.add("MatMul", [query, key_column])
+        shares = graph.add("Softmax", [graph.add("Concat", [own_score, past_scores], axis=-1)], axis=-1)
         first, last = graph.constant([1], integer=True), graph.constant([2**31 - 1], integer=True)
         axis = graph.constant([3], integer=True)
         own_share = graph.add("Slice", [shares, graph.constant([0], integer=True), first, axis])
@@ -110,7 +111,7 @@ def _blend(graph: _Graph, cache: str, new: str, now: str, name: str) -> str:
 
 
 def build(weights_file: Path, half: bool, device: bool) -> ModelProto:
-    """One of the four graphs: float16 or float32, keys and values on the device or on the host."""
+    """Return one of the four graphs: float16 or float32, with the KV cache on the device or on the host."""
     shape = read_weights(weights_file).shape
     graph = _Graph(shape, half)
     tensors = _weights(graph, weights_file)
@@ -132,19 +133,19 @@ def build(weights_file: Path, half: bool, device: bool) -> ModelProto:
     for layer in range(shape.layers):
         caches += [(f"key.{layer}", ["batch", shape.heads, shape.head, "room"])]
         caches += [(f"value.{layer}", ["batch", shape.heads, "room", shape.head])]
-    news = [
+    new_caches = [
         (f"new_{name}", size if device else [1 if part == "room" else part for part in size]) for name, size in caches
     ]
     outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", VOCABULARY])]
-    outputs += [_value(graph, name, size) for name, size in news]
-    made = helper.make_graph(
+    outputs += [_value(graph, name, size) for name, size in new_caches]
+    graph_proto = helper.make_graph(
         graph.nodes,
         "one step of the folk-tune model",
         [_value(graph, name, size) for name, size in (*inputs, *caches)],
         outputs,
         initializer=[*tensors, *graph.constants],
     )
-    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
+    model = helper.make_model(graph_proto, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
     return model
 
 
@@ -153,7 +154,7 @@ def _value(graph: _Graph, name: str, size: list[Any]) -> ValueInfoProto:
 
 
 def _weights(graph: _Graph, file: Path) -> list[TensorProto]:
-    """The weights as references into the file; the float32 graph widens them where it begins."""
+    """Return the weights as external data. The float32 graph casts them at its start."""
     header, start = read_header(file)
     header.pop("__metadata__")
     tensors = []
@@ -173,12 +174,12 @@ def _weights(graph: _Graph, file: Path) -> list[TensorProto]:
 
 
 def write_graphs(weights_file: Path) -> list[Path]:
-    """Writes the four graphs beside the weights."""
-    written = []
+    """Write the four graphs to the folder of the weights, and return their paths."""
+    paths = []
     for half in (False, True):
         for device in (False, True):
             path = weights_file.parent / graph_name(half, device)
             save(build(weights_file, half, device), str(path))
             checker.check_model(str(path))
-            written.append(path)
-    return written
+            paths.append(path)
+    return paths

@@ -1,4 +1,4 @@
-"""The network as it is trained: whole tunes at once, with dropout. Its weights are those of network.py by name."""
+"""The network for training: complete tunes in parallel, with dropout. Its weights have the names in network.py."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backend.tasks.music.network import EPSILON, ROTARY_BASE, Shape
 
 
 class Model(nn.Module):
-    """`forward(ids [B, T], sides [B, T, SIDES])` gives logits [B, T, vocabulary]."""
+    """The network: `forward(ids [B, T], sides [B, T, SIDES])` returns logits [B, T, vocabulary]."""
 
     def __init__(self, shape: Shape, dropout: float, attention_dropout: float) -> None:
         super().__init__()
@@ -71,14 +71,14 @@ class Model(nn.Module):
 
 
 def rotary_angles(shape: Shape, positions: int) -> Tensor:
-    """Angles [positions, head / 2] of the rotary embedding."""
+    """Return the angles [positions, head / 2] of the rotary embedding."""
     half = shape.head // 2
     rates = ROTARY_BASE ** (-torch.arange(half, dtype=torch.float64) / half)
     return (torch.arange(positions, dtype=torch.float64)[:, None] * rates).float()
 
 
 def rotate(x: Tensor, angles: Tensor) -> Tensor:
-    """Turns each pair of x [.., T, head], first half with second half, by its angle [T, head / 2]."""
+    """Rotate each pair of x [.., T, head], first half with second half, by its angle [T, head / 2]."""
     first, second = x.chunk(2, dim=-1)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

@@ -1,4 +1,4 @@
-"""The yardstick: an n-gram with Witten-Bell interpolation (Bell, Cleary, Witten 1990) over the same tokens."""
+"""The baseline: an n-gram model with Witten-Bell interpolation (Bell, Cleary, Witten 1990) over the same tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.tasks.music.tokens import VOCABULARY
 
 
 class NGram:
-    """`order` tokens of context."""
+    """An n-gram model with up to `order` tokens of context."""
 
     def __init__(self, order: int) -> None:
         self.order = order
@@ -18,21 +18,21 @@ class NGram:
         self._totals: dict[tuple[int, ...], int] = defaultdict(int)
 
     def learn(self, tune: Sequence[int]) -> None:
-        """Counts a tune's tokens."""
-        for at, token in enumerate(tune):
-            for length in range(min(self.order, at) + 1):
-                context = tuple(tune[at - length : at])
+        """Count the n-grams of a tune."""
+        for position, token in enumerate(tune):
+            for length in range(min(self.order, position) + 1):
+                context = tuple(tune[position - length : position])
                 self._counts[context][token] += 1
                 self._totals[context] += 1
 
-    def bits(self, tune: Sequence[int], at: int, order: int) -> float:
-        """Bits of the token at a place of a tune, by at most so many tokens before it."""
-        share = 1 / VOCABULARY
-        for length in range(min(order, at) + 1):
-            context = tuple(tune[at - length : at])
+    def bits(self, tune: Sequence[int], position: int, order: int) -> float:
+        """Return the bits of the token at a position of a tune, given at most `order` tokens before it."""
+        probability = 1 / VOCABULARY
+        for length in range(min(order, position) + 1):
+            context = tuple(tune[position - length : position])
             total = self._totals.get(context, 0)
             if not total:
                 break
             followers = self._counts[context]
-            share = (followers.get(tune[at], 0) + len(followers) * share) / (total + len(followers))
-        return -math.log2(share)
+            probability = (followers.get(tune[position], 0) + len(followers) * probability) / (total + len(followers))
+        return -math.log2(probability)

@@ -1,7 +1,7 @@
-"""Turns tunes as written in ABC into sections of whole bars in a common grid, or says why one cannot be used.
+"""Normalisation of ABC tunes to sections of full bars in a common grid.
 
-Second endings replace first ones; a last bar that is too long or too short for the pickup is corrected by its last
-note where that note allows it; 2/4 in sixteenths becomes 4/4 in eighths for the forms that are notated both ways.
+Second endings replace first ones. If the last bar does not complement the pickup, the duration of its last note is
+corrected if possible. 2/4 in sixteenths becomes 4/4 in eighths for forms that are notated both ways.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from backend.tasks.music.tokens import BARS_MAX, METERS, PICKUPS, PITCHES, SECTI
 from backend.tasks.music.tools.train.corpus import Source
 
 
-class Unusable(Exception):
-    """A tune that is left out; the text says why in a word: bars, meter, key, grid, range or shape."""
+class UnusableTune(Exception):
+    """A tune that cannot be used. The message is the reason: bars, meter, key, grid, range or shape."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """`pitch` in semitones above the tonic; None is a rest. `tie` continues the note before."""
+    """A note or rest. `pitch` is in semitones above the tonic, None for a rest. `tie` continues the previous note."""
 
     pitch: int | None
     ticks: int
@@ -31,7 +31,7 @@ class Event:
 
 @dataclass(frozen=True)
 class WrittenSection:
-    """`pickup` is a part of a bar; each of `bars` is full but the last, which is short by the pickup."""
+    """A section. `pickup` is part of a bar; `bars` are full, except the last one, which is shorter by the pickup."""
 
     pickup: tuple[Event, ...]
     bars: tuple[tuple[Event, ...], ...]
@@ -39,9 +39,9 @@ class WrittenSection:
 
 @dataclass(frozen=True)
 class WrittenTune:
-    """A tune in the model's terms; a section that could not be read is None."""
+    """A normalised tune. An unusable section is None."""
 
-    name: str  # collection, number and title: what the released split knows it by
+    name: str  # collection, number and title, as in held-out.json
     form: str
     meter: tuple[int, int]
     mode: str
@@ -49,38 +49,38 @@ class WrittenTune:
 
 
 def normalise(source: Source) -> WrittenTune:
-    """Raises Unusable."""
+    """Return the normalised tune. Raises Unusable."""
     tune = source.tune
     meter = tune.meter or (4, 4)
     meter = (4, 4) if meter == (2, 2) else meter
     if tune.changes:
-        raise Unusable("key" if "K" in tune.changes else "meter")
+        raise UnusableTune("key" if "K" in tune.changes else "meter")
     if tune.key is None or tune.key.mode not in MODES:
-        raise Unusable("key")
+        raise UnusableTune("key")
     scale = 1
-    if meter == (2, 4) and (source.form in ("reel", "hornpipe", "strathspey") or _sixteenths(tune)):
+    if meter == (2, 4) and (source.form in ("reel", "hornpipe", "strathspey") or _is_in_sixteenths(tune)):
         meter, scale = (4, 4), 2
     if meter not in METERS:
-        raise Unusable("meter")
+        raise UnusableTune("meter")
     length = 96 * meter[0] // meter[1]
-    pieces = _pieces(_split(tune.bars), length, scale)
+    pieces = _pieces(_split_sections(tune.bars), length, scale)
     if not 1 <= len(pieces) <= SECTIONS_MAX:
-        raise Unusable("shape")
+        raise UnusableTune("shape")
     tonic = _tonic([piece for piece in pieces if piece], tune.key.pitch_class)
     sections = tuple(_section(piece, tonic) if piece else None for piece in pieces)
     if sum(len(section.bars) for section in sections if section) < 4:
-        raise Unusable("bars" if None in sections else "shape")
+        raise UnusableTune("bars" if None in sections else "shape")
     return WrittenTune(source.name, source.form, meter, tune.key.mode, sections)
 
 
-def _sixteenths(tune: Tune) -> bool:
-    """Whether most notes are sixteenths, as where a reel is written in 2/4."""
+def _is_in_sixteenths(tune: Tune) -> bool:
+    """Whether most notes are sixteenths, as in a reel notated in 2/4."""
     notes = [note for bar in tune.bars for note in bar.notes]
     return sum(note.ticks <= 9 for note in notes) * 2 > len(notes)
 
 
-def _split(bars: list[Bar]) -> list[list[Bar]]:
-    """Bars by section, first endings replaced by second ones."""
+def _split_sections(bars: list[Bar]) -> list[list[Bar]]:
+    """Return the bars of each section, with first endings replaced by second ones."""
     sections: list[list[Bar]] = [[]]
     first: list[Bar] = []  # the first ending, dropped once a second one follows
     number = ""
@@ -107,18 +107,18 @@ Notes = list[tuple[int | None, int, bool]]  # pitch, ticks, whether tied to the 
 
 
 def _notes(bar: list[AbcNote], scale: int) -> Notes:
-    found: Notes = []
+    notes: Notes = []
     for note in bar:
         ticks = note.ticks * scale
         if ticks.denominator != 1:
-            raise Unusable("grid")
-        found.append((note.pitch, int(ticks), note.tied))
-    return found
+            raise UnusableTune("grid")
+        notes.append((note.pitch, int(ticks), note.tied))
+    return notes
 
 
 @dataclass
 class Piece:
-    """A section before its pitches are relative: notes with their ticks."""
+    """A section with absolute pitches: notes with their ticks."""
 
     pickup: Notes
     bars: list[Notes]
@@ -129,38 +129,38 @@ def _length(notes: Notes) -> int:
 
 
 def _pieces(sections: list[list[Bar]], length: int, scale: int) -> list[Piece | None]:
-    """The sections that can be used, None for each other one."""
+    """Return the usable sections; None for each unusable one."""
     pieces: list[Piece | None] = []
-    carried: Notes = []  # what belongs to the next section as its pickup
+    carried: Notes = []  # the pickup of the next section
     for bars in sections:
         parts = [_notes(bar.notes, scale) for bar in bars]
-        parts = [cut for part in parts for cut in _cut(part, length)]
+        parts = [cut for part in parts for cut in _split_bar(part, length)]
         if len(parts) == 1 and _length(parts[0]) < length:
             carried = parts[0]
             continue
         if carried and _length(parts[0]) == length:
             parts.insert(0, carried)
         try:
-            piece, carried = _whole(parts, length)
-            pieces += _shorter(piece)
-        except Unusable:
+            piece, carried = _join_bars(parts, length)
+            pieces += _split_long_section(piece)
+        except UnusableTune:
             pieces.append(None)
             carried = []
     return pieces
 
 
-def _cut(notes: Notes, length: int) -> list[Notes]:
-    """A bar that holds more than one, for want of a barline, as several."""
-    at = 0
+def _split_bar(notes: Notes, length: int) -> list[Notes]:
+    """Split a bar that lacks barlines into several bars."""
+    ticks_so_far = 0
     for number, (_, ticks, _) in enumerate(notes):
-        if at == length:
-            return [notes[:number], *_cut(notes[number:], length)]
-        at += ticks
+        if ticks_so_far == length:
+            return [notes[:number], *_split_bar(notes[number:], length)]
+        ticks_so_far += ticks
     return [notes]
 
 
-def _whole(parts: list[Notes], length: int) -> tuple[Piece, Notes]:
-    """Joins what barlines cut, splits off the pickup, makes the last bar fit; gives the next section's pickup too."""
+def _join_bars(parts: list[Notes], length: int) -> tuple[Piece, Notes]:
+    """Join split bars, separate the pickup and fit the last bar. Returns the section and the next section's pickup."""
     pickup: Notes = []
     if len(parts) > 1 and _length(parts[0]) < length and _length(parts[0]) + _length(parts[1]) != length:
         pickup, *parts = parts
@@ -172,7 +172,7 @@ def _whole(parts: list[Notes], length: int) -> tuple[Piece, Notes]:
             joined.append(part)
     beats = _length(pickup)
     if any(_length(part) != length for part in joined[:-1]) or beats not in PICKUPS or beats >= length:
-        raise Unusable("bars")
+        raise UnusableTune("bars")
     last, following = joined[-1], Notes()
     if _length(last) == length:
         while _length(following) < beats:
@@ -183,42 +183,42 @@ def _whole(parts: list[Notes], length: int) -> tuple[Piece, Notes]:
     surplus = _length(last) - (length - beats)
     pitch, ticks, tied = last[-1]
     if not 0 < ticks - surplus <= length or abs(surplus) > length // 2:
-        raise Unusable("bars")
+        raise UnusableTune("bars")
     joined[-1] = [*last[:-1], (pitch, ticks - surplus, tied)]
     return Piece(pickup, joined), following
 
 
-def _shorter(piece: Piece) -> list[Piece]:
-    """Sections of sixteen bars and more as several of eight, each with the pickup that it would have."""
+def _split_long_section(piece: Piece) -> list[Piece]:
+    """Split a section of sixteen or more bars into sections of eight, each with its own pickup."""
     count = len(piece.bars)
     if count <= BARS_MAX and count != 16:
         return [piece]
     if count % 8:
-        raise Unusable("shape")
+        raise UnusableTune("shape")
     pieces = []
     pickup, beats = piece.pickup, _length(piece.pickup)
-    for at in range(0, count, 8):
-        bars = [list(bar) for bar in piece.bars[at : at + 8]]
+    for first_bar in range(0, count, 8):
+        bars = [list(bar) for bar in piece.bars[first_bar : first_bar + 8]]
         following: Notes = []
-        if beats and at + 8 < count:
+        if beats and first_bar + 8 < count:
             while _length(following) < beats:
                 following.insert(0, bars[-1].pop())
             if _length(following) != beats or not bars[-1]:
                 if count == 16:
                     return [piece]
-                raise Unusable("shape")
+                raise UnusableTune("shape")
         pieces.append(Piece(pickup, bars))
         pickup = following
     return pieces
 
 
 def _tonic(pieces: list[Piece], pitch_class: int) -> int:
-    """The octave of the tonic that lies below most of the tune: its mean is 0 to 11 above, as in D or G on a fiddle."""
+    """Return the tonic that is 0 to 11 semitones below the tune's mean pitch, like D or G on a fiddle."""
     sounding = [
         (pitch, ticks) for piece in pieces for bar in piece.bars for pitch, ticks, _ in bar if pitch is not None
     ]
     if not sounding:
-        raise Unusable("shape")
+        raise UnusableTune("shape")
     mean = Fraction(sum(pitch * ticks for pitch, ticks in sounding), sum(ticks for _, ticks in sounding))
     return int(mean - pitch_class) // 12 * 12 + pitch_class
 
@@ -228,13 +228,13 @@ def _section(piece: Piece, tonic: int) -> WrittenSection:
 
     def events(notes: Notes) -> tuple[Event, ...]:
         nonlocal tied
-        found = []
+        result = []
         for pitch, ticks, to_next in notes:
             relative = None if pitch is None else pitch - tonic
             if relative is not None and relative not in PITCHES:
-                raise Unusable("range")
-            found.append(Event(relative, ticks, tied and relative is not None))
+                raise UnusableTune("range")
+            result.append(Event(relative, ticks, tied and relative is not None))
             tied = to_next
-        return tuple(found)
+        return tuple(result)
 
     return WrittenSection(events(piece.pickup), tuple(events(bar) for bar in piece.bars))

@@ -1,4 +1,4 @@
-"""The pictures of docs/music.md, from what `sweep` and `evaluate` wrote."""
+"""The figures of docs/music.md, from the results of `sweep` and `evaluate`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TICKS = {6: "1/16", 8: "triplet", 12: "1/8", 18: "1/8.", 24: "1/4", 36: "1/4.", 
 
 
 def plots(sweeps: Sequence[Path], evaluation: Path, folder: Path) -> list[str]:
-    """Writes three PNG files; returns their names."""
-    found = json.loads(evaluation.read_text("utf-8"))
+    """Write three PNG files and return their names."""
+    results = json.loads(evaluation.read_text("utf-8"))
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, draw in (
         ("validation.png", lambda: _curves([json.loads(path.read_text("utf-8")) for path in sweeps])),
-        ("bits.png", lambda: _bits(found["test"])),
-        ("rhythm.png", lambda: _rhythm(found["samples"]["rhythm"])),
+        ("bits.png", lambda: _bits(results["test"])),
+        ("rhythm.png", lambda: _rhythm(results["samples"]["rhythm"])),
     ):
         figure: Any = draw()  # type: ignore[no-untyped-call]
         figure.tight_layout()
@@ -40,12 +40,12 @@ def _curves(sweeps: Sequence[dict[str, Any]]) -> Any:
     for colour, sweep in zip(("tab:grey", "tab:blue"), sweeps, strict=False):
         for name, each in sweep.items():
             points = [(point["step"], point["valid"]) for point in each["curve"]]
-            shown: dict[str, Any] = {"color": colour, "alpha": 0.6}
+            style: dict[str, Any] = {"color": colour, "alpha": 0.6}
             if name == "blindall":
-                shown = {"color": "black", "linestyle": "--", "label": "without echoes"}
+                style = {"color": "black", "linestyle": "--", "label": "without echoes"}
             if each["valid"] == best:
-                shown = {"color": "tab:red", "linewidth": 2.5, "label": "released"}
-            axis.plot(*zip(*points, strict=True), **shown)
+                style = {"color": "tab:red", "linewidth": 2.5, "label": "released"}
+            axis.plot(*zip(*points, strict=True), **style)
     axis.set(xlabel="steps of 32 tunes", ylabel="bits per note, validation", ylim=(1.95, 2.6))
     axis.legend()
     return figure
@@ -54,10 +54,12 @@ def _curves(sweeps: Sequence[dict[str, Any]]) -> Any:
 def _bits(test: dict[str, Any]) -> Any:
     figure, axis = plt.subplots(figsize=(8, 3.5))
     forms = list(test["by form"])
-    places = range(len(forms))
-    axis.bar([place - 0.2 for place in places], [test["n-gram 5 by form"][form] for form in forms], 0.4, label="5-gram")
-    axis.bar([place + 0.2 for place in places], [test["by form"][form] for form in forms], 0.4, label="model")
-    axis.set_xticks(list(places), ["unlabelled" if form == "any" else form for form in forms])
+    positions = range(len(forms))
+    axis.bar(
+        [place - 0.2 for place in positions], [test["n-gram 5 by form"][form] for form in forms], 0.4, label="5-gram"
+    )
+    axis.bar([place + 0.2 for place in positions], [test["by form"][form] for form in forms], 0.4, label="model")
+    axis.set_xticks(list(positions), ["unlabelled" if form == "any" else form for form in forms])
     axis.set_ylabel("bits per note, test")
     axis.legend()
     return figure

@@ -1,4 +1,4 @@
-"""Trains several configurations side by side on one device, each in a process of its own."""
+"""Training of several configurations in parallel on one device, each in a separate process."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from typing import Any
 def sweep(
     data: Path, folder: Path, configs: dict[str, dict[str, Any]], device: str, limit_s: float, keep: int
 ) -> dict[str, Any]:
-    """Writes `folder`/sweep.json with every curve and NAME.pt of the `keep` best; returns the results, best first."""
+    """Train, write sweep.json and NAME.pt of the `keep` best to `folder`, and return the results, best first."""
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
     work = folder.parent / "sweep-work"
-    running = {}
+    processes = {}
     for name, config in configs.items():
         command = [sys.executable, "-m", "backend.tasks.music.tools.train", "fit"]
         command += ["--data", str(data), "--out", str(work / name)]
         command += ["--device", device, "--limit-s", str(limit_s), "--config", json.dumps(config)]
         work.mkdir(parents=True, exist_ok=True)
         log = (work / f"{name}.log").open("w")
-        running[name] = subprocess.Popen(command, stdout=log, stderr=log)
-    for process in running.values():
+        processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
+    for process in processes.values():
         process.wait()
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for name in configs:
         try:
             state = torch.load(work / name / "best.pt", map_location="cpu")
             curve = json.loads((work / name / "curve.json").read_text("utf-8"))
         except OSError:
-            found[name] = {"valid": 99.0, "log": (work / f"{name}.log").read_text("utf-8")[-600:]}
+            results[name] = {"valid": 99.0, "log": (work / f"{name}.log").read_text("utf-8")[-600:]}
             continue
         last = curve["curve"][-1]
-        found[name] = {
+        results[name] = {
             "valid": state["valid"],
             "step": state["step"],
             "steps": last["step"],
             "last": last["valid"],
             **curve,
         }
-    ranked = dict(sorted(found.items(), key=lambda item: float(item[1]["valid"])))
+    ranked = dict(sorted(results.items(), key=lambda item: float(item[1]["valid"])))
     (folder / "sweep.json").write_text(json.dumps(ranked), "utf-8")
     for name in list(ranked)[:keep]:
         if (work / name / "best.pt").exists():
