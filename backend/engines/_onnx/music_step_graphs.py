@@ -79,7 +79,9 @@ def _paced(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None
     from backend.common.system.resources import usable_threads
     from backend.tasks.music.thread_tuning import fastest_thread_count, thread_counts
 
-    candidates = {count: _processor(place, weights, folder, count) for count in thread_counts(threads or usable_threads())}
+    candidates = {
+        count: _processor(place, weights, folder, count) for count in thread_counts(threads or usable_threads())
+    }
     if len(candidates) == 1:
         return next(iter(candidates.values()))
     count, measured = fastest_thread_count({count: candidate.decoder for count, candidate in candidates.items()})
