@@ -123,7 +123,7 @@ def test_backend_is_another_name_for_device(server: Server) -> None:
         (asked(device=0), "device"),
         (asked(device="x" * 300), "device"),
         (asked(device="cpu", backend="cuda:0"), "leave one out"),
-        (asked(engine="llamacpp"), "no engine 'llamacpp'"),
+        (asked(engine="llamacpp"), "Unknown engine 'llamacpp'"),
         (asked(device="onnx", engine="llama.cpp"), "onnx-genai"),
         (asked(task="music"), "max_tokens"),  # an option of text
         (asked(task="nonsense"), "nonsense"),

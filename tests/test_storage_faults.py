@@ -244,7 +244,7 @@ def test_a_disk_full_at_any_write_is_told_and_harms_nothing_that_was_finished(sm
             assert how in ("done", "disk_full"), (left, said)
             seen.add(how)
             if how != "done":
-                assert said["status"] == 507 and "room" in said["detail"] or "full" in said["detail"], said
+                assert said["status"] == 507 and "space" in said["detail"] or "full" in said["detail"], said
                 assert said["remedy"]
         assert server.http.get("/api/health").status_code == 200
         assert server.job(text["id"])["output"]["text"] == text["output"]["text"]
