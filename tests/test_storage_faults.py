@@ -286,7 +286,7 @@ def test_a_file_that_somebody_removed_is_told(small: tuple[Disk, Server]) -> Non
     (disk.folder / "artifacts" / tune["id"] / first["name"]).unlink()
     answer = server.http.get(first["url"])
     assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
-    assert "is gone" in answer.json()["detail"] and "run the job again" in answer.json()["remedy"]
+    assert "was deleted" in answer.json()["detail"] and "Rerun the job" in answer.json()["remedy"]
     assert rest and server.http.get(rest[0]["url"]).status_code == 200
     shutil.rmtree(disk.folder / "artifacts" / tune["id"])
     assert server.http.get(rest[0]["url"]).status_code == 404
