@@ -24,10 +24,6 @@ ROOMS |= {"devices", "tasks", "common"}
 LOWER = ("child/", "engines/", "devices/", "tasks/", "common/")
 STANDARD_LIBRARY = ("child/", "engines/", "devices/", "common/")
 PROGRAMS = ("cli/bench/harness/", "tasks/music/tools/")  # started by hand or as a child, never imported by the server
-# Import cycles that are left, each by one of its imports. The list only shrinks: an entry without its cycle fails.
-KNOWN_CYCLES = {
-    ("backend.engines._onnx.inspect", "backend.engines._onnx.session"),
-}
 
 
 def place(file: Path) -> str:
@@ -83,15 +79,9 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 def test_no_module_imports_itself_through_others() -> None:
     graph = import_graph()
     reach = {name: reachable(graph, name) for name in graph}
-    cycles = {
-        frozenset(other for other in reach[name] if name in reach[other]) for name in graph if name in reach[name]
-    }
-    known = {
-        cycle for cycle in cycles if any(set(edge) <= cycle and edge[1] in graph[edge[0]] for edge in KNOWN_CYCLES)
-    }
-    assert [sorted(cycle) for cycle in cycles - known] == [], "break these import cycles"
-    stale = [edge for edge in KNOWN_CYCLES if not any(set(edge) <= cycle for cycle in cycles)]
-    assert stale == [], "these cycles are gone: remove them from KNOWN_CYCLES"
+    cyclic = [name for name in graph if name in reach[name]]
+    cycles = {tuple(sorted(other for other in reach[name] if name in reach[other])) for name in cyclic}
+    assert cycles == set(), "break these import cycles"
 
 
 def test_backend_holds_the_twelve_rooms_and_nothing_else() -> None:

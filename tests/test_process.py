@@ -353,7 +353,7 @@ def test_a_taken_port_is_refused_with_the_next_free_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["☃" * 70, "a" * 300, "..", "localhost:80"])
 def test_a_host_that_is_none_is_refused_in_words(host: str) -> None:
-    with pytest.raises(Configuration, match="no address of this machine"):
+    with pytest.raises(Configuration, match="not an address of this machine"):
         bind(host, 0)
 
 
