@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from backend.child.download.errors import Refused
+from backend.child.download.http_errors import RemoteFile, explain_network
 from backend.child.download.network import DownloadClient, HopGuard, address_scope, proxy_for
 from backend.common.errors import TouchstoneError
 from backend.models import Source
@@ -248,3 +249,10 @@ def test_a_proxy_that_cannot_be_used_is_refused_with_a_remedy(proxy: str, monkey
     with pytest.raises(Refused, match="not an HTTP proxy") as caught:
         proxy_for(httpx.URL("https://models.example/x"), ssl.create_default_context())
     assert "HTTPS_PROXY" in caught.value.remedy
+
+
+def test_a_proxy_that_refuses_is_named_with_its_reason() -> None:
+    error = httpx.ProxyError("407 Proxy Authentication Required")
+    refused = explain_network(error, RemoteFile("models.example", "x.gguf"))
+    assert "the proxy did not connect to models.example (407 Proxy" in refused.detail
+    assert "HTTPS_PROXY" in refused.remedy and "resumes" in refused.remedy

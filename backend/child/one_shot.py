@@ -35,8 +35,9 @@ async def run_one_shot(
 ) -> Line:
     """Run a child of this interpreter and return its last line; cancelling this call kills the child.
 
-    `arguments`: the program and its arguments. `order` is written to its stdin. `after` is called in a thread when the
-    child has ended. Raises the error that the child reports, WorkerCrashed if it reports none.
+    `arguments`: the program and its arguments. `order` is written to its stdin. `on_progress`: callback for each
+    progress line. `after`: callback in a thread when the child has ended; default: none. Raises the error that the
+    child reports, WorkerCrashed if it reports none.
     """
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[Line | None] = asyncio.Queue()

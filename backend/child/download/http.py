@@ -61,7 +61,10 @@ class Order:
 
 
 def fetch_http(order: Order, report: ProgressReport, sleep: Callable[[float], None] = time.sleep) -> dict[str, Any]:
-    """Download the file, unless it is in place; return its `{path, sha256, bytes}`. Raises Refused."""
+    """Download the file, unless it is in place; return its `{path, sha256, bytes}`. Raises Refused.
+
+    `sleep` waits between retries; default: time.sleep.
+    """
     workspace = order.to.parent / NAME
     try:
         workspace.mkdir(parents=True, exist_ok=True)

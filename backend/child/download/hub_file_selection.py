@@ -19,7 +19,7 @@ from backend.common.formats.gguf.kinds import PICKLES, SPLIT, part_names
 from backend.common.formats.safetensors import is_variant
 from backend.engines import FolderDownload, model_formats
 
-# From the most usual to the rest: four bits first, then more bits, then fewer, then unquantised.
+# From the most usual to the rest: four bits first, then more bits, then fewer, then unquantized.
 _PREFERENCE = (
     *("Q4_K_M", "Q4_K_S", "Q4_1", "Q4_0", "IQ4_XS", "IQ4_NL", "MXFP4", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q6_K"),
     *("Q8_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_M", "IQ3_S", "IQ3_XS", "IQ3_XXS", "Q2_K", "BF16", "F16", "FP16"),
@@ -51,7 +51,7 @@ class Choice:
 def choose(files: Mapping[str, int | None], asked: str | None, variant: str | None, repo: str) -> Choice:
     """Choose the model of a repository. `files` maps names to sizes, None if unknown.
 
-    `asked`: optional, a file or folder in the repository. `variant`: optional, a quantisation such as Q8_0. Raises
+    Optional: `asked`, a file or folder in the repository; `variant`, a quantization such as Q8_0. Raises
     Refused.
     """
     names = sorted(files)

@@ -31,7 +31,7 @@ def temporary_for(workspace: Path, name: str) -> Path:
 
 
 def part_for(workspace: Path, name: str) -> Path:
-    """Return the folder that keeps the bytes received of this file."""
+    """Return the folder that keeps the bytes received of this file, for a later resume."""
     return workspace / (name + ".part")
 
 

@@ -26,7 +26,7 @@ class Index:
 
 
 def configured(settings: Mapping[str, str], environ: Mapping[str, str]) -> Index:
-    """Return the options for pip's settings by key (`index-url`) and the environment variables."""
+    """Return the options of uv for parsed settings of pip, by key (`index-url`), and the environment variables."""
     if any(environ.get(name) for name in _OWN_INDEX):
         return Index(own=True)
     index = Index()
