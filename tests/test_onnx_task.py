@@ -271,7 +271,7 @@ def test_no_pickle_is_opened(graphs: Server, tmp_path: Path) -> None:
         ({"x": None}, "should be the id of a file, or an array"),
         ({"x": {"a": 1}}, "should be the id of a file, or an array"),
         ({"x": [[1, 2, {"a": 3}]]}, "neither a number nor a text"),
-        ({"x": [0.0] * 20_000}, "more than the 16384"),
+        ({"x": [0.0] * 20_000}, "the limit is 16384"),
     ],
 )
 def test_what_no_graph_takes_is_refused_before_there_is_a_job(graphs: Server, inputs: Any, said: str) -> None:

@@ -215,15 +215,15 @@ def test_memory_that_ran_out_is_told_in_numbers() -> None:
     where = place(8 * GB)
     made = composer(Pipe(), where)
     made.compose(wish(), [5], lambda *said: None)
-    assert made.told()["card_peak_bytes"] == 12 * GB
-    assert made.together(wish()) == 4, "a song of 10 s took 2 of the 8 GB"
-    assert made.together(wish(seconds=30)) == 1
+    assert made.receipt_values()["card_peak_bytes"] == 12 * GB
+    assert made.max_batch(wish()) == 4, "a song of 10 s took 2 of the 8 GB"
+    assert made.max_batch(wish(seconds=30)) == 1
     made._call.pipe.fails = "CUDA out of memory. Tried to allocate 9.00 GiB"
     with pytest.raises(OutOfMemory) as caught:
         made.compose(wish(seconds=100), [5], lambda *said: None)
     assert "100 s do not fit" in caught.value.detail and "8.0 GB available" in caught.value.detail
     assert "Ask for 36 s or less" in caught.value.remedy
-    assert made.together(wish()) == 1 and where.torch.card.emptied == 1
+    assert made.max_batch(wish()) == 1 and where.torch.card.emptied == 1
 
 
 def test_other_failures_stay_what_they_are() -> None:

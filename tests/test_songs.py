@@ -37,7 +37,7 @@ from backend.runtimes.recipes import recipes
 from backend.scheduling.worker_pool import least_bytes
 from backend.tasks.options.songs import SongOptions, song_options, song_schema
 from backend.tasks.songs.diffusers_folder import open_pipeline
-from backend.tasks.songs.job import Floats, JobSpec, SongRequest, Tell, make_songs
+from backend.tasks.songs.job import Floats, JobSpec, ProgressCallback, SongRequest, make_songs
 from backend.tasks.songs.model_kinds import KINDS, kind_of
 
 ACE: dict[str, Any] = {
@@ -305,21 +305,21 @@ class Composing:
         self.most, self.fits, self.groups = most, fits, list[list[int]]()
         self.sound: Callable[[int, int], Any] = lambda seed, frames: np.sin(np.arange(frames) * seed / 50) / 2
 
-    def together(self, wish: SongRequest) -> int:
+    def max_batch(self, request: SongRequest) -> int:
         return self.most
 
-    def told(self) -> dict[str, Any]:
+    def receipt_values(self) -> dict[str, Any]:
         return {"number": "float32"}
 
-    def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
+    def compose(self, request: SongRequest, seeds: list[int], report: ProgressCallback) -> Floats:
         self.groups.append(seeds)
-        tell("encode", 0, 1, "songs")
+        report("encode", 0, 1, "songs")
         if len(seeds) > self.fits:
             raise OutOfMemory("too much", "less")
-        for step in range(wish.options["steps"]):
-            tell("denoise", step + 1, wish.options["steps"], "steps")
-        tell("decode", 1, 1, "songs")
-        songs = [self.sound(seed, wish.frames + 100) for seed in seeds]
+        for step in range(request.options["steps"]):
+            report("denoise", step + 1, request.options["steps"], "steps")
+        report("decode", 1, 1, "songs")
+        songs = [self.sound(seed, request.frames + 100) for seed in seeds]
         return np.stack([np.stack([song] * self.channels) for song in songs]).astype(np.float32)
 
 

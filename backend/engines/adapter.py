@@ -25,7 +25,7 @@ from backend.tasks.songs.adapter import Adapter, read_adapter
 
 if TYPE_CHECKING:
     from backend.devices._mechanisms.torch_placement import TorchPlace
-    from backend.tasks.songs.job import Floats, SongRequest, Tell
+    from backend.tasks.songs.job import Floats, ProgressCallback, SongRequest
 
 ENGINE = Engine(
     name="adapter",
@@ -81,23 +81,23 @@ class AdapterComposer:
         self.rate, self.channels = adapter.rate, adapter.channels
         self._adapter, self._module, self._model = adapter, module, model
 
-    def together(self, wish: SongRequest) -> int:
+    def max_batch(self, request: SongRequest) -> int:
         """Return 1: adapters have no batches."""
         return 1
 
-    def told(self) -> dict[str, Any]:
+    def receipt_values(self) -> dict[str, Any]:
         """Return the facts for the receipt."""
         return {"adapter": self._adapter.path.name}
 
-    def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
+    def compose(self, request: SongRequest, seeds: list[int], report: ProgressCallback) -> Floats:
         """Return [song, channel, frame]. Raises Cancelled, OutOfMemory, WorkerCrashed, ModelBroken."""
         from backend.tasks.audio.progress import Cancelled
 
-        given = {name: wish.options[name] for name in (*self._adapter.kind.takes, "seconds")}
-        sounds = {name: sound["path"] for name, sound in wish.sounds.items()}
-        given |= {"prompt": wish.prompt, "frames": wish.frames, "seed": seeds[0], "sounds": sounds}
+        given = {name: request.options[name] for name in (*self._adapter.kind.takes, "seconds")}
+        sounds = {name: sound["path"] for name, sound in request.sounds.items()}
+        given |= {"prompt": request.prompt, "frames": request.frames, "seed": seeds[0], "sounds": sounds}
         try:
-            made = self._module.generate(self._model, given, _Progress(tell))
+            made = self._module.generate(self._model, given, _Progress(report))
         except _Cancelled:
             raise Cancelled from None
         except (Exception, SystemExit) as error:
@@ -108,7 +108,7 @@ class AdapterComposer:
                 f"{str(error)[:600]}",
                 "Correct its function generate, or change the request.",
             ) from error
-        return self._judged(made, wish.frames)[None]
+        return self._judged(made, request.frames)[None]
 
     def _judged(self, made: Any, frames: int) -> Floats:
         import numpy
@@ -147,8 +147,8 @@ class _Cancelled(BaseException):
 class _Progress:
     """The callback `progress(phase, done, total, unit="steps")` of `generate`."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, report: ProgressCallback) -> None:
+        self._tell = report
         self._phase, self._done = "", 0.0
 
     def __call__(self, phase: str, done: float, total: float, unit: str = "steps") -> None:
@@ -180,11 +180,11 @@ def _module(path: Path) -> ModuleType:
 def _placement(
     adapter: Adapter, module: ModuleType, model: Any, request: LoadRequest, place: TorchPlace | None
 ) -> Placement:
-    tell = getattr(module, "tensors", None)
-    if tell is None:
+    report = getattr(module, "tensors", None)
+    if report is None:
         reason = f"The adapter {adapter.path.name} does not report where its model is: it has no function tensors."
         return Placement(None, [], reason)
-    return (place or torch_place(request.device, request.detected_device)).placement(tell(model))
+    return (place or torch_place(request.device, request.detected_device)).placement(report(model))
 
 
 def _installed(adapter: Adapter) -> list[str]:

@@ -12,7 +12,7 @@ from backend.engines._onnx.memory_limit import within_free_memory
 
 if TYPE_CHECKING:
     from backend.devices._mechanisms.torch_placement import TorchPlace
-    from backend.tasks.songs.job import Floats, SongRequest, Tell
+    from backend.tasks.songs.job import Floats, ProgressCallback, SongRequest
 
 ENCODE, DENOISE, DECODE = "encode", "denoise", "decode"
 _TOGETHER = 4  # the most songs in a batch on a card
@@ -39,23 +39,23 @@ class SongComposer:
         """The number of audio channels."""
         return self._call.channels
 
-    def together(self, wish: SongRequest) -> int:
+    def max_batch(self, request: SongRequest) -> int:
         """Return how many songs fit at once by the last song's memory; a CPU gains nothing from batches."""
         free = None if self._place.is_processor else self._place.access.free_bytes()
         if free is None or not self._memory.bytes_a_second:
             return self._most
-        return max(1, min(self._most, int(free / (self._memory.bytes_a_second * wish.frames / self.rate))))
+        return max(1, min(self._most, int(free / (self._memory.bytes_a_second * request.frames / self.rate))))
 
-    def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
+    def compose(self, request: SongRequest, seeds: list[int], report: ProgressCallback) -> Floats:
         """Return [song, channel, frame]. Raises OutOfMemory with a remedy, Cancelled."""
-        torch, seconds = self._place.torch, wish.frames / self.rate
+        torch, seconds = self._place.torch, request.frames / self.rate
         self._memory.begin()
         generators = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
-        progress = self._progress = _Progress(tell, wish.options["steps"], self._place, self._layers)
+        progress = self._progress = _Progress(report, request.options["steps"], self._place, self._layers)
         progress.enter(ENCODE)
         try:
             with within_free_memory(self._place.is_processor):
-                made = self._call.pipe(**self._call.arguments(wish, seeds, generators, progress.step)).audios
+                made = self._call.pipe(**self._call.arguments(request, seeds, generators, progress.step)).audios
                 sound = made.detach().to("cpu", torch.float32)
         except (RuntimeError, MemoryError) as error:
             if not (message := out_of_memory_message(error) or ""):
@@ -71,7 +71,7 @@ class SongComposer:
         free = self._place.access.free_bytes()
         raise self._memory.advice(seconds, len(seeds), message, self._memory.bytes_a_second, free)
 
-    def told(self) -> dict[str, Any]:
+    def receipt_values(self) -> dict[str, Any]:
         """Return the facts for the receipt."""
         return {"in_turns": self._room.in_turns, **self._memory.told()}
 
@@ -114,8 +114,8 @@ class _Nothing:
 class _Progress(_Nothing):
     """The progress of one call of the pipeline: phase after phase, never backwards."""
 
-    def __init__(self, tell: Tell, steps: int, place: TorchPlace, layers: dict[str, int]) -> None:
-        self._tell, self._steps, self._place, self._layers = tell, steps, place, layers
+    def __init__(self, report: ProgressCallback, steps: int, place: TorchPlace, layers: dict[str, int]) -> None:
+        self._tell, self._steps, self._place, self._layers = report, steps, place, layers
         self._phase = ""
         self._step = self._heard = 0
 

@@ -16,7 +16,7 @@ from backend.engines._onnx.memory_limit import within_free_memory
 
 if TYPE_CHECKING:
     from backend.devices._mechanisms.torch_placement import TorchPlace
-    from backend.tasks.songs.job import Floats, SongRequest, Tell
+    from backend.tasks.songs.job import Floats, ProgressCallback, SongRequest
 
 ENCODE, GENERATE, DECODE = "encode", "generate", "decode"
 _MOST = 16
@@ -38,53 +38,53 @@ class MusicgenComposer:
         self._most = _MOST
         self._memory = SongMemory(place, room)
 
-    def together(self, wish: SongRequest) -> int:
+    def max_batch(self, request: SongRequest) -> int:
         """Return how many songs fit into the free memory at once, by the last song's memory or an estimate."""
         free = self._free_bytes()
         if free is None:
             return self._most
-        needed = self._bytes_a_second(wish) * wish.frames / self.rate
+        needed = self._bytes_a_second(request) * request.frames / self.rate
         return max(1, min(self._most, int(_KEPT_SHARE * free / needed)))
 
-    def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
+    def compose(self, request: SongRequest, seeds: list[int], report: ProgressCallback) -> Floats:
         """Return [song, channel, frame]. Raises OutOfMemory, Cancelled, Validation for an invalid melody."""
-        torch, seconds = self._place.torch, wish.frames / self.rate
+        torch, seconds = self._place.torch, request.frames / self.rate
         self._memory.begin()
         try:
             with within_free_memory(self._place.is_processor):
-                made = self._generated(wish, seeds, tell)
+                made = self._generated(request, seeds, report)
                 sound = made.detach().to("cpu", torch.float32)
         except (RuntimeError, MemoryError) as error:
             if not (message := out_of_memory_message(error) or ""):
                 raise
         else:
-            tell(DECODE, 1, 1, "songs")
+            report(DECODE, 1, 1, "songs")
             self._memory.end(len(seeds) * seconds)
             return sound.reshape(len(seeds), self.channels, -1).numpy()  # type: ignore[no-any-return]
         self._memory.empty()
         self._most = max(1, len(seeds) // 2)
-        raise self._memory.advice(seconds, len(seeds), message, self._bytes_a_second(wish), self._free_bytes())
+        raise self._memory.advice(seconds, len(seeds), message, self._bytes_a_second(request), self._free_bytes())
 
-    def told(self) -> dict[str, Any]:
+    def receipt_values(self) -> dict[str, Any]:
         """Return the facts for the receipt."""
         return self._memory.told()
 
-    def _generated(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Any:
+    def _generated(self, request: SongRequest, seeds: list[int], report: ProgressCallback) -> Any:
         """Run the library's own loop: codebook delays, guidance, KV cache and EnCodec are the library's."""
         import transformers
 
-        torch, options = self._place.torch, wish.options
-        tell(ENCODE, 0, 1, "songs")
-        given = self._given(wish, len(seeds))
+        torch, options = self._place.torch, request.options
+        report(ENCODE, 0, 1, "songs")
+        given = self._given(request, len(seeds))
         # Each codebook starts one step after the previous one; a pattern must be longer than that delay.
-        tokens = max(math.ceil(wish.frames / self._samples), self._codebooks) + self._codebooks - 1
-        tell(ENCODE, 1, 1, "songs")
-        tell(GENERATE, 0, tokens, "tokens")
+        tokens = max(math.ceil(request.frames / self._samples), self._codebooks) + self._codebooks - 1
+        report(ENCODE, 1, 1, "songs")
+        report(GENERATE, 0, tokens, "tokens")
 
         def on_step(done: int) -> None:
-            tell(GENERATE, done, tokens, "tokens")
+            report(GENERATE, done, tokens, "tokens")
             if done == tokens:
-                tell(DECODE, 0, 1, "songs")
+                report(DECODE, 0, 1, "songs")
 
         choice = Choice(torch, options, seeds)
         guidance = options["guidance_scale"]
@@ -97,12 +97,12 @@ class MusicgenComposer:
             stopping_criteria=each_step(torch, transformers, on_step),
         )
 
-    def _given(self, wish: SongRequest, count: int) -> dict[str, Any]:
+    def _given(self, request: SongRequest, count: int) -> dict[str, Any]:
         torch = self._place.torch
-        words = self._text.encode(wish.prompt).ids
+        words = self._text.encode(request.prompt).ids
         ids = torch.tensor([words] * count, dtype=torch.int64).to(self._place.device)
         given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-        if melody := wish.sounds.get("melody"):
+        if melody := request.sounds.get("melody"):
             pitches = chroma(load_sound(melody["path"], melody["name"], self.rate), self.rate, self._folder)
             many = torch.from_numpy(pitches)[None].repeat(count, 1, 1)
             given["input_features"] = many.to(self._place.device, self._model.dtype)
@@ -111,11 +111,11 @@ class MusicgenComposer:
     def _free_bytes(self) -> int | None:
         return memory_free_bytes() if self._place.is_processor else self._place.access.free_bytes()
 
-    def _bytes_a_second(self, wish: SongRequest) -> float:
+    def _bytes_a_second(self, request: SongRequest) -> float:
         """Return the memory of a song per second beyond the weights: as measured with the last song, or estimated."""
         if self._memory.bytes_a_second:
             return self._memory.bytes_a_second
-        guided = 2 if wish.options["guidance_scale"] > 1 else 1
+        guided = 2 if request.options["guidance_scale"] > 1 else 1
         item = getattr(self._place.torch, self._room.number).itemsize
         cache = guided * self._numbers * item / self._samples
         return float((2 * cache + _DECODER_NUMBERS * 4 * self.channels) * self.rate)

@@ -1,7 +1,7 @@
 """The model's token vocabulary. Standard library only.
 
 A tune is `BOS FORM METER MODE SECTIONS`, then for each section `BARS PICKUP` and its events: a pitch, a tie or a rest,
-followed by a duration. There are no barline tokens: the side ids (grid.py) encode the position in the bar. Pitches are
+followed by a duration. Barlines have no tokens: the side ids (grid.py) encode the position in the bar. Pitches are
 relative to the tonic, so that tunes can be transposed to any key.
 """
 

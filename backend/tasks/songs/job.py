@@ -31,7 +31,7 @@ _BLOCK_FRAMES = 1 << 18
 _MAX_TITLE_CHARS = 80
 Floats = NDArray[np.float32]
 # The progress callback: takes phase, done, total and unit. Raises Cancelled if the job was cancelled.
-Tell = Callable[[str, float, float, str], None]
+ProgressCallback = Callable[[str, float, float, str], None]
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,18 @@ class Composer(Protocol):
     rate: int
     channels: int
 
-    def together(self, wish: SongRequest) -> int:
+    def max_batch(self, request: SongRequest) -> int:
         """Return the largest batch: how many songs with this request fit into memory at once."""
         ...
 
-    def compose(self, wish: SongRequest, seeds: list[int], tell: Tell) -> Floats:
+    def compose(self, request: SongRequest, seeds: list[int], report: ProgressCallback) -> Floats:
         """Return audio [song, channel, frame] with at least `request.frames` frames per song.
 
         Raises OutOfMemory with a remedy, Cancelled.
         """
         ...
 
-    def told(self) -> dict[str, Any]:
+    def receipt_values(self) -> dict[str, Any]:
         """Return the values that the engine chose, for the receipt."""
         ...
 
@@ -130,7 +130,7 @@ class _Job:
     def _batches(
         self, request: SongRequest, numbered_seeds: list[tuple[int, int]]
     ) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        self.batch_size = max(1, min(len(numbered_seeds), self.composer.together(request)))
+        self.batch_size = max(1, min(len(numbered_seeds), self.composer.max_batch(request)))
         done = 0
         while done < len(numbered_seeds):
             group = numbered_seeds[done : done + self.batch_size]
@@ -155,7 +155,7 @@ class _Job:
         for sound in sounds:
             yield self._trim(sound, request)
 
-    def _progress_callback(self, first: int, count: int, total: int, phases: ExitStack) -> Tell:
+    def _progress_callback(self, first: int, count: int, total: int, phases: ExitStack) -> ProgressCallback:
         """Return a callback that reports progress over all songs of the job, so that it never decreases.
 
         `first` is the number of finished songs, `count` the batch size. `phases` holds the running phase.
@@ -214,7 +214,7 @@ class _Job:
         options = {name: value for name, value in self.spec.options.items() if value is not None}
         options = {name: value for name, value in options.items() if name not in ("lyrics", "seed", "variations")}
         facts = {"seeds": [seed for _, seed in numbered_seeds], "rate": self.composer.rate, "peaks": self.peaks}
-        return {**options, **facts, "at_once": self.batch_size, **self.composer.told()}
+        return {**options, **facts, "at_once": self.batch_size, **self.composer.receipt_values()}
 
 
 def _describe(spec: JobSpec, seeds: list[int]) -> str:
