@@ -85,7 +85,7 @@ def test_the_catalogue_fetches_each_file_into_the_model_s_folder(tmp_path: Path)
     catalogue = Catalogue(settings)
     entry = catalogue.resolve("htdemucs_ft")
     assert entry.task == "stems" and catalogue.model(entry).state == "downloadable"
-    assert download.arguments(entry) == ["fetch", "https"]
+    assert download.arguments(entry) == ["download", "https"]
     order = download.order(entry, {}).decode()
     for stem in DEMUCS_STEMS:
         assert f"htdemucs-ft-onnx/resolve/main/htdemucs_ft_{stem}.onnx" in order
