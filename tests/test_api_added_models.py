@@ -168,12 +168,12 @@ def test_a_cancel_keeps_what_came_until_the_model_is_removed(server: Server, web
         ({"source": "http://models.example/x.gguf"}, 422, "plain http"),
         ({"source": "https://huggingface.co/maker/model/discussions"}, 422, "a page of Hugging Face"),
         ({"source": "https://models.example/x.gguf", "id": "Bad Id"}, 422, "is not a valid model id"),
-        ({"source": "https://models.example/x.gguf", "id": DEFAULT}, 422, "is taken"),
-        ({"source": "https://models.example/x.gguf", "task": "poems"}, 422, "no task"),
+        ({"source": "https://models.example/x.gguf", "id": DEFAULT}, 422, "Another model has the id"),
+        ({"source": "https://models.example/x.gguf", "task": "poems"}, 422, "Unknown task"),
         ({"source": "../../secret.gguf"}, 422, "outside the model folders"),
         ({"source": "\\\\host\\share\\x.gguf"}, 422, "outside the model folders"),
         ({"source": "x\0.gguf"}, 422, "control characters"),
-        ({"source": "nothing-of-that-name"}, 404, "no model"),
+        ({"source": "nothing-of-that-name"}, 404, "does not exist"),
         ({"source": ""}, 422, "source"),
         ({"source": "x" * 2001}, 422, "source"),
         ({"source": DEFAULT, "ident": "x"}, 422, "ident"),
@@ -197,7 +197,7 @@ def test_the_command_line_adds_and_removes_without_a_server(tmp_path: Path, web:
     assert (done.returncode, done.stdout) == (0, "mine is removed.\n")
     assert not (data_dir / "models/mine.gguf").exists()
     failed = verb(data_dir, "remove", "mine")
-    assert failed.returncode == 1 and "no model 'mine'" in failed.stderr
+    assert failed.returncode == 1 and "Unknown model 'mine'" in failed.stderr
 
 
 def test_the_command_line_works_through_the_running_server(server: Server, web: FileServer, tmp_path: Path) -> None:

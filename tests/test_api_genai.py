@@ -49,7 +49,7 @@ def test_folders_among_the_models_are_recognised_and_judged(genai: Server) -> No
     }
     assert told.items() <= tiny["details"].items()
     assert (cut["state"], cut["details"]) == ("broken", {})
-    assert "cut short" in cut["reason"] and cut["remedy"]
+    assert "truncated" in cut["reason"] and cut["remedy"]
 
 
 @pytest.mark.parametrize("device", ["cpu", "onnx"])

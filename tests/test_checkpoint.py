@@ -140,10 +140,10 @@ def test_with_a_tokenizer_it_runs_on_torch_if_it_makes_text(folder: Path, tmp_pa
         return model.state, model.engines, model.remedy
 
     state, engines, remedy = listed()
-    assert (state, engines) == ("broken", []) and remedy and remedy.startswith("Put its tokenizer.json beside it")
+    assert (state, engines) == ("broken", []) and remedy and remedy.startswith("Add its tokenizer.json to the folder")
     (folder / "tokenizer.json").write_text("{}")
     assert listed() == ("ready", ["transformers"], None)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "architectures": ["BertModel"]}))
     state, _, remedy = listed()
-    assert state == "broken" and remedy and "no model that goes on with a text" in remedy
+    assert state == "broken" and remedy and "Choose a model for text generation" in remedy
