@@ -27,12 +27,12 @@ def test_a_command_is_spelled_as_the_server_was_started(
 
 
 def test_the_outermost_launcher_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(LAUNCHER_VARIABLE, raising=False)
+    monkeypatch.setenv(LAUNCHER_VARIABLE, "")
+    monkeypatch.delenv(LAUNCHER_VARIABLE)
     assert commands.program() == "python -m backend"
     announce("./launch_wsl.sh")
     announce("touchstone")
     assert commands.program() == "./launch_wsl.sh"
-    monkeypatch.delenv(LAUNCHER_VARIABLE)
 
 
 def test_the_variable_is_no_setting() -> None:

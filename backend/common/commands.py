@@ -1,6 +1,6 @@
 """How the user of this process types a command of Touchstone, for remedies that name one.
 
-The program that was started first leaves its own spelling in the environment variable TOUCHSTONE_LAUNCHER: the launchers
+The program that was started first leaves its own spelling in the variable TOUCHSTONE_LAUNCHER: the launchers
 `./launch_wsl.sh` or `.\\launch.cmd`, the installed program `touchstone`. Child processes inherit it.
 """
 

@@ -15,11 +15,11 @@ import yaml
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from backend.common.installation import base_requirements
 from backend.devices import backends
 from backend.engines import engines
 
 FOLDER = Path(__file__).with_name("data")
-BASE = Path(__file__).resolve().parents[2] / "requirements.txt"
 LINE_BYTES_PER_S = 10e6  # the bandwidth for which download times are estimated
 _STRICT = ConfigDict(extra="forbid")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -133,7 +133,7 @@ def size(count: float) -> str:
 def _base() -> dict[str, list[str]]:
     """Return the lines of requirements.txt by the name of their distribution."""
     lines: dict[str, list[str]] = {}
-    for line in BASE.read_text(encoding="utf-8").splitlines():
+    for line in base_requirements():
         if match := _DISTRIBUTION.match(line):
             lines.setdefault(match[0], []).append(line)
     return lines

@@ -14,24 +14,24 @@ from backend.common.config.settings.names import CONFIG_VARIABLE, hint_of, neare
 from backend.common.config.settings.schema import Settings, with_home
 from backend.common.config.settings.sources import Layer, read_environment, read_file, read_flags
 from backend.common.errors import Configuration
+from backend.common.installation import config_folder
 
 __all__ = ["Settings", "check_exposure", "is_loopback", "load_settings"]
 
-ROOT = Path(__file__).resolve().parents[4]
 _UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
 
 
 def load_settings(
-    flags: Mapping[str, object] | None = None, environ: Mapping[str, str] = os.environ, root: Path = ROOT
+    flags: Mapping[str, object] | None = None, environ: Mapping[str, str] = os.environ, root: Path | None = None
 ) -> Settings:
     """Load the settings from all sources.
 
     `flags`: optional, maps dotted keys (and `config`) to values; None means not given. `root`: folder of the default
-    config.yaml. Raises Configuration.
+    config.yaml. Default: `config_folder()`. Raises Configuration.
     """
     flags = flags or {}
     named = flags.get("config") or environ.get(CONFIG_VARIABLE)
-    file = with_home(str(named)).absolute() if named else root / "config.yaml"
+    file = with_home(str(named)).absolute() if named else (root or config_folder()) / "config.yaml"
     layer = read_file(file) if named or file.exists() else Layer()
     layer.merge(read_environment(environ))
     layer.merge(read_flags(flags))
