@@ -1,8 +1,8 @@
 #!/usr/bin/env -S bash
 # shellcheck disable=SC1017,SC2317 # (a copy saved on Windows has CRLF endings: the next lines, whose end is a comment, repair it)
-[ -n "${BASH_VERSION-}" ] || exec bash "$0" "$@"                                                                        # started as `sh launch_wsl.sh`
+[ -n "${BASH_VERSION-}" ] || exec bash "$0" "$@"                                                                               # started as `sh launch_wsl.sh`
 [ "${BASH_SOURCE[0]-$0}" = "$0" ] || ! echo 'touchstone: run this script (./launch_wsl.sh), do not source it.' >&2 || return 1 # sourced
-[ -n "${BASH_EXECUTION_STRING-}" ] || ! grep -q $'\r' "$0" || exec bash -c "$(tr -d '\r' <"$0")" "$0" "$@"              # CRLF
+[ -n "${BASH_EXECUTION_STRING-}" ] || ! grep -q $'\r' "$0" || exec bash -c "$(tr -d '\r' <"$0")" "$0" "$@"                     # CRLF
 
 # Starts Touchstone under WSL2, on any Linux and on macOS; see `./launch_wsl.sh --help`.
 # Finds a Python and runs backend/cli/launcher with it. Written for bash 3.2 and newer.

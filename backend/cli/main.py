@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 def _start_hint(arguments: Sequence[str]) -> str:
     """Return how to start the same verb with a Python that has the packages."""
     if is_installed():
-        return f"Install it: {sys.executable} -m pip install --upgrade touchstone"
+        return f"Install it again: {sys.executable} -m pip install FOLDER, with the folder of its source."
     words = " ".join(arguments)
     pythons = (".venv/bin/python", ".venv/Scripts/python.exe")
     environment = next((path for path in pythons if Path(ROOT, path).exists()), None)

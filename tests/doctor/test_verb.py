@@ -119,7 +119,7 @@ def test_whatever_is_broken_is_told_in_one_go(tmp_path: Path, environment: Path)
     } <= {(finding["code"], finding["subject"]) for finding in found["findings"]}
     assert [runtime["name"] for runtime in found["runtimes"]] == ["base", "openvino", "mine", "gone"]
     kept = next(one for one in found["findings"] if one["subject"] == "runtime:openvino")
-    assert [step["command"].split()[1:] for step in kept["steps"]] == [
+    assert [step["command"].split()[-3:] for step in kept["steps"]] == [
         ["runtimes", "remove", "openvino"],
         ["runtimes", "install", "openvino"],
     ]

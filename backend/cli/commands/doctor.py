@@ -35,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
     print(json.dumps(document, indent=2) if args.json else page(document))
     if args.bundle:
         from backend.cli.doctor import bundle
-        from backend.cli.doctor.report import discreet
+        from backend.cli.doctor.report import secret_redactor
 
-        names = bundle.write(args.bundle, document, settings, discreet(settings))
+        names = bundle.write(args.bundle, document, settings, secret_redactor(settings))
         print(f"{args.bundle} holds {', '.join(names)}; nothing was sent anywhere.", file=sys.stderr)
     return int(document["verdict"]["exit_code"])
 
