@@ -67,7 +67,7 @@ def _run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         if _has_reader(sys.stdout):
             raise  # another pipe broke: do not hide it
-        sys.stdout = None  # the reader left: there is nothing to flush to
+        sys.stdout = None  # the reader left, so there is no stream to flush
         return 1
 
 
@@ -91,7 +91,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
 
 
 def _add_arguments(verb: argparse.ArgumentParser, module: Any) -> None:
-    verb.add_argument("--config", metavar="FILE", help="configuration file (default: config.yaml beside the program)")
+    verb.add_argument("--config", metavar="FILE", help="configuration file (default: the program's config.yaml)")
     module.add_arguments(verb)
     verb.set_defaults(run=module.run, misused=verb.error)  # `misused` reports errors that argparse cannot detect
 

@@ -37,7 +37,7 @@ def unknown_verb(verb: str, arguments: Sequence[str], verbs: Iterable[str]) -> s
         near = difflib.get_close_matches(verb, list(verbs), 1)
         equivalent = near[0] if near else None
     hint = f"Did you mean: {command(equivalent)}" if equivalent else f"`{command('--help')}` lists the verbs."
-    return f"there is no verb {verb!r}. {hint}"
+    return f"unknown verb {verb!r}. {hint}"
 
 
 def _equivalent(verb: str, arguments: Sequence[str]) -> str | None:

@@ -193,7 +193,7 @@ def test_an_unknown_verb_is_answered_before_an_environment_is_made(bare: Folder)
     (commands / "generate.py").write_text('"""Generate text."""\n')
     done = bare.run("run", "llama3")
     assert done.returncode == 2
-    assert "There is no verb 'run'. Did you mean: ./launch_wsl.sh generate --model llama3 PROMPT" in done.stderr
+    assert "Unknown verb 'run'. Did you mean: ./launch_wsl.sh generate --model llama3 PROMPT" in done.stderr
     assert not (bare.root / ".venv").exists()
 
 

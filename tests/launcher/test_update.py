@@ -97,7 +97,7 @@ def test_to_a_newer_version_with_other_packages_and_back_without_network(ready: 
     assert git(ready.root, "rev-parse", "HEAD") == before and packages(ready) == ["ballast-1.0.dist-info"]
     assert tables(ready) == 1 and (ready.root / "data/jobs.sqlite3.newer").exists()
     again = ready.run("update", "--back")
-    assert again.returncode == 1 and "no earlier version" in again.stderr
+    assert again.returncode == 1 and "No earlier version" in again.stderr
 
 
 def test_a_version_that_does_not_come_up_is_left_again(ready: Folder, origin: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_device_that_is_lost_is_named(ready: Folder, origin: Path) -> None:
 
 def test_nothing_newer(ready: Folder, origin: Path) -> None:
     done = ready.run("update")
-    assert (done.returncode, done.stderr) == (0, "touchstone: There is no newer version.\n")
+    assert (done.returncode, done.stderr) == (0, "touchstone: Touchstone is up to date.\n")
     assert not (ready.root / ".previous").exists()
 
 

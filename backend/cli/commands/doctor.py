@@ -1,6 +1,6 @@
 """Report what works on this machine, what does not and how to fix it, without secrets.
 
-Exit codes: 0 a GPU or NPU works and nothing is broken; 3 only the CPU works; 1 nothing works, or something is broken.
+Exit codes: 0 a GPU or NPU works without faults; 3 only the CPU works; 1 no device works, or something is broken.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         from backend.cli.doctor.report import secret_redactor
 
         names = bundle.write(args.bundle, document, settings, secret_redactor(settings))
-        print(f"{args.bundle} holds {', '.join(names)}; nothing was sent anywhere.", file=sys.stderr)
+        print(f"{args.bundle} holds {', '.join(names)}; it was not sent anywhere.", file=sys.stderr)
     return int(document["verdict"]["exit_code"])
 
 

@@ -92,7 +92,7 @@ def _fetch_default(settings: Settings, args: argparse.Namespace) -> int:
             continue
         entry = catalogue.default_for(task)
         if entry.source and entry.source.kind == BUILT_IN:
-            continue  # nothing to download; the server reports damage
+            continue  # part of the program; the server reports damage
         try:
             catalogue.path_of(entry)
         except (ModelNotDownloaded, ModelBroken):

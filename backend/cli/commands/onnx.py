@@ -97,7 +97,7 @@ def _resolve_or_add(settings: Settings, model: str) -> Entry:
     path = Path(model).expanduser()
     if not path.is_file():
         raise UnknownModel(
-            f"There is no model {model[:200]!r}.",
+            f"Unknown model {model[:200]!r}.",
             f"Name an id that `{command('models')}` lists, or the path of a .onnx file.",
         )
     existing = [entry for entry in catalogue.entries().values() if entry.target == path.resolve()]
@@ -122,7 +122,7 @@ def _quantize(settings: Settings, entry: Entry, args: argparse.Namespace) -> int
 
     for _, file in map(_split_pair, args.samples):
         if Path(file).suffix != ".npy" or not Path(file).is_file():
-            raise Validation(f"There is no .npy file {file[:100]!r}.", "Write NAME=FILE.npy for each input.")
+            raise Validation(f"The .npy file {file[:100]!r} does not exist.", "Write NAME=FILE.npy for each input.")
     if cost := conversion.first_cost(settings):
         print(cost, file=sys.stderr, flush=True)
     source = Catalogue(settings).path_of(entry)

@@ -69,7 +69,7 @@ def _output_folders(tracks: list[Path], folder: Path, overwrite: bool) -> dict[P
     folders: dict[Path, Path] = {}
     for track in tracks:
         if not track.is_file():
-            raise Validation(f"There is no file {track}.", "Name the tracks first, and the folder for them last.")
+            raise Validation(f"The file {track} does not exist.", "Name the tracks first and their folder last.")
         name, number = track.stem, 2
         while folder / name in folders.values():
             name, number = f"{track.stem}-{number}", number + 1

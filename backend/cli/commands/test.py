@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 def _new_record(args: argparse.Namespace, by_name: dict[str, Stage]) -> RunRecord:
     for name in args.stages:
         if name not in by_name:
-            raise Configuration(f"There is no stage {name!r}.", f"Name some of: {', '.join(by_name)}.")
+            raise Configuration(f"Unknown stage {name!r}.", f"Name some of: {', '.join(by_name)}.")
     chosen = [stage for stage in by_name.values() if stage.name in args.stages or not args.stages]
     if args.words:
         chosen = [stage for stage in chosen if stage.tests]
@@ -82,7 +82,7 @@ def _resumed(args: argparse.Namespace) -> RunRecord:
         raise Configuration("--resume continues with the stages of the last run.", "Leave out stages and -k.")
     record = RunRecord.latest(ROOT)
     if record is None:
-        raise Configuration("There is no run to resume.", f"Start one: {command('test')}")
+        raise Configuration("No run to resume was found.", f"Start one: {command('test')}")
     return record
 
 

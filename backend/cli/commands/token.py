@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         make_token(settings.data_dir) if args.action == "rotate" else kept_token(settings.data_dir)
     )
     if token is None:
-        print(f"touchstone: There is no token.\n  `{command('token rotate')}` makes one.", file=sys.stderr)
+        print(f"touchstone: No token exists.\n  `{command('token rotate')}` makes one.", file=sys.stderr)
         return 1
     print(token)
     return 0

@@ -72,4 +72,4 @@ def _log(settings: Settings) -> str:
             log.seek(max(0, log.tell() - LOG_BYTES))
             return log.read().decode("utf-8", "replace")
     except OSError:
-        return f"There is no log at {file}. `{command('start')}` logs there; `log.file` sets another file.\n"
+        return f"No log exists at {file}. `{command('start')}` logs there; `log.file` sets another file.\n"

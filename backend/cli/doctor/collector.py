@@ -50,7 +50,7 @@ class _Answer:
 async def gather(settings: Settings) -> tuple[Facts, dict[str, Any]]:
     """Return all facts, and further data of the report: the default device, notices about unusable model files.
 
-    Takes as long as the slowest probe. Raises nothing; facts that cannot be determined are None or empty.
+    Takes as long as the slowest probe. Does not raise; facts that cannot be determined are None or empty.
     """
     devices_task = asyncio.create_task(_devices(settings))
     made = RuntimeStore(settings.data_dir / RUNTIMES).pythons(recipes())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-# stops: nothing can run or be stored. broken: something installed does not work. advice: it works, with a drawback.
+# stops: jobs cannot run or be stored. broken: something installed does not work. advice: it works, with a drawback.
 Level = Literal["stops", "broken", "advice"]
 Layer = Literal[
     "system",

@@ -84,7 +84,7 @@ def secret_redactor(settings: Settings, environ: Mapping[str, str] = os.environ)
 
 
 def verdict(facts: Facts, findings: list[Finding]) -> tuple[int, str]:
-    """Return exit code and last line: 1 if nothing can run, 3 if only the CPU can, else 1 if something is broken."""
+    """Return exit code and last line: 1 if no device works, 3 if only the CPU can, else 1 if something is broken."""
     ready = [device for device in facts.devices if device.state == "ready"]
     real = [device.id for device in ready if device.kind not in ("cpu", "emulated")]
     stops = [finding for finding in findings if finding.level == "stops"]

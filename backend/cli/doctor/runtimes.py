@@ -28,7 +28,7 @@ async def runtime_facts(
 ) -> list[RuntimeFacts]:
     """Return the facts of all runtimes (name → interpreter). `kept` names those that Touchstone installed.
 
-    Raises nothing: an error becomes the `trouble` of its runtime.
+    Does not raise: an error becomes the `trouble` of its runtime.
     """
     facts = await asyncio.gather(*(_query(name, python, start, limit_s) for name, python in pythons.items()))
     return [dataclasses.replace(runtime, kept=runtime.name in kept) for runtime in facts]

@@ -1,4 +1,4 @@
-"""Facts about the data folder and its holder. Takes no lock and changes nothing."""
+"""Facts about the data folder and its holder. Takes no lock and only reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats the document as plain text. Control characters are escaped, so nothing can affect a terminal."""
+"""Formats the document as plain text. Control characters are escaped, so they cannot affect a terminal."""
 
 from __future__ import annotations
 

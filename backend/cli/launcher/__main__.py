@@ -13,7 +13,7 @@ def run() -> int:
         sys.stderr.write(f"touchstone: Python 3.11 or newer is required, not {sys.version.split()[0]}.\n")
         return 1
     _open_streams()
-    sys.path[0] = str(ROOT)  # instead of this folder, so that the package `backend` is found and nothing is shadowed
+    sys.path[0] = str(ROOT)  # instead of this folder, so that the package `backend` is found and no module is shadowed
     try:
         from backend.cli.launcher.main import main
     except ImportError as error:

@@ -69,11 +69,11 @@ class Environment:
             install(self.python, self.requirements)
         except InstallFailed as error:
             if error.early and before:
-                self._write_stamp(before)  # nothing changed: an older requirements.txt still matches
+                self._write_stamp(before)  # unchanged: an older requirements.txt still matches
             raise
         if not self._entries(self._version()):
             raise SetupFailed(
-                f"pip reported success but installed nothing into {self.folder}.",
+                f"pip reported success but installed no package into {self.folder}.",
                 "Remove `target`, `prefix` and `root` from pip's configuration (`pip config list`), and start again.",
             )
         self._add_repository_path()

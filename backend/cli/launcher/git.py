@@ -29,7 +29,7 @@ class Checkout:
         upstream, problem = self._run("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")
         if problem:
             raise SetupFailed(
-                "The branch of this checkout has no upstream branch, so there is no source of newer versions.",
+                "The branch of this checkout has no upstream branch to look for newer versions.",
                 "Set one, for example: git branch --set-upstream-to=origin/main",
             )
         _, problem = self._run("fetch", "--quiet")

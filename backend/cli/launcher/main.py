@@ -62,7 +62,7 @@ def _run(root: Path, arguments: list[str]) -> int:
     summaries = verb_summaries(root / "backend" / "cli" / "commands")
     if summaries and first and not first.startswith("-") and first not in summaries:
         message = unknown_verb(first, arguments[1:], summaries)
-        raise Configuration(f"T{message[1:]}", f"`{commands.command('--help')}` lists the verbs.")
+        raise Configuration(f"U{message[1:]}", f"`{commands.command('--help')}` lists the verbs.")
     base = root / "requirements.txt"
     if first == "test":
         tests = Environment(root / ".venv-test", (base, root / "tests" / "requirements.txt"))

@@ -1,6 +1,6 @@
 """The folder of one run of the tests: what passed, each stage's output, and temporary files of its own.
 
-Two runs at the same time share nothing but the durations of tests, which only serve to estimate the time left.
+Two concurrent runs only share the durations of tests, which serve to estimate the time left.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from backend.common.commands import command
 
 ROOT = Path(__file__).resolve().parents[3]
 READY_LIMIT_S = 180.0
-NOTICE_INTERVAL_S = 5.0  # how often the user is told what the launcher waits for
+NOTICE_INTERVAL_S = 5.0  # between messages about what the launcher waits for
 
 
 def verb_command(python: Path, *words: str) -> list[str]:

@@ -63,7 +63,7 @@ class _Update:
             return self._go_back()
         newer = self._source.newer()
         if newer is None:
-            say("There is no newer version.")
+            say("Touchstone is up to date.")
             return 0
         if check:
             say(f"A newer version exists: {newer}. `{command('update')}` installs it; add --back to go back.")
@@ -97,14 +97,12 @@ class _Update:
 
     def _go_back(self) -> int:
         if not (self._backup / "state.json").is_file():
-            raise SetupFailed(
-                "There is no earlier version to go back to.", "`update` keeps one when it installs a newer one."
-            )
+            raise SetupFailed("No earlier version is available.", "`update` keeps one when it installs a newer one.")
         data = self._data()
         running = self._stop()
         self._roll_back(data)
         after = self._ready(by_launcher=True)
-        say(f"The earlier version is back. Ready: {', '.join(after or []) or 'nothing'}.")
+        say(f"The earlier version is back. Ready: {', '.join(after or []) or 'no device'}.")
         self._restart(running)
         return 0 if after is not None else 1
 
@@ -142,7 +140,7 @@ class _Update:
 
     def _report(self, before: list[str], after: list[str]) -> None:
         lost = [id_ for id_ in before if id_ not in after]
-        say(f"Updated. Ready: {', '.join(after) or 'nothing'}. Models, jobs and settings are unchanged.")
+        say(f"Updated. Ready: {', '.join(after) or 'no device'}. Models, jobs and settings are unchanged.")
         if lost:
             why, back = command("devices"), command("update --back")
             say(f"No longer ready: {', '.join(lost)}. `{why}` shows why; `{back}` goes back.")

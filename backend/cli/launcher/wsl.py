@@ -16,7 +16,7 @@ from backend.common.hardware.wsl import NODE, powershell, wsl
 
 TIMEOUT_S = 5.0
 WILDCARDS = ("0.0.0.0", "::")
-_UNROUTED = "192.0.2.1"  # RFC 5737; nothing is sent, connecting only selects the local address
+_UNROUTED = "192.0.2.1"  # RFC 5737; connecting a UDP socket only selects the local address
 
 
 @dataclass(frozen=True)
