@@ -72,11 +72,3 @@ def server(tmp_path_factory: pytest.TempPathFactory, model_file: Path) -> Iterat
     running.http.get("/api/devices", params={"wait_s": 60})
     yield running
     assert running.stop() == 0
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Add the operation to the ids of Schemathesis' cases, which pytest 9.1 cuts off: xdist runs each id once."""
-    for item in items:
-        label = getattr(item, "operation_label", None)
-        if label and item.id.params is None:
-            item._id = item.id.with_params(label)

@@ -15,6 +15,7 @@ import yaml
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from backend.common.commands import command
 from backend.common.installation import base_requirements
 from backend.devices import backends
 from backend.engines import engines
@@ -98,7 +99,7 @@ def how_to(recipe: Recipe) -> str:
     if build is None:
         return f"{recipe.title} is not available for {this_platform()}."
     note = f" {recipe.note}" if recipe.note else ""
-    return f"Install it: `runtimes install {recipe.name}` ({costs(build)}).{note}"
+    return f"Install it: `{command(f'runtimes install {recipe.name}')}` ({costs(build)}).{note}"
 
 
 def bringing(names: Iterable[str], backend: str, lacks: Mapping[str, str]) -> str:
@@ -114,7 +115,8 @@ def bringing(names: Iterable[str], backend: str, lacks: Mapping[str, str]) -> st
     offered = [name for name in backends()[backend].runtimes if name in wanted and name in recipes()]
     for name in offered:
         if build := recipes()[name].build():
-            return f"Install its runtime: `runtimes install {name}` ({costs(build)}), or choose another device."
+            install = command(f"runtimes install {name}")
+            return f"Install its runtime: `{install}` ({costs(build)}), or choose another device."
     return "Choose another device or model, or leave out the engine."
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from backend.common.commands import command
 from backend.common.config.settings.names import CONFIG_VARIABLE, hint_of, nearest, takes_text
 from backend.common.config.settings.schema import Settings, with_home
 from backend.common.config.settings.sources import Layer, read_environment, read_file, read_flags
@@ -48,8 +49,8 @@ def check_exposure(host: str, token: str | None) -> None:
         return
     raise Configuration(
         f"`server.host` is {host}, which other machines can reach, but no token is set.",
-        "Create a token with `token rotate`, set TOUCHSTONE_TOKEN to a long random string, or leave the host at "
-        "127.0.0.1. In a container, `serve --container` creates a token.",
+        f"Create a token with `{command('token rotate')}`, set TOUCHSTONE_TOKEN to a long random string, or leave the "
+        f"host at 127.0.0.1. In a container, `{command('serve --container')}` creates a token.",
     )
 
 
