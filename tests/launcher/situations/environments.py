@@ -75,7 +75,7 @@ SITUATIONS = (
     ),
     Situation(
         ENVIRONMENT,
-        "a .venv of somebody else's making, without pip",
+        "a .venv that another program created, without pip",
         (
             "touchstone: {folder}/.venv exists, was not created by this launcher, and has no Python 3.11 or newer with pip.",
             "touchstone: Rename or remove that folder and start again.",

@@ -67,7 +67,7 @@ SITUATIONS = (
     ),
     Situation(
         FIRST,
-        "from a folder that is gone",
+        "from a folder that was deleted",
         WORKS,
         run='mkdir $T/gone; cd $T/gone; rmdir $T/gone; "$F/launch_wsl.sh" echo <<<launched',
     ),
@@ -86,7 +86,7 @@ SITUATIONS = (
     lack("none, on openSUSE", "zypper", "sudo zypper install -y python312"),
     lack("none, with Homebrew", "brew", "brew install python@3.13"),
     lack("none, with uv", "uv", "uv python install 3.13"),
-    lack("none, and no package manager that is known", "true", "(no known package manager: install Python 3.13 …)"),
+    lack("none, and no known package manager", "true", "(no known package manager: install Python 3.13 …)"),
     Situation(
         SCRIPT,
         "too old",
@@ -124,7 +124,7 @@ SITUATIONS = (
     ),
     Situation(
         SCRIPT,
-        "Windows' own alone, through PATH",
+        "only a Windows program, through PATH",
         ("touchstone: The only Python found is a Windows program (…/python3); WSL requires a Linux one. Install it with:",),
         python("python3", "windows\\r"),
         code=1,
@@ -132,7 +132,7 @@ SITUATIONS = (
     ),
     Situation(
         SCRIPT,
-        "Windows' own before that of Linux in PATH",
+        "a Windows Python before a Linux one in PATH",
         WORKS,
         python("python3", "windows\\r") + python("python"),
         tools=True,

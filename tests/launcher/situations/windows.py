@@ -40,7 +40,7 @@ SITUATIONS = (
     ),
     Situation(
         WSL,
-        "WSL 2 to which Windows lends no card",
+        "WSL 2 without a GPU from Windows",
         ("touchstone: This WSL has no GPU from Windows (/dev/dxg is missing); the CPU works. `./launch_wsl.sh doctor` shows how to change that.",),
         wsl(TWO),
         SERVE,
