@@ -1,12 +1,12 @@
-# Any base with Python 3.11 to 3.13 and its venv module will do. RUNTIME: base (the CPU alone), cuda, rocm, or another that
-# `runtimes` lists; what depends on the card's chip takes it from CHIP, such as gfx1100.
+# BASE_IMAGE: any with Python 3.11 to 3.13 and its venv module. RUNTIME: base (CPU only), cuda, rocm, or another that
+# `runtimes` lists. CHIP: the GPU's chip, such as gfx1100, for runtimes that depend on it.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS environment
 WORKDIR /app
 COPY requirements.txt ./
-# Compiled here, since nothing can be written later. What is there to test packages, to type them, to build them, or to build
-# models is left out.
+# Bytecode is compiled now, since the file system is read-only later. Tests, type stubs, build tools and model builders of
+# packages are removed.
 RUN python3 -m venv .venv \
     && .venv/bin/pip install --no-cache-dir --no-compile --disable-pip-version-check -r requirements.txt \
     && find .venv -depth -type d \( -name tests -o -name __pycache__ \) -exec rm -r {} + \
@@ -30,7 +30,7 @@ RUN mkdir /opt/runtime \
 
 FROM ${BASE_IMAGE}
 WORKDIR /app
-# llama.cpp computes with OpenMP, whose library slim images lack. Unpinned: Debian keeps one version, the patched one.
+# llama.cpp requires OpenMP's library, which slim images lack. Not pinned: Debian keeps one version, the patched one.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends libgomp1 \
@@ -55,7 +55,7 @@ USER 10001:10001
 VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
-# Exec form and Python alone: a slim image has no curl.
+# Exec form with Python: a slim image has no curl.
 HEALTHCHECK --interval=15s --timeout=5s --start-period=30s CMD ["python", "-c", \
     "import http.client, os; c = http.client.HTTPConnection('127.0.0.1', int(os.environ.get('TOUCHSTONE_PORT', '8000')), timeout=4); c.request('GET', '/api/health'); raise SystemExit(c.getresponse().status != 200)"]
 ENTRYPOINT ["python", "-m", "backend"]

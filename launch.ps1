@@ -1,6 +1,6 @@
 #Requires -Version 5.1
-# Starts Touchstone on Windows; `.\launch.ps1 --help` says how. Where scripts are not allowed to run, start launch.cmd:
-# it allows this one for itself alone. Finds a Python and hands over to backend\cli\launcher, which does the rest.
+# Starts Touchstone on Windows; see `.\launch.ps1 --help`. If the execution policy forbids scripts, start launch.cmd, which
+# bypasses it for this script only. Finds a Python and runs backend\cli\launcher with it.
 # Written for Windows PowerShell 5.1 and PowerShell 7.
 Set-StrictMode -Version 2.0
 $ErrorActionPreference = 'Stop'
@@ -9,7 +9,7 @@ $PSNativeCommandUseErrorActionPreference = $false
 
 function Write-Words([string] $text) { [Console]::Error.WriteLine("touchstone: $text") }
 
-# The folder that the script itself lies in, also when it is started through a symbolic link.
+# Returns the folder of the script itself, also if it is started through a symbolic link.
 function Get-OwnFolder {
     $file = Get-Item -LiteralPath $PSCommandPath
     if ($file.LinkType -ne 'SymbolicLink') { return $PSScriptRoot }
@@ -18,7 +18,7 @@ function Get-OwnFolder {
     return Split-Path -Path $target -Parent
 }
 
-# Only running it tells a true Python from the Store's stub of the same name.
+# Returns whether the program is a usable Python. It has to be run: the Store has a stub with the same name.
 function Test-Python([string] $program, [string[]] $options) {
     if ($null -eq (Get-Command -Name $program -CommandType Application -ErrorAction SilentlyContinue)) { return $false }
     $check = 'import sys, venv, ensurepip, ssl, sqlite3, ctypes; sys.exit(sys.version_info < (3, 11) or sys.maxsize < 2**32)'
@@ -32,7 +32,7 @@ function Test-Python([string] $program, [string[]] $options) {
     }
 }
 
-# What uv knows, for those whose Python is uv's alone.
+# Returns the path of a Python that uv manages.
 function Get-UvPython {
     if ($null -eq (Get-Command -Name 'uv' -CommandType Application -ErrorAction SilentlyContinue)) { return $null }
     $ErrorActionPreference = 'Continue'
@@ -47,7 +47,7 @@ function Get-UvPython {
 $root = Get-OwnFolder
 $launcher = Join-Path -Path (Join-Path -Path $root -ChildPath 'backend\cli') -ChildPath 'launcher'
 if (-not (Test-Path -LiteralPath $launcher)) {
-    Write-Words "$root holds no backend\cli\launcher: run the script inside a complete copy of the repository."
+    Write-Words "$root has no backend\cli\launcher: run the script in a complete copy of the repository."
     exit 1
 }
 
@@ -66,7 +66,7 @@ if ($python -and (Test-Python $python @())) {
     exit $LASTEXITCODE
 }
 
-Write-Words 'Python 3.11 or newer (64-bit) is needed and not found. Get it with:'
+Write-Words 'Python 3.11 or newer (64-bit) is required but was not found. Install it with:'
 Write-Words '    winget install --exact --id Python.Python.3.13'
-Write-Words 'Then open a new window and start this again.'
+Write-Words 'Then open a new window and repeat this command.'
 exit 1

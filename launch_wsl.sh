@@ -1,19 +1,19 @@
 #!/usr/bin/env -S bash
 # shellcheck disable=SC1017,SC2317 # (a copy saved on Windows has CRLF endings: the next lines, whose end is a comment, repair it)
-[ -n "${BASH_VERSION-}" ] || exec bash "$0" "$@"                                                                        # started as `sh launch_wsl.sh`
-[ "${BASH_SOURCE[0]-$0}" = "$0" ] || ! echo 'touchstone: start it (./launch_wsl.sh), do not source it.' >&2 || return 1 # sourced
-[ -n "${BASH_EXECUTION_STRING-}" ] || ! grep -q $'\r' "$0" || exec bash -c "$(tr -d '\r' <"$0")" "$0" "$@"              # CRLF
+[ -n "${BASH_VERSION-}" ] || exec bash "$0" "$@"                                                                               # started as `sh launch_wsl.sh`
+[ "${BASH_SOURCE[0]-$0}" = "$0" ] || ! echo 'touchstone: run this script (./launch_wsl.sh), do not source it.' >&2 || return 1 # sourced
+[ -n "${BASH_EXECUTION_STRING-}" ] || ! grep -q $'\r' "$0" || exec bash -c "$(tr -d '\r' <"$0")" "$0" "$@"                     # CRLF
 
-# Starts Touchstone under WSL2, on any Linux and on macOS; `./launch_wsl.sh --help` says how.
-# Finds a Python and hands over to backend/cli/launcher, which does the rest. Kept to what bash 3.2 understands.
+# Starts Touchstone under WSL2, on any Linux and on macOS; see `./launch_wsl.sh --help`.
+# Finds a Python and runs backend/cli/launcher with it. Written for bash 3.2 and newer.
 set -eu
 unset CDPATH
-pwd -P >/dev/null 2>&1 || cd / # the folder that one stands in is gone
+pwd -P >/dev/null 2>&1 || cd / # the current folder was deleted
 
 say() { printf 'touchstone: %s\n' "$*" >&2; }
 has() { command -v "$1" >/dev/null 2>&1; }
 
-# The folder that the script itself lies in, through any chain of links.
+# Prints the folder of the script itself, through any chain of links.
 own_folder() {
   local file=$1 link
   while [ -L "$file" ]; do
@@ -23,8 +23,8 @@ own_folder() {
   cd -P -- "$(dirname -- "$file")" && pwd -P
 }
 
-# Prints "good", or why this interpreter will not do: "old", "windows" (which WSL can start as well), "32-bit", or the
-# module that it was built or packaged without. Nothing at all from one that does not run.
+# Prints "good", or why this interpreter is unusable: "old", "windows" (WSL can start those too), "32-bit", or the name of
+# a module that it lacks. Prints nothing for an interpreter that does not run.
 judge() {
   "$1" -I -c '
 import sys
@@ -43,7 +43,7 @@ else:
 ' 2>/dev/null || true
 }
 
-# Sets PYTHON to the first usable interpreter; else UNFIT to the one that comes nearest, and LACK to what it lacks.
+# Sets PYTHON to the first usable interpreter; else UNFIT to the best unusable one, and LACK to what it lacks.
 find_python() {
   local name said
   PYTHON='' UNFIT='' LACK=''
@@ -51,7 +51,7 @@ find_python() {
     if ! has "$name"; then continue; fi
     if [ "$name" = uv ]; then name=$(uv python find --no-project '>=3.11,<3.15' 2>/dev/null) || return 0; fi
     said=$(judge "$name")
-    said=${said%$'\r'} # Windows' Python ends its lines so
+    said=${said%$'\r'} # line ends of a Windows Python
     case $said in
       good)
         PYTHON=$name
@@ -63,7 +63,7 @@ find_python() {
   done
 }
 
-# The command that this system needs to get a Python of 3.11 or newer, with its venv module.
+# Prints the command that installs Python 3.11 or newer with its venv module on this system.
 remedy() {
   local sudo='' name packages=''
   if [ "$(id -u)" -ne 0 ]; then sudo='sudo '; fi
@@ -72,7 +72,7 @@ remedy() {
     if [ "$LACK" = ensurepip ] || [ "$LACK" = venv ]; then
       packages=python$("$UNFIT" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv
       if [ "$(judge python3)" = "$LACK" ]; then packages=python3-venv; fi
-    elif has python3; then # the system's own is too old: many releases carry a newer one beside it
+    elif has python3; then # the default one is too old: many releases also package a newer one
       for name in python3.13 python3.12 python3.11; do
         if apt-cache show "$name" >/dev/null 2>&1; then
           packages="$name $name-venv"
@@ -98,14 +98,14 @@ remedy() {
 
 case ${OSTYPE-} in
   msys* | cygwin*)
-    say 'this is a bash of Windows, not WSL. Start .\launch.cmd in PowerShell instead, or this script inside WSL.'
+    say 'this is bash for Windows, not WSL. Start .\launch.cmd in PowerShell instead, or this script inside WSL.'
     exit 1
     ;;
 esac
 
 ROOT=$(own_folder "$0")
 if [ ! -f "$ROOT/backend/cli/launcher/__main__.py" ]; then
-  say "$ROOT holds no backend/cli/launcher: run the script inside a complete copy of the repository (a link to it works too)."
+  say "$ROOT has no backend/cli/launcher: run the script in a complete copy of the repository, or through a link to it."
   exit 1
 fi
 
@@ -113,21 +113,21 @@ find_python
 if [ -z "$PYTHON" ]; then
   case $LACK in
     ensurepip | venv)
-      say "$("$UNFIT" --version) is here, but its venv module is not (Debian and Ubuntu package it apart). Get it with:"
+      say "$("$UNFIT" --version) lacks the module venv, which Debian and Ubuntu package separately. Install it with:"
       ;;
-    windows) say "The only Python here is Windows' own ($(command -v "$UNFIT")); WSL needs one of Linux. Get it with:" ;;
-    32-bit) say "$("$UNFIT" --version) is a 32-bit program, and the packages exist for 64 bits alone. Get another with:" ;;
+    windows) say "The only Python found is a Windows program ($(command -v "$UNFIT")); WSL requires a Linux one. Install it with:" ;;
+    32-bit) say "$("$UNFIT" --version) is a 32-bit program; the packages require 64 bits. Install another one with:" ;;
     '')
       if has python3; then
-        say "$(python3 --version 2>&1) is too old or does not run; Python 3.11 or newer is needed. Get it with:"
+        say "$(python3 --version 2>&1) is too old or does not run; Python 3.11 or newer is required. Install it with:"
       else
-        say 'Python 3.11 or newer is needed and not found. Get it with:'
+        say 'Python 3.11 or newer is required but was not found. Install it with:'
       fi
       ;;
-    *) say "$("$UNFIT" --version) was built without its module $LACK. Get a complete one with:" ;;
+    *) say "$("$UNFIT" --version) was built without the module $LACK. Install a complete one with:" ;;
   esac
   printf '\n    %s\n\n' "$(remedy)" >&2
-  say 'Then start this again.'
+  say 'Then repeat this command.'
   exit 1
 fi
 exec "$PYTHON" -I "$ROOT/backend/cli/launcher" "$@"

@@ -1,3 +1,3 @@
-"""Touchstone: local generation that tells the truth about devices."""
+"""Touchstone: local generation that proves which device was used."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

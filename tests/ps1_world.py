@@ -19,13 +19,11 @@ from tests.ps1_values import Exited, Members, NotUnderstood, PowerShellError
 
 HOME = r"C:\Users\Jürgen & Co [x]\a b"
 NEEDED = (
-    "touchstone: Python 3.11 or newer (64-bit) is needed and not found. Get it with:",
+    "touchstone: Python 3.11 or newer (64-bit) is required but was not found. Install it with:",
     "touchstone:     winget install --exact --id Python.Python.3.13",
-    "touchstone: Then open a new window and start this again.",
+    "touchstone: Then open a new window and repeat this command.",
 )
-MISSING = (
-    f"touchstone: {HOME} holds no backend\\cli\\launcher: run the script inside a complete copy of the repository."
-)
+MISSING = f"touchstone: {HOME} has no backend\\cli\\launcher: run the script in a complete copy of the repository."
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,10 @@ def test_the_example_of_the_page_is_one(server: Server) -> None:
 def test_an_environment_that_reaches_no_device_is_named(server: Server) -> None:
     body = {"model": "astray", "prompt": "a tune", "fallback": "never"}
     problem = refused(server.http.post("/api/generate", json=body), 422, "model_incompatible")
-    assert "runs only in your environment bare" in problem["detail"] and "`runtimes` shows" in problem["remedy"]
+    assert (
+        "runs only in your environment bare" in problem["detail"]
+        and "`python -m backend runtimes` shows" in problem["remedy"]
+    )
 
 
 def test_none_comes_in_over_http(server: Server) -> None:

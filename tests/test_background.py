@@ -28,7 +28,7 @@ def verb(name: str, folder: Path, *flags: str) -> subprocess.CompletedProcess[st
 
 def test_a_server_is_started_found_and_stopped(folder: Path) -> None:
     absent = verb("status", folder)
-    assert absent.returncode == 1 and "`start` starts one" in absent.stdout
+    assert absent.returncode == 1 and "`python -m backend start` starts one" in absent.stdout
     assert verb("stop", folder).stdout.strip() == "No server runs on this data folder."
     started = verb("start", folder, "--port", "0", "--json")
     assert started.returncode == 0, started.stderr

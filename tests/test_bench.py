@@ -36,7 +36,7 @@ def test_a_report_is_a_table_for_terminals_and_for_pages() -> None:
 
 
 def test_each_side_of_each_engine_is_as_often_the_first() -> None:
-    rounds = [text.turned(["a", "b", "c"], number) for number in range(6)]
+    rounds = [text.rotate(["a", "b", "c"], number) for number in range(6)]
     assert all(sorted(order) == sorted(rounds[0]) for order in rounds)
     assert len({order[0] for order in rounds}) == 6
     for engine in "abc":
@@ -79,7 +79,7 @@ def test_more_devices_are_measured_beside_one(
 
 @pytest.mark.parametrize(
     ("flags", "word"),
-    [([], "at least two"), (["--device", "cpu", "--device", "cpu", *["--model", "a"] * 2], "One model")],
+    [([], "Two or more devices"), (["--device", "cpu", "--device", "cpu", *["--model", "a"] * 2], "Only one model")],
 )
 def test_what_cannot_be_shared_is_not_measured(flags: list[str], word: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ending:

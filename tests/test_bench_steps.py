@@ -48,8 +48,8 @@ def test_a_program_that_fails_says_why(tmp_path: Path) -> None:
     [
         ([], [], "One device"),
         (["cuda:0", "cuda:1"], [], "One device"),
-        (["abacus:0"], [], "abacus:0 is no device"),
-        (["cuda:0"], ["llama-9b"], "llama-9b is no shape"),
+        (["abacus:0"], [], "abacus:0 is not a known device"),
+        (["cuda:0"], ["llama-9b"], "llama-9b is not a known shape"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(devices: list[str], shapes: list[str], words: str, tmp_path: Path) -> None:
@@ -58,5 +58,5 @@ def test_what_cannot_be_measured_is_refused(devices: list[str], shapes: list[str
 
 
 def test_without_a_runtime_for_it_a_device_is_not_ready(tmp_path: Path) -> None:
-    with pytest.raises(DeviceNotReady, match="No runtime with torch is here that reaches cuda:0"):
+    with pytest.raises(DeviceNotReady, match="No installed runtime with torch supports cuda:0"):
         steps.measure(settings(tmp_path), 1, ["cuda:0"], [], None)

@@ -297,7 +297,7 @@ def test_a_server_that_dies_meanwhile_is_told_in_words(launch: Callable[..., Ser
         assert process.wait(30) == 1
         assert process.stderr
         said = process.stderr.read().decode()
-    assert f"The server at {server.url} went away" in said and "Traceback" not in said
+    assert f"Lost connection to the server at {server.url}" in said and "Traceback" not in said
 
 
 def test_on_a_terminal_nothing_that_the_model_writes_can_steer_it(server: Server) -> None:

@@ -24,7 +24,7 @@ import pytest
 from backend.child import handle
 from backend.child.download.errors import Refused, explain_pip
 from backend.child.download.workspace import NAME, lock_for
-from backend.common.config.settings import ROOT, load_settings
+from backend.common.config.settings import load_settings
 from backend.common.errors import (
     BY_CODE,
     Configuration,
@@ -35,6 +35,7 @@ from backend.common.errors import (
     Validation,
     WorkerCrashed,
 )
+from backend.common.installation import ROOT
 from backend.common.types import Progress
 from backend.models import Catalogue, Entry, Source, download
 from tests.gated_server import GatedServer

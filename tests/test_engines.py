@@ -59,7 +59,8 @@ def test_a_runtime_brings_what_its_engines_import(runtime: str) -> None:
 
 
 def test_what_a_model_lacks_on_a_device_is_named_with_its_price() -> None:
-    assert bringing(["transformers"], "cpu", {}).startswith("Install its runtime: `runtimes install torch` (")
+    remedy = bringing(["transformers"], "cpu", {})
+    assert remedy.startswith("Install its runtime: `python -m backend runtimes install torch` (")
     assert bringing(["diffusers"], "cpu", {"diffusers": "Not here."}) == "Not here. Or choose another device."
     assert bringing(["onnx-genai"], "vulkan", {}) == "Choose another device or model, or leave out the engine."
 

@@ -26,9 +26,9 @@ import pytest
 from backend.child import handle as children
 from backend.child import one_shot
 from backend.child.download.workspace import NAME, PART_KEPT_S, sweep
-from backend.common.config.settings import ROOT
 from backend.common.errors import DiskFull, ModelBroken, ModelNotDownloaded, TouchstoneError, WorkerCrashed
 from backend.common.formats.gguf import parts
+from backend.common.installation import ROOT
 from backend.common.types import Progress
 from backend.models import Entry, Source, download
 from tests.file_server import FileServer

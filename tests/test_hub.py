@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from backend.child import handle
-from backend.common.config.settings import ROOT, load_settings
+from backend.common.config.settings import load_settings
 from backend.common.errors import DiskFull, ModelBroken, ModelNotDownloaded, TouchstoneError, Validation
+from backend.common.installation import ROOT
 from backend.common.types import Model, Progress
 from backend.models import Catalogue, download
 from backend.models.registration import Addition, add, forget_if_nothing_came, remove, settle

@@ -84,7 +84,9 @@ def test_what_became_slower_with_an_update_is_a_problem_with_figures_and_a_way_b
         "stone with transformers is 41% slower on cuda:0 since an update: 119 → 70 tokens/s; "
         "changed: torch 2.1 → 2.2, driver 550 → 560."
     )
-    assert "`runtimes rollback torch`" in str(problem["remedy"]) and "`bench devices" in str(problem["remedy"])
+    assert "`python -m backend runtimes rollback torch`" in str(
+        problem["remedy"]
+    ) and "`python -m backend bench devices" in str(problem["remedy"])
 
 
 @pytest.mark.parametrize(

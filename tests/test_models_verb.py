@@ -15,9 +15,8 @@ import pytest
 
 from backend.cli.commands.models import table
 from backend.cli.progress_bar import ProgressBar
-from backend.common.config.settings import ROOT
 from backend.common.types import Progress
-from tests.service import Server
+from tests.service import ROOT, Server
 from tests.test_gguf import gguf
 
 DEFAULT = "smollm2-135m-instruct"

@@ -58,7 +58,7 @@ def test_an_earlier_tune_is_not_overwritten_unless_asked(server: Server, tmp_pat
         (["--form", "jig", "--meter", "4/4"], "Meters of this form: 6/8", 1),
         (["--form", "walz"], "unknown form 'walz'", 1),
         (["--bars", "x"], "invalid int value", 2),
-        (["--seconds", "nan"], "no number to reckon with", 2),
+        (["--seconds", "nan"], "not a finite number", 2),
     ],
 )
 def test_a_refusal_is_said_and_makes_no_file(

@@ -83,7 +83,7 @@ def test_an_engine_whose_library_does_not_load_is_said_to_lack_it() -> None:
     frames.append({"op": "engines", "engines": {"torch": {}}})
     found = proved(Device("cpu", "CPU", "cpu", "cpu", "probing"), "torch", Outcome(frames))
     assert set(found.lacks) == {"diffusers"} and "No module named 'diffusers'" in found.lacks["diffusers"]
-    assert "`runtimes update torch` adds it" in found.lacks["diffusers"]
+    assert "`python -m backend runtimes update torch` adds it" in found.lacks["diffusers"]
     other = replace(found, engines=["diffusers"], lacks={}, served_by={"mine": ["diffusers"]})
     assert merged([found, other]).lacks == {}
 

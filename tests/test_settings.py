@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from backend.common.config.settings import ROOT, Settings, check_exposure, load_settings
+from backend.common.config.settings import Settings, check_exposure, load_settings
 from backend.common.config.settings.names import all_keys
 from backend.common.config.settings.sources import read_file
 from backend.common.errors import Configuration
+from backend.common.installation import ROOT
 
 
 def load(tmp_path: Path, text: str = "", environ: dict[str, str] | None = None, **flags: object) -> Settings:

@@ -6,6 +6,7 @@ The folder is run as a script, since `python -I -m` does not find it.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +41,7 @@ PROGRAMS = {
 
 def main(arguments: list[str]) -> int:
     """Run the program that the first argument names; return its exit code."""
-    # Under -I the first entry is this folder, whose file names must not shadow other packages' modules.
-    sys.path[0] = str(Path(__file__).resolve().parents[2])
+    _add_package()
     from backend.child import process
 
     name, *rest = arguments
@@ -59,6 +59,22 @@ def main(arguments: list[str]) -> int:
         given.append(rest)
     code: int = importlib.import_module(program.module).main(*given)
     return code
+
+
+def _add_package() -> None:
+    """Make the package `backend` importable, and nothing that is in the folder around it.
+
+    Under -I the first path is this folder, whose file names must not hide other packages' modules. Where pip installed
+    the package, the folder around it has the server's packages: on the path, they would replace the runtime's own.
+    """
+    del sys.path[0]
+    package = Path(__file__).resolve().parents[1]
+    spec = importlib.util.spec_from_file_location(
+        package.name, package / "__init__.py", submodule_search_locations=[str(package)]
+    )
+    assert spec and spec.loader
+    module = sys.modules[package.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 from backend.child.wire_protocol import Channel, Header, WireError, encode_frame
+from backend.common.commands import LAUNCHER_VARIABLE
 from backend.common.redaction import has_password, is_secret
 
 PROGRAM = Path(__file__).parent
@@ -65,7 +66,8 @@ def environment(inherited: Mapping[str, str], online: bool = False) -> dict[str,
     kept = {
         name: value
         for name, value in inherited.items()
-        if not (name.startswith("TOUCHSTONE_") or name in _AGENTS or is_secret(name))
+        if name == LAUNCHER_VARIABLE
+        or not (name.startswith("TOUCHSTONE_") or name in _AGENTS or is_secret(name))
         and (online or not has_password(value))
     }
     return kept | {

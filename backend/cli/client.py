@@ -1,6 +1,6 @@
-"""The command line's way to the manager: through the running server of the data folder, or one of its own meanwhile.
+"""How the command line reaches the manager: in the running server of the data folder, or in this process.
 
-Two owners of one data folder would spoil it, so a verb never opens the folder while a server has it.
+Two managers would damage a data folder, so a verb never opens a folder that a server holds.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx
 
 from backend.cli.daemon import running
+from backend.common.commands import command
 from backend.common.config.settings import Settings
 from backend.common.errors import Interrupted, TouchstoneError, from_code
 from backend.common.types import Event
@@ -26,13 +27,13 @@ from backend.manager import ModelManager
 from backend.server.auth_token import token_for_calls
 
 CALLER = "command line"
-SILENCE_S = 180.0  # streams have a comment each 15 s, and the longest wait is that for devices
-DEVICES_S = 120
-PIECE_BYTES = 1 << 20
+READ_TIMEOUT_S = 180.0  # streams send a comment every 15 s; the longest wait is DEVICES_TIMEOUT_S
+DEVICES_TIMEOUT_S = 120
+CHUNK_BYTES = 1 << 20
 
 
 class Client(Protocol):
-    """What the verbs ask for, wherever the manager is."""
+    """The requests of the verbs, independent of where the manager is."""
 
     async def jobs(self, **query: Any) -> dict[str, Any]: ...
     async def job(self, job_id: str) -> dict[str, Any]: ...
@@ -44,16 +45,16 @@ class Client(Protocol):
 
 @contextlib.asynccontextmanager
 async def connect(settings: Settings) -> AsyncIterator[Client]:
-    """A client for the data folder of the settings. Raises Configuration when a server holds it and does not answer."""
-    async with open_manager(settings) as found:
-        yield found if isinstance(found, HttpClient) else InProcessClient(found)
+    """Yield a client for the data folder. Raises Configuration if a server holds the folder but does not answer."""
+    async with open_manager(settings) as manager:
+        yield manager if isinstance(manager, HttpClient) else InProcessClient(manager)
 
 
 @contextlib.asynccontextmanager
 async def open_manager(settings: Settings) -> AsyncIterator[HttpClient | ModelManager]:
-    """The running server of the data folder, or a started manager of our own that ends with the block.
+    """Yield a client of the running server, or without one a started manager, which stops after the block.
 
-    Raises Configuration when a server holds the folder and does not answer.
+    Raises Configuration if a server holds the folder but does not answer.
     """
     async with remote(settings) as server:
         if server:
@@ -68,7 +69,7 @@ async def open_manager(settings: Settings) -> AsyncIterator[HttpClient | ModelMa
 
 
 async def devices(settings: Settings) -> dict[str, Any]:
-    """The device list: the running server's, or what probes of our own find while no server runs."""
+    """Return the device list of the running server, or of probes in this process if no server runs."""
     async with remote(settings) as server:
         if server:
             return await server.devices()
@@ -76,7 +77,7 @@ async def devices(settings: Settings) -> dict[str, Any]:
 
 
 async def probed(settings: Settings) -> dict[str, Any]:
-    """The device list by probes of our own. Takes no data folder, and goes on with no job that waits in one."""
+    """Return the device list of probes in this process. Opens no data folder and resumes no job."""
     manager = ModelManager(settings)
     await manager.probe_only()
     return manager.health.device_list()
@@ -84,7 +85,7 @@ async def probed(settings: Settings) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def remote(settings: Settings) -> AsyncIterator[HttpClient | None]:
-    """The running server of the data folder, or None. Raises Interrupted when it goes away meanwhile."""
+    """Yield a client of the data folder's running server, or None. Raises Interrupted if the connection is lost."""
     server = await asyncio.to_thread(running, settings)
     if server is None:
         yield None
@@ -94,47 +95,47 @@ async def remote(settings: Settings) -> AsyncIterator[HttpClient | None]:
     if token := token_for_calls(settings):
         headers["Authorization"] = f"Bearer {token}"
     try:
-        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=SILENCE_S, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=READ_TIMEOUT_S, trust_env=False) as http:
             yield HttpClient(http)
     except httpx.TransportError as error:
         raise Interrupted(
-            f"The server at {url} went away or fell silent ({str(error) or type(error).__name__}).",
-            "Look at its log, start it again if it is gone, then repeat the command.",
+            f"Lost connection to the server at {url} ({str(error) or type(error).__name__}).",
+            f"See its log; `{command('start')}` starts it again; then repeat the command.",
         ) from error
 
 
 class HttpClient:
-    """A manager behind HTTP."""
+    """A client of a running server."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
         self.url = str(http.base_url)
 
     async def devices(self) -> dict[str, Any]:
-        """The device list, once nothing is being probed."""
-        return await self._ask("GET", "/api/devices", params={"wait_s": DEVICES_S})
+        """Return the device list, after the running probes have ended."""
+        return await self._request("GET", "/api/devices", params={"wait_s": DEVICES_TIMEOUT_S})
 
     async def jobs(self, **query: Any) -> dict[str, Any]:
-        """A page of jobs."""
-        return await self._ask(
+        """Return a page of jobs."""
+        return await self._request(
             "GET", "/api/jobs", params={key: value for key, value in query.items() if value is not None}
         )
 
     async def job(self, job_id: str) -> dict[str, Any]:
-        """One job."""
-        return await self._ask("GET", f"/api/jobs/{job_id}")
+        """Return one job."""
+        return await self._request("GET", f"/api/jobs/{job_id}")
 
     async def cancel(self, job_id: str) -> None:
-        """Asks a job to end."""
-        await self._ask("POST", f"/api/jobs/{job_id}/cancel")
+        """Request a job to end."""
+        await self._request("POST", f"/api/jobs/{job_id}/cancel")
 
     def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]:
-        """Runs a job and yields its events; leaving cancels it."""
-        parse_request(body)  # what is no JSON is refused in words before it is sent
+        """Run a job and yield its events. Closing the iterator cancels the job."""
+        parse_request(body)  # raises a clear error for values that are not JSON
         return self._stream("POST", "/api/generate", json={**body, "stream": True})
 
     async def artifact(self, job_id: str, name: str) -> AsyncIterator[bytes]:
-        """A file of a job, in pieces."""
+        """Yield a file of a job in chunks."""
         async with self._http.stream("GET", f"/api/jobs/{job_id}/artifacts/{quote(name)}") as answer:
             if answer.status_code != 200:
                 await answer.aread()
@@ -143,55 +144,55 @@ class HttpClient:
                 yield chunk
 
     async def send_file(self, path: Path) -> str:
-        """Sends a file for a job's inputs; gives its id. Raises OSError for one that cannot be read."""
+        """Upload an input file and return its id. Raises OSError if it cannot be read."""
         size = path.stat().st_size
         with path.open("rb") as file:
             headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
             address = f"/api/files/{quote(path.name, safe='')}"
-            found = await self._ask("PUT", address, content=read_chunks(file), headers=headers)
-        return str(found["id"])
+            upload = await self._request("PUT", address, content=read_chunks(file), headers=headers)
+        return str(upload["id"])
 
     def follow(self, job_id: str) -> AsyncIterator[Event]:
-        """All events of a job; leaving changes nothing."""
+        """Yield all events of a job. Closing the iterator does not affect the job."""
         return self._stream("GET", f"/api/jobs/{job_id}/events")
 
     async def models(self) -> list[dict[str, Any]]:
-        """All models."""
-        found: list[dict[str, Any]] = (await self._ask("GET", "/api/models"))["models"]
-        return found
+        """Return all models."""
+        models: list[dict[str, Any]] = (await self._request("GET", "/api/models"))["models"]
+        return models
 
-    async def add_model(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Starts the download of a model, or joins it; gives the job."""
-        return await self._ask("POST", "/api/models", json=asked)
+    async def add_model(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Start the download of a model, or join a running one; return the job."""
+        return await self._request("POST", "/api/models", json=body)
 
     async def convert_model(self, model: str, to: str) -> dict[str, Any]:
-        """Starts a conversion, or joins it; gives the job."""
-        return await self._ask("POST", f"/api/models/{quote(model, safe='')}/convert", json={"to": to})
+        """Start a conversion, or join a running one; return the job."""
+        return await self._request("POST", f"/api/models/{quote(model, safe='')}/convert", json={"to": to})
 
     async def remove_model(self, model: str) -> None:
-        """Removes a model."""
-        await self._ask("DELETE", f"/api/models/{quote(model, safe='')}")
+        """Remove a model."""
+        await self._request("DELETE", f"/api/models/{quote(model, safe='')}")
 
-    async def bench(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Starts a measurement, or joins it; gives the job."""
-        return await self._ask("POST", "/api/bench", json=asked)
+    async def bench(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Start a benchmark, or join a running one; return the job."""
+        return await self._request("POST", "/api/bench", json=body)
 
     async def measurements(self) -> dict[str, Any]:
-        """What was measured before."""
-        return await self._ask("GET", "/api/bench")
+        """Return the stored measurements."""
+        return await self._request("GET", "/api/bench")
 
     async def runtimes(self) -> dict[str, Any]:
-        """All runtimes, and the best one to install, once nothing is being probed."""
+        """Return all runtimes and the recommended one, after the running probes have ended."""
         await self.devices()
-        return await self._ask("GET", "/api/runtimes")
+        return await self._request("GET", "/api/runtimes")
 
     async def change_runtime(self, task: str, name: str) -> dict[str, Any]:
-        """Starts a job on a runtime, or joins it; gives the job. `rollback` gives the Runtime."""
-        return await self._ask("POST", f"/api/runtimes/{quote(name, safe='')}/{task}")
+        """Start a job on a runtime, or join a running one; return the job. `rollback` returns the Runtime."""
+        return await self._request("POST", f"/api/runtimes/{quote(name, safe='')}/{task}")
 
     async def remove_runtime(self, name: str) -> None:
-        """Removes a runtime."""
-        await self._ask("DELETE", f"/api/runtimes/{quote(name, safe='')}")
+        """Remove a runtime."""
+        await self._request("DELETE", f"/api/runtimes/{quote(name, safe='')}")
 
     async def _stream(self, method: str, path: str, **options: Any) -> AsyncIterator[Event]:
         async with self._http.stream(method, path, **options) as answer:
@@ -201,22 +202,22 @@ class HttpClient:
             async for event in _events(answer.aiter_lines()):
                 yield event
 
-    async def _ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+    async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         answer = await self._http.request(method, path, **options)
         if answer.status_code >= 400:
             raise _error(answer)
-        found: dict[str, Any] = answer.json() if answer.content else {}
-        return found
+        content: dict[str, Any] = answer.json() if answer.content else {}
+        return content
 
 
 class InProcessClient:
-    """A manager in this process."""
+    """A client of a manager in this process."""
 
     def __init__(self, manager: ModelManager) -> None:
         self._manager = manager
 
     async def jobs(self, **query: Any) -> dict[str, Any]:
-        """A page of jobs."""
+        """Return a page of jobs."""
         status = query.get("status")
         return await self._manager.registry.views(
             status.split(",") if status is not None else [],
@@ -226,17 +227,17 @@ class InProcessClient:
         )
 
     async def job(self, job_id: str) -> dict[str, Any]:
-        """One job."""
+        """Return one job."""
         return await self._manager.registry.view(job_id)
 
     async def cancel(self, job_id: str) -> None:
-        """Asks a job to end."""
+        """Request a job to end."""
         await self._manager.registry.cancel(job_id)
 
     async def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]:
-        """Runs a job and yields its events; leaving cancels it."""
+        """Run a job and yield its events. Closing the iterator cancels the job."""
         job = await self._manager.submit(parse_request(body), CALLER)
-        assert not isinstance(job, str), "only a request with an Idempotency-Key gives an id"
+        assert not isinstance(job, str), "only a request with an Idempotency-Key returns an id"
         try:
             async for event in job.follow():
                 yield event
@@ -244,13 +245,13 @@ class InProcessClient:
             job.cancelling.set()
 
     async def artifact(self, job_id: str, name: str) -> AsyncIterator[bytes]:
-        """A file of a job, in pieces."""
+        """Yield a file of a job in chunks."""
         with (self._manager.artifacts.folder(job_id) / name).open("rb") as file:
-            while chunk := file.read(PIECE_BYTES):
+            while chunk := file.read(CHUNK_BYTES):
                 yield chunk
 
     async def send_file(self, path: Path) -> str:
-        """Keeps a copy of a file for a job's inputs; gives its id. Raises OSError for one that cannot be read."""
+        """Copy an input file to the uploads and return its id. Raises OSError if it cannot be read."""
         return (await self._manager.uploads.import_file(path)).id
 
 
@@ -260,7 +261,7 @@ def _error(answer: httpx.Response) -> TouchstoneError:
 
 
 async def _events(lines: AsyncIterator[str]) -> AsyncIterator[Event]:
-    """Server-sent events as this server writes them: one `data` line each."""
+    """Parse server-sent events as this server writes them: one `data` line each."""
     fields: dict[str, str] = {}
     async for line in lines:
         if line.startswith(":"):

@@ -1,4 +1,4 @@
-"""Follows a job to its end with a bar, wherever the manager is; leaving early cancels it."""
+"""Follows a job to its end with a progress bar, in the server or in this process. Leaving early cancels the job."""
 
 from __future__ import annotations
 
@@ -16,73 +16,79 @@ if TYPE_CHECKING:
     from backend.manager import ModelManager
 
 
-async def generated(
+async def generate_with_progress(
     client: Client,
     body: dict[str, Any],
     bar: ProgressBar,
-    progress: Callable[[Progress], object] | None = None,
-    words: Callable[[str], object] | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
+    on_text: Callable[[str], object] | None = None,
 ) -> tuple[Event, dict[str, Any]]:
-    """Runs a job; its last event and the Job. A fallback is said below the bar; `progress` goes to it if not told."""
-    show = progress or bar.show
+    """Run a job and return its last event and the Job. A fallback is reported below the bar.
+
+    Optional callbacks: `on_progress` (default: the bar), `on_text` for the text of each token event.
+    """
+    show = on_progress or bar.show
     last = None
     async for last in client.generate(body):
         if last.event == "fallback":
-            bar.say(f"! {last.data['from']} could not be used: {last.data['reason']}")
+            bar.print_line(f"! {last.data['from']} could not be used: {last.data['reason']}")
         elif last.event == "progress":
-            show(progress_of(last))
-        elif last.event == "token" and words:
-            words(last.data["text"])
+            show(parse_progress(last))
+        elif last.event == "token" and on_text:
+            on_text(last.data["text"])
     assert last is not None, "a job's events end with a terminal one"
     return last, await client.job(last.data["job_id"])
 
 
-def progress_of(event: Event) -> Progress:
-    """What an event of that name tells."""
+def parse_progress(event: Event) -> Progress:
+    """Return the progress that a `progress` event carries."""
     return Progress(**{field.name: event.data[field.name] for field in fields(Progress)})
 
 
-class Source(Protocol):
-    """Who has the job: the server, or a manager of our own."""
+class JobSource(Protocol):
+    """Where a job runs: in the server, or in a manager in this process."""
 
     async def cancel(self, job_id: str) -> None: ...
     def follow(self, job_id: str) -> AsyncIterator[Event]: ...
 
 
-class Here:
-    """A manager in this process."""
+class ManagerJobs:
+    """The jobs of a manager in this process."""
 
     def __init__(self, manager: ModelManager) -> None:
         self.manager = manager
 
     async def cancel(self, job_id: str) -> None:
-        """Asks the job to end."""
+        """Request the job to end."""
         await self.manager.registry.cancel(job_id)
 
     async def follow(self, job_id: str) -> AsyncIterator[Event]:
-        """The events of the job."""
+        """Yield all events of the job."""
         events = await self.manager.follow(job_id)
-        assert events is not None, "from the first one on there are events"
+        assert events is not None, "only a request for events after the last one has none"
         async for event in events:
             yield event
 
 
 async def follow_to_end(
-    source: Source, job_id: str, bar: ProgressBar, again: str = "Start it again."
+    source: JobSource, job_id: str, bar: ProgressBar, retry_remedy: str = "Start it again."
 ) -> dict[str, Any]:
-    """The Job after its end. Raises what it ended with, for a cancelled one JobCancelled with `again` as its remedy."""
+    """Follow a job and return the finished Job.
+
+    Raises the error that the job ends with; for a cancelled job JobCancelled with `retry_remedy`.
+    """
     last: Event | None = None
     try:
         async for last in source.follow(job_id):
             if last.event == "progress":
-                bar.show(progress_of(last))
+                bar.show(parse_progress(last))
     finally:
         if last is None or last.event not in TERMINAL:
-            with contextlib.suppress(TouchstoneError):  # it may have ended just now
+            with contextlib.suppress(TouchstoneError):  # the job may have ended in this moment
                 await source.cancel(job_id)
     assert last is not None, "a job's events end with a terminal one"
     if last.event in ("error", "interrupted"):
         raise from_code(last.data["code"], last.data["detail"], last.data["remedy"])
     if last.event == "cancelled":
-        raise JobCancelled("The job was cancelled.", again)
+        raise JobCancelled("The job was cancelled.", retry_remedy)
     return last.data

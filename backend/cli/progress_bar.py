@@ -1,4 +1,4 @@
-"""The progress of a job on a terminal as one line that moves; elsewhere as a new line now and then."""
+"""The progress of a job on a terminal, as one line that is redrawn; elsewhere as a new line every few seconds."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ from typing import TextIO
 
 from backend.common.types import Progress
 
-LINE_EVERY_S = 5.0
+LINE_INTERVAL_S = 5.0
 _BAR_WIDTH = 24
-_WORDS = {  # of phases that nothing measures
-    "wait": "waiting for another program that fetches the same model",
-    "tool": "fetching the installer (uv, 24 MB)",
-    "python": "looking for a Python that fits",
-    "resolve": "looking up which versions fit together",
-    "store": "writing all to the disk",
+_PHASES = {  # phases without a measured amount
+    "wait": "waiting for another program that downloads the same model",
+    "tool": "downloading the installer (uv, 24 MB)",
+    "python": "looking for a suitable Python",
+    "resolve": "resolving package versions",
+    "store": "syncing files to the disk",
     "prove": "proving the devices",
 }
 
 
 class ProgressBar:
-    """Draws into a stream; `close` leaves the line."""
+    """Draws into a stream. `close` ends the line that is drawn."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream, clock
-        self._moves = stream.isatty()
-        self._said_s = clock()
-        self._open = False
+        self._redraws = stream.isatty()
+        self._last_line_s = clock()
+        self._is_open = False
 
     def show(self, progress: Progress) -> None:
-        """Draws the newest state."""
+        """Draw the newest state."""
         now_s = self._clock()
         text = _text(progress)
-        if self._moves:
+        if self._redraws:
             width = shutil.get_terminal_size().columns - 1
             self._stream.write("\r" + text[:width].ljust(width))
-            self._open = True
-        elif now_s - self._said_s >= LINE_EVERY_S:
+            self._is_open = True
+        elif now_s - self._last_line_s >= LINE_INTERVAL_S:
             self._stream.write(text + "\n")
-            self._said_s = now_s
+            self._last_line_s = now_s
         self._stream.flush()
 
-    def say(self, line: str) -> None:
-        """Writes a line below what is drawn."""
+    def print_line(self, line: str) -> None:
+        """Write a line below the bar."""
         self.close()
         self._stream.write(f"{line}\n")
 
     def close(self) -> None:
-        """Leaves the line."""
-        if self._open:
+        """End the line that is drawn, if any. May be called again."""
+        if self._is_open:
             self._stream.write("\n")
             self._stream.flush()
-            self._open = False
+            self._is_open = False
 
 
 def _text(progress: Progress) -> str:
-    if progress.phase in _WORDS:
-        return _WORDS[progress.phase]
+    if progress.phase in _PHASES:
+        return _PHASES[progress.phase]
     if progress.phase == "retry":
-        return f"the line broke at {progress.done / 1e6:.1f} MB, trying again"
+        return f"connection lost at {progress.done / 1e6:.1f} MB, retrying"
     scale, unit = (1e6, "MB") if progress.unit == "bytes" else (1, progress.unit)
     digits = 0 if unit in ("bars", "runs") else 1
     done = f"{progress.done / scale:.{digits}f}"

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend.common.commands import command
 from backend.common.errors import ModelBroken, ModelIncompatible, TouchstoneError
 from backend.common.formats.safetensors import FETCH
 from backend.common.types import Placement, PlacementPart
@@ -124,7 +125,7 @@ def _opened(pipeline: Pipeline, place: TorchPlace, room: Room) -> Any:
     if kind is None:
         raise ModelIncompatible(
             f"diffusers {diffusers.__version__} in this runtime does not support {pipeline.kind.title}.",
-            "Update the runtime: python -m backend runtimes update NAME.",
+            f"Update the runtime: {command('runtimes update NAME')}.",
         )
     number = getattr(place.torch, room.number)
     pipe = kind.from_pretrained(

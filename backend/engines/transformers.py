@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend.common.commands import command
 from backend.common.errors import ModelIncompatible, ModelLoadFailed, TouchstoneError
 from backend.common.system.resources import memory_free_bytes
 from backend.devices import torch_place
@@ -136,7 +137,7 @@ def _load_error(source: Source, error: Exception) -> TouchstoneError:
     if isinstance(error, ImportError) or "pip install" in message:
         return ModelLoadFailed(
             f"{source.name} needs a package that this runtime lacks: {message}",
-            "Update the runtime: python -m backend runtimes update NAME.",
+            f"Update the runtime: {command('runtimes update NAME')}.",
         )
     if isinstance(error, (ValueError, KeyError, NotImplementedError)):
         return ModelIncompatible(f"transformers cannot run {source.name}: {message}", "Choose another engine or model.")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from backend.common import errors
+from backend.common.commands import command
 from backend.common.config.settings.schema import Task
 from backend.common.errors import TouchstoneError
 from backend.common.timestamps import timestamp
@@ -224,7 +225,7 @@ class JobRegistry:
         except Exception:
             log.exception("job failed with an unexpected exception", extra={"job": job.id})
             detail = "Unexpected internal error. The server's log has the traceback."
-            remedy = "Rerun the job. If it fails again, report it with the log: `doctor --bundle`."
+            remedy = f"Rerun the job. If it fails again, report it with the log: `{command('doctor --bundle')}`."
             ending = ("error", errors.Internal(detail, remedy))
         before_end()
         status, failure = ending

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from backend.common.commands import command
 from backend.common.config.settings.schema import Text
 from backend.common.errors import TouchstoneError
 from backend.common.formats.safetensors import is_checkpoint
@@ -66,7 +67,9 @@ class MemoryFitEstimator:
         fits = self.fits_of(entry)
         ready = [device for device in self._directory.known_devices() if device.state == "ready"]
         if ready and entry.engines and not fits:
-            convert = f" Or convert it: `models convert {entry.id}`." if is_checkpoint(entry.target) else ""
+            convert = (
+                f" Or convert it: `{command(f'models convert {entry.id}')}`." if is_checkpoint(entry.target) else ""
+            )
             install = bringing(entry.engines, ready[0].backend, ready[0].lacks)
             return f"No device here runs it as it is. {install}{convert}"
         return _sentence(fits)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from backend.common.commands import command
 from backend.common.config.settings import Settings
 from backend.common.config.settings.schema import with_home
 from backend.common.errors import (
@@ -142,7 +143,7 @@ class Catalogue:
         near = difflib.get_close_matches(name.lower(), entries, 1, 0.5)
         raise UnknownModel(
             f"Unknown model {name[:200]!r}.",
-            f"Did you mean {near[0]}?" if near else "`models` and /api/models list all models.",
+            f"Did you mean {near[0]}?" if near else f"`{command('models')}` and /api/models list all models.",
             valid=list(entries),
         )
 

@@ -6,6 +6,7 @@ import stat
 from pathlib import Path
 
 from backend.child.convert import FORMS
+from backend.common.commands import command
 from backend.common.errors import ModelBroken, ModelIncompatible, ModelNotDownloaded, TouchstoneError, unicode
 from backend.common.formats.gguf import how_to_join, is_split_by_hand, parts
 from backend.common.formats.gguf.kinds import PICKLES
@@ -31,7 +32,7 @@ def is_there(path: Path) -> bool:
 
 def fetching(entry: Entry) -> str:
     """Return the remedy that downloads a model."""
-    return f"Download it on the page, or with: python -m backend models fetch {entry.id}"
+    return f"Download it on the page, or with: {command(f'models fetch {entry.id}')}"
 
 
 def _beforehand(entry: Entry) -> str:
@@ -55,7 +56,7 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
     if entry.source:
         return ModelBroken(
             f"{entry.target} no longer exists.",
-            f"Restore the file, or remove the model from the list: python -m backend models remove {entry.id}",
+            f"Restore the file, or remove the model from the list: {command(f'models remove {entry.id}')}",
         )
     return ModelBroken(
         f"{entry.target} does not exist.",
@@ -80,7 +81,7 @@ def check(entry: Entry, size_bytes: int) -> ModelBroken | ModelIncompatible | Mo
     if entry.source and entry.size_bytes not in (None, size_bytes) and not entry.target.is_dir():
         return ModelBroken(
             f"{entry.target.name} has {size_bytes} bytes instead of {entry.size_bytes}.",
-            f"Download it again: python -m backend models fetch {entry.id}",
+            f"Download it again: {command(f'models fetch {entry.id}')}",
         )
     problem = _by_content(entry)
     if problem and (missing := problem.extra.get("missing")) and entry.source and entry.source.kind in FETCHABLE:
@@ -152,7 +153,7 @@ def _unread_checkpoint(entry: Entry, checkpoint: Checkpoint) -> ModelIncompatibl
     return ModelIncompatible(
         detail,
         "Add its tokenizer.json to the folder: then the runtimes with torch run it. Or convert it to a form that runs "
-        f"without them: python -m backend models convert {entry.id} --to {next(iter(FORMS))}. Or download the model as "
+        f"without them: {command(f'models convert {entry.id} --to {next(iter(FORMS))}')}. Or download the model as "
         "GGUF.",
     )
 

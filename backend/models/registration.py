@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from backend.child.download.workspace import NAME, lock_for, part_for
+from backend.common.commands import command
 from backend.common.config.settings.schema import Task
 from backend.common.errors import Configuration, JobActive, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
 from backend.common.files import is_reserved_windows_name
@@ -76,7 +77,9 @@ def remove(catalogue: Catalogue, id_: str) -> None:
         return
     if entry.source and entry.source.kind == "hf":
         if id_ not in catalogue.added.entries():
-            raise ModelNotDownloaded(f"{entry.name} is not on this machine.", "`models` lists the downloaded models.")
+            raise ModelNotDownloaded(
+                f"{entry.name} is not on this machine.", f"`{command('models')}` lists the downloaded models."
+            )
         needed = [other.target for other in entries.values() if other.id != id_]
         hub_cache.drop(entry.source, needed, catalogue.environ)
         drop_forms(id_, catalogue.added.file.parent)
@@ -105,7 +108,9 @@ def remove(catalogue: Catalogue, id_: str) -> None:
     if id_ in catalogue.added.entries():
         catalogue.added.drop(id_)
     elif not came:
-        raise ModelNotDownloaded(f"{entry.name} is not on this machine.", "`models` lists the downloaded models.")
+        raise ModelNotDownloaded(
+            f"{entry.name} is not on this machine.", f"`{command('models')}` lists the downloaded models."
+        )
 
 
 def forget_if_nothing_came(catalogue: Catalogue, addition: Addition) -> None:

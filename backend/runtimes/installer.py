@@ -18,6 +18,7 @@ from typing import Any
 
 from backend.child.handle import Spawn
 from backend.child.one_shot import run_one_shot
+from backend.common.commands import command
 from backend.common.errors import DiskFull, RuntimeFailed, TouchstoneError, Validation
 from backend.common.timestamps import utc_now
 from backend.common.types import Progress
@@ -54,7 +55,7 @@ class RuntimeInstaller:
         if recipe.by_chip and not architecture:
             raise Validation(
                 f"The packages of {recipe.name} depend on the card's chip, but no card was detected.",
-                "`devices` lists why no card is detected.",
+                f"`{command('devices')}` lists why no card is detected.",
             )
         self.check_space(recipe, build)
         work = self._shelf.root / recipe.name / "new.lock"
@@ -109,8 +110,8 @@ class RuntimeInstaller:
         if free < needed:
             raise DiskFull(
                 f"The runtime {recipe.name} needs {size(needed)}; {self._shelf.root} has {size(free)} free.",
-                "Free some space, remove a runtime (`runtimes remove NAME`), or set TOUCHSTONE_DATA_DIR to a folder on "
-                "another disk.",
+                f"Free some space, remove a runtime (`{command('runtimes remove NAME')}`), or set TOUCHSTONE_DATA_DIR "
+                "to a folder on another disk.",
             )
 
     def _order(self, recipe: Recipe, build: Build, folder: Path, index: str | None) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def buildable(recipe: Recipe) -> Build:
     if build is None:
         raise Validation(
             f"The runtime {recipe.name} is not available for this platform ({sysconfig.get_platform()}).",
-            f"`runtimes` lists the available ones. Or use an environment of yours: {_own(recipe)}",
+            f"`{command('runtimes')}` lists the available ones. Or use an environment of yours: {_own(recipe)}",
         )
     return build
 

@@ -15,11 +15,12 @@ import yaml
 from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from backend.common.commands import command
+from backend.common.installation import base_requirements
 from backend.devices import backends
 from backend.engines import engines
 
 FOLDER = Path(__file__).with_name("data")
-BASE = Path(__file__).resolve().parents[2] / "requirements.txt"
 LINE_BYTES_PER_S = 10e6  # the bandwidth for which download times are estimated
 _STRICT = ConfigDict(extra="forbid")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -98,7 +99,7 @@ def how_to(recipe: Recipe) -> str:
     if build is None:
         return f"{recipe.title} is not available for {this_platform()}."
     note = f" {recipe.note}" if recipe.note else ""
-    return f"Install it: `runtimes install {recipe.name}` ({costs(build)}).{note}"
+    return f"Install it: `{command(f'runtimes install {recipe.name}')}` ({costs(build)}).{note}"
 
 
 def bringing(names: Iterable[str], backend: str, lacks: Mapping[str, str]) -> str:
@@ -114,7 +115,8 @@ def bringing(names: Iterable[str], backend: str, lacks: Mapping[str, str]) -> st
     offered = [name for name in backends()[backend].runtimes if name in wanted and name in recipes()]
     for name in offered:
         if build := recipes()[name].build():
-            return f"Install its runtime: `runtimes install {name}` ({costs(build)}), or choose another device."
+            install = command(f"runtimes install {name}")
+            return f"Install its runtime: `{install}` ({costs(build)}), or choose another device."
     return "Choose another device or model, or leave out the engine."
 
 
@@ -133,7 +135,7 @@ def size(count: float) -> str:
 def _base() -> dict[str, list[str]]:
     """Return the lines of requirements.txt by the name of their distribution."""
     lines: dict[str, list[str]] = {}
-    for line in BASE.read_text(encoding="utf-8").splitlines():
+    for line in base_requirements():
         if match := _DISTRIBUTION.match(line):
             lines.setdefault(match[0], []).append(line)
     return lines

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from backend.common import errors
+from backend.common.commands import command
 from backend.common.errors import TouchstoneError
 from backend.common.types import Device
 from backend.engines import engines
@@ -177,7 +178,8 @@ class TargetSelector:
             raise errors.ModelIncompatible(
                 f"The model {self._entry.id} runs only in your environment {only}, which does not offer {device.id} "
                 f"with {', '.join(self._entry.engines)}.",
-                f"`runtimes` shows what is wrong with {only}; it needs numpy, soundfile, and torch or ONNX Runtime.",
+                f"`{command('runtimes')}` shows what is wrong with {only}; it needs numpy, soundfile, and torch or "
+                "ONNX Runtime.",
             )
         named = f" with the engine {engine}" if engine else ""
         raise errors.ModelIncompatible(

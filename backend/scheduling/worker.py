@@ -19,6 +19,7 @@ from typing import Any
 from backend.child.handle import ChildProcess, Spawn
 from backend.child.wire_protocol import WIRE_VERSION, Header
 from backend.common import error_patterns
+from backend.common.commands import command
 from backend.common.data_dir import scratch_home
 from backend.common.errors import DeviceLost, OutOfMemory, TouchstoneError, WorkerCrashed, WorkerHung, from_code
 from backend.common.system import oom_kills
@@ -356,5 +357,9 @@ def classify_exit(
             free_bytes=free,
         )
     if code == "device_lost":
-        return DeviceLost(summary, "Wait for the driver to recover, then refresh the devices; run `doctor`.")
-    return WorkerCrashed(summary, "Rerun the job. If it fails again, choose another device or engine and run `doctor`.")
+        return DeviceLost(
+            summary, f"Wait for the driver to recover, then refresh the devices; run `{command('doctor')}`."
+        )
+    return WorkerCrashed(
+        summary, f"Rerun the job. If it fails again, choose another device or engine and run `{command('doctor')}`."
+    )

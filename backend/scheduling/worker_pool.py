@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backend.child.handle import Spawn
+from backend.common.commands import command
 from backend.common.compile_cache import cache_for
 from backend.common.config.settings import Settings
 from backend.common.data_dir import scratch_prefix
@@ -188,7 +189,9 @@ class WorkerPool:
     ) -> LoadedModel:
         """Evict what is necessary and load the model in a new worker."""
         if key.runtime not in self._pythons:  # it was removed while the job waited
-            raise DeviceNotReady(f"Runtime {key.runtime} is not installed.", f"`runtimes install {key.runtime}`")
+            raise DeviceNotReady(
+                f"Runtime {key.runtime} is not installed.", f"`{command(f'runtimes install {key.runtime}')}`"
+            )
         supervision = self._settings.supervision
         text = self._settings.text
         engine, path = load_engine(key.engine), str(model_path)

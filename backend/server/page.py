@@ -10,7 +10,9 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-FRONTEND = Path(__file__).parents[2] / "frontend"
+from backend.common.installation import program_file
+
+FRONTEND = program_file("frontend")
 TYPES = {".js": "text/javascript", ".svg": "image/svg+xml"}  # independent of the system's table of types
 
 

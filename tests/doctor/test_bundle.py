@@ -32,7 +32,7 @@ def test_the_archive_tells_of_jobs_and_log_but_not_what_was_asked(
         more.write(f"Bearer a-stone-and-a-streak went to {Path.home()}/x\n")
     file = tmp_path / "report.zip"
     told = bundle(data_dir, file)
-    assert told.returncode == 3 and "nothing was sent anywhere" in told.stderr
+    assert told.returncode == 3 and "it was not sent anywhere" in told.stderr
     with zipfile.ZipFile(file) as archive:
         parts = {name: archive.read(name).decode() for name in archive.namelist()}
     assert set(parts) == {"README.txt", "doctor.txt", "doctor.json", "jobs.json", "log.txt"}

@@ -69,7 +69,7 @@ SICK = (
         ),
         "two-flavours",
         "broken",
-        ("they are onnxruntime 1.23.2", 'install "onnxruntime==1.23.2"'),
+        ("are onnxruntime 1.23.2", 'install "onnxruntime==1.23.2"'),
     ),
     Sick(
         "microsoft/onnxruntime#21233",
@@ -78,7 +78,7 @@ SICK = (
         ),
         "two-flavours",
         "broken",
-        ("onnxruntime-training-cpu 1.18.1", "launch.ps1"),
+        ("onnxruntime-training-cpu 1.18.1", "launch.cmd"),
     ),
     Sick(
         "s9roll7/animatediff-cli-prompt-travel#206, with a plugin beside",
@@ -106,7 +106,7 @@ SICK = (
         machine(runtimes=[runtime(unmet=[Unmet("torch-directml", "torch==2.4.1", "2.13.0")])]),
         "unmet-pin",
         "broken",
-        ("torch-directml needs torch==2.4.1", "2.13.0 is there", 'install "torch==2.4.1"'),
+        ("torch-directml requires torch==2.4.1", "2.13.0 is installed", 'install "torch==2.4.1"'),
     ),
     Sick(
         "what pip leaves on Windows where a file is in use",
@@ -142,7 +142,7 @@ SICK = (
         machine(LINUX, nvidia("nvidia 580.95"), runtimes=[torch("2.13.0+rocm10.0.0", hip="7.15.26333")]),
         "torch-build",
         "broken",
-        ("HIP 7.15.26333", "answers to CUDA's name", "whl/cu130"),
+        ("HIP 7.15.26333", "uses CUDA's names", "whl/cu130"),
     ),
     Sick(
         "an Arc card and a CPU build",
@@ -237,7 +237,7 @@ SICK = (
         ),
         "group-not-in-session",
         "broken",
-        ("group render by now", "Log out and in again", "newgrp render"),
+        ("group render now", "Log out and in again", "newgrp render"),
     ),
     Sick(
         "NVIDIA's guide: the WSL kernel of early Windows 10",
@@ -300,7 +300,7 @@ SICK = (
         machine(LINUX, replace(nvidia("nvidia 580.95"), hidden_by=["CUDA_VISIBLE_DEVICES=-1 hides it from CUDA."])),
         "hidden",
         "advice",
-        ("CUDA_VISIBLE_DEVICES=-1", "Unset"),
+        ("CUDA_VISIBLE_DEVICES=-1", "unset"),
     ),
     # Interpreters
     Sick(
@@ -374,7 +374,7 @@ SICK = (
         machine(storage=storage(history="file is not a database")),
         "history",
         "broken",
-        ("file is not a database", "sets the old one aside"),
+        ("file is not a database", "moves the damaged history"),
     ),
     Sick(
         "a server that was stopped by Ctrl-Z",
@@ -403,14 +403,14 @@ SICK = (
         machine(WINDOWS, server=ServerFacts(port=53317, port_state="forbidden", free_port=53320)),
         "port-reserved",
         "advice",
-        ("53317", "range that Windows keeps", "excludedportrange", "--port 53320"),
+        ("53317", "range that Windows reserves", "excludedportrange", "--port 53320"),
     ),
     Sick(
         "port 80 as a user",
         machine(server=ServerFacts(port=80, port_state="forbidden", free_port=8000)),
         "port-reserved",
         "advice",
-        ("root's", "--port 8000"),
+        ("require root", "--port 8000"),
     ),
     Sick(
         "a server with another token",
@@ -585,7 +585,7 @@ def test_nothing_is_repaired_by_hand_in_a_runtime_that_touchstone_keeps() -> Non
     for finding in found:
         name = finding.subject.removeprefix("runtime:")
         commands = [step.command for step in finding.steps]
-        assert commands == [f"./launch_wsl.sh runtimes {verb} {name}" for verb in ("remove", "install")]
+        assert commands == [f"python -m backend runtimes {verb} {name}" for verb in ("remove", "install")]
 
 
 def test_a_kept_torch_for_another_card_is_no_fault_and_an_old_driver_asks_for_no_pip() -> None:

@@ -119,13 +119,11 @@ def test_whatever_is_broken_is_told_in_one_go(tmp_path: Path, environment: Path)
     } <= {(finding["code"], finding["subject"]) for finding in found["findings"]}
     assert [runtime["name"] for runtime in found["runtimes"]] == ["base", "openvino", "mine", "gone"]
     kept = next(one for one in found["findings"] if one["subject"] == "runtime:openvino")
-    assert [step["command"].split()[1:] for step in kept["steps"]] == [
+    assert [step["command"].split()[-3:] for step in kept["steps"]] == [
         ["runtimes", "remove", "openvino"],
         ["runtimes", "install", "openvino"],
     ]
-    assert re.fullmatch(
-        r"Only the CPU works.*\d of the findings above are to be mended\.", found["verdict"]["sentence"]
-    )
+    assert re.fullmatch(r"Only the CPU works.*\d of the findings above need a fix\.", found["verdict"]["sentence"])
 
 
 def test_a_folder_that_cannot_be_one_ends_with_1(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def test_wsl_asks_windows_and_says_who_must_act(tmp_path: Path) -> None:
     card, npu = hardware["pci:0000:03:00.0"], hardware["pci:0000:c3:00.1"]
     assert card.reason == "/dev/dxg is missing: Windows shares no GPU with this WSL."
     assert card.remedy and card.remedy.startswith("On Windows:")
-    assert "launch.ps1" in str(npu.remedy)
+    assert "launch.cmd" in str(npu.remedy)
 
 
 def test_wsl_with_its_node_reaches_the_card(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def lay(root: Path) -> Folder:
     (root / "backend").mkdir(parents=True)
     shutil.copy2(REPOSITORY / "launch_wsl.sh", root)
-    for name in ("__init__.py", "cli/__init__.py"):
+    for name in ("__init__.py", "cli/__init__.py", "cli/verbs.py"):
         (root / "backend" / name).parent.mkdir(exist_ok=True)
         shutil.copy2(REPOSITORY / "backend" / name, root / "backend" / name)
     for name in ("cli/launcher", "common"):

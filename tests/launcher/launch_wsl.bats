@@ -110,9 +110,9 @@ launch() { run env PATH="$ONLY" "$ROOT/launch_wsl.sh"; }
     launch
     [ "$status" -eq 1 ]
     case $lack in
-      ssl) [[ "$output" == *"was built without its module ssl. Get a complete one with:"* ]] ;;
+      ssl) [[ "$output" == *"was built without the module ssl. Install a complete one with:"* ]] ;;
       32-bit) [[ "$output" == *"is a 32-bit program"* ]] ;;
-      *) [[ "$output" == *"Windows' own ($T/bin/python3.13); WSL needs one of Linux"* ]] ;;
+      *) [[ "$output" == *"is a Windows program ($T/bin/python3.13); WSL requires a Linux one"* ]] ;;
     esac
   done
 }

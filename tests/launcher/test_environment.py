@@ -36,7 +36,7 @@ def wait_for(path: Path) -> None:
 def test_first_start_makes_the_environment_and_the_second_skips_pip(bare: Folder) -> None:
     first = bare.run("echo", stdin=b"in and out\n")
     assert (first.returncode, first.stdout) == (0, "in and out\n"), first.stderr
-    assert "Making" in first.stderr and "Installing what requirements.txt names" in first.stderr
+    assert "Creating" in first.stderr and "Installing the packages of requirements.txt" in first.stderr
     shutil.rmtree(bare.root / "wheels")  # from here on pip could not succeed
     second = bare.run("echo", stdin=b"again\n")
     assert (second.returncode, second.stdout, second.stderr) == (0, "again\n", "")
@@ -110,7 +110,7 @@ def test_two_at_once_in_a_fresh_folder(bare: Folder) -> None:
         with pytest.raises(AssertionError):
             running.expect("(nobody says this: read to the end)")
     said = [line for running in both for line in running.lines]
-    assert sum("Installing what" in line for line in said) == 1, said
+    assert sum("Installing the packages" in line for line in said) == 1, said
 
 
 def test_own_environment_of_the_user_is_completed_and_kept(bare: Folder) -> None:

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from backend.cli.commands.test import Result, told_last
+from backend.cli.commands.test import failure_summary
 from backend.cli.launcher import output_excerpt
 from backend.cli.launcher.output_excerpt import first_failure
+from backend.cli.launcher.run_record import Result, RunRecord
 from backend.cli.launcher.stages import stages
 from backend.cli.launcher.tools import Tool
+from tests.launcher.folder import alive
 
 ROOT = Path(__file__).resolve().parents[2]
 LATER = Result("browser", "failed", 1, "pytest", ("a later one",))
@@ -93,12 +95,12 @@ FAILED tests/test_it.py::test_one
 """.splitlines()
 
 
-def test_the_first_failure_is_told_last() -> None:
+def test_the_first_failure_is_failure_summary() -> None:
     assert first_failure(["begin", *PYTEST]) == PYTEST[1:5]
     assert first_failure([f"line {number}" for number in range(100)])[0] == "line 40"
     results = [Result("lint", "passed", 1, None), Result("unit", "failed", 1, "pytest", ("why",)), LATER]
-    assert told_last(results) == "\nFirst failure, in the stage unit: pytest\nwhy\n"
-    assert told_last(results[:1]) == ""
+    assert failure_summary(results) == "\nFirst failure, in the stage unit: pytest\nwhy\n"
+    assert failure_summary(results[:1]) == ""
 
 
 def test_what_a_command_writes_is_passed_on_and_kept(tmp_path: Path) -> None:
@@ -113,6 +115,77 @@ def test_a_command_that_does_not_end_is_ended(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file, pytest.raises(subprocess.TimeoutExpired):
         output_excerpt.run([sys.executable, "-c", "input()" if os.name == "nt" else "import signal; signal.pause()"],
                     tmp_path, dict(os.environ), file.fileno(), 0.2)  # fmt: skip
+
+
+def test_a_command_that_is_ended_keeps_its_output_and_leaves_no_process(tmp_path: Path) -> None:
+    code = "import subprocess; child = subprocess.Popen(['sleep', '60']); print(child.pid, flush=True); child.wait()"
+    log = tmp_path / "log"
+    with (tmp_path / "out").open("wb") as file, pytest.raises(subprocess.TimeoutExpired):
+        output_excerpt.run([sys.executable, "-c", code], tmp_path, dict(os.environ), file.fileno(), 1, log)
+    assert not alive(int(log.read_text().splitlines()[0]))
+
+
+SUITE = """
+import pytest, time
+@pytest.mark.parametrize("number", range(3))
+def test_one(number):
+    assert number != 1, "it is one"
+"""
+SAME_IDS = """
+from _pytest.nodeid import NodeId
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item._id = NodeId(path="test_suite.py", names=("test_one",))
+"""
+
+
+def reported(folder: Path, conftest: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """A small suite with one failure, under the runner's plugin."""
+    (folder / "test_suite.py").write_text(SUITE)
+    (folder / "conftest.py").write_text(conftest)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.reporting", *flags, str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_a_failure_is_named_when_it_happens_and_durations_are_kept(tmp_path: Path) -> None:
+    durations = tmp_path / "durations.json"
+    done = reported(tmp_path, "", f"--durations-file={durations}")
+    assert done.returncode == 1
+    named, details = done.stdout.index("FAILED test_suite.py::test_one[1] (call): "), done.stdout.index("= FAILURES =")
+    assert named < details and "it is one" in done.stdout[named:details]
+    assert json.loads(durations.read_text()).keys() == {f"test_suite.py::test_one[{number}]" for number in range(3)}
+
+
+def test_tests_that_do_not_run_fail_the_stage(tmp_path: Path) -> None:
+    done = reported(tmp_path, SAME_IDS, "-n", "1", "--dist=loadfile", "--deselect=nothing")
+    assert "3 tests were collected, but 1 ended" in done.stdout and "test_suite.py::test_one (3 times)" in done.stdout
+    assert done.returncode == 1
+
+
+def test_a_run_is_resumed_after_its_last_passed_stage(tmp_path: Path) -> None:
+    run = RunRecord.create(tmp_path, ["lint", "unit", "browser"], None)
+    run.add(Result("lint", "passed", 1, None))
+    run.add(Result("unit", "failed", 1, "pytest", ("why",)))
+    resumed = RunRecord.latest(tmp_path)
+    assert resumed and resumed.folder == run.folder
+    assert (resumed.left, resumed.results) == (["unit", "browser"], [Result("lint", "passed", 1, None)])
+    resumed.add(Result("unit", "passed", 1, None))
+    assert resumed.left == ["browser"]
+
+
+def test_two_runs_share_no_folder_and_old_ones_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = []
+    for number in range(8):
+        monkeypatch.setattr("time.strftime", lambda form, number=number: f"2026010{number}-000000")
+        folders.append(RunRecord.create(tmp_path, ["lint"], None))
+    assert len({run.temporary("unit") for run in folders}) == 8
+    assert sorted(file.name for file in (tmp_path / ".test-runs").iterdir()) == [run.folder.name for run in folders[3:]]
+
+
+def test_resume_without_a_run_or_with_stages_is_wrong_usage() -> None:
+    done = verb("unit", "--resume")
+    assert done.returncode == 2 and "--resume" in done.stderr
 
 
 def test_unknown_stage_is_wrong_usage() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -145,7 +146,7 @@ def test_gpu_auto_installs_the_best_runtime_beside_the_running_server(ready: Fol
     running.expect("Touchstone is ready")
     running.expect("Found A card (driver 31.0.15.3623 of 2025-03-04): vulkan:0.")
     running.expect("A card is here; PyTorch would use it (3 GB).")
-    running.expect("Installing the runtime cuda; the server serves meanwhile.")
+    running.expect("Installing the runtime cuda; the server already serves.")
     wait_for(lambda: ["runtimes", "install", "cuda", "--data-dir=elsewhere"] in ready.calls())
     assert running.end(signal.SIGTERM) == 0
 
@@ -153,7 +154,7 @@ def test_gpu_auto_installs_the_best_runtime_beside_the_running_server(ready: Fol
 def test_gpu_by_name_installs_that_one(ready: Folder) -> None:
     ready.plan(exit=1)
     running = ready.start("--no-browser", "--gpu=rocm")
-    running.expect("The runtime rocm is not installed, as said above; the CPU serves.")
+    running.expect("The runtime rocm could not be installed; see above. The CPU works.")
     assert ["runtimes", "install", "rocm"] in ready.calls()
     running.end(signal.SIGTERM)
 
@@ -176,9 +177,23 @@ def test_without_a_terminal_the_runtime_is_named_and_gpu_none_is_remembered(read
     assert running.end(signal.SIGTERM) == 0
 
 
-def test_help_needs_no_environment(bare: Folder) -> None:
+def test_help_needs_no_environment_and_names_each_verb_with_a_line(bare: Folder) -> None:
+    commands = bare.root / "backend/cli/commands"
+    commands.mkdir()
+    (commands / "echo.py").write_text('"""Print its input."""\nimport not_installed\n')
     done = bare.run("--help")
     assert done.returncode == 0 and "usage: ./launch_wsl.sh" in done.stdout
+    assert re.search(r"^    echo +Print its input\.$", done.stdout, re.MULTILINE)
+    assert not (bare.root / ".venv").exists()
+
+
+def test_an_unknown_verb_is_answered_before_an_environment_is_made(bare: Folder) -> None:
+    commands = bare.root / "backend/cli/commands"
+    commands.mkdir()
+    (commands / "generate.py").write_text('"""Generate text."""\n')
+    done = bare.run("run", "llama3")
+    assert done.returncode == 2
+    assert "Unknown verb 'run'. Did you mean: ./launch_wsl.sh generate --model llama3 PROMPT" in done.stderr
     assert not (bare.root / ".venv").exists()
 
 

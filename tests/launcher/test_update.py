@@ -80,11 +80,11 @@ def test_to_a_newer_version_with_other_packages_and_back_without_network(ready: 
     publish(origin, requirement="2.0")
     before = git(ready.root, "rev-parse", "HEAD")
     checked = ready.run("update", "--check")
-    assert checked.returncode == 0 and "There is a newer version: 2.0 (1 commit(s) on origin/main)." in checked.stderr
+    assert checked.returncode == 0 and "A newer version exists: 2.0 (1 commit(s) on origin/main)." in checked.stderr
     ready.plan(status={"url": "http://127.0.0.1:9"})
     done = ready.run("update")
     assert done.returncode == 0, done.stderr
-    assert "Updated. Ready: cpu. Models, jobs and settings are as they were." in done.stderr
+    assert "Updated. Ready: cpu. Models, jobs and settings are unchanged." in done.stderr
     assert git(ready.root, "rev-parse", "HEAD") != before and packages(ready) == ["ballast-2.0.dist-info"]
     assert (ready.root / "data/mine").read_text() == "kept" and not (ready.root / "data/proofs.json").exists()
     assert [call[0] for call in ready.calls()] == ["devices", "status", "stop", "devices", "start"]
@@ -93,11 +93,11 @@ def test_to_a_newer_version_with_other_packages_and_back_without_network(ready: 
     shutil.rmtree(ready.root / "wheels")
     back = ready.run("update", "--back")
     assert back.returncode == 0, back.stderr
-    assert "Back at the earlier version; ready: cpu." in back.stderr
+    assert "The earlier version is back. Ready: cpu." in back.stderr
     assert git(ready.root, "rev-parse", "HEAD") == before and packages(ready) == ["ballast-1.0.dist-info"]
     assert tables(ready) == 1 and (ready.root / "data/jobs.sqlite3.newer").exists()
     again = ready.run("update", "--back")
-    assert again.returncode == 1 and "no earlier version" in again.stderr
+    assert again.returncode == 1 and "No earlier version" in again.stderr
 
 
 def test_a_version_that_does_not_come_up_is_left_again(ready: Folder, origin: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_version_that_does_not_come_up_is_left_again(ready: Folder, origin: Pa
     before = git(ready.root, "rev-parse", "HEAD")
     done = ready.run("update")
     assert done.returncode == 1
-    assert "a mistake in the newer version" in done.stderr and "does not come up here" in done.stderr
+    assert "a mistake in the newer version" in done.stderr and "does not start here" in done.stderr
     assert git(ready.root, "rev-parse", "HEAD") == before and ready.run("echo").returncode == 0
 
 
@@ -114,12 +114,12 @@ def test_a_device_that_is_lost_is_named(ready: Folder, origin: Path) -> None:
     publish(origin, program="import json\nprint(json.dumps({'devices': [{'id': 'cpu', 'state': 'ready'}]}))\n")
     done = ready.run("update")
     assert done.returncode == 0, done.stderr
-    assert "Ready before and not any more: cuda:0." in done.stderr and "`update --back` goes back" in done.stderr
+    assert "No longer ready: cuda:0." in done.stderr and "`./launch_wsl.sh update --back` goes back" in done.stderr
 
 
 def test_nothing_newer(ready: Folder, origin: Path) -> None:
     done = ready.run("update")
-    assert (done.returncode, done.stderr) == (0, "touchstone: There is no newer version.\n")
+    assert (done.returncode, done.stderr) == (0, "touchstone: Touchstone is up to date.\n")
     assert not (ready.root / ".previous").exists()
 
 
@@ -152,7 +152,7 @@ def test_commits_of_the_users_own(ready: Folder, origin: Path) -> None:
 def test_a_branch_that_follows_none_and_a_place_that_does_not_answer(ready: Folder, origin: Path) -> None:
     (origin.parent / "origin.git").rename(origin.parent / "gone.git")
     done = ready.run("update")
-    assert done.returncode == 1 and "git could not fetch what is newer: fatal: " in done.stderr
+    assert done.returncode == 1 and "git could not fetch the newer version: fatal: " in done.stderr
     git(ready.root, "branch", "--quiet", "--unset-upstream")
     done = ready.run("update")
     assert done.returncode == 1 and "git branch --set-upstream-to=origin/main" in done.stderr
@@ -175,7 +175,7 @@ def test_from_a_zip_file_and_back(ready: Folder, origin: Path, tmp_path: Path) -
     file = zipped(origin, tmp_path / "newer.zip")
     done = ready.run("update", str(file))
     assert done.returncode == 0, done.stderr
-    assert "Taking 2.0 in newer.zip" in done.stderr and "config.yaml.new" in done.stderr
+    assert "Installing 2.0 in newer.zip" in done.stderr and "config.yaml.new" in done.stderr
     assert '"2.0"' in (ready.root / "backend/__init__.py").read_text()
     assert (ready.root / "config.yaml").read_text() == "device: gpu\n"
     assert (ready.root / "config.yaml.new").read_text() == "device: cpu\n"
@@ -194,7 +194,7 @@ def test_a_file_that_is_no_touchstone(ready: Folder, tmp_path: Path, content: st
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("readme", "something else")
     done = ready.run("update", str(file))
-    assert done.returncode == 1 and "is no zip file of Touchstone" in done.stderr
+    assert done.returncode == 1 and "is not a zip file of Touchstone" in done.stderr
     assert json.loads((ready.root / ".venv/touchstone.json").read_text())["state"] == "ready"
 
 

@@ -17,7 +17,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from backend.common.config.settings import ROOT, load_settings
+from backend.common.config.settings import load_settings
+from backend.common.installation import ROOT
 from backend.jobs.live_job import LiveJob
 from backend.manager import ModelManager
 from backend.runtimes import recipes

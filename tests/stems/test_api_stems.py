@@ -136,4 +136,4 @@ def test_the_verb_replaces_nothing_unless_asked(service: Server, song: Path, tmp
     assert ended.returncode == 0 and "ran on cpu with onnxruntime" in ended.stderr, ended.stderr
     assert ended.stdout.splitlines() == [str(tmp_path / "song/vocals.wav")]
     ended = stems(service, tmp_path / "nothing.wav", tmp_path)
-    assert ended.returncode == 1 and "There is no file" in ended.stderr
+    assert ended.returncode == 1 and "does not exist" in ended.stderr

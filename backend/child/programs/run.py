@@ -28,6 +28,7 @@ from backend.child.wire_protocol import (
     WireError,
 )
 from backend.common import error_patterns
+from backend.common.commands import command
 from backend.common.errors import TouchstoneError
 from backend.devices import detected_device_from, show_only, split_id
 from backend.engines import LoadRequest, RunRequest, Session, load_engine
@@ -184,7 +185,7 @@ class _Worker:
     def _fail_unexpected(self, job: str | None, error: BaseException) -> None:
         text = f"{type(error).__name__}: {error}"
         code = error_patterns.classify_error_text(text) or ("model_load_failed" if job is None else "worker_crashed")
-        self._fail(job, code, text, "Retry; if it repeats, run `doctor` and report its output.", {})
+        self._fail(job, code, text, f"Retry; if it repeats, run `{command('doctor')}` and report its output.", {})
 
     def _fail(self, job: str | None, code: str, detail: str, remedy: str, extra: dict[str, Any]) -> None:
         self._cancelled.discard(job or "")

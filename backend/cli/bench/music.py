@@ -1,4 +1,4 @@
-"""`bench music`: how much faster than real time a tune is made, by phase, and what a batch of variations gains."""
+"""`bench music`: speed of tunes relative to real time, by phase, and the gain of a batch of variations."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from backend.cli.bench.harness.isolated_server import Service
 from backend.manager.benchmarks.rows import Row, row
 
 SECONDS, BATCH, BATCH_BARS, BATCHES = 30, 16, 16, 3
-WISH = {"form": "reel", "key": "D", "mode": "major", "seconds": SECONDS}
+REQUEST = {"form": "reel", "key": "D", "mode": "major", "seconds": SECONDS}
 
 
 def measure(runs: int, device: str) -> list[Row]:
-    """Tunes of 30 s with all their files by a server that has the model loaded, then 16 variations both ways."""
+    """Measure 30 s tunes with all files on a warm server, then 16 variations one by one and as one batch."""
     with tempfile.TemporaryDirectory() as folder:
         service = Service(Path(folder), {})
         with service.running():
-            cold = _made(service, device, seed=0, **WISH)
-            jobs = [_made(service, device, seed=seed, **WISH) for seed in range(1, runs + 1)]
+            cold = _generate(service, device, seed=0, **REQUEST)
+            jobs = [_generate(service, device, seed=seed, **REQUEST) for seed in range(1, runs + 1)]
             batch, serial = [], []
             for number in range(min(runs, BATCHES)):
                 seed = 100 * (number + 1)
-                wish = {**WISH, "seconds": None, "bars": BATCH_BARS, "backing": "none"}
-                batch.append(_made(service, device, seed=seed, variations=BATCH, **wish))
-                serial.append([_made(service, device, seed=seed + each, **wish) for each in range(BATCH)])
+                request = {**REQUEST, "seconds": None, "bars": BATCH_BARS, "backing": "none"}
+                batch.append(_generate(service, device, seed=seed, variations=BATCH, **request))
+                serial.append([_generate(service, device, seed=seed + each, **request) for each in range(BATCH)])
     on = {name: jobs[-1][key] for name, key in (("device", "used"), ("engine", "engine"))}
     times = [job["times"]["run_s"] for job in jobs]
     rows = [
@@ -49,8 +49,8 @@ def measure(runs: int, device: str) -> list[Row]:
     ]
 
 
-def _made(service: Service, device: str, **options: Any) -> dict[str, Any]:
-    """The receipt of a job that was waited for. Raises RuntimeError if it failed."""
+def _generate(service: Service, device: str, **options: Any) -> dict[str, Any]:
+    """Run a job and return its receipt. Raises RuntimeError if it fails."""
     body = {"task": "music", "device": device, "fallback": "never", "options": options}
     job = service.ask("POST", "/api/generate", body)
     if job.get("status") != "done":

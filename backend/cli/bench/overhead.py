@@ -1,6 +1,6 @@
-"""`bench overhead`: what the service costs over the engine alone: token rate, first token, health, start, memory.
+"""`bench overhead`: the cost of the service compared with the engine alone: rate, latency, health, start, memory.
 
-At one and at several streams through a real engine, in turns, and under many streams and jobs of a stand-in (`fed.py`).
+With one and with several streams of a real engine, interleaved, and with many streams of a stub (`stub_load.py`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from backend.models import Catalogue
 
 ENGINE = "llama.cpp"
 TOKENS, MANY, MANY_TOKENS = 128, 16, 48
-CONTEXT_TOKENS = 512  # of each stream, so that the many fit into the memory of both sides
+CONTEXT_TOKENS = 512  # per stream, so that many streams fit in memory on both sides
 HEALTH_CALLS = 1000
 
 
 def measure(settings: Settings, runs: int, pairs: int) -> list[Row]:
-    """All of it, some four minutes; nothing else should run meanwhile."""
+    """Measure everything, in about four minutes. Run it on an idle machine."""
     catalogue = Catalogue(settings)
     threads = settings.text.threads or usable_threads()
     return [
@@ -41,7 +41,7 @@ def measure(settings: Settings, runs: int, pairs: int) -> list[Row]:
 
 
 def beside_engine(settings: Settings, runs: int, pairs: int) -> list[Row]:
-    """Interleaves the service and the engine alone."""
+    """Measure the service and the engine alone, interleaved."""
     with _both(settings) as (alone, client, service):
         idle_bytes = resident_bytes(service.process.pid)
         for side in (alone, client):
@@ -63,7 +63,7 @@ def beside_engine(settings: Settings, runs: int, pairs: int) -> list[Row]:
 
 
 def with_a_core_left(settings: Settings, threads: int) -> list[Row]:
-    """The same with a thread less for the engine on both sides: what is lost then was not lost for want of a core."""
+    """Measure with one engine thread less on both sides, so that the service has a core of the machine."""
     with _both(replace(settings, text=replace(settings.text, threads=threads))) as (alone, client, _):
         for side in (alone, client):
             side.timed(TOKENS, 1)
@@ -72,7 +72,7 @@ def with_a_core_left(settings: Settings, threads: int) -> list[Row]:
 
 @contextlib.contextmanager
 def _both(settings: Settings) -> Iterator[tuple[Bare, Client, Service]]:
-    """The engine alone and the service, each with the same model, threads and slots."""
+    """Yield the engine alone and the service, with the same model, threads and slots."""
     catalogue = Catalogue(settings)
     entry = catalogue.default_for("text")
     settings = replace(settings, text=replace(settings.text, context_tokens=CONTEXT_TOKENS))
@@ -84,16 +84,16 @@ def _both(settings: Settings) -> Iterator[tuple[Bare, Client, Service]]:
 
 
 def _rates(alone: Bare, client: Client, runs: int, rounds: int, note: str = "") -> list[Row]:
-    """Tokens a second of one stream and of many, in turns."""
+    """Measure tokens/s of one stream and of many, interleaved."""
     sides = (alone, client)
     ones = [tuple(decode_rate(side.timed(TOKENS, 1)) for side in sides) for _ in range(runs)]
     many = [tuple(_together(side.timed(MANY_TOKENS, MANY)) for side in sides) for _ in range(rounds)]
     on = {"device": "cpu", "engine": ENGINE}
     rows = []
-    for name, found in (("decode", ones), (f"{MANY} streams", many)):
-        ratio = statistics.median(served / bare_ for bare_, served in found)
-        rows.append(row(f"{name} alone{note}", [bare_ for bare_, _ in found], "tokens/s", **on))
-        rows.append(row(f"{name} through the service{note}", [s for _, s in found], "tokens/s", ratio=ratio, **on))
+    for name, pairs in (("decode", ones), (f"{MANY} streams", many)):
+        ratio = statistics.median(served / bare_ for bare_, served in pairs)
+        rows.append(row(f"{name} alone{note}", [bare_ for bare_, _ in pairs], "tokens/s", **on))
+        rows.append(row(f"{name} through the service{note}", [s for _, s in pairs], "tokens/s", ratio=ratio, **on))
     return rows
 
 
@@ -102,7 +102,7 @@ def _together(timed: Timed) -> float:
 
 
 def _health_while(client: Client, address: str) -> list[float]:
-    """Milliseconds of health calls while jobs generate one after the other."""
+    """Return the latency of health requests in milliseconds while jobs generate."""
     enough = threading.Event()
 
     def generate() -> None:

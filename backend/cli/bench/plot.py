@@ -1,8 +1,9 @@
-"""A picture of `bench devices`: bars with their spread. Needs matplotlib, which the service itself does without."""
+"""A bar chart of `bench devices`, with error bars. Requires matplotlib, which the service does not install."""
 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,17 @@ from backend.common.errors import Validation
 RATES = ("decode", "making")
 
 
-def draw(found: Mapping[str, Any], file: Path) -> None:
-    """Writes the picture. Raises Validation without matplotlib, or where the file cannot be written."""
+def draw(result: Mapping[str, Any], file: Path) -> None:
+    """Write the chart. Raises Validation if matplotlib is missing or the file cannot be written."""
     try:
         importlib.import_module("matplotlib").use("Agg")
         plots = importlib.import_module("matplotlib.pyplot")
     except ImportError as error:
         raise Validation(
-            f"matplotlib cannot be imported: {error}.", "`python -m pip install matplotlib`, or leave --plot out."
+            f"matplotlib cannot be imported: {error}.",
+            f"Install it: {sys.executable} -m pip install matplotlib, or omit --plot.",
         ) from error
-    rows = [row for row in found["rows"] if row["metric"] in RATES]
+    rows = [row for row in result["rows"] if row["metric"] in RATES]
     figure, axis = plots.subplots(figsize=(8, 1 + 0.5 * len(rows)))
     names = [f"{row['model']}\n{row['device']}, {row['engine']}" for row in rows]
     values = [row["value"] for row in rows]

@@ -1,4 +1,4 @@
-"""`bench server`: what the service does under load: health, acceptance, memory, cancel, a dead worker, the stop."""
+"""`bench server`: the service under load: latency of health and admission, memory, cancel, worker crash, shutdown."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from backend.models import Catalogue
 GENERATING, FOLLOWERS, HEALTH_CALLS = 4, 50, 1000
 QUEUED, FINISHED, AT_ONCE, REPEATS = 1000, 2000, 8, 5
 HEALTH_EACH_S = 0.01
-WARM_JOBS = 100  # before the memory counts: the first jobs load what all need
+WARM_JOBS = 100  # before memory is measured: the first jobs load shared modules
 LONG = {"prompt": "Write a very long story about a river.", "options": {"max_tokens": 3000, "temperature": 0}}
 SHORT = {"prompt": "Say hello.", "options": {"max_tokens": 4, "temperature": 0}, "model": "small"}
-ENDLESS = {  # seconds of prefill, since with a seed no prompt is remembered
+ENDLESS = {  # seconds of prefill: with a seed no KV cache is reused
     "prompt": "Tell me more about rivers and mills. " * 350,
     "options": {"max_tokens": 3000, "temperature": 0, "seed": 1},
 }
 
 
 def measure(settings: Settings, small: Path | None) -> list[Row]:
-    """`small` is a GGUF for the thousands of jobs, which measure the service; without one the default model does."""
+    """Measure everything. `small` is a GGUF for thousands of jobs. Default: the default model."""
     catalogue = Catalogue(settings)
     model = catalogue.path_of(catalogue.default_for("text"))
     rows: list[Row] = []
@@ -44,7 +44,7 @@ def measure(settings: Settings, small: Path | None) -> list[Row]:
 
 
 class _Crowd:
-    """Callers whose jobs generate one after the other, and followers who read along, until `enough`."""
+    """Clients that generate continuously, and followers that read their streams, until `enough` is set."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -53,11 +53,11 @@ class _Crowd:
 
     @property
     def there(self) -> bool:
-        """Whether every caller has a job."""
+        """Whether every client has a job."""
         return len(self._current) == GENERATING
 
     def generate(self, number: int) -> None:
-        """One caller."""
+        """Run one client."""
         body = {**LONG, "options": {"max_tokens": 64, "temperature": 0}}
         headers = {"Prefer": "respond-async", "X-Client-Id": str(number)}
         while not self.enough.is_set():
@@ -65,14 +65,14 @@ class _Crowd:
             self._service.until(self._current[number], *TERMINAL)
 
     def follow(self, number: int) -> None:
-        """One follower; after one job it takes the next."""
+        """Run one follower. After a job it follows the next one."""
         while not self.enough.is_set():
             if job_id := self._current.get(number % GENERATING):
                 self._service.until(job_id, *TERMINAL)
 
 
 def _health(service: Service) -> list[Row]:
-    """Over one connection that is kept, as a page's or a script's would be."""
+    """Measure the latency of /api/health on one connection, as a page or script uses it."""
     crowd = _Crowd(service)
     times, failed = [], 0
     with ThreadPoolExecutor(GENERATING + FOLLOWERS) as pool:
@@ -101,7 +101,7 @@ def _health(service: Service) -> list[Row]:
 
 
 def _cancels(service: Service) -> list[Row]:
-    """From the cancel to the next job's turn in the same lane."""
+    """Measure the time from a cancel to the start of the next job in the same queue."""
     seconds: dict[str, list[float]] = {"loading": [], "prefill": [], "decoding": []}
     for _ in range(REPEATS):
         for phase, times in seconds.items():
@@ -120,7 +120,7 @@ def _cancels(service: Service) -> list[Row]:
 
 
 def _dead_worker(service: Service) -> list[Row]:
-    """From `kill -9` of the worker to the error event of its job."""
+    """Measure the time from `kill -9` of the worker to the error event of its job."""
     times = []
     for _ in range(REPEATS):
         pid = service.ask("POST", "/api/generate", {**LONG, "options": {"max_tokens": 1}})["receipt"]["worker_pid"]
@@ -135,7 +135,7 @@ def _dead_worker(service: Service) -> list[Row]:
 
 
 def _acceptance(service: Service) -> list[Row]:
-    """One client's requests one after the other over one connection, while a job keeps the lane."""
+    """Measure the latency of accepting jobs on one connection while a job occupies the device."""
     service.begin(**LONG)
     http = HTTPConnection(service.address)
     times = []
@@ -150,7 +150,7 @@ def _acceptance(service: Service) -> list[Row]:
 
 
 def _memory(service: Service) -> list[Row]:
-    """The server's resident memory over many finished jobs, which several clients wait for."""
+    """Measure the server's resident memory over many finished jobs of several clients."""
     work(service.address, SHORT, WARM_JOBS, AT_ONCE)
     sizes = [resident_bytes(service.process.pid)]
     for _ in range(FINISHED // 50):
@@ -165,7 +165,7 @@ def _memory(service: Service) -> list[Row]:
 
 
 def _stops(service: Service) -> list[Row]:
-    """From SIGTERM to the exit, with a job that writes and streams that are read."""
+    """Measure the time from SIGTERM to the exit, with a running job and open streams."""
     times = []
     for _ in range(REPEATS):
         with service.running(), ThreadPoolExecutor(FOLLOWERS) as pool:

@@ -19,7 +19,7 @@ from backend.common.config.settings import Settings
 from backend.common.errors import Validation
 from backend.manager.benchmarks.rows import Row, row
 
-JOBS_EACH, AT_ONCE_EACH = 8, 2  # for each device of a set: jobs of a turn, and how many wait or run at once
+JOBS_EACH, AT_ONCE_EACH = 8, 2  # per device: jobs of a round, and concurrent clients
 VARIATIONS_EACH = 8
 TOKENS, SECONDS = 128, 30
 WORDS = "Write a very long story about a river, a mill and a miller's daughter."
@@ -28,7 +28,7 @@ TUNE = {"form": "reel", "key": "D", "mode": "major", "seconds": SECONDS}
 
 @dataclass(frozen=True)
 class Asked:
-    """What is run: on which devices, which model, by which engine."""
+    """What to run: devices, model, engine."""
 
     devices: Sequence[str]
     model: str
@@ -36,7 +36,7 @@ class Asked:
     task: str = "music"
 
     def body(self, devices: Sequence[str], spread: str, **options: Any) -> dict[str, Any]:
-        """A job on some of the devices."""
+        """Return the request of a job on some of the devices."""
         usual = {**TUNE} if self.task == "music" else {"max_tokens": TOKENS, "temperature": 0}
         named = {name: getattr(self, name) for name in ("task", "model", "engine") if getattr(self, name)}
         words = {} if self.task == "music" else {"prompt": WORDS}
@@ -53,11 +53,11 @@ class Asked:
 def measure(
     settings: Settings, devices: Sequence[str], models: Sequence[str], engines: Sequence[str], runs: int
 ) -> list[Row]:
-    """Jobs a minute of each number of devices, and the ratio to the first alone. Raises Validation."""
+    """Measure jobs per minute for each number of devices, with the ratio to one device. Raises Validation."""
     if len(devices) < 2:
-        raise Validation("One device cannot share anything.", "Name each one with --device: at least two.")
+        raise Validation("Two or more devices are required.", "Name each with --device.")
     if len(models) > 1 or len(engines) > 1:
-        raise Validation("One model by one engine is measured at a time.", "Name one of each at most.")
+        raise Validation("Only one model and one engine can be measured at a time.", "Name at most one of each.")
     model = models[0] if models else settings.default_models.music or ""
     asked = Asked(devices, model, engines[0] if engines else None)
     sets = [asked.devices[: number + 1] for number in range(len(asked.devices))]
@@ -80,15 +80,15 @@ def measure(
 
 
 def _task(service: Service, model: str) -> str:
-    """What the model does. Raises Validation for one that is not measured."""
-    known = {one["id"]: one["task"] for one in service.ask("GET", "/api/models")["models"]}
-    if (task := known.get(model)) not in ("text", "music"):
-        raise Validation(f"The model {model} is none for text or music.", f"Choose of {', '.join(known)}.")
+    """Return the model's task. Raises Validation unless it is text or music."""
+    tasks = {model["id"]: model["task"] for model in service.ask("GET", "/api/models")["models"]}
+    if (task := tasks.get(model)) not in ("text", "music"):
+        raise Validation(f"The model {model} is not a text or music model.", f"Choose one of {', '.join(tasks)}.")
     return str(task)
 
 
 def _jobs_a_minute(service: Service, asked: Asked, devices: Sequence[str]) -> float:
-    """Several clients, each of which asks for the next job when it has one; any of the devices may do it."""
+    """Run clients that submit one job after another; any of the devices may run it."""
     began = time.perf_counter()
     jobs = JOBS_EACH * len(devices)
     work(service.address, asked.body(devices, "first_free"), jobs, AT_ONCE_EACH * len(devices))
@@ -96,7 +96,7 @@ def _jobs_a_minute(service: Service, asked: Asked, devices: Sequence[str]) -> fl
 
 
 def _shared(service: Service, asked: Asked, devices: Sequence[str]) -> float:
-    """Variations a minute of one job that all the devices share; as many on one as on all. Raises RuntimeError."""
+    """Measure variations per minute of one job that the devices share. Raises RuntimeError."""
     variations = min(16, VARIATIONS_EACH * len(asked.devices))
     body = asked.body(devices, "parallel", variations=variations)
     began = time.perf_counter()
@@ -115,7 +115,7 @@ def _row(what: str, unit: str, rates: dict[int, list[float]], number: int, sets:
 
 
 def _kept(settings: Settings) -> dict[str, Any]:
-    """Of the caller's settings those that say what runs: interpreters, models and devices."""
+    """Return the settings that determine what runs: interpreters and models."""
     models = {
         name: {key: str(value) if isinstance(value, Path) else value for key, value in vars(one).items() if value}
         for name, one in settings.models.items()

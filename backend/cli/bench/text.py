@@ -1,9 +1,9 @@
-"""`bench text`: each engine of the default text model through the service against its bare library, in one run.
+"""`bench text`: each engine of the default text model through the service, compared with its bare library.
 
-Alone, first token, four streams; the order of engines and of both sides turns with every round, so that a machine whose
-speed changes changes it for all, and each side is as often the first of a pair. Before each there is a rest, so that
-nobody is charged with what the one before still does: threads that spin, a history that is written. Engines that live
-in runtimes take part where these are installed.
+Measures the decode rate of one stream, the latency of the first token, and the throughput of four streams. The order of
+engines and sides rotates with each round, so that a change of the machine's speed affects all of them. A pause before
+each measurement lets the previous one finish: spinning threads, database writes. Engines of installed runtimes take
+part too.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from backend.cli.bench.harness import (
     bare_transformers,
 )
 from backend.cli.bench.harness.isolated_server import Service
+from backend.common.commands import command
 from backend.common.config.settings import Settings
 from backend.common.errors import RuntimeFailed
 from backend.common.system.resources import usable_threads
@@ -50,12 +51,12 @@ Timed = dict[str, float]
 
 
 def measure(settings: Settings, runs: int) -> list[Row]:
-    """The three columns for each engine. Nothing else should run meanwhile."""
+    """Measure the three columns for each engine. Run it on an idle machine."""
     entry = Catalogue(settings).default_for("text")
     Catalogue(settings).path_of(entry)
     pythons = interpreters(entry, settings)
     names = list(pythons)
-    found: dict[tuple[str, str], Figures] = {
+    figures: dict[tuple[str, str], Figures] = {
         (engine, side): {column: [] for column in _COLUMNS} for engine in names for side in _SIDES
     }
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
@@ -73,28 +74,28 @@ def measure(settings: Settings, runs: int) -> list[Row]:
         for timed in timers.values():
             timed(8, 1)
         for number in range(runs):
-            for which in turned(names, number):
-                _take(found[which], timers[which])
-    return _rows(entry, names, found)
+            for which in rotate(names, number):
+                _take(figures[which], timers[which])
+    return _rows(entry, names, figures)
 
 
 def interpreters(entry: Entry, settings: Settings) -> dict[str, tuple[str, str]]:
-    """The engines of a model that run on this processor now, each with its runtime and interpreter."""
-    shelf, cpu = RuntimeStore(settings.data_dir / RUNTIMES), backends()["cpu"]
+    """Return the model's engines that can run on the CPU now, each with its runtime and interpreter."""
+    store, cpu = RuntimeStore(settings.data_dir / RUNTIMES), backends()["cpu"]
     named = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
-    found = {}
+    usable = {}
     for name in entry.engines:
         engine = engines()[name]
         usual = [runtime for runtime in engine.runtimes if runtime in cpu.runtimes] or list(engine.runtimes)
-        pythons = {"base": sys.executable, **shelf.pythons(usual), **named}
+        pythons = {"base": sys.executable, **store.pythons(usual), **named}
         here = next((runtime for runtime in usual if runtime in pythons), None)
         if here and "cpu" in engine.backends:
-            found[name] = (here, pythons[here])
-    return found
+            usable[name] = (here, pythons[here])
+    return usable
 
 
-def turned(engines: list[str], number: int) -> list[tuple[str, str]]:
-    """The order of a round: engines begin with another each, and of each the sides change places."""
+def rotate(engines: list[str], number: int) -> list[tuple[str, str]]:
+    """Return the order of a round: each round starts with another engine, and the sides alternate."""
     order = []
     for offset in range(len(engines)):
         engine = engines[(number + offset) % len(engines)]
@@ -113,22 +114,22 @@ def _take(figures: Figures, timed: Any) -> None:
 
 
 def decode_rate(timed: Timed) -> float:
-    """Tokens a second after the first one, of a single stream."""
+    """Return tokens/s of a single stream, without the first token."""
     return (timed["tokens"] - 1) / (timed["run_s"] - timed["first_s"])
 
 
-def _rows(entry: Entry, names: list[str], found: dict[tuple[str, str], Figures]) -> list[Row]:
-    """A row each; ratios above 1 are better than the bare library, also for times."""
+def _rows(entry: Entry, names: list[str], figures: dict[tuple[str, str], Figures]) -> list[Row]:
+    """Return the rows. A ratio above 1 is better than the bare library, also for times."""
     rows = []
     for column, unit in _COLUMNS.items():
         slower = unit == "ms"
         for engine in names:
             on = {"device": "cpu", "engine": engine, "model": entry.id}
-            bare, served = found[engine, "bare"][column], found[engine, "service"][column]
+            bare, served = figures[engine, "bare"][column], figures[engine, "service"][column]
             pairs = [b / s if slower else s / b for b, s in zip(bare, served, strict=True)]
             rows.append(row(f"{engine}, bare: {column}", bare, unit, **on))
             rows.append(row(f"{engine}: {column}", served, unit, ratio=statistics.median(pairs), **on))
-        medians = {side: [statistics.median(found[engine, side][column]) for engine in names] for side in _SIDES}
+        medians = {side: [statistics.median(figures[engine, side][column]) for engine in names] for side in _SIDES}
         best = {side: min(values) if slower else max(values) for side, values in medians.items()}
         ratio = best["bare"] / best["service"] if slower else best["service"] / best["bare"]
         rows.append(row(f"best engine: {column}", [best["service"]], unit, ratio=ratio, device="cpu", model=entry.id))
@@ -136,13 +137,13 @@ def _rows(entry: Entry, names: list[str], found: dict[tuple[str, str], Figures])
 
 
 class Bare:
-    """A bare library, in one of the programs `direct….py`."""
+    """A bare library, in one of the programs `harness/bare_….py`."""
 
     def __init__(self, process: subprocess.Popen[str], engine: str) -> None:
         self._process, self._engine = process, engine
 
     def timed(self, tokens: int, streams: int) -> Timed:
-        """Runs the prompt; times as the library's caller sees them. Raises RuntimeFailed where it ends instead."""
+        """Run the prompt and return the times, as the library's caller sees them. Raises RuntimeFailed."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(json.dumps({"prompt": PROMPT, "max_tokens": tokens, "streams": streams}) + "\n")
         self._process.stdin.flush()
@@ -150,21 +151,21 @@ class Bare:
         if not line:
             raise RuntimeFailed(
                 f"The bare library of {self._engine} ended early with {self._process.wait()}.",
-                "Update its runtime (`runtimes update NAME`), which may lack it.",
+                f"Update its runtime, which may lack the library: {command('runtimes update NAME')}",
             )
-        found: Timed = json.loads(line)
-        return found
+        times: Timed = json.loads(line)
+        return times
 
 
 class Client:
-    """The service as a client sees it; each stream has a connection of its own."""
+    """The service as a client sees it, with one connection per stream."""
 
     def __init__(self, address: str, model: str, engine: str | None = None) -> None:
         self._address = address
         self._which = {"model": model, "device": "cpu", "fallback": "never", **({"engine": engine} if engine else {})}
 
     def timed(self, tokens: int, streams: int) -> Timed:
-        """Runs the prompt in that many streams; a token event may carry several tokens."""
+        """Run the prompt in concurrent streams. A token event may contain several tokens."""
         options = {"max_tokens": tokens, "temperature": 0, "seed": 1}
         body = json.dumps({**self._which, "prompt": PROMPT, "options": options, "stream": True})
         times: list[float] = []
@@ -180,7 +181,7 @@ class Client:
             http.close()
 
         connections = [HTTPConnection(self._address) for _ in range(streams)]
-        for connection in connections:  # the server closes those that rest, while the others are measured
+        for connection in connections:  # opened now, since the server closes idle connections
             connection.connect()
         start = time.perf_counter()
         threads = [threading.Thread(target=stream, args=(http,)) for http in connections]
@@ -193,7 +194,7 @@ class Client:
 
 @contextlib.contextmanager
 def bare(engine: str, entry: Entry, settings: Settings, slots: int, python: str = sys.executable) -> Iterator[Bare]:
-    """The bare library of an engine, with the model loaded. Raises RuntimeFailed for one that has no such program."""
+    """Yield an engine's bare library, with the model loaded. Raises RuntimeFailed for an engine without one."""
     threads, context = settings.text.threads or usable_threads(), settings.text.context_tokens
     words = {
         "llama.cpp": [bare_llama_cpp.__file__, threads, context, PROMPT_CHUNK_TOKENS, slots],
@@ -202,7 +203,7 @@ def bare(engine: str, entry: Entry, settings: Settings, slots: int, python: str 
         "transformers": [bare_transformers.__file__, threads],
     }.get(engine)
     if words is None:
-        raise RuntimeFailed(f"There is no bare program for the engine {engine}.", "Measure a model of other engines.")
+        raise RuntimeFailed(f"The engine {engine} has no bare program.", "Measure a model of another engine.")
     program, *numbers = map(str, words)
     process = subprocess.Popen(
         [python, "-I", program, str(entry.path_for(engine)), *numbers],

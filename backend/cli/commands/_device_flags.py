@@ -1,4 +1,4 @@
-"""The flags that name devices for a job: one, or several that share it."""
+"""Flags that choose the devices of a job: one device, or several that share the job."""
 
 from __future__ import annotations
 
@@ -9,19 +9,27 @@ from backend.common.types import Fallback
 
 
 def add_devices(parser: argparse.ArgumentParser, parallel: str, sequential: str, first_free: str | None = None) -> None:
-    """`--device`, which may be given again, how several are used, and what follows if they cannot."""
-    parser.add_argument("--device", action="append", help="device id, alias, or auto; may be given again")
+    """Add `--device`, the flags for several devices with these help texts, `--engine` and `--fallback`."""
+    parser.add_argument("--device", action="append", help="device id, alias, or auto; repeat the flag for several")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--parallel", dest="spread", action="store_const", const="parallel", help=parallel)
     how.add_argument("--sequential", dest="spread", action="store_const", const="sequential", help=sequential)
     if first_free:
         how.add_argument("--first-free", dest="spread", action="store_const", const="first_free", help=first_free)
-    parser.add_argument("--engine", help="engine name (default: the model's first that fits the device)")
-    parser.add_argument("--fallback", choices=get_args(Fallback), default="cpu", help="where to run if they cannot")
+    add_engine_and_fallback(parser)
 
 
-def devices_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The request's keys for them."""
+def add_engine_and_fallback(parser: argparse.ArgumentParser) -> None:
+    """Add `--engine` and `--fallback`."""
+    parser.add_argument("--engine", help="engine name (default: the model's first engine that supports the device)")
+    choices = get_args(Fallback)
+    parser.add_argument(
+        "--fallback", choices=choices, default="cpu", help="where to run if the device fails (default: cpu)"
+    )
+
+
+def device_keys(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the request's keys `device` or `devices`, `fallback` and, if given, `engine`."""
     named: list[str] = args.device or ["auto"]
     places: dict[str, Any] = {"device": named[0]} if len(named) == 1 else {"devices": named}
     return {**places, "fallback": args.fallback, **({"engine": args.engine} if args.engine else {})}

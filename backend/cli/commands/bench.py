@@ -1,10 +1,11 @@
-"""Measure on this machine: `bench devices` tells how fast each device is with a model, and `auto` goes by it.
+"""Measure speed on this machine: of devices, of engines, and what the service adds to both.
 
-`bench overhead` compares the service with the engine alone, `bench server` loads it. `bench text` compares each engine
-of the default model with its bare library: alone, first token, four streams. `bench music` tells how much faster than
-real time tunes are made, and what a batch of variations gains. `bench spread` tells how many jobs a minute more devices
-make. `bench steps` tells what recorded and compiled steps of text on torch gain on a card, with random weights in the
-shape of `--model smollm2-135m` or `llama-8b`.
+`bench devices` measures each device with a model; `auto` uses the result. `bench overhead` compares the service with
+the engine alone, `bench server` puts the service under load. `bench text` compares each engine of the default model
+with its bare library: decode rate, latency of the first token, throughput of four streams. `bench music` measures how
+much faster than real time tunes are made, and the gain of a batch of variations. `bench spread` measures the
+throughput of several devices in jobs per minute. `bench steps` measures compiled and recorded decode steps of torch on
+a GPU, with random weights in the shape of `--model smollm2-135m` or `llama-8b`.
 """
 
 from __future__ import annotations
@@ -15,38 +16,42 @@ import contextlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from backend.cli.commands._settings import DATA_DIR_HELP, settings_from
 from backend.cli.progress_bar import ProgressBar
-from backend.common.config.settings import Settings, load_settings
+from backend.common.commands import command
 from backend.common.errors import Validation
-from backend.manager.benchmarks import table as matrix
+
+if TYPE_CHECKING:
+    from backend.common.config.settings import Settings
 
 CALLER = "command line"
+KINDS = ("devices", "overhead", "server", "spread", "steps", "text", "music")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to measure, and how often."""
-    parser.add_argument("kind", choices=("devices", "overhead", "server", "spread", "steps", "text", "music"))
-    parser.add_argument("--data-dir", help="folder for models, runtimes and history")
-    parser.add_argument("--runs", type=int, help="rounds that count (devices: 5; overhead, text, music: 9)")
-    parser.add_argument("--device", action="append", default=[], help="device id or alias; devices: may be repeated")
-    parser.add_argument("--model", action="append", default=[], metavar="ID", help="devices: may be repeated")
-    parser.add_argument("--engine", action="append", default=[], metavar="NAME", help="devices: may be repeated")
-    parser.add_argument("--streams", type=int, metavar="N", help="devices, steps: how many at once (4, 64)")
+    """Add what to measure, and how often."""
+    parser.add_argument("kind", choices=KINDS, help="what to measure")
+    parser.add_argument("--data-dir", metavar="FOLDER", help=DATA_DIR_HELP)
+    parser.add_argument("--runs", type=int, help="measured rounds (default: devices 5; overhead, text, music 9)")
+    parser.add_argument("--device", action="append", default=[], metavar="ID", help="device id; devices: repeatable")
+    parser.add_argument("--model", action="append", default=[], metavar="ID", help="model id; devices: repeatable")
+    parser.add_argument("--engine", action="append", default=[], metavar="NAME", help="engine; devices: repeatable")
+    parser.add_argument("--streams", type=int, metavar="N", help="concurrent streams (default: devices 4, steps 64)")
     parser.add_argument("--compare", nargs=2, metavar=("BEFORE", "AFTER"), help="devices: two files of --json")
-    parser.add_argument("--history", action="store_true", help="devices: what was measured before")
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="devices: a picture; needs matplotlib")
-    parser.add_argument("--pairs", type=int, default=50, help="overhead: pairs of first tokens")
-    parser.add_argument("--small", type=Path, metavar="GGUF", help="server: a tiny model for the thousands of jobs")
+    parser.add_argument("--history", action="store_true", help="devices: print earlier measurements")
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="devices: draw a chart; requires matplotlib")
+    parser.add_argument("--pairs", type=int, default=50, help="overhead: number of pairs of first tokens (default: 50)")
+    parser.add_argument("--small", type=Path, metavar="GGUF", help="server: a small model for thousands of jobs")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true")
-    form.add_argument("--markdown", action="store_true", help="tables for an issue or a page")
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print tables in Markdown")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the figures; nothing is judged."""
-    settings = load_settings({"config": args.config, "storage.data_dir": args.data_dir})
+    """Print the figures and return 0."""
+    settings = settings_from(args)
     if args.kind == "devices":
         return _devices(settings, args)
     from backend.cli.bench import music, overhead, server, spread, steps, text
@@ -63,48 +68,51 @@ def run(args: argparse.Namespace) -> int:
         "steps": lambda: steps.measure(settings, args.runs or 3, args.device, args.model, args.streams),
     }
     try:
-        found = report(args.kind, measures[args.kind]())
-    except Validation as error:  # of what stands on the command line
+        result = report(args.kind, measures[args.kind]())
+    except Validation as error:  # of the command line
         args.misused(f"{error.detail} {error.remedy}")
-    print(json.dumps(found, indent=2) if args.json else markdown(found) if args.markdown else table(found))
+    print(json.dumps(result, indent=2) if args.json else markdown(result) if args.markdown else table(result))
     return 0
 
 
 def _devices(settings: Settings, args: argparse.Namespace) -> int:
+    from backend.manager.benchmarks import table as device_table
+
     if args.compare:
-        before, after = (matrix.checked(_file(name), name) for name in args.compare)
-        print(matrix.compared(before, after))
+        before, after = (device_table.checked(_read_json(name), name) for name in args.compare)
+        print(device_table.compared(before, after))
         return 0
     if args.history:
-        found = asyncio.run(_history(settings))
-        print(json.dumps(found, indent=2, ensure_ascii=False) if args.json else matrix.history(found["measurements"]))
+        past = asyncio.run(_history(settings))
+        text = json.dumps(past, indent=2, ensure_ascii=False) if args.json else None
+        print(text or device_table.history(past["measurements"]))
         return 0
-    asked = {"devices": args.device, "models": args.model, "engines": args.engine}
+    request = {"devices": args.device, "models": args.model, "engines": args.engine}
     numbers = {"runs": args.runs, "streams": args.streams}
-    asked |= {name: number for name, number in numbers.items() if number is not None}
+    request |= {name: number for name, number in numbers.items() if number is not None}
     with contextlib.closing(ProgressBar(sys.stderr)) as bar:
-        found = asyncio.run(_measured(settings, asked, bar))["output"]["result"]
-    print(json.dumps(found, indent=2, ensure_ascii=False) if args.json else matrix.markdown(found))
+        result = asyncio.run(_measure_devices(settings, request, bar))["output"]["result"]
+    print(json.dumps(result, indent=2, ensure_ascii=False) if args.json else device_table.markdown(result))
     if args.plot:
         from backend.cli.bench.plot import draw
 
-        draw(found, args.plot)
+        draw(result, args.plot)
     return 0
 
 
-async def _measured(settings: Settings, asked: dict[str, Any], bar: ProgressBar) -> dict[str, Any]:
-    """The job after its end: by the running server, or by a manager of our own."""
+async def _measure_devices(settings: Settings, request: dict[str, Any], bar: ProgressBar) -> dict[str, Any]:
+    """Run the benchmark job in the running server or in this process, and return the finished job."""
     from backend.cli.client import HttpClient, open_manager
-    from backend.cli.job_follower import Here, follow_to_end
+    from backend.cli.job_follower import ManagerJobs, follow_to_end
     from backend.manager.benchmarks.request import parse_benchmark_request
 
-    parse_benchmark_request(asked)
-    async with open_manager(settings) as found:
-        if isinstance(found, HttpClient):
-            return await follow_to_end(found, (await found.bench(asked))["id"], bar)
-        await found.probes.wait_until_idle()
-        job = await found.benchmarks.submit(parse_benchmark_request(asked), CALLER)
-        return await follow_to_end(Here(found), job.id, bar)
+    parse_benchmark_request(request)
+    async with open_manager(settings) as manager:
+        if isinstance(manager, HttpClient):
+            return await follow_to_end(manager, (await manager.bench(request))["id"], bar)
+        await manager.probes.wait_until_idle()
+        job = await manager.benchmarks.submit(parse_benchmark_request(request), CALLER)
+        return await follow_to_end(ManagerJobs(manager), job.id, bar)
 
 
 async def _history(settings: Settings) -> dict[str, Any]:
@@ -116,13 +124,15 @@ async def _history(settings: Settings) -> dict[str, Any]:
     async with remote(settings) as server:
         if server:
             return await server.measurements()
-    book = Measurements(settings.data_dir / "measurements.json")
-    book.open()
-    return {"measurements": [asdict(one) for one in book.all()]}
+    measurements = Measurements(settings.data_dir / "measurements.json")
+    measurements.open()
+    return {"measurements": [asdict(measurement) for measurement in measurements.all()]}
 
 
-def _file(name: str) -> Any:
+def _read_json(name: str) -> Any:
+    """Return the content of a JSON file. Raises Validation."""
     try:
         return json.loads(Path(name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise Validation(f"{name} cannot be read: {error}.", "Give files that `bench devices --json` wrote.") from error
+        remedy = f"Name files that `{command('bench devices --json')}` wrote."
+        raise Validation(f"{name} cannot be read: {error}.", remedy) from error

@@ -1,4 +1,4 @@
-"""Generate text or lyrics; it streams to the terminal, and the receipt follows on stderr."""
+"""Generate text or lyrics; the text streams to stdout, and the receipt follows on stderr."""
 
 from __future__ import annotations
 
@@ -7,76 +7,77 @@ import asyncio
 import json
 import math
 import sys
-from typing import Any, get_args
+from typing import Any
 
-from backend.cli.commands._device_flags import devices_of
-from backend.common.config.settings import load_settings
+from backend.cli.commands._device_flags import add_engine_and_fallback, device_keys
+from backend.cli.commands._settings import settings_from
 from backend.common.errors import Validation, from_code
-from backend.common.types import Fallback
-from backend.server.log_format import escaped
 from backend.tasks.lyrics.sections import KINDS
-from backend.tasks.options.lyrics import SONG_OPTIONS
+
+TEXT_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The request's keys as flags."""
-    parser.add_argument("prompt", nargs="?", help="what to say to the model; - reads standard input")
+    """Add the request's keys as flags."""
+    parser.add_argument("prompt", nargs="?", help="the prompt; - reads standard input")
     parser.add_argument(
         "--task", choices=("text", "lyrics"), default="text", help="lyrics need no prompt (default: text)"
     )
-    parser.add_argument("--device", action="append", help="device id, alias, or auto; of several the first free one")
-    parser.add_argument("--model", help="model id (default: the task's default model)")
-    parser.add_argument("--engine", help="engine name (default: the model's first that fits the device)")
     parser.add_argument(
-        "--fallback", choices=get_args(Fallback), default="cpu", help="where to run if the device cannot"
+        "--device", action="append", help="device id, alias, or auto; if repeated, the first free device is used"
     )
-    parser.add_argument("--max-tokens", type=int)
-    parser.add_argument("--temperature", type=finite)
-    parser.add_argument("--top-p", type=finite)
-    parser.add_argument("--top-k", type=int)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--stop", action="append", help="text at which to end; may be given again")
-    parser.add_argument("--repetition-penalty", type=finite)
+    parser.add_argument("--model", help="model id (default: the task's default model)")
+    add_engine_and_fallback(parser)
+    parser.add_argument("--max-tokens", type=int, help="maximum number of tokens to generate")
+    parser.add_argument("--temperature", type=finite, help="randomness of sampling; 0 always takes the likeliest token")
+    parser.add_argument("--top-p", type=finite, help="sample from the likeliest tokens with this total probability")
+    parser.add_argument("--top-k", type=int, help="sample from this many of the likeliest tokens")
+    parser.add_argument("--seed", type=int, help="seed of the random numbers (default: a new one each time)")
+    parser.add_argument("--stop", action="append", help="stop sequence; may be repeated")
+    parser.add_argument("--repetition-penalty", type=finite, help="factor against repeated tokens; 1 turns it off")
     song = parser.add_argument_group("for --task lyrics")
-    song.add_argument("--theme", help="what the song is about")
+    song.add_argument("--theme", help="subject of the song")
     song.add_argument("--style", help="such as folk ballad or blues")
-    song.add_argument("--language", help="by its name (default: English)")
+    song.add_argument("--language", help="name of the language (default: English)")
     song.add_argument(
-        "--sections", type=_names, metavar="verse,chorus,…", help=f"of {', '.join(KINDS)}, in their order"
+        "--sections", type=_split, metavar="verse,chorus,…", help=f"sections in their order: {', '.join(KINDS)}"
     )
-    song.add_argument("--lines-per-section", type=int)
-    parser.add_argument("--json", action="store_true", help="print the finished job instead")
+    song.add_argument("--lines-per-section", type=int, help="number of lines in each section")
+    parser.add_argument("--json", action="store_true", help="print the finished job as JSON instead of the text")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Streams; 0 also after a stated fallback, 1 after a stated failure."""
+    """Stream the text; return 0, also after a reported fallback, or 1 after a failure."""
     if args.prompt is None and args.task == "text":
-        args.misused("there is no prompt: say what to generate, or --task lyrics with a --theme")
-    names = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty", *SONG_OPTIONS)
+        args.misused("a prompt is required; or use --task lyrics with a --theme")
+    from backend.tasks.options.lyrics import SONG_OPTIONS
+
+    names = (*TEXT_OPTIONS, *SONG_OPTIONS)
     body = {
-        **({} if args.prompt is None else {"prompt": _standard_input() if args.prompt == "-" else args.prompt}),
+        **({} if args.prompt is None else {"prompt": _read_stdin() if args.prompt == "-" else args.prompt}),
         "task": args.task,
-        **devices_of(args),
+        **device_keys(args),
         "options": {name: getattr(args, name) for name in names if getattr(args, name) is not None},
         **({"model": args.model} if args.model else {}),
     }
-    return asyncio.run(_generate(body, args.config, args.json))
+    return asyncio.run(_generate(body, args))
 
 
-def _names(text: str) -> list[str]:
+def _split(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def finite(text: str) -> float:
-    """A number for argparse."""
+    """Parse a number for argparse. Raises ArgumentTypeError for NaN and infinity."""
     number = float(text)
     if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text} is no number to reckon with")
+        raise argparse.ArgumentTypeError(f"{text} is not a finite number")
     return number
 
 
-def _standard_input() -> str:
-    if sys.stdin is None:  # closed
+def _read_stdin() -> str:
+    """Return the text on standard input, empty if it is closed. Raises Validation for another encoding."""
+    if sys.stdin is None:
         return ""
     try:
         return sys.stdin.read()
@@ -85,18 +86,18 @@ def _standard_input() -> str:
         raise Validation(detail, "Send text in that encoding.") from error
 
 
-async def _generate(body: dict[str, Any], config: str | None, as_json: bool) -> int:
+async def _generate(body: dict[str, Any], args: argparse.Namespace) -> int:
     from backend.cli.client import connect
 
-    async with connect(load_settings({"config": config})) as client:
+    async with connect(settings_from(args)) as client:
         last = None
         async for event in client.generate(body):
             last = event
-            if not as_json:
+            if not args.json:
                 _show(event.event, event.data)
         assert last is not None, "a job's events end with a terminal one"
         job = await client.job(last.data["job_id"])
-    if as_json:
+    if args.json:
         print(json.dumps(job, indent=2, ensure_ascii=False))
     elif job["receipt"]:
         print(f"\n{receipt_line(job['receipt'])}", file=sys.stderr)
@@ -107,6 +108,8 @@ async def _generate(body: dict[str, Any], config: str | None, as_json: bool) -> 
 
 def _show(event: str, data: dict[str, Any]) -> None:
     if event == "token":
+        from backend.server.log_format import escaped
+
         text = data["text"]
         safe = "\n".join(escaped(line) for line in text.split("\n")) if sys.stdout.isatty() else text
         print(safe, end="", flush=True)
@@ -115,9 +118,9 @@ def _show(event: str, data: dict[str, Any]) -> None:
 
 
 def receipt_line(receipt: dict[str, Any]) -> str:
-    """The receipt in a line: where it ran, by which evidence, how fast."""
+    """Return the receipt in one line: the device used, the evidence for it, and the speed."""
     used = receipt["used"] or "unknown"
     rate = f", {receipt['rate']['value']:.1f} {receipt['rate']['unit']}" if receipt["rate"] else ""
     asked = "" if receipt["asked"] == used else f" (asked: {receipt['asked']})"
-    placed = f"; {receipt['placement']['evidence']}" if receipt["placement"] else ""
-    return f"ran on {used}{asked} with {receipt['engine']}{rate}{placed}"
+    evidence = f"; {receipt['placement']['evidence']}" if receipt["placement"] else ""
+    return f"ran on {used}{asked} with {receipt['engine']}{rate}{evidence}"

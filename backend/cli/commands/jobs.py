@@ -8,43 +8,44 @@ import json
 import sys
 from typing import Any
 
-from backend.common.config.settings import load_settings
-from backend.server.log_format import escaped
+from backend.cli.commands._settings import settings_from
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A job's id narrows it to one."""
-    parser.add_argument("id", nargs="?", help="show this job whole")
-    parser.add_argument("--cancel", action="store_true", help="cancel the job named")
-    parser.add_argument("--status", help="only these states, with commas")
-    parser.add_argument("--limit", type=int, default=20)
-    parser.add_argument("--json", action="store_true")
+    """Add the job id and the filters of the list."""
+    parser.add_argument("id", nargs="?", help="print this job with all its fields")
+    parser.add_argument("--cancel", action="store_true", help="cancel the job with this id")
+    parser.add_argument("--status", help="list only jobs with these statuses, separated by commas")
+    parser.add_argument("--limit", type=int, default=20, help="maximum number of jobs to list (default: 20)")
+    parser.add_argument("--json", action="store_true", help="print the answer of GET /api/jobs")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints what was found."""
+    """Print one job as JSON, or the list."""
     if args.cancel and not args.id:
         print("jobs: --cancel needs a job's id", file=sys.stderr)
         return 2
-    found = asyncio.run(_ask(args))
+    answer = asyncio.run(_request(args))
     if args.id or args.json:
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(json.dumps(answer, indent=2, ensure_ascii=False))
     else:
-        print("\n".join(_line(job) for job in found["jobs"]) or "No jobs yet.")
+        print("\n".join(_line(job) for job in answer["jobs"]) or "No jobs yet.")
     return 0
 
 
 def _line(job: dict[str, Any]) -> str:
+    from backend.server.log_format import escaped
+
     used = (job["receipt"] or {}).get("used") or "-"
     request = job["request"]
-    words = request.get("prompt") or (request.get("messages") or [{}])[-1].get("content") or job["model"] or ""
-    return f"{job['id']}  {job['status']:<11}  {job['task']:<8}  {used:<8}  {escaped(words)[:60]}"
+    title = request.get("prompt") or (request.get("messages") or [{}])[-1].get("content") or job["model"] or ""
+    return f"{job['id']}  {job['status']:<11}  {job['task']:<8}  {used:<8}  {escaped(title)[:60]}"
 
 
-async def _ask(args: argparse.Namespace) -> dict[str, Any]:
+async def _request(args: argparse.Namespace) -> dict[str, Any]:
     from backend.cli.client import connect
 
-    async with connect(load_settings({"config": args.config})) as client:
+    async with connect(settings_from(args)) as client:
         if args.cancel:
             await client.cancel(args.id)
         if args.id:

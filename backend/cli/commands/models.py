@@ -1,4 +1,4 @@
-"""List, add, fetch or remove models: through the running server if there is one, else directly."""
+"""List, add, fetch, convert or remove models: through the running server if there is one, else directly."""
 
 from __future__ import annotations
 
@@ -11,83 +11,88 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from backend.child.convert import FORMS
-from backend.cli.job_follower import Here, follow_to_end
+from backend.cli.commands._settings import DATA_DIR_HELP, settings_from
+from backend.cli.job_follower import ManagerJobs, follow_to_end
 from backend.cli.progress_bar import ProgressBar
-from backend.common.config.settings import Settings, load_settings
 from backend.common.errors import ModelBroken, ModelNotDownloaded
-from backend.common.types import Progress
-from backend.models import Catalogue, Entry, conversion, registration
-from backend.models.entries import BUILT_IN
-from backend.models.sources import parse
 
 if TYPE_CHECKING:
     from backend.cli.client import HttpClient
+    from backend.common.config.settings import Settings
+    from backend.common.types import Progress
+    from backend.models import Catalogue, Entry
 
-AGAIN = "Start it again: it goes on."
+RETRY_REMEDY = "Repeat the command; it resumes."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`models` alone lists."""
-    parser.add_argument("--data-dir", help="folder for models and history")
-    parser.add_argument("--json", action="store_true", help="the answer of GET /api/models")
+    """Add a parser for each action. Default action: list."""
+    from backend.child.convert import FORMS
+
+    parser.add_argument("--data-dir", metavar="FOLDER", help=DATA_DIR_HELP)
+    parser.add_argument("--json", action="store_true", help="print the answer of GET /api/models")
     parser.set_defaults(action=_list)
     actions = parser.add_subparsers(metavar="ACTION")
     for name, action, text in (
-        ("list", _list, "the table (also without an action)"),
+        ("list", _list, "print the table (default action)"),
         ("fetch", _fetch_named, "download a model of the catalogue"),
-        ("fetch-default", _fetch_default, "download the default models that are not here yet"),
-        ("add", _add, "add a model for good: an https address, hf:OWNER/REPO, or a path on this machine"),
+        ("fetch-default", _fetch_default, "download the default models that are missing"),
+        ("add", _add, "add a model permanently: an https URL, hf:OWNER/REPO, or a path on this machine"),
         (
             "convert",
             _convert,
-            "make another engine's form of a GGUF model or of safetensors, in an environment of its own",
+            "convert a GGUF or safetensors model for another engine, in a separate environment",
         ),
-        ("remove", _remove, "remove a model that was downloaded or added"),
+        ("remove", _remove, "remove a downloaded or added model"),
     ):
         sub = actions.add_parser(name, help=text, description=text)
         sub.set_defaults(action=action)
         for flag in ("--config", "--data-dir"):  # launchers append them to the end of the line
             sub.add_argument(flag, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
         if name == "list":
-            sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+            sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
         if name == "convert":
-            sub.add_argument("--to", choices=tuple(FORMS), default=next(iter(FORMS)), help="the form to make")
+            usual = next(iter(FORMS))
+            sub.add_argument("--to", choices=tuple(FORMS), default=usual, help=f"target format (default: {usual})")
         if name in ("fetch", "convert", "remove"):
             sub.add_argument("id", help="id of the model, as `models` lists it")
         if name == "add":
-            sub.add_argument("source", help="address, hf:OWNER/REPO[/FILE][@REVISION], hf:OWNER/REPO:Q4_K_M, or path")
-            sub.add_argument("--id", help="what it is to be called; otherwise made from the file's name")
-            sub.add_argument("--task", help="what it is for; otherwise the first task of its engine")
+            sub.add_argument("source", help="URL, hf:OWNER/REPO[/FILE][@REVISION], hf:OWNER/REPO:Q4_K_M, or path")
+            sub.add_argument("--id", help="model id (default: made from the file's name)")
+            sub.add_argument("--task", help="task of the model (default: the first task of its engine)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 if everything asked for is there."""
-    settings = load_settings({"config": args.config, "storage.data_dir": args.data_dir})
+    """Run the action and return 0; failures raise."""
     action: Callable[[Settings, argparse.Namespace], int] = args.action
-    return action(settings, args)
+    return action(settings_from(args), args)
 
 
 def _list(settings: Settings, args: argparse.Namespace) -> int:
-    found = asyncio.run(_models(settings))
-    print(json.dumps({"models": found}, indent=2, ensure_ascii=False) if args.json else table(found))
+    models = asyncio.run(_models(settings))
+    print(json.dumps({"models": models}, indent=2, ensure_ascii=False) if args.json else table(models))
     return 0
 
 
 def _fetch_named(settings: Settings, args: argparse.Namespace) -> int:
+    from backend.models import Catalogue
+
     catalogue = Catalogue(settings)
     _fetch(settings, catalogue, catalogue.resolve(args.id))
     return 0
 
 
 def _fetch_default(settings: Settings, args: argparse.Namespace) -> int:
+    from backend.models import Catalogue
+    from backend.models.entries import BUILT_IN
+
     catalogue = Catalogue(settings)
     for task in ("text", "music"):
         if getattr(settings.default_models, task) is None:
             continue
         entry = catalogue.default_for(task)
         if entry.source and entry.source.kind == BUILT_IN:
-            continue  # nothing to fetch; what is wrong with it, the server says
+            continue  # part of the program; the server reports damage
         try:
             catalogue.path_of(entry)
         except (ModelNotDownloaded, ModelBroken):
@@ -98,6 +103,9 @@ def _fetch_default(settings: Settings, args: argparse.Namespace) -> int:
 
 
 def _add(settings: Settings, args: argparse.Namespace) -> int:
+    from backend.models import Catalogue, registration
+    from backend.models.sources import parse
+
     catalogue = Catalogue(settings)
     source = parse(args.source)
     if source is None and args.source not in catalogue.entries():
@@ -106,29 +114,31 @@ def _add(settings: Settings, args: argparse.Namespace) -> int:
         return 0
     print(f"Fetching {source or args.source} ...", flush=True)
     with contextlib.closing(ProgressBar(sys.stderr)) as bar:
-        said = asyncio.run(_add_here_or_there(settings, catalogue, args, bar))
-    print(said, flush=True)
+        message = asyncio.run(_add_from_source(settings, catalogue, args, bar))
+    print(message, flush=True)
     return 0
 
 
 def _convert(settings: Settings, args: argparse.Namespace) -> int:
+    from backend.models import Catalogue, conversion
+
     catalogue = Catalogue(settings)
     entry = catalogue.resolve(args.id)
     conversion.check(entry, args.to, settings)
     print(conversion.cost(settings, args.to, catalogue.source_of(entry)), flush=True)
     with contextlib.closing(ProgressBar(sys.stderr)) as bar:
-        print(asyncio.run(_convert_here_or_there(settings, entry.id, args.to, bar)), flush=True)
+        print(asyncio.run(_run_conversion(settings, entry.id, args.to, bar)), flush=True)
     return 0
 
 
 def _remove(settings: Settings, args: argparse.Namespace) -> int:
-    asyncio.run(_remove_here_or_there(settings, args.id))
+    asyncio.run(_remove_model(settings, args.id))
     print(f"{args.id} is removed.")
     return 0
 
 
 def table(models: list[dict[str, Any]]) -> str:
-    """The models in columns, each reason and remedy below."""
+    """Return the models as columns, with reason and remedy below a model."""
     rows = [("ID", "TASK", "STATE", "SIZE", "ENGINES")]
     for model in models:
         mark = " (default)" if model["default"] else ""
@@ -143,6 +153,7 @@ def table(models: list[dict[str, Any]]) -> str:
 
 async def _models(settings: Settings) -> list[dict[str, Any]]:
     from backend.cli.client import remote
+    from backend.models import Catalogue
     from backend.tasks.options import options_schema
 
     async with remote(settings) as server:
@@ -157,55 +168,55 @@ def _fetch(settings: Settings, catalogue: Catalogue, entry: Entry) -> None:
     terms = f", licence {entry.licence}" if entry.licence else ""
     print(f"Fetching {entry.name}{size}{terms}, from {entry.source} ...", flush=True)
     with contextlib.closing(ProgressBar(sys.stderr)) as bar:
-        asyncio.run(_fetch_here_or_there(settings, catalogue, entry, bar))
+        asyncio.run(_download(settings, catalogue, entry, bar))
     print(f"{entry.id} is ready: {catalogue.resolve(entry.id).target}", flush=True)
 
 
-async def _fetch_here_or_there(settings: Settings, catalogue: Catalogue, entry: Entry, bar: ProgressBar) -> None:
+async def _download(settings: Settings, catalogue: Catalogue, entry: Entry, bar: ProgressBar) -> None:
     from backend.cli.client import remote
-    from backend.models import download
+    from backend.models import download, registration
 
     async with remote(settings) as server:
         if server:
-            await _fetch_through(server, {"source": entry.id}, bar)
+            await _download_in_server(server, {"source": entry.id}, bar)
             return
-    registration.settle(catalogue, entry, await download.fetch(entry, _shown_on(bar)))
+    registration.settle(catalogue, entry, await download.fetch(entry, _progress_callback(bar)))
 
 
-async def _add_here_or_there(
-    settings: Settings, catalogue: Catalogue, args: argparse.Namespace, bar: ProgressBar
-) -> str:
+async def _add_from_source(settings: Settings, catalogue: Catalogue, args: argparse.Namespace, bar: ProgressBar) -> str:
     from backend.cli.client import remote
-    from backend.models import download
+    from backend.models import download, registration
 
     async with remote(settings) as server:
         if server:
-            asked = {"source": args.source, "id": args.id, "task": args.task}
-            job = await _fetch_through(server, {key: value for key, value in asked.items() if value}, bar)
-            return _ready(job["model"], job["output"].get("text"))
+            body = {"source": args.source, "id": args.id, "task": args.task}
+            job = await _download_in_server(server, {key: value for key, value in body.items() if value}, bar)
+            return _ready_message(job["model"], job["output"].get("text"))
     addition = registration.add(catalogue, args.source, args.id, args.task)
     try:
-        came = await download.fetch(addition.entry, _shown_on(bar))
-        registration.settle(catalogue, addition.entry, came)
+        result = await download.fetch(addition.entry, _progress_callback(bar))
+        registration.settle(catalogue, addition.entry, result)
     finally:
         registration.forget_if_nothing_came(catalogue, addition)
-    return _ready(addition.entry.id, came.get("said"))
+    return _ready_message(addition.entry.id, result.get("said"))
 
 
-async def _convert_here_or_there(settings: Settings, model: str, to: str, bar: ProgressBar) -> str:
+async def _run_conversion(settings: Settings, model: str, to: str, bar: ProgressBar) -> str:
     from backend.cli.client import CALLER, HttpClient, open_manager
 
-    async with open_manager(settings) as found:
-        if isinstance(found, HttpClient):
-            done = await follow_to_end(found, (await found.convert_model(model, to))["id"], bar, AGAIN)
+    async with open_manager(settings) as manager:
+        if isinstance(manager, HttpClient):
+            started = await manager.convert_model(model, to)
+            job = await follow_to_end(manager, started["id"], bar, RETRY_REMEDY)
         else:
-            job = await found.model_jobs.convert(model, to, CALLER)
-            done = await follow_to_end(Here(found), job.id, bar, AGAIN)
-    return str(done["output"]["text"])
+            live_job = await manager.model_jobs.convert(model, to, CALLER)
+            job = await follow_to_end(ManagerJobs(manager), live_job.id, bar, RETRY_REMEDY)
+    return str(job["output"]["text"])
 
 
-async def _remove_here_or_there(settings: Settings, model: str) -> None:
+async def _remove_model(settings: Settings, model: str) -> None:
     from backend.cli.client import remote
+    from backend.models import Catalogue, registration
 
     async with remote(settings) as server:
         if server:
@@ -214,17 +225,17 @@ async def _remove_here_or_there(settings: Settings, model: str) -> None:
     registration.remove(Catalogue(settings), model)
 
 
-def _shown_on(bar: ProgressBar) -> Callable[[Progress], Awaitable[None]]:
+def _progress_callback(bar: ProgressBar) -> Callable[[Progress], Awaitable[None]]:
     async def show(progress: Progress) -> None:
         bar.show(progress)
 
     return show
 
 
-async def _fetch_through(server: HttpClient, asked: dict[str, Any], bar: ProgressBar) -> dict[str, Any]:
-    """Lets the server download and follows its job; leaving early cancels it. Returns the job."""
-    return await follow_to_end(server, (await server.add_model(asked))["id"], bar, AGAIN)
+async def _download_in_server(server: HttpClient, body: dict[str, Any], bar: ProgressBar) -> dict[str, Any]:
+    """Let the server download, follow its job and return it. Leaving early cancels the job."""
+    return await follow_to_end(server, (await server.add_model(body))["id"], bar, RETRY_REMEDY)
 
 
-def _ready(model: str, said: str | None) -> str:
-    return f"{said}\n{model} is ready." if said else f"{model} is ready."
+def _ready_message(model: str, note: str | None) -> str:
+    return f"{note}\n{model} is ready." if note else f"{model} is ready."

@@ -1,4 +1,4 @@
-"""Make a tune: `music a slow air in D minor, 30 seconds`; its files go into a folder, the receipt to stderr."""
+"""Make a tune: `music a slow air in D minor, 30 seconds`; its files go to a folder, the receipt to stderr."""
 
 from __future__ import annotations
 
@@ -9,84 +9,88 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from backend.cli.commands._device_flags import add_devices, devices_of
+from backend.cli.commands._device_flags import add_devices, device_keys
+from backend.cli.commands._settings import settings_from
 from backend.cli.commands.generate import finite, receipt_line
-from backend.cli.job_follower import generated
-from backend.common.config.settings import load_settings
 from backend.common.errors import Configuration, Validation, from_code
-from backend.server.log_format import escaped
 from backend.tasks.options.music import MusicOptions
 from backend.tasks.options.songs import SongOptions
 
-_OURS = re.compile(r"(tune|song)(-\d+)?\.\w+")
-# Those of tunes, and what song models take besides; the server says which of them the model has.
+if TYPE_CHECKING:
+    from backend.cli.client import Client
+
+_EARLIER_FILE = re.compile(r"(tune|song)(-\d+)?\.\w+")
+# Options of tunes and of song models; the server rejects those that the chosen model does not have.
 _OPTIONS = {**SongOptions.model_fields, **MusicOptions.model_fields}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Each control of a tune as a flag, from the options themselves."""
-    parser.add_argument("words", nargs="*", help="what the tune shall be, in words; flags win over them")
+    """Add one flag for each option, from the option's own type and description."""
+    parser.add_argument("words", nargs="*", metavar="PROMPT", help="description of the tune; flags override it")
     for name, field in _OPTIONS.items():
         extra: Any = field.json_schema_extra or {}
         types = {field.annotation, *get_args(field.annotation)}
-        several = next((each for each in types if get_origin(each) is list), None)
-        kind: Any = int if int in types else finite if float in types else _several if several else str
-        named = get_args(get_args(several)[0]) if several else extra.get("enum", ())
-        listed = f": {(',' if several else ', ').join(named)}" if named else ""
+        list_type = next((each for each in types if get_origin(each) is list), None)
+        parse: Any = int if int in types else finite if float in types else _split if list_type else str
+        choices = get_args(get_args(list_type)[0]) if list_type else extra.get("enum", ())
+        listed = f": {(',' if list_type else ', ').join(choices)}" if choices else ""
         flag = "--" + name.replace("_", "-")
         help_ = f"{field.description}{listed}".replace("%", "%%")
-        parser.add_argument(flag, type=kind, metavar=name.upper(), help=help_)
-    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="where the files go (default: here)")
-    parser.add_argument("--overwrite", action="store_true", help="replace the files of an earlier tune there")
+        parser.add_argument(flag, type=parse, metavar=name.upper(), help=help_)
+    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="folder for the files (default: .)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the files of an earlier tune in that folder")
     parser.add_argument("--model", help="model id (default: the default model for music)")
     add_devices(
         parser,
-        "variations are shared out among the devices (default with several)",
-        "the devices make their shares one after the other",
-        "all of them are made by the device that is free first",
+        "the devices share the variations and work concurrently (default with several devices)",
+        "the devices make their variations one after the other",
+        "the device that is free first makes all of them",
     )
-    parser.add_argument("--json", action="store_true", help="print the finished job")
+    parser.add_argument("--json", action="store_true", help="print the finished job as JSON")
 
 
-def _whole(value: Any) -> Any:
-    """60 for 60.0: some options take whole numbers alone."""
+def _split(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _as_int(value: Any) -> Any:
+    """Return 60 for 60.0, since some options accept integers only; other values as they are."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _words_of(file: Path) -> str:
-    """Raises Configuration."""
+def _read_lyrics(file: Path) -> str:
+    """Return the text of a lyrics file. Raises Configuration."""
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise Configuration(f"The lyrics in {file} cannot be read: {error}.", "Correct the path after @.") from None
 
 
-def _several(text: str) -> list[str]:
-    return text.split(",")
-
-
 def run(args: argparse.Namespace) -> int:
-    """0 also after a stated fallback, 1 after a stated failure; an earlier tune in the folder is not overwritten."""
-    options = {name: _whole(getattr(args, name)) for name in _OPTIONS if getattr(args, name) is not None}
+    """Make the tune and save its files; return 0, also after a reported fallback, or 1 after a failure.
+
+    Raises Configuration rather than overwrite an earlier tune.
+    """
+    options = {name: _as_int(getattr(args, name)) for name in _OPTIONS if getattr(args, name) is not None}
     if (options.get("lyrics") or "").startswith("@"):
-        options["lyrics"] = _words_of(Path(options["lyrics"][1:]))
+        options["lyrics"] = _read_lyrics(Path(options["lyrics"][1:]))
     body = {
         "task": "music",
-        **devices_of(args),
+        **device_keys(args),
         "options": options,
         **{name: getattr(args, name) for name in ("model", "spread") if getattr(args, name) is not None},
         **({"prompt": " ".join(args.words)} if args.words else {}),
     }
     if not args.overwrite:
         _check_folder(args.out)
-    return asyncio.run(_make(body, args.out, args.config, args.json))
+    return asyncio.run(_make(body, args))
 
 
 def _check_folder(folder: Path) -> None:
-    """Raises Configuration where the files would replace others."""
-    earlier = sorted(file.name for file in folder.iterdir() if _OURS.fullmatch(file.name)) if folder.is_dir() else []
+    """Raises Configuration if the folder has files of an earlier tune."""
+    earlier = sorted(f.name for f in folder.iterdir() if _EARLIER_FILE.fullmatch(f.name)) if folder.is_dir() else []
     if earlier:
         raise Configuration(
             f"{folder.resolve()} holds an earlier tune ({earlier[0]}).",
@@ -94,18 +98,19 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-async def _make(body: dict[str, Any], folder: Path, config: str | None, as_json: bool) -> int:
+async def _make(body: dict[str, Any], args: argparse.Namespace) -> int:
     from backend.cli.client import connect
+    from backend.cli.job_follower import generate_with_progress
     from backend.cli.progress_bar import ProgressBar
 
-    async with connect(load_settings({"config": config})) as client:
+    async with connect(settings_from(args)) as client:
         with contextlib.closing(ProgressBar(sys.stderr)) as bar:
-            last, job = await generated(client, body, bar, words=None if as_json else _show)
+            last, job = await generate_with_progress(client, body, bar, on_text=None if args.json else _print_text)
         for artifact in job["output"]["artifacts"]:
-            await save(client, job["id"], artifact["name"], folder)
-            if not as_json:
-                print(folder / artifact["name"])
-    if as_json:
+            await save(client, job["id"], artifact["name"], args.out)
+            if not args.json:
+                print(args.out / artifact["name"])
+    if args.json:
         print(json.dumps(job, indent=2, ensure_ascii=False))
     elif job["receipt"]:
         print(receipt_line(job["receipt"]), file=sys.stderr)
@@ -114,12 +119,14 @@ async def _make(body: dict[str, Any], folder: Path, config: str | None, as_json:
     return 0 if last.event == "done" else 1
 
 
-def _show(text: str) -> None:
+def _print_text(text: str) -> None:
+    from backend.server.log_format import escaped
+
     print("\n".join(map(escaped, text.split("\n"))), flush=True)
 
 
-async def save(client: Any, job_id: str, name: str, folder: Path) -> None:
-    """Writes a file of the job whole, or not at all. Raises Validation where the folder cannot take it."""
+async def save(client: Client, job_id: str, name: str, folder: Path) -> None:
+    """Download a file of a job to a folder, completely or not at all. Raises Validation if it cannot be written."""
     target, partial = folder / name, folder / f"{name}.partial"
     try:
         folder.mkdir(parents=True, exist_ok=True)

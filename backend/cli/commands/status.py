@@ -1,4 +1,4 @@
-"""Tell whether the service runs on the data folder, where, and how it is; the exit code is 1 if it does not."""
+"""Show whether the service of a data folder runs, its address and its health; exit code 1 if it does not run."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ import json
 from datetime import timedelta
 from typing import Any
 
-from backend.cli import daemon
-from backend.common.config.settings import load_settings
+from backend.cli.commands._settings import DATA_DIR_HELP, settings_from
+from backend.common.commands import command
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which one."""
-    parser.add_argument("--data-dir")
-    parser.add_argument("--json", action="store_true")
+    """Add the flag that chooses the service, and the output format."""
+    parser.add_argument("--data-dir", metavar="FOLDER", help=DATA_DIR_HELP)
+    parser.add_argument("--json", action="store_true", help="print JSON: the health with address and process, or null")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints its health."""
-    found = daemon.running(load_settings({"config": args.config, "storage.data_dir": args.data_dir}))
+    """Print the health; return 1 if no service answers."""
+    from backend.cli import daemon
+
+    server = daemon.running(settings_from(args))
     if args.json:
-        print(json.dumps(found))
+        print(json.dumps(server))
     else:
-        print(_page(found) if found else "No server runs on this data folder. `start` starts one.")
-    return 0 if found else 1
+        print(_text(server) if server else f"No server runs on this data folder. `{command('start')}` starts one.")
+    return 0 if server else 1
 
 
-def _page(found: dict[str, Any]) -> str:
-    devices = ", ".join(f"{count} {state}" for state, count in found["devices"].items() if count)
-    up = timedelta(seconds=round(found["uptime_s"]))
+def _text(server: dict[str, Any]) -> str:
+    devices = ", ".join(f"{count} {state}" for state, count in server["devices"].items() if count)
+    uptime = timedelta(seconds=round(server["uptime_s"]))
     lines = [
-        f"Touchstone {found['version']} at {found['url']} (process {found['pid']}): {found['status']}, up {up}",
+        f"Touchstone {server['version']} at {server['url']} (process {server['pid']}): {server['status']}, up {uptime}",
         f"Devices: {devices or 'none'}",
-        f"Jobs: {found['jobs']['queued']} queued, {found['jobs']['running']} running",
+        f"Jobs: {server['jobs']['queued']} queued, {server['jobs']['running']} running",
     ]
-    for problem in found.get("problems", []):  # strangers to a server with a token are told none
+    for problem in server.get("problems", []):  # a server with a token omits them without it
         lines += [f"Problem ({problem['subject']}): {problem['detail']}", f"  {problem['remedy']}"]
     return "\n".join(lines)

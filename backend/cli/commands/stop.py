@@ -1,20 +1,21 @@
-"""Stop the service that runs on the data folder, in the background or on a terminal; running jobs are interrupted."""
+"""Stop the service of a data folder, in the background or on a terminal; running jobs are interrupted."""
 
 from __future__ import annotations
 
 import argparse
 
-from backend.cli import daemon
-from backend.common.config.settings import load_settings
+from backend.cli.commands._settings import DATA_DIR_HELP, settings_from
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which one."""
-    parser.add_argument("--data-dir")
+    """Add the flag that chooses the service."""
+    parser.add_argument("--data-dir", metavar="FOLDER", help=DATA_DIR_HELP)
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 also if none runs."""
-    stopped = daemon.stop(load_settings({"config": args.config, "storage.data_dir": args.data_dir}))
+    """Return 0, also if no service runs. Raises Internal if it does not end in time."""
+    from backend.cli import daemon
+
+    stopped = daemon.stop(settings_from(args))
     print("Stopped." if stopped else "No server runs on this data folder.")
     return 0

@@ -1,6 +1,6 @@
-"""Show the token that this folder's server wants from other machines, or make a new one.
+"""Show the token that this server requires from other machines, or make a new one.
 
-A new one counts at once, also for a server that runs: the old one opens nothing any more, and pages ask for it again.
+A new token takes effect immediately, also in a running server: the old one is rejected, and pages ask for the new one.
 """
 
 from __future__ import annotations
@@ -8,22 +8,24 @@ from __future__ import annotations
 import argparse
 import sys
 
-from backend.common.config.settings import load_settings
-from backend.server.auth_token import kept_token, make_token
+from backend.cli.commands._settings import settings_from
+from backend.common.commands import command
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """One word."""
-    parser.add_argument("action", choices=["show", "rotate"])
+    """Add the action."""
+    parser.add_argument("action", choices=["show", "rotate"], help="print the token, or replace it with a new one")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the token alone, so that a script can use it."""
-    settings = load_settings({"config": args.config})
+    """Print the token alone on stdout, so that a script can read it."""
+    from backend.server.auth_token import kept_token, make_token
+
+    settings = settings_from(args)
     if settings.server.token and args.action == "rotate":
         print(
             "touchstone: The token is set by the configuration or TOUCHSTONE_TOKEN.\n"
-            "  Change it there and restart the server; or remove it there, and run this again.",
+            "  Change it there and restart the server; or remove it there and repeat this command.",
             file=sys.stderr,
         )
         return 1
@@ -31,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         make_token(settings.data_dir) if args.action == "rotate" else kept_token(settings.data_dir)
     )
     if token is None:
-        print("touchstone: There is no token.\n  `token rotate` makes one.", file=sys.stderr)
+        print(f"touchstone: No token exists.\n  `{command('token rotate')}` makes one.", file=sys.stderr)
         return 1
     print(token)
     return 0

@@ -1,5 +1,5 @@
-"""What works on this machine, what does not, and what to do about it: facts, findings made from them, one page.
+"""The doctor: reports what works on this machine, what does not, and how to fix it.
 
-`gather.py` collects facts and never fails because one cannot be had; `findings/` are functions from facts to sentences;
-`report.py` puts both on a page without secrets; `page.py` writes it for people.
+`collector.py` collects facts; a fact that cannot be determined is left out. `findings/` has functions from facts to
+findings. `report.py` makes one document of both, without secrets; `text_page.py` formats it as text.
 """

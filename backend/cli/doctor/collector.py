@@ -1,4 +1,4 @@
-"""Collects the facts: asks the running server, or probes; reads files; asks children. One that fails leaves a gap."""
+"""Collects the facts: from the running server or from probes, from files and child processes. Failures leave gaps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HARDWARE = TypeAdapter(list[Hardware])
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a server or the probes told of the devices."""
+    """The devices, as a server or probes report them."""
 
     devices: list[Device]
     hardware: list[Hardware]
@@ -48,11 +48,11 @@ class _Answer:
 
 
 async def gather(settings: Settings) -> tuple[Facts, dict[str, Any]]:
-    """All facts, and what else the page tells: the default device, notices of files that are no models.
+    """Return all facts, and further data of the report: the default device, notices about unusable model files.
 
-    Takes as long as the slowest probe, or as the server's own. Raises nothing: what cannot be had is told as such.
+    Takes as long as the slowest probe. Does not raise; facts that cannot be determined are None or empty.
     """
-    asked = asyncio.create_task(_devices(settings))
+    devices_task = asyncio.create_task(_devices(settings))
     made = RuntimeStore(settings.data_dir / RUNTIMES).pythons(recipes())
     own = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
     system, runtimes, storage = await asyncio.gather(
@@ -60,9 +60,9 @@ async def gather(settings: Settings) -> tuple[Facts, dict[str, Any]]:
         runtime_facts({BASE: sys.executable, **made, **own}, kept=made.keys() - own.keys()),
         asyncio.to_thread(storage_facts, settings.data_dir),
     )
-    answer, url, trouble = await asked
-    nothing: tuple[list[Model], list[tuple[str, str, str]]] = ([], [])
-    models, notices = _had(lambda: _models(settings), nothing)
+    answer, url, error = await devices_task
+    no_models: tuple[list[Model], list[tuple[str, str, str]]] = ([], [])
+    models, notices = _fact_or_default(lambda: _models(settings), no_models)
     facts = Facts(
         platform=_platform(system),
         checks=system.checks if system else [],
@@ -70,45 +70,45 @@ async def gather(settings: Settings) -> tuple[Facts, dict[str, Any]]:
         devices=answer.devices,
         runtimes=runtimes,
         storage=storage,
-        server=_server(settings, url, trouble),
+        server=_server(settings, url, error),
         models=models,
     )
     return facts, {"default": answer.default, "default_reason": answer.default_reason, "notices": notices}
 
 
 async def _devices(settings: Settings) -> tuple[_Answer, str | None, str | None]:
-    """What is known of the devices, the address of the server that told it, and what went wrong."""
-    trouble = None
+    """Return the devices, the URL of the server that reported them, and what went wrong. Optional: URL, error."""
+    failure = None
     try:
         async with remote(settings) as server:
             if server:
                 return _read(await server.devices()), server.url, None
     except (TouchstoneError, httpx.HTTPError, ValidationError, KeyError) as error:
-        trouble = f"The running server did not tell its devices: {_words(error)} They were probed from here instead."
+        failure = f"The running server did not report its devices: {_message(error)} They were probed without it."
     try:
-        return _read(await probed(settings)), None, trouble
+        return _read(await probed(settings)), None, failure
     except (TouchstoneError, OSError, ExceptionGroup) as error:
-        return _Answer([], []), None, f"The devices could not be probed: {_words(error)}"
+        return _Answer([], []), None, f"The devices could not be probed: {_message(error)}"
 
 
-def _read(found: Mapping[str, Any]) -> _Answer:
+def _read(listing: Mapping[str, Any]) -> _Answer:
     return _Answer(
-        _DEVICES.validate_python(found["devices"]),
-        _HARDWARE.validate_python(found["hardware"]),
-        found["default"],
-        found["default_reason"],
+        _DEVICES.validate_python(listing["devices"]),
+        _HARDWARE.validate_python(listing["hardware"]),
+        listing["default"],
+        listing["default_reason"],
     )
 
 
-def _server(settings: Settings, url: str | None, trouble: str | None) -> ServerFacts:
+def _server(settings: Settings, url: str | None, error: str | None) -> ServerFacts:
     host, port = settings.server.host, settings.server.port
     unknown: tuple[PortState | None, int | None] = (None, None)
-    state, other = _had(lambda: _port_state(host, port), unknown) if url is None and port else unknown
-    return ServerFacts(url, trouble, host, port, state, other)
+    state, other = _fact_or_default(lambda: _port_state(host, port), unknown) if url is None and port else unknown
+    return ServerFacts(url, error, host, port, state, other)
 
 
 def _port_state(host: str, port: int) -> tuple[PortState | None, int | None]:
-    """Whether a server could have the port, and the next one that it could."""
+    """Return whether a server could listen on the port, and the next free port. Optional: None if unknown."""
     try:
         bind(host, port).close()
         return "free", None
@@ -123,23 +123,23 @@ def _models(settings: Settings) -> tuple[list[Model], list[tuple[str, str, str]]
 
 
 def _platform(system: System | None) -> Platform:
-    known = Platform(sys.platform, platform.release(), distribution_ids(), name=platform.platform())
+    base = Platform(sys.platform, platform.release(), distribution_ids(), name=platform.platform())
     if system is None:
-        return replace(known, machine=platform.machine(), joined=_had(_joined, ()))
+        return replace(base, machine=platform.machine(), joined=_fact_or_default(_groups_by_database, ()))
     return replace(
-        known,
+        base,
         wsl=system.wsl,
         container=system.container,
         name=system.name,
         machine=system.machine,
         libc=system.libc,
         groups=tuple(system.groups),
-        joined=_had(_joined, ()),
+        joined=_fact_or_default(_groups_by_database, ()),
     )
 
 
-def _joined() -> tuple[str, ...]:
-    """The groups that the system's lists give this user: a new one counts from the next session on."""
+def _groups_by_database() -> tuple[str, ...]:
+    """Return this user's groups by the system's database; a new one takes effect in the next session."""
     if sys.platform == "win32":
         return ()
     import grp
@@ -149,17 +149,17 @@ def _joined() -> tuple[str, ...]:
     return tuple(grp.getgrgid(number).gr_name for number in os.getgrouplist(user.pw_name, user.pw_gid))
 
 
-def _had(fact: Callable[[], Fact], otherwise: Fact) -> Fact:
-    """A fact, or what stands for it where it cannot be had."""
+def _fact_or_default(fact: Callable[[], Fact], default: Fact) -> Fact:
+    """Return a fact, or `default` if it cannot be determined."""
     with contextlib.suppress(OSError, TouchstoneError, ValueError, KeyError):
         return fact()
-    return otherwise
+    return default
 
 
-def _words(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     if isinstance(error, TouchstoneError):
         return error.detail
     if isinstance(error, BaseExceptionGroup):
-        return _words(error.exceptions[0])
+        return _message(error.exceptions[0])
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0].rstrip(".") + "."

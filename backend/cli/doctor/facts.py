@@ -1,4 +1,4 @@
-"""Everything the findings look at, as plain data: what could not be had is None or empty, never a guess."""
+"""All facts that findings are made from, as plain data. An unknown fact is None or empty, never a guess."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PortState = Literal["free", "ours", "taken", "forbidden"]
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python, as it says of itself. `base` is the installation that a virtual environment was made from."""
+    """A Python interpreter, as it reports itself. `base` is the installation that a virtual environment is based on."""
 
     version: str
     bits: int
@@ -25,7 +25,7 @@ class Interpreter:
 
 @dataclass(frozen=True)
 class Flavour:
-    """A distribution that brings an import package which others bring as well."""
+    """A distribution with an import package that other distributions contain too."""
 
     name: str
     version: str
@@ -34,7 +34,7 @@ class Flavour:
 
 @dataclass(frozen=True)
 class Written:
-    """What the files on disk say which distribution they are."""
+    """The distribution that the files on disk belong to."""
 
     name: str
     version: str
@@ -42,7 +42,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Unmet:
-    """A pinned requirement that the environment does not fulfil; `found` is None where the package is absent."""
+    """A pinned requirement that the environment does not satisfy. Optional: `found`, if the package exists."""
 
     package: str
     needs: str
@@ -51,7 +51,7 @@ class Unmet:
 
 @dataclass(frozen=True)
 class TorchBuild:
-    """What torch's version file says it was built for; all None means for the processor alone (or for Apple's GPUs)."""
+    """The target of a torch build, by its version file. All None: CPU only (or Apple's GPUs)."""
 
     version: str | None
     cuda: str | None = None
@@ -61,9 +61,9 @@ class TorchBuild:
 
 @dataclass(frozen=True)
 class RuntimeFacts:
-    """What the interpreter of a runtime holds. `trouble` says why the rest is empty.
+    """The packages of a runtime's interpreter. `trouble` is the reason if the rest is empty.
 
-    `kept`: Touchstone made it and keeps it, whole or not at all, so nobody repairs it by hand.
+    `kept`: Touchstone installed it, completely or not at all, so it is never repaired by hand.
     """
 
     name: str
@@ -81,7 +81,7 @@ class RuntimeFacts:
 
 @dataclass(frozen=True)
 class StorageFacts:
-    """The data folder. `holder` is what the server that holds it wrote; `held` whether its lock is taken."""
+    """The data folder. `holder` is the note of the server that holds it; `held`: its lock is taken."""
 
     data_dir: str
     exists: bool = True
@@ -90,15 +90,15 @@ class StorageFacts:
     free_bytes: int | None = None
     held: bool | None = None
     holder: dict[str, Any] | None = None
-    history: str | None = None  # why the history of jobs cannot be read
+    history: str | None = None  # error when the job history is read
 
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """The server of the data folder, if one answers, and the port that a new one would take."""
+    """The server of the data folder, if one answers, and the port that a new one would use."""
 
     url: str | None = None
-    trouble: str | None = None  # why nothing could be learnt of the devices
+    trouble: str | None = None  # error when the devices were requested
     host: str = "127.0.0.1"
     port: int = 8000
     port_state: PortState | None = None
@@ -107,7 +107,7 @@ class ServerFacts:
 
 @dataclass(frozen=True)
 class Platform:
-    """The operating system as far as remedies differ by it."""
+    """The operating system, as far as remedies depend on it."""
 
     system: str  # sys.platform: "linux", "win32", "darwin"
     release: str = ""  # of the kernel
@@ -117,13 +117,13 @@ class Platform:
     name: str = ""  # "Debian GNU/Linux 12 (bookworm)"
     machine: str = ""  # "x86_64"
     libc: str | None = None  # "glibc 2.36"
-    groups: tuple[str, ...] = ()  # that this session has
-    joined: tuple[str, ...] = ()  # that the user is in by the system's own lists
+    groups: tuple[str, ...] = ()  # of this session
+    joined: tuple[str, ...] = ()  # of the user, by the system's database
 
 
 @dataclass(frozen=True)
 class Facts:
-    """All of it."""
+    """All facts."""
 
     platform: Platform
     checks: list[Check] = field(default_factory=list)

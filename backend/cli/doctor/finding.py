@@ -1,11 +1,11 @@
-"""What the doctor has to say about one thing: how bad, which layer fails, and the steps that mend it."""
+"""One finding of the doctor: its level, the layer that fails, and the steps that fix it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-# stops: nothing can run, or nothing can be kept. broken: something that is here does not work. advice: it works, but.
+# stops: jobs cannot run or be stored. broken: something installed does not work. advice: it works, with a drawback.
 Level = Literal["stops", "broken", "advice"]
 Layer = Literal[
     "system",
@@ -20,14 +20,14 @@ Layer = Literal[
     "server",
     "model",
 ]
-Place = Literal["here", "windows"]  # under WSL the Windows around this Linux must sometimes act
+Place = Literal["here", "windows"]  # under WSL some steps are done in Windows
 
 LEVELS: tuple[Level, ...] = ("stops", "broken", "advice")
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do: a sentence, the command where there is one, and on which side."""
+    """One thing to do: a sentence, optionally a command, and the system to do it in."""
 
     do: str
     command: str | None = None

@@ -1,4 +1,4 @@
-"""Facts and findings as one document that may be shown to anybody. The page and `--json` are both this document."""
+"""Makes one document of facts and findings, without secrets. The text page and `--json` show this document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from backend.server.auth_token import kept_token
 FINE, BROKEN, ONLY_CPU = 0, 1, 3
 LONGEST = 120  # characters of a variable
 _SECRETS = ("server.token",)
-_TOLD_ELSEWHERE = ("storage.data_dir",)
+_SHOWN_ELSEWHERE = ("storage.data_dir",)
 # Variables that change which card or library a runtime finds, or how it computes.
 _VARIABLES = re.compile(
     r"_VISIBLE_DEVICES$|^(AMD|CONDA|CUDA|DML|GGML|GPU|HIP|HSA|LD|MESA|MKL|NVIDIA|OMP|ONEAPI|ORT|PYTORCH|ROC[MR]?|SYCL|TORCH|"
@@ -38,9 +38,9 @@ def report(
     settings: Settings,
     environ: Mapping[str, str] = os.environ,
 ) -> dict[str, Any]:
-    """The document, without secrets, names and the home folder."""
+    """Return the document, without secrets, user names and the home folder."""
     code, sentence = verdict(facts, findings)
-    told = discreet(settings, environ)
+    redact = secret_redactor(settings, environ)
     document: dict[str, Any] = {
         "touchstone": __version__,
         "at": utc_now(),
@@ -58,7 +58,7 @@ def report(
         "server": asdict(facts.server) if facts.server else None,
         "storage": asdict(facts.storage) if facts.storage else None,
         "settings": changed_settings(settings),
-        "variables": _variables(environ, told),
+        "variables": _variables(environ, redact),
         "findings": [asdict(finding) for finding in findings],
         "devices": [asdict(device) for device in facts.devices],
         "default": more.get("default"),
@@ -74,46 +74,48 @@ def report(
         ],
         "verdict": {"exit_code": code, "sentence": sentence},
     }
-    shown: dict[str, Any] = told.data(document)
+    shown: dict[str, Any] = redact.data(document)
     return shown
 
 
-def discreet(settings: Settings, environ: Mapping[str, str] = os.environ) -> Redactor:
-    """What removes this user's names and this server's secrets from a text."""
+def secret_redactor(settings: Settings, environ: Mapping[str, str] = os.environ) -> Redactor:
+    """Return the redactor for this user's names and this server's secrets."""
     return redactor(environ, filter(None, (settings.server.token, kept_token(settings.data_dir))))
 
 
 def verdict(facts: Facts, findings: list[Finding]) -> tuple[int, str]:
-    """Exit code and last line: 1 if nothing can run, else 3 if only the CPU can, else 1 if something is broken."""
+    """Return exit code and last line: 1 if no device works, 3 if only the CPU can, else 1 if something is broken."""
     ready = [device for device in facts.devices if device.state == "ready"]
     real = [device.id for device in ready if device.kind not in ("cpu", "emulated")]
     stops = [finding for finding in findings if finding.level == "stops"]
     broken = [finding for finding in findings if finding.level == "broken"]
-    ailing = [device.id for device in facts.devices if device.state in ("broken", "quarantined")]
+    failing = [device.id for device in facts.devices if device.state in ("broken", "quarantined")]
     if not ready:
         return BROKEN, "Broken: no device works."
     if stops:
         some = "some of the findings above keep" if len(stops) > 1 else "one of the findings above keeps"
         return BROKEN, f"Broken: {some} it from working."
-    more = f"; broken: {', '.join(ailing)}" if ailing else ""
-    count = f"; {len(broken)} of the findings above {'are' if len(broken) > 1 else 'is'} to be mended" if broken else ""
+    more = f"; broken: {', '.join(failing)}" if failing else ""
+    count = f"; {len(broken)} of the findings above {'need' if len(broken) > 1 else 'needs'} a fix" if broken else ""
     if not real:
         return ONLY_CPU, f"Only the CPU works{more}{count}."
     works = f"{', '.join(real)} {'work' if len(real) > 1 else 'works'}"
-    return (BROKEN, f"{works}{more}{count}.") if ailing or broken else (FINE, f"Fine: {works}.")
+    return (BROKEN, f"{works}{more}{count}.") if failing or broken else (FINE, f"Fine: {works}.")
 
 
 def changed_settings(settings: Settings) -> dict[str, Any]:
-    """The settings that differ from the defaults, by dotted key; of a secret only that it is set."""
-    default, found = _flat(asdict(Settings())), _flat(asdict(settings))
-    changed = {key: value for key, value in found.items() if default.get(key) != value and key not in _TOLD_ELSEWHERE}
+    """Return the settings that differ from their defaults, by dotted key; a secret is replaced."""
+    default, current = _flat(asdict(Settings())), _flat(asdict(settings))
+    changed = {
+        key: value for key, value in current.items() if default.get(key) != value and key not in _SHOWN_ELSEWHERE
+    }
     return {key: SECRET if key in _SECRETS else _plain(value) for key, value in changed.items()}
 
 
-def _variables(environ: Mapping[str, str], told: Redactor) -> dict[str, str]:
-    """Those that matter, long values cut (after secrets are out): some images set lists of hundreds of drivers."""
-    found = {name: told.text(value) for name, value in sorted(environ.items()) if _VARIABLES.search(name.upper())}
-    return {name: value if len(value) <= LONGEST else value[:LONGEST] + "…" for name, value in found.items()}
+def _variables(environ: Mapping[str, str], redact: Redactor) -> dict[str, str]:
+    """Return relevant variables, redacted, then cut: some images set lists of hundreds of drivers."""
+    redacted = {name: redact.text(value) for name, value in sorted(environ.items()) if _VARIABLES.search(name.upper())}
+    return {name: value if len(value) <= LONGEST else value[:LONGEST] + "…" for name, value in redacted.items()}
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the environment of each runtime holds: asked of a child in its own interpreter, within a limit."""
+"""The packages of each runtime's environment, reported by a child process in its interpreter within a timeout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from backend.child.handle import ChildProcess, Spawn, spawn
 from backend.child.wire_protocol import Header
 from backend.cli.doctor.facts import Flavour, Interpreter, RuntimeFacts, TorchBuild, Unmet, Written
 
-LIMIT_S = 15.0
+TIMEOUT_S = 15.0
 _SHARED = TypeAdapter(dict[str, list[Flavour]])
 _WRITTEN = TypeAdapter(dict[str, Written])
 _UNMET = TypeAdapter(list[Unmet])
@@ -23,30 +23,30 @@ _UNMET = TypeAdapter(list[Unmet])
 async def runtime_facts(
     pythons: Mapping[str, str],
     start: Spawn = spawn,
-    limit_s: float = LIMIT_S,
+    limit_s: float = TIMEOUT_S,
     kept: Container[str] = (),
 ) -> list[RuntimeFacts]:
-    """The facts of all runtimes, by name → interpreter; `kept` names those that Touchstone made.
+    """Return the facts of all runtimes (name → interpreter). `kept` names those that Touchstone installed.
 
-    Raises nothing: what fails is the `trouble` of its runtime.
+    Does not raise: an error becomes the `trouble` of its runtime.
     """
-    asked = await asyncio.gather(*(_asked(name, python, start, limit_s) for name, python in pythons.items()))
-    return [dataclasses.replace(one, kept=one.name in kept) for one in asked]
+    facts = await asyncio.gather(*(_query(name, python, start, limit_s) for name, python in pythons.items()))
+    return [dataclasses.replace(runtime, kept=runtime.name in kept) for runtime in facts]
 
 
-async def _asked(name: str, python: str, start: Spawn, limit_s: float) -> RuntimeFacts:
+async def _query(name: str, python: str, start: Spawn, limit_s: float) -> RuntimeFacts:
     try:
         frame = await _frame(python, start, limit_s)
         return _read(name, python, frame)
     except (OSError, RuntimeError, TimeoutError) as error:
-        why = f"it gave no answer within {limit_s:g} s" if isinstance(error, TimeoutError) else _words(error)
+        why = f"no answer within {limit_s:g} s" if isinstance(error, TimeoutError) else _message(error)
         return RuntimeFacts(name, python, trouble=why)
     except (ValidationError, KeyError, TypeError, AttributeError):
-        return RuntimeFacts(name, python, trouble="its answer makes no sense")
+        return RuntimeFacts(name, python, trouble="its answer is malformed")
 
 
 async def _frame(python: str, start: Spawn, limit_s: float) -> Header:
-    """The one frame of the child. Raises RuntimeError with how it ended, if there was none."""
+    """Return the one frame that the child sends. Raises RuntimeError with its exit if it sends none."""
     child = ChildProcess(start(python, ["packages"]), asyncio.get_running_loop())
     try:
         async with asyncio.timeout(limit_s):
@@ -77,12 +77,12 @@ def _read(name: str, python: str, frame: Header) -> RuntimeFacts:
 
 
 def torch_build(fields: dict[str, Any] | None) -> TorchBuild | None:
-    """The fields of torch's version file that matter; versions differ in which of them they have."""
+    """Return the relevant fields of torch's version file. Optional: None without the file; older versions lack some."""
     if not fields:
         return None
     kinds = [field.name for field in dataclasses.fields(TorchBuild) if field.name != "version"]
     return TorchBuild(fields.get("__version__"), **{kind: fields.get(kind) for kind in kinds})
 
 
-def _words(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -1,4 +1,4 @@
-"""Where the data folder lies and who has it, without taking or changing anything."""
+"""Facts about the data folder and its holder. Takes no lock and only reads."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _REMOTE_DRIVE = 4  # DRIVE_REMOTE of fileapi.h
 
 
 def storage_facts(data_dir: Path) -> StorageFacts:
-    """What the doctor tells of the data folder. Raises nothing that a file system may say."""
-    there = nearest(data_dir)
+    """Return the facts about the data folder. Raises no OSError."""
+    existing = nearest(data_dir)
     return StorageFacts(
         str(data_dir),
         exists=data_dir.is_dir(),
-        writable=os.access(there, os.W_OK | os.X_OK) if there.is_dir() else False,
-        filesystem=filesystem(there),
-        free_bytes=_free_bytes(there),
+        writable=os.access(existing, os.W_OK | os.X_OK) if existing.is_dir() else False,
+        filesystem=filesystem(existing),
+        free_bytes=_free_bytes(existing),
         held=held(data_dir),
         holder=_holder(data_dir),
         history=damage(data_dir / HISTORY),
@@ -37,7 +37,7 @@ def storage_facts(data_dir: Path) -> StorageFacts:
 
 
 def nearest(path: Path) -> Path:
-    """The path, or the nearest of its parents that exists."""
+    """Return the path, or its nearest parent that exists."""
     for place in (path, *path.parents):
         with contextlib.suppress(OSError):
             if place.exists():
@@ -46,7 +46,7 @@ def nearest(path: Path) -> Path:
 
 
 def filesystem(path: Path, mounts: str | None = None) -> str | None:
-    """The type of the file system below a path, by Linux's mount table (proc_pid_mountinfo(5)); "remote" on Windows."""
+    """Return a path's file system type, by proc_pid_mountinfo(5); on Windows "remote". Optional: None if unknown."""
     if sys.platform == "win32" and mounts is None:
         return _windows_drive(path)
     if mounts is None:
@@ -55,7 +55,7 @@ def filesystem(path: Path, mounts: str | None = None) -> str | None:
         except OSError:
             return None
     real = os.path.realpath(path)
-    found, length = None, -1
+    kind_found, length = None, -1
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         words, kind = before.split(), after.split()
@@ -63,30 +63,30 @@ def filesystem(path: Path, mounts: str | None = None) -> str | None:
             continue
         point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), words[4])
         inside = real == point or real.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= length:  # of two mounts on one place the later one is seen
-            # WSL can lend Windows' drives through virtiofs too, under this name.
-            lent = kind[0] == "virtiofs" and kind[1:] and kind[1].startswith("drvfs")
-            found, length = "drvfs" if lent else kind[0], len(point)
-    return found
+        if inside and len(point) >= length:  # of two mounts at one point the later one is visible
+            # WSL can mount Windows drives by virtiofs too, with this name.
+            is_drive = kind[0] == "virtiofs" and kind[1:] and kind[1].startswith("drvfs")
+            kind_found, length = "drvfs" if is_drive else kind[0], len(point)
+    return kind_found
 
 
 def held(data_dir: Path) -> bool:
-    """Whether a process has the folder's lock (Linux tells), or, elsewhere and across WSL, whether a beat is fresh."""
+    """Return whether a process holds the folder: by its lock on Linux, else (and across WSL) by a recent heartbeat."""
     note = DataDir(data_dir).holder() or {}
-    beat = note.get("beat")
-    fresh = isinstance(beat, (int, float)) and abs(time.time() - beat) < STALE_S
+    heartbeat = note.get("beat")
+    is_recent = isinstance(heartbeat, (int, float)) and abs(time.time() - heartbeat) < STALE_S
     try:
         number = (data_dir / "lock").stat().st_ino
         locks = Path("/proc/locks").read_text()
     except OSError:
-        return fresh
+        return is_recent
     here = note.get("system") == sys.platform and note.get("host") == socket.gethostname()
     # A line is "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF" (proc_locks(5)).
-    return any("FLOCK" in line and f":{number} " in line for line in locks.splitlines()) or (fresh and not here)
+    return any("FLOCK" in line and f":{number} " in line for line in locks.splitlines()) or (is_recent and not here)
 
 
 def damage(history: Path) -> str | None:
-    """Why the next start would set the history aside, or None if it is sound or not there. Changes nothing."""
+    """Return why the next start would replace the history. Optional: None if it is valid or missing. Only reads."""
     if not history.exists():
         return None
     try:

@@ -1,4 +1,4 @@
-"""The document as a page of plain text. Everything on it comes from the document, and nothing steers a terminal."""
+"""Formats the document as plain text. Control characters are escaped, so they cannot affect a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Document = dict[str, Any]
 
 
 def page(document: Document) -> str:
-    """The page; its last line is the verdict."""
+    """Return the page; its last line is the verdict."""
     sections = (_head, _findings, _devices, _hardware, _checks, _runtimes, _models, _to_do)
     lines = [line for section in sections for line in section(document)]
     lines += ["", f"Verdict: {document['verdict']['sentence']}"]
@@ -35,20 +35,20 @@ def _head(document: Document) -> Iterator[str]:
     if storage:
         kind = f" ({storage['filesystem']})" if storage["filesystem"] else ""
         yield f"Data       {storage['data_dir']}{kind}, {_size(storage['free_bytes'])} free" + (
-            "" if storage["exists"] else ", not made yet"
+            "" if storage["exists"] else ", does not exist yet"
         )
     yield f"Settings   {_pairs(document['settings']) or 'all at their defaults'}"
-    yield f"Variables  {_pairs(document['variables']) or 'none that matter here'}"
+    yield f"Variables  {_pairs(document['variables']) or 'none relevant'}"
 
 
 def _findings(document: Document) -> Iterator[str]:
-    found = document["findings"]
+    findings = document["findings"]
     yield ""
-    if not found:
+    if not findings:
         yield "Findings: none."
         return
-    yield f"Findings ({len(found)}), the gravest first"
-    for number, finding in enumerate(found, 1):
+    yield f"Findings ({len(findings)}), the most severe first"
+    for number, finding in enumerate(findings, 1):
         yield f"  {number}. {finding['level']}, {finding['layer']} [{finding['subject']}]: {finding['detail']}"
         for step in finding["steps"] if not document["system"]["wsl"] else ():
             yield f"     → {_step(step)}"
@@ -81,17 +81,17 @@ def _hardware(document: Document) -> Iterator[str]:
         facts = [item["kind"], f"memory {_size(item['memory_bytes'])}", f"driver {item['driver'] or 'unknown'}"]
         facts += [item[key] for key in ("pci_ids", "architecture", "render_node") if item[key]]
         yield f"  {item['id']}: {item['name']} ({', '.join(facts)})"
-        yield f"      ways in: {', '.join(item['devices']) or 'none'}"
-        yield from (f"      {words}" for words in (*item["hidden_by"], item["reason"], item["remedy"]) if words)
+        yield f"      devices: {', '.join(item['devices']) or 'none'}"
+        yield from (f"      {note}" for note in (*item["hidden_by"], item["reason"], item["remedy"]) if note)
 
 
 def _checks(document: Document) -> Iterator[str]:
-    """What was looked at and is well; the rest stands among the findings."""
-    well = [check for check in document["checks"] if check["verdict"] == "ok"]
-    if well:
+    """Yield the checks that passed; the others are findings."""
+    passed = [check for check in document["checks"] if check["verdict"] == "ok"]
+    if passed:
         yield ""
-        yield f"Looked at and well ({len(well)})"
-        yield from (f"  {check['layer']}: {check['detail']}" for check in well)
+        yield f"Passed checks ({len(passed)})"
+        yield from (f"  {check['layer']}: {check['detail']}" for check in passed)
 
 
 def _runtimes(document: Document) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _runtimes(document: Document) -> Iterator[str]:
             continue
         about = f"{python['bits']}-bit, {_venv(python)}, at {runtime['python']}"
         yield f"  {runtime['name']}: Python {python['version']}, {about}"
-        yield f"      {_versions(runtime['packages']) or 'no package that matters here'}"
+        yield f"      {_versions(runtime['packages']) or 'no relevant package'}"
         if runtime["torch"]:
             built = [f"{kind} {word}" for kind, word in runtime["torch"].items() if word and kind != "version"]
             yield f"      torch {runtime['torch']['version']} was built for {', '.join(built) or 'the processor'}"
@@ -123,7 +123,7 @@ def _models(document: Document) -> Iterator[str]:
 
 
 def _to_do(document: Document) -> Iterator[str]:
-    """Under WSL two systems have to act: what each must do stands in a list of its own."""
+    """Yield, under WSL only, one list of steps for Windows and one for Linux."""
     if not document["system"]["wsl"]:
         return
     for where, title in (("windows", "What to do in Windows"), ("here", "What to do in this Linux")):
@@ -135,7 +135,7 @@ def _to_do(document: Document) -> Iterator[str]:
         ]
         yield ""
         yield f"{title} ({len(steps)})"
-        yield from steps or ["  Nothing."]
+        yield from steps or ["  No steps."]
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -145,8 +145,8 @@ def _step(step: dict[str, Any]) -> str:
 def _server(server: dict[str, Any]) -> str:
     if server["url"]:
         return f"runs at {server['url']}"
-    states = {"free": "is free", "taken": "is taken", "forbidden": "may not be used"}
-    state = states.get(server["port_state"] or "", "was not looked at")
+    states = {"free": "is free", "taken": "is taken", "forbidden": "is not permitted"}
+    state = states.get(server["port_state"] or "", "was not checked")
     return f"none runs on this data; port {server['port']} of {server['host']} {state}"
 
 

@@ -8,23 +8,23 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def run() -> int:
-    """Hands over to `program.main`, or says which Python is needed."""
-    if sys.version_info < (3, 11):  # noqa: UP036 (whoever starts this by hand may have an older one)
-        sys.stderr.write(f"touchstone: Python 3.11 or newer is needed; this one is {sys.version.split()[0]}.\n")
+    """Run the launcher, or report that a newer Python is required."""
+    if sys.version_info < (3, 11):  # noqa: UP036 (a user may start this with an older Python)
+        sys.stderr.write(f"touchstone: Python 3.11 or newer is required, not {sys.version.split()[0]}.\n")
         return 1
     _open_streams()
-    sys.path[0] = str(ROOT)  # instead of this folder, so that the package `backend` is found and nothing is shadowed
+    sys.path[0] = str(ROOT)  # instead of this folder, so that the package `backend` is found and no module is shadowed
     try:
         from backend.cli.launcher.main import main
     except ImportError as error:
-        sys.stderr.write(f"touchstone: this copy is not whole: {error}. Fetch or unpack it again.\n")
+        sys.stderr.write(f"touchstone: this copy is incomplete: {error}. Fetch or unpack it again.\n")
         return 1
 
     return main(ROOT, sys.argv[1:])
 
 
 def _open_streams() -> None:
-    """Gives streams that were closed (`>&-`) to nobody, before a pipe takes their numbers."""
+    """Connect closed standard streams (`>&-`) to the null device, before a pipe gets their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)

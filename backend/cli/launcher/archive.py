@@ -1,4 +1,4 @@
-"""A newer version in a zip file, for copies without version control: unpacked, exchanged, and exchanged back."""
+"""Updates from a zip file, for copies without version control: unpacks it, exchanges the files, and rolls back."""
 
 from __future__ import annotations
 
@@ -8,64 +8,65 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from backend.cli.launcher.console import SetupFailed, say
+from backend.common.commands import command
 
-USERS = "config.yaml"
-PROGRAMS = ("launch_wsl.sh", ".ci/run")
+USER_FILE = "config.yaml"
+EXECUTABLES = ("launch_wsl.sh", ".ci/run")
 _VERSION = re.compile(r"""__version__ = ["'](.+?)["']""")
 
 
 class Archive:
-    """The zip file; `aside` is the folder that what is exchanged goes to."""
+    """An update from a zip file. `backup` is the folder for the files that are replaced."""
 
-    def __init__(self, root: Path, aside: Path, file: Path | None) -> None:
+    def __init__(self, root: Path, backup: Path, file: Path | None) -> None:
         self._root, self._file = root, file
-        self._new, self._old = aside / "new", aside / "files"
+        self._new, self._old = backup / "new", backup / "files"
 
     def newer(self) -> str | None:
-        """The version inside, in words. Raises SetupFailed if the file is no Touchstone."""
+        """Return a description of the version in the file. Raises SetupFailed if it is not a copy of Touchstone."""
         if self._file is None:
             raise SetupFailed(
-                "This copy has no version control, so there is nowhere to ask for a newer version.",
-                "Fetch the newer version's zip file yourself and name it: update FILE.zip",
+                "This copy has no version control, so a newer version cannot be looked up.",
+                f"Download the newer version's zip file and name it: {command('update FILE.zip')}",
             )
         try:
             with zipfile.ZipFile(self._file) as zipped:
                 top = _top(zipped)
-                found = _VERSION.search(zipped.read(f"{top}backend/__init__.py").decode())
+                version = _VERSION.search(zipped.read(f"{top}backend/__init__.py").decode())
         except (OSError, KeyError, zipfile.BadZipFile) as error:
             raise SetupFailed(
-                f"{self._file} is no zip file of Touchstone ({error}).", "Name the file that was downloaded, whole."
+                f"{self._file} is not a zip file of Touchstone ({error}).", "Name the file that you downloaded."
             ) from error
-        return f"{found[1] if found else 'the version'} in {self._file.name}"
+        return f"{version[1] if version else 'the version'} in {self._file.name}"
 
     def mark(self) -> dict[str, str]:
-        """What `back` needs, beside the files that were put aside."""
+        """Return what `back` needs in addition to the backup files."""
         return {"kind": "zip"}
 
     def switch(self) -> None:
-        """Exchanges the files. The user's config.yaml stays; a different new one lies beside it."""
+        """Replace the files. The user's config.yaml stays; a different new one is stored as config.yaml.new."""
         assert self._file
         self._unpack(self._file)
         self._old.mkdir(parents=True, exist_ok=True)
         for new in sorted(self._new.iterdir()):
-            ours = self._root / new.name
-            if new.name == USERS and ours.exists() and ours.read_bytes() != new.read_bytes():
-                new.replace(self._root / f"{USERS}.new")
-                say(f"Your {USERS} stays as it is; the newer version's lies beside it as {USERS}.new.")
+            current = self._root / new.name
+            if new.name == USER_FILE and current.exists() and current.read_bytes() != new.read_bytes():
+                new.replace(self._root / f"{USER_FILE}.new")
+                say(f"Your {USER_FILE} is unchanged; that of the newer version is {USER_FILE}.new.")
                 continue
-            if ours.exists():
-                ours.rename(self._old / new.name)
-            new.rename(ours)
+            if current.exists():
+                current.rename(self._old / new.name)
+            new.rename(current)
 
     def back(self, mark: dict[str, str]) -> None:
-        """Exchanges them back, also after an exchange that was cut off."""
+        """Restore the files, also after an interrupted exchange."""
         for old in sorted(self._old.iterdir()) if self._old.is_dir() else []:
-            ours = self._root / old.name
-            if ours.is_dir() and not ours.is_symlink():
-                shutil.rmtree(ours)
-            elif ours.exists():
-                ours.unlink()
-            old.rename(ours)
+            current = self._root / old.name
+            if current.is_dir() and not current.is_symlink():
+                shutil.rmtree(current)
+            elif current.exists():
+                current.unlink()
+            old.rename(current)
 
     def _unpack(self, file: Path) -> None:
         shutil.rmtree(self._new, ignore_errors=True)
@@ -78,15 +79,15 @@ class Archive:
                 target = self._new.joinpath(*inner.parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(zipped.read(name))
-        for program in PROGRAMS:
+        for program in EXECUTABLES:
             if (self._new / program).exists():
                 (self._new / program).chmod(0o755)
 
 
 def _top(zipped: zipfile.ZipFile) -> str:
-    """The folder inside the archive that holds everything, with its slash. Raises KeyError."""
+    """Return the top folder of the archive, with a slash at its end. Raises KeyError."""
     tail = "backend/cli/launcher/__main__.py"
     tops = [name.removesuffix(tail) for name in zipped.namelist() if name.endswith(tail)]
     if len(tops) != 1:
-        raise KeyError("it holds no backend/cli/launcher")
+        raise KeyError("it has no backend/cli/launcher")
     return tops[0]

@@ -1,4 +1,4 @@
-"""Opens the page in the user's browser, where there is a display and something to open it with."""
+"""Opens the page in the user's browser, if there is a display and a program that can open it."""
 
 import contextlib
 import os
@@ -6,8 +6,8 @@ import shutil
 import subprocess
 import sys
 
-# Under WSL the browser is Windows's. explorer.exe is last: it opens the page but always reports failure. Where Windows'
-# PATH is kept out of WSL, PowerShell still lies where Windows puts it.
+# Under WSL the browser is a Windows program. explorer.exe is last: it opens the page but always reports failure. If
+# Windows' PATH is not passed to WSL, PowerShell is found at its usual place.
 _OPEN = ("-NoProfile", "-NonInteractive", "-Command", "Start-Process '{url}'")
 IN_WSL = (
     ("wslview", "{url}"),
@@ -19,20 +19,20 @@ ON_LINUX = (("xdg-open", "{url}"), ("gio", "open", "{url}"))
 
 
 def open_page(url: str, in_wsl: bool) -> bool:
-    """Whether something was started that should show the page; a text browser is never started."""
+    """Start a program that shows the page; return whether one was found. Never starts a text browser."""
     if sys.platform == "win32":
         os.startfile(url)
         return True
-    return any(_started(command, url) for command in _commands(in_wsl))
+    return any(_start(command, url) for command in _commands(in_wsl))
 
 
-def _started(command: tuple[str, ...], url: str) -> bool:
-    found = shutil.which(command[0])
-    if found is None:
+def _start(command: tuple[str, ...], url: str) -> bool:
+    program = shutil.which(command[0])
+    if program is None:
         return False
-    with contextlib.suppress(OSError):  # a program of Windows where WSL may start none
+    with contextlib.suppress(OSError):  # a Windows program, and WSL may not start any
         subprocess.Popen(
-            [found, *(word.format(url=url) for word in command[1:])],
+            [program, *(word.format(url=url) for word in command[1:])],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

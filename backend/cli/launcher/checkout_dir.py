@@ -1,4 +1,4 @@
-"""The folder that the repository lies in: whether an environment can be made there, and how fast its disk is."""
+"""The repository's folder: whether an environment can be created there, and how fast its disk is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from backend.cli.launcher.console import SetupFailed
 
-NEEDED_BYTES = 1_000_000_000  # .venv with its packages is half of that, and pip needs as much while it unpacks
+NEEDED_BYTES = 1_000_000_000  # .venv takes half of it, and pip as much again while it unpacks
 WINDOWS_PATH_LIMIT = 259
 LONGEST_BELOW = 165  # characters of the longest path inside .venv, with the separator
 WINDOWS_DISKS = ("9p", "drvfs", "v9fs", "virtiofs")
@@ -18,10 +18,10 @@ SAMPLE_FILES = 40
 
 
 def refuse_unusable(folder: Path) -> None:
-    """Raises SetupFailed if no environment can be made in `folder`, in words that say what to do."""
+    """Raises SetupFailed, with a remedy, if no environment can be created in `folder`."""
     if os.pathsep in str(folder):
         raise SetupFailed(
-            f"The folder's path {folder} holds {os.pathsep!r}, with which no Python environment can be made.",
+            f"The folder's path {folder} contains {os.pathsep!r}, which Python environments do not support.",
             "Rename or move the folder and start again.",
         )
     if sys.platform == "win32":
@@ -33,7 +33,7 @@ def refuse_unusable(folder: Path) -> None:
             raise unwritable(folder)
         if flags & getattr(os, "ST_NOEXEC", 0):
             raise SetupFailed(
-                f"{folder} lies on a disk mounted with noexec, from which no library can be loaded.",
+                f"{folder} is on a disk mounted with noexec, so libraries cannot be loaded from it.",
                 "Copy the repository to another disk, such as your home folder, and start again there.",
             )
     free = shutil.disk_usage(folder).free
@@ -42,32 +42,32 @@ def refuse_unusable(folder: Path) -> None:
 
 
 def unwritable(folder: Path) -> SetupFailed:
-    """Nothing can be made there: read-only, or somebody else's."""
-    whose = _whose(folder)
+    """Return the error for a folder that is read-only or belongs to another user."""
+    whose = _owner_note(folder)
     remedy = "Copy the repository to a folder that you own, and start again there."
     if whose.endswith(" root"):
         remedy = f"After a start with sudo: sudo chown -R $(id -un) {folder.parent if folder.is_file() else folder}"
-    return SetupFailed(f"Nothing can be written to {folder}{whose}.", remedy)
+    return SetupFailed(f"{folder} is not writable{whose}.", remedy)
 
 
 def full(folder: Path, free: int) -> SetupFailed:
-    """Not enough space for the packages."""
+    """Return the error for a disk without space for the packages."""
     return SetupFailed(
-        f"The disk is full: {free / 1e6:.0f} MB are free at {folder}, and {NEEDED_BYTES / 1e6:.0f} MB are needed.",
+        f"The disk is full: {free / 1e6:.0f} MB free at {folder}, {NEEDED_BYTES / 1e6:.0f} MB needed.",
         "Free some space, or copy the repository to another disk, and start again.",
     )
 
 
 def too_deep(folder: Path) -> SetupFailed:
-    """Windows would refuse the packages' longest paths."""
+    """Return the error for a path that exceeds Windows' limit with the packages' longest paths."""
     return SetupFailed(
-        f"The folder's path has {len(str(folder))} characters; with the packages' own, Windows' limit is passed.",
+        f"The folder's path has {len(str(folder))} characters; the packages' paths would exceed Windows' limit.",
         r"Move the folder to a short path such as C:\ts, or allow long paths (docs/windows.md), and start again.",
     )
 
 
 def long_paths_allowed() -> bool:
-    """Windows' own setting; False where it cannot be read."""
+    """Return Windows' setting LongPathsEnabled; False if it cannot be read."""
     if sys.platform != "win32":
         return True
     import winreg
@@ -79,7 +79,7 @@ def long_paths_allowed() -> bool:
         return False
 
 
-def _whose(path: Path) -> str:
+def _owner_note(path: Path) -> str:
     if sys.platform == "win32" or path.stat().st_uid == os.geteuid():
         return ""
     import pwd
@@ -88,11 +88,11 @@ def _whose(path: Path) -> str:
         owner = pwd.getpwuid(path.stat().st_uid).pw_name
     except KeyError:
         owner = f"user {path.stat().st_uid}"
-    return f", which belongs to {owner}"
+    return f"; it belongs to {owner}"
 
 
 def on_windows_disk(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Whether the folder lies on Windows' disk, seen from inside WSL."""
+    """Return whether, inside WSL, the folder is on a Windows disk."""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -107,18 +107,18 @@ def on_windows_disk(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -
 
 
 def slowness(folder: Path, native: Path) -> list[str]:
-    """Measured: how long small files take there and in a folder of Linux, and the way to the faster one."""
+    """Return lines with the measured time for small files there and in a Linux folder, and the faster way."""
     here, there = _sample_s(folder), _sample_s(native)
     return [
-        f"This folder lies on Windows' disk: {SAMPLE_FILES} small files took {here:.2f} s here and {there:.2f} s in "
-        f"{native}, and an environment has thousands.",
+        f"This folder is on a Windows disk: {SAMPLE_FILES} small files took {here:.2f} s here and {there:.2f} s in "
+        f"{native}; an environment has thousands.",
         f"Faster: cp -r {folder} ~/touchstone && cd ~/touchstone && ./launch_wsl.sh",
     ]
 
 
 def _sample_s(folder: Path) -> float:
     sample = folder / f".touchstone-sample-{os.getpid()}"
-    began = time.monotonic()
+    started_s = time.monotonic()
     try:
         sample.mkdir()
         for number in range(SAMPLE_FILES):
@@ -127,4 +127,4 @@ def _sample_s(folder: Path) -> float:
             (sample / str(number)).read_bytes()
     finally:
         shutil.rmtree(sample, ignore_errors=True)
-    return time.monotonic() - began
+    return time.monotonic() - started_s

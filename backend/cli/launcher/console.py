@@ -1,4 +1,4 @@
-"""What the launcher says to a person. It goes to stderr: stdout belongs to the verb that is being run."""
+"""Messages of the launcher. They go to stderr: stdout belongs to the verb."""
 
 import sys
 
@@ -6,23 +6,23 @@ from backend.common.errors import TouchstoneError
 
 
 class SetupFailed(TouchstoneError):
-    """Something between a fresh copy of the repository and a running server went wrong."""
+    """Setting up Touchstone failed: environment, packages, files or the server's start."""
 
     code, title = "setup_failed", "Touchstone could not be set up"
 
 
 def say(text: str) -> None:
-    """One line."""
+    """Print one line."""
     sys.stderr.write(f"touchstone: {text}\n")
     sys.stderr.flush()
 
 
 def explain(error: TouchstoneError) -> None:
-    """What is wrong, and what to do."""
+    """Print an error and its remedy."""
     say(error.detail)
     say(error.remedy)
 
 
 def interactive() -> bool:
-    """Whether a person watches."""
+    """Return whether stderr is a terminal."""
     return sys.stderr.isatty()

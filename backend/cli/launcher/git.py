@@ -1,4 +1,4 @@
-"""A checkout and the branch that it follows: what is newer there, going to it, and coming back."""
+"""Updates of a git checkout from its upstream branch, and the way back."""
 
 from __future__ import annotations
 
@@ -10,68 +10,70 @@ from pathlib import Path
 
 from backend.cli.launcher.console import SetupFailed
 
-LIMIT_S = 600.0
+TIMEOUT_S = 600.0
 _VERSION = re.compile(r"""__version__ = ["'](.+?)["']""")
 
 
 class Checkout:
-    """The repository at `root`, under git."""
+    """The git repository at `root`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def newer(self) -> str | None:
-        """Asks the branch that is followed; the newer version in words, None if there is none. Raises SetupFailed."""
+        """Fetch and return a description of the newer version. Optional: None if there is none. Raises SetupFailed."""
         if not shutil.which("git"):
-            raise SetupFailed("This is a checkout, and git is not installed.", "Install git and start this again.")
-        upstream, trouble = self._said("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")
-        if trouble:
             raise SetupFailed(
-                "The branch of this checkout follows no other, so it is not known where a newer version would be.",
-                "Name one, as in: git branch --set-upstream-to=origin/main",
+                "This is a git checkout, but git is not installed.", "Install git and repeat the command."
             )
-        _, trouble = self._said("fetch", "--quiet")
-        if trouble:
+        upstream, problem = self._run("rev-parse", "--abbrev-ref", "--symbolic-full-name", "@{upstream}")
+        if problem:
             raise SetupFailed(
-                f"git could not fetch what is newer: {trouble}.",
-                "Check the network and what `git remote -v` shows, and start this again.",
+                "The branch of this checkout has no upstream branch to look for newer versions.",
+                "Set one, for example: git branch --set-upstream-to=origin/main",
             )
-        ours, theirs = self._must("rev-list", "--left-right", "--count", "HEAD...@{upstream}").split()
+        _, problem = self._run("fetch", "--quiet")
+        if problem:
+            raise SetupFailed(
+                f"git could not fetch the newer version: {problem}.",
+                "Check the network and the output of `git remote -v`, then repeat the command.",
+            )
+        ours, theirs = self._output("rev-list", "--left-right", "--count", "HEAD...@{upstream}").split()
         if theirs == "0":
             return None
         if ours != "0":
             raise SetupFailed(
-                f"This checkout has {ours} commit(s) that {upstream} lacks, so it cannot simply follow.",
-                "Join them yourself (git rebase, git merge), then start Touchstone: it prepares what has changed.",
+                f"This checkout has {ours} commit(s) that {upstream} lacks, so it cannot be fast-forwarded.",
+                "Rebase or merge them yourself, then start Touchstone: it installs what changed.",
             )
-        found = _VERSION.search(self._must("show", "@{upstream}:backend/__init__.py"))
-        return f"{found[1] if found else 'the newest version'} ({theirs} commit(s) on {upstream})"
+        version = _VERSION.search(self._output("show", "@{upstream}:backend/__init__.py"))
+        return f"{version[1] if version else 'the newest version'} ({theirs} commit(s) on {upstream})"
 
     def mark(self) -> dict[str, str]:
-        """What `back` needs to come back to where this is."""
-        return {"kind": "git", "commit": self._must("rev-parse", "HEAD").strip()}
+        """Return what `back` needs to restore the current version."""
+        return {"kind": "git", "commit": self._output("rev-parse", "HEAD").strip()}
 
     def switch(self) -> None:
-        """Goes to the newer version. Raises SetupFailed where changes of the user's are in the way."""
-        _, trouble = self._said("merge", "--ff-only", "--quiet", "@{upstream}")
-        if trouble:
-            changed = self._must("diff", "--name-only", "HEAD").split()
+        """Switch to the newer version. Raises SetupFailed if the user's changes conflict with it."""
+        _, problem = self._run("merge", "--ff-only", "--quiet", "@{upstream}")
+        if problem:
+            changed = self._output("diff", "--name-only", "HEAD").split()
             raise SetupFailed(
-                f"Files that you changed have changed in the newer version as well ({', '.join(changed) or trouble}).",
-                "Put yours aside with `git stash`, update, and take them back with `git stash pop`.",
+                f"Files that you changed also changed in the newer version ({', '.join(changed) or problem}).",
+                "Stash yours with `git stash`, update, and restore them with `git stash pop`.",
             )
 
     def back(self, mark: dict[str, str]) -> None:
-        """Comes back; changes of the user's stay, or it raises SetupFailed."""
-        _, trouble = self._said("reset", "--keep", "--quiet", mark["commit"])
-        if trouble:
+        """Restore the version of `mark`. The user's changes stay. Raises SetupFailed if that is impossible."""
+        _, problem = self._run("reset", "--keep", "--quiet", mark["commit"])
+        if problem:
             raise SetupFailed(
-                f"git did not go back to {mark['commit'][:12]}: {trouble}.",
-                "Put changes of yours aside with `git stash`, and start this again.",
+                f"git did not go back to {mark['commit'][:12]}: {problem}.",
+                "Stash your changes with `git stash`, then repeat the command.",
             )
 
-    def _said(self, *words: str) -> tuple[str, str]:
-        """Output, and the last line of the complaint; empty if all went well."""
+    def _run(self, *words: str) -> tuple[str, str]:
+        """Run git and return its output and its error message, which is empty on success."""
         environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
         done = subprocess.run(
             [shutil.which("git") or "git", "-C", str(self._root), *words],
@@ -80,14 +82,14 @@ class Checkout:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=LIMIT_S,
+            timeout=TIMEOUT_S,
         )
         lines = done.stderr.strip().splitlines() or [f"git ended with {done.returncode}"]
-        telling = next((line for line in lines if line.startswith(("fatal", "error"))), lines[-1])
-        return done.stdout.strip(), telling.rstrip(".") if done.returncode else ""
+        message = next((line for line in lines if line.startswith(("fatal", "error"))), lines[-1])
+        return done.stdout.strip(), message.rstrip(".") if done.returncode else ""
 
-    def _must(self, *words: str) -> str:
-        said, trouble = self._said(*words)
-        if trouble:
-            raise SetupFailed(f"git did not answer: {trouble}.", "Look at the folder with `git status`.")
-        return said
+    def _output(self, *words: str) -> str:
+        output, problem = self._run(*words)
+        if problem:
+            raise SetupFailed(f"git failed: {problem}.", "Check the folder with `git status`.")
+        return output

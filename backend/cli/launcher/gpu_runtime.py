@@ -1,7 +1,7 @@
-"""Names the runtime that the hardware found would use, and installs it beside the running server.
+"""Recommends a runtime for the hardware, and installs it while the server runs.
 
-`--gpu auto` and `--gpu NAME` install without a question, and without the flag a terminal is asked; `--gpu none`, or a
-"no" there, is remembered until another `--gpu` is given.
+`--gpu auto` and `--gpu NAME` install without a question. Without the flag, the user is asked on a terminal.
+`--gpu none`, or the answer "no", is remembered until another `--gpu` is given.
 """
 
 import json
@@ -17,81 +17,85 @@ from urllib.request import Request
 from backend.cli.launcher import subprocesses
 from backend.cli.launcher.console import say
 from backend.cli.launcher.server import DIRECT
+from backend.common.commands import command
 
-MEMORY = ".venv.gpu"  # beside .venv, which may be made again
+DECLINED = ".venv.gpu"  # outside .venv, which may be recreated
 NONE = "none"
-_PROOFS_S = 60
+_PROBE_TIMEOUT_S = 60
 
 
 def offer(root: Path, url: str, wanted: str | None, verb: Callable[..., list[str]], flags: Sequence[str]) -> None:
-    """Does it in a thread of its own: the server serves meanwhile. `verb` makes the command line of a verb."""
-    memory = root / MEMORY
+    """Recommend and install in a background thread. `verb` returns the command line of a verb."""
+    declined = root / DECLINED
     if wanted == NONE:
-        memory.write_text("none\n", encoding="utf-8")
+        declined.write_text("none\n", encoding="utf-8")
         return
-    if wanted is None and memory.exists():
+    if wanted is None and declined.exists():
         return
-    memory.unlink(missing_ok=True)
+    declined.unlink(missing_ok=True)
 
     def work() -> None:
-        name = wanted if wanted not in (None, "auto") else _best(url, ask=wanted is None, memory=memory)
+        name = wanted if wanted not in (None, "auto") else _best(url, ask=wanted is None, declined=declined)
         if name:
-            say(f"Installing the runtime {name}; the server serves meanwhile.")
+            say(f"Installing the runtime {name}; the server already serves.")
             if subprocesses.run(verb("runtimes", "install", name, *flags)):
-                say(f"The runtime {name} is not installed, as said above; the CPU serves.")
+                say(f"The runtime {name} could not be installed; see above. The CPU works.")
 
     threading.Thread(target=work, daemon=True).start()
 
 
-def _best(url: str, ask: bool, memory: Path) -> str | None:
-    """The name of the runtime that is to be installed, None if there is none or it is not wanted."""
-    found = _get(f"{url.rstrip('/')}/api/devices?wait_s={_PROOFS_S}")
-    if found is None:
+def _best(url: str, ask: bool, declined: Path) -> str | None:
+    """Return the name of the runtime to install. Optional: None if there is none, or the user declines."""
+    listing = _get(f"{url.rstrip('/')}/api/devices?wait_s={_PROBE_TIMEOUT_S}")
+    if listing is None:
         return None
-    for line in _cards(found):
+    for line in _describe_cards(listing):
         say(line)
-    said = _get(f"{url.rstrip('/')}/api/runtimes") or {}
-    name: str | None = said.get("best")
+    runtimes = _get(f"{url.rstrip('/')}/api/runtimes") or {}
+    name: str | None = runtimes.get("best")
     if name is None:
         return None
-    say(str(said["best_reason"]))
+    say(str(runtimes["best_reason"]))
     if not ask:
         return name
+    install = command(f"runtimes install {name}")
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        say(f"Install it with `runtimes install {name}`, or start with --gpu auto; --gpu none stops this hint.")
+        say(f"Install it with `{install}`, or start with --gpu auto; --gpu none turns this hint off.")
         return None
-    sys.stderr.write(f"touchstone: Install {name} now, beside the running server? [y/N] ")
+    sys.stderr.write(f"touchstone: Install {name} now, while the server runs? [y/N] ")
     sys.stderr.flush()
     answer = sys.stdin.readline().strip().lower()
     if answer in ("y", "yes"):
         return name
     if answer in ("n", "no"):
-        memory.write_text("none\n", encoding="utf-8")
-        say(f"This will not be asked again; `runtimes install {name}` does it at any time.")
+        declined.write_text("none\n", encoding="utf-8")
+        say(f"You will not be asked again. Install it later with `{install}`.")
     return None
 
 
-def _cards(found: dict[str, Any]) -> list[str]:
-    """Each card with its driver, and which of its devices work."""
-    ready = {device["id"] for device in found.get("devices", []) if device["state"] == "ready"}
+def _describe_cards(listing: dict[str, Any]) -> list[str]:
+    """Return one line for each GPU or NPU: name, driver, and its devices that work."""
+    ready = {device["id"] for device in listing.get("devices", []) if device["state"] == "ready"}
     lines = []
-    for card in found.get("hardware", []):
+    for card in listing.get("hardware", []):
         if card["kind"] == "cpu":
             continue
         driver = f"driver {card['driver']}" if card.get("driver") else "no driver"
         dated = f" of {card['driver_date']}" if card.get("driver_date") else ""
         works = [id_ for id_ in card.get("devices", []) if id_ in ready]
-        lines.append(f"Found {card['name']} ({driver}{dated}): {', '.join(works) or 'nothing here reaches it yet'}.")
+        lines.append(
+            f"Found {card['name']} ({driver}{dated}): {', '.join(works) or 'no installed runtime supports it yet'}."
+        )
     return lines
 
 
 def _get(url: str) -> dict[str, Any] | None:
-    """The answer, None where there is none for us."""
+    """Return the JSON answer of the server. Optional: None if there is none."""
     token = os.environ.get("TOUCHSTONE_TOKEN")
     request = Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with DIRECT.open(request, timeout=_PROOFS_S + 10) as answer:
-            found = json.load(answer)
-            return found if isinstance(found, dict) else None
+        with DIRECT.open(request, timeout=_PROBE_TIMEOUT_S + 10) as answer:
+            content = json.load(answer)
+            return content if isinstance(content, dict) else None
     except (URLError, OSError, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""The history of jobs, copied before an update: a newer version may change its tables, which an older cannot read."""
+"""A backup of the job history before an update: an older version cannot read the tables of a newer one."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from pathlib import Path
 NAME = "jobs.sqlite3"
 
 
-def copy(data: Path, aside: Path) -> None:
-    """Copies it whole, if there is one."""
+def copy(data: Path, backup: Path) -> None:
+    """Back up the history, if there is one, to the folder `backup`."""
     if (data / NAME).is_file():
-        with contextlib.closing(_opened(data)) as ours, contextlib.closing(sqlite3.connect(aside / NAME)) as kept:
-            ours.backup(kept)
+        with contextlib.closing(_connect(data)) as current, contextlib.closing(sqlite3.connect(backup / NAME)) as kept:
+            current.backup(kept)
 
 
-def restore(data: Path, aside: Path) -> bool:
-    """Takes the copy back only if the tables have changed since; True if so. The newer one stays beside it."""
-    if not (aside / NAME).is_file() or not (data / NAME).is_file() or _tables(data) == _tables(aside):
+def restore(data: Path, backup: Path) -> bool:
+    """Restore the backup if the table version changed; return whether it did. The newer history is kept as .newer."""
+    if not (backup / NAME).is_file() or not (data / NAME).is_file() or _table_version(data) == _table_version(backup):
         return False
     for end in ("", "-wal", "-shm"):
         if (data / f"{NAME}{end}").exists():
             (data / f"{NAME}{end}").replace(data / f"{NAME}.newer{end}")
-    with contextlib.closing(_opened(aside)) as kept, contextlib.closing(sqlite3.connect(data / NAME)) as ours:
-        kept.backup(ours)
+    with contextlib.closing(_connect(backup)) as kept, contextlib.closing(sqlite3.connect(data / NAME)) as current:
+        kept.backup(current)
     return True
 
 
-def _opened(folder: Path) -> sqlite3.Connection:
+def _connect(folder: Path) -> sqlite3.Connection:
     return sqlite3.connect(folder / NAME)
 
 
-def _tables(folder: Path) -> int:
-    with contextlib.closing(_opened(folder)) as database:
+def _table_version(folder: Path) -> int:
+    with contextlib.closing(_connect(folder)) as database:
         return int(database.execute("PRAGMA user_version").fetchone()[0])

@@ -1,4 +1,4 @@
-"""A lock between processes, held by an open file, so that a killed launcher never leaves it behind."""
+"""A lock between processes, held by an open file: the system releases it when the launcher is killed."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ if sys.platform == "win32":
     def _wait(file: IO[bytes]) -> None:
         while True:
             try:
-                msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)  # gives up by itself after ten tries
+                msvcrt.locking(file.fileno(), msvcrt.LK_LOCK, 1)  # fails after ten attempts
             except OSError:
                 continue
             return
@@ -40,11 +40,11 @@ else:
 
 @contextmanager
 def held(path: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Holds the lock; calls `on_wait` once if another process has it. The file itself stays: removing it would race."""
+    """Hold the lock in the block. Call `on_wait` once if another process has it. The file stays: removal would race."""
     with path.open("ab") as file:
         if not _try(file):
             on_wait()
             _wait(file)
         if sys.platform != "win32":
-            os.set_inheritable(file.fileno(), True)  # helpers hold it too, even after the launcher was killed
+            os.set_inheritable(file.fileno(), True)  # subprocesses hold it too, also after the launcher is killed
         yield

@@ -1,4 +1,4 @@
-"""The launcher's own options, told apart from those that go on to the server."""
+"""Separates the launcher's own options from those of the server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from backend.common.errors import Configuration
 
 @dataclass(frozen=True)
 class Options:
-    """The launcher's own, and `rest`, the server's."""
+    """The launcher's options, and in `rest` those of the server. `gpu` is None if not given."""
 
     browser: bool
-    gpu: str | None  # None: not given
+    gpu: str | None
     rest: tuple[str, ...]
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """`--no-browser` and `--gpu auto|NAME|none` are the launcher's; the order of the rest stays."""
+    """Parse `--no-browser` and `--gpu auto|NAME|none`; keep the order of the rest. Raises Configuration."""
     gpu: str | None = None
     browser = True
     rest: list[str] = []

@@ -1,4 +1,4 @@
-"""The server as the launcher's child: started, watched until it answers, stopped, and its exit code kept."""
+"""The server as a child process of the launcher: start, health, stop and exit code."""
 
 import re
 import signal
@@ -13,14 +13,14 @@ from urllib.request import ProxyHandler, build_opener
 
 from backend.cli.launcher import subprocesses
 
-STOP_LIMIT_S = 8.0  # the server promises 5
+STOP_TIMEOUT_S = 8.0  # the server promises 5
 LISTENING = re.compile(r"Touchstone \S+ listening on (\S+)")
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
-DIRECT = build_opener(ProxyHandler({}))  # a proxy from the environment must not see loopback
+DIRECT = build_opener(ProxyHandler({}))  # proxies of the environment must not get loopback requests
 
 
 class Server:
-    """Signals reach the launcher alone, which passes on one SIGTERM: a second Ctrl-C would cut the good-bye short."""
+    """The server process. Signals reach the launcher, which sends one SIGTERM: a second would abort the shutdown."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.url: str | None = None
@@ -30,7 +30,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it; from now on signals to the launcher stop it."""
+        """Start the server. From now on signals to the launcher stop it."""
         names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
         for name in names:
             if hasattr(signal, name):
@@ -42,35 +42,35 @@ class Server:
             start_new_session=sys.platform != "win32",
         )
         threading.Thread(target=self._relay, args=(self._process,), daemon=True).start()
-        if self.stopping:  # the signal came while the child was being made
+        if self.stopping:  # a signal came while the child was started
             self.stop()
 
     def exit_code(self) -> int | None:
-        """None while it runs; a death by signal N is 128 + N, as in shells."""
+        """Return the exit code; for a death by signal N 128 + N, as in shells. Optional: None while it runs."""
         assert self._process
         code = self._process.poll()
         return code if code is None or code >= 0 else 128 - code
 
     def wait(self) -> int:
-        """Waits for its end; returns the exit code, 0 if it was never started."""
+        """Wait for the server to end; return its exit code, 0 if it was never started."""
         if self._process is None:
             return 0
         subprocesses.wait(self._process)
         return self.exit_code() or 0
 
     def stop(self) -> None:
-        """Asks it to end, and kills it if it does not. May be called again."""
+        """Terminate the server, and kill it after a timeout. May be called again."""
         self.stopping = True
         if self._process is None or self._process.poll() is not None:
             return
-        if sys.platform != "win32":  # there Ctrl-C has reached the server already, and terminate() would be a kill
+        if sys.platform != "win32":  # on Windows Ctrl-C reaches the server itself, and terminate() kills
             self._process.terminate()
-        killer = threading.Timer(STOP_LIMIT_S, self._process.kill)
+        killer = threading.Timer(STOP_TIMEOUT_S, self._process.kill)
         killer.daemon = True
         killer.start()
 
     def healthy(self) -> bool:
-        """Whether `/api/health` answers 200, whatever it says."""
+        """Return whether `/api/health` answers 200, whatever its status."""
         if self.url is None:
             return False
         try:
@@ -84,7 +84,7 @@ class Server:
             self.stop()
 
     def _relay(self, process: subprocess.Popen[bytes]) -> None:
-        """Passes stdout on as it comes and reads the address from it; keeps draining if nobody listens any more."""
+        """Copy the server's stdout and read the address from it. Continues to read if our stdout is closed."""
         assert process.stdout
         for line in process.stdout:
             match = LISTENING.match(line.decode("utf-8", "replace"))
@@ -99,7 +99,7 @@ class Server:
 
 
 def reachable(url: str) -> str:
-    """The address to call where the server listens on every interface."""
+    """Return an address that works for a server that listens on all interfaces."""
     parts = urlsplit(url)
     if parts.hostname in WILDCARDS:
         parts = parts._replace(netloc=f"{WILDCARDS[parts.hostname]}:{parts.port}")

@@ -1,4 +1,4 @@
-"""The stages of `test`: what each runs, in which order, and the tools it cannot do without."""
+"""The stages of `test`: their commands and tests in order, and the tools that each requires."""
 
 import sys
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ LOWER_ROOMS = ("child", "engines", "devices", "tasks", "common")
 
 @dataclass(frozen=True)
 class Stage:
-    """`commands` run one after the other; `tests` are arguments of pytest, and only that part is narrowed by `-k`."""
+    """`commands` run one after the other. `tests` are arguments of pytest; `-k` narrows only them."""
 
     name: str
     commands: tuple[tuple[str, ...], ...] = ()
@@ -24,7 +24,7 @@ class Stage:
 
 
 def stages(root: Path) -> tuple[Stage, ...]:
-    """All stages of the repository at `root`, in their order."""
+    """Return all stages of the repository at `root`, in order."""
     python = (sys.executable, "-m")
     lower = [f"backend/{room}" for room in LOWER_ROOMS]
     bash_files = ("launch_wsl.sh", ".ci/run", "tests/launcher/launch_wsl.bats", "tests/slow/docker.sh")
@@ -35,14 +35,14 @@ def stages(root: Path) -> tuple[Stage, ...]:
             (
                 (*python, "ruff", "check"),
                 (*python, "ruff", "format", "--check"),
-                (*python, "mypy", "--strict", "backend", "tests"),
+                (*python, "mypy", "--strict", "backend", "tests", "touchstone.py"),
                 (str(Path(sys.executable).with_name("lint-imports")), "--no-cache"),
             ),
         ),
-        # mypy reads them as Python 3.10 does: syntax and library both.
+        # mypy checks syntax and standard library as of Python 3.10.
         Stage("compile", ((*python, "mypy", "--strict", "--python-version", "3.10", "--exclude", "/tools/", *lower),)),
-        # Two processes at once, a file of tests in one of them: most tests wait for children. What they share is
-        # fetched before.
+        # Two concurrent processes, each file of tests in one of them: most tests wait for children. The model that they
+        # share is downloaded first.
         Stage(
             "unit",
             ((*python, "backend", "models", "fetch-default", "--data-dir", ".test-data"),),
@@ -70,19 +70,19 @@ def stages(root: Path) -> tuple[Stage, ...]:
             posix_only=True,
         ),
         Stage("javascript", tests=("tests/openai", "-m", "javascript"), tools=(NPM,)),
-        # The page's JSDoc types, by TypeScript itself; npm keeps it between runs.
+        # TypeScript checks the page's JSDoc types; npm caches it between runs.
         Stage(
             "page",
             (_tool(NPM, "exec", "--yes", f"--package=typescript@{TYPESCRIPT}", "--", "tsc", "-p", PAGE_TYPES),),
             tools=(NPM,),
         ),
         Stage("browser", tests=("tests/browser", "--numprocesses=2", "--dist=loadfile"), tools=(CHROMIUM,)),
-        # Chromium brings the software Vulkan.
+        # Chromium includes a software Vulkan.
         Stage("webgpu", tests=("tests/test_webgpu_device.py",), tools=(CHROMIUM,)),
         Stage("newcomer", tests=("tests/launcher", "-m", "newcomer", "-s"), posix_only=True),
     )
 
 
 def _tool(tool: Tool, *arguments: str) -> tuple[str, ...]:
-    """The first name stands in until the stage begins: only then is the tool found, or installed."""
+    """Return a command that starts with the tool's first name; its path is looked up when the stage starts."""
     return (tool.names[0], *arguments)

@@ -1,4 +1,4 @@
-"""The start flow: default model, server, health, address, browser, and then to wait for the end."""
+"""The start: fetch the default model, start the server, wait until it is healthy, open the page, wait for the end."""
 
 import sys
 import time
@@ -10,31 +10,32 @@ from pathlib import Path
 from backend.cli.launcher import browser, gpu_runtime, options, subprocesses, wsl
 from backend.cli.launcher.console import SetupFailed, say
 from backend.cli.launcher.server import Server
+from backend.common.commands import command
 
 ROOT = Path(__file__).resolve().parents[3]
 READY_LIMIT_S = 180.0
-PATIENCE_S = 5.0  # after this long without health, and each time again, the user is told what is being waited for
+NOTICE_INTERVAL_S = 5.0  # between messages about what the launcher waits for
 
 
-def backend(python: Path, *words: str) -> list[str]:
-    """The command line of a verb: isolated from the caller's folder and PYTHON variables, UTF-8 on every system."""
+def verb_command(python: Path, *words: str) -> list[str]:
+    """Return the command line of a verb: isolated from the caller's folder and PYTHON variables, UTF-8 everywhere."""
     return [str(python), "-I", "-u", "-X", "utf8", "-m", "backend", *words]
 
 
 def start(python: Path, arguments: Sequence[str], ready_limit_s: float = READY_LIMIT_S) -> int:
-    """Serves until the end, with the page opened; returns the exit code. Raises SetupFailed."""
+    """Serve until the server ends and return its exit code. Opens the page. Raises SetupFailed."""
     own = options.parse(arguments)
     code = _fetch_default_model(python, own.rest)
     if code:
         return code
-    server = Server(backend(python, "serve", *own.rest))
+    server = Server(verb_command(python, "serve", *own.rest))
     try:
         server.start()
         if _wait_until_healthy(server, ready_limit_s):
             _welcome(server, own.browser)
-            gpu_runtime.offer(ROOT, server.url or "", own.gpu, partial(backend, python), _shared_flags(own.rest))
+            gpu_runtime.offer(ROOT, server.url or "", own.gpu, partial(verb_command, python), _shared_flags(own.rest))
         elif not server.stopping:
-            say(f"The server ended before it was ready, with exit code {server.wait()}; what it said stands above.")
+            say(f"The server ended before it was ready, with exit code {server.wait()}; see its messages above.")
         return server.wait()
     finally:
         server.stop()
@@ -42,18 +43,18 @@ def start(python: Path, arguments: Sequence[str], ready_limit_s: float = READY_L
 
 
 def _fetch_default_model(python: Path, rest: Sequence[str]) -> int:
-    """Exit code 2 (wrong usage or configuration) ends the start; without a model the server still serves others."""
-    command = backend(python, "models", "fetch-default", *_shared_flags(rest))
+    """Return 2 for wrong usage or configuration, which ends the start; else 0: a model is not required to start."""
+    command = verb_command(python, "models", "fetch-default", *_shared_flags(rest))
     code = subprocesses.run(command)
     if code == 2:
         return code
     if code:
-        say("The default model is not here, so the server starts without it; the next start tries again.")
+        say("The default model could not be downloaded; the server starts without it, and the next start retries.")
     return 0
 
 
 def _shared_flags(rest: Sequence[str]) -> list[str]:
-    """Those of the server's flags that say where models lie."""
+    """Return those of the server's flags that determine the models folder."""
     shared: list[str] = []
     for word, following in pairwise([*rest, ""]):
         name, equals, _ = word.partition("=")
@@ -63,38 +64,38 @@ def _shared_flags(rest: Sequence[str]) -> list[str]:
 
 
 def _wait_until_healthy(server: Server, limit_s: float) -> bool:
-    began = said = time.monotonic()
+    started_s = noticed_s = time.monotonic()
     while server.exit_code() is None and not server.stopping:
         if server.healthy():
             return True
-        now = time.monotonic()
-        if now - began > limit_s:
+        now_s = time.monotonic()
+        if now_s - started_s > limit_s:
             missing = "did not listen" if server.url is None else f"did not answer at {server.url}"
             raise SetupFailed(
-                f"The server {missing} within {limit_s:.0f} s, so it is stopped.",
-                "Its log above says more; start again, or run `doctor` in place of the start.",
+                f"The server {missing} within {limit_s:.0f} s and was stopped.",
+                f"See its log above; start again, or run `{command('doctor')}`.",
             )
-        if now - said > PATIENCE_S:
-            said = now
-            missing = "to listen" if server.url is None else f"until {server.url} answers"
-            say(f"Waiting for the server {missing} ({now - began:.0f} s) ...")
+        if now_s - noticed_s > NOTICE_INTERVAL_S:
+            noticed_s = now_s
+            missing = "to listen" if server.url is None else f"to answer at {server.url}"
+            say(f"Waiting for the server {missing} ({now_s - started_s:.0f} s) ...")
         time.sleep(0.05)
     return False
 
 
-def _welcome(server: Server, wanted: bool) -> None:
+def _welcome(server: Server, open_browser: bool) -> None:
     url = server.url or ""
     sys.stdout.write(f"Touchstone is ready: {url}\n")
     sys.stdout.flush()
-    around = wsl.look()
-    for line in wsl.reach(around, url, server.everywhere):
+    environment = wsl.detect()
+    for line in wsl.address_notices(environment, url, server.everywhere):
         say(line)
-    if not wanted:
+    if not open_browser:
         return
-    address = wsl.windows_url(around, url) if around.version else url
-    if address and browser.open_page(address, around.version is not None):
-        say("The page opens in your browser; Ctrl-C here stops the server.")
-    elif around.version and not around.interop:
-        say("Programs of Windows cannot be started from here: open the address yourself. Ctrl-C here stops the server.")
+    address = wsl.windows_url(environment, url) if environment.version else url
+    if address and browser.open_page(address, environment.version is not None):
+        say("The page opens in your browser. Ctrl-C stops the server.")
+    elif environment.version and not environment.interop:
+        say("Windows programs cannot be started from here: open the address yourself. Ctrl-C stops the server.")
     else:
-        say("No display was found to open a browser on: open the address above. Ctrl-C here stops the server.")
+        say("No display for a browser was found: open the address above. Ctrl-C stops the server.")

@@ -1,4 +1,4 @@
-"""Runs a helper process to its end, and ends it when the launcher itself is interrupted."""
+"""Runs a subprocess to its end, and terminates it when the launcher is interrupted."""
 
 import os
 import signal
@@ -8,15 +8,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-GOOD_BYE_S = 5.0
-SIGNAL_S = 0.5
+TERMINATE_TIMEOUT_S = 5.0
+SIGNAL_POLL_S = 0.5
 
 
 def wait(process: subprocess.Popen[Any]) -> int:
-    """The exit code, awaited so that signals are heard meanwhile.
+    """Wait for the process and return its exit code, handling signals meanwhile.
 
-    Python handles a signal between two steps of the main thread. One that comes just before a wait in the kernel, or
-    to another thread, would be handled only when that wait is over; on Windows, every one would.
+    Python runs signal handlers between two steps of the main thread. A signal that arrives just before a wait in the
+    kernel, or in another thread, would be handled only after that wait; on Windows every signal would.
     """
     ended = threading.Event()
 
@@ -25,7 +25,7 @@ def wait(process: subprocess.Popen[Any]) -> int:
         ended.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    while not ended.wait(SIGNAL_S):
+    while not ended.wait(SIGNAL_POLL_S):
         pass
     return process.wait()
 
@@ -33,42 +33,45 @@ def wait(process: subprocess.Popen[Any]) -> int:
 def run(
     command: Sequence[str],
     environment: Mapping[str, str] | None = None,
-    hear: Callable[[str], None] | None = None,
+    on_line: Callable[[str], None] | None = None,
 ) -> int:
-    """The exit code. stdout goes to our stderr, the place for progress; `hear` gets stderr line by line, if given."""
+    """Run a command and return its exit code. Its stdout goes to our stderr.
+
+    Optional callback: `on_line` gets its stderr line by line; default: it goes to our stderr.
+    """
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=2,
-        stderr=subprocess.PIPE if hear else None,
+        stderr=subprocess.PIPE if on_line else None,
         env=environment,
         text=True,
         errors="replace",
-        # A group of its own, so that its children can be ended with it; what the launcher marked as inheritable (its
-        # lock) stays open, so that a helper that outlives a killed launcher still keeps the next one waiting.
+        # A separate process group, so that its children are terminated with it. Files that the launcher marked as
+        # inheritable (its lock) stay open: a subprocess that outlives a killed launcher keeps the next one waiting.
         process_group=None if sys.platform == "win32" else 0,
         close_fds=sys.platform == "win32",
     )
     try:
-        if hear and process.stderr:
+        if on_line and process.stderr:
             for line in process.stderr:
-                hear(line.rstrip())
+                on_line(line.rstrip())
         return wait(process)
     except BaseException:
-        _end(process)
+        _terminate(process)
         raise
     finally:
         if process.stderr:
             process.stderr.close()
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _terminate(process: subprocess.Popen[str]) -> None:
     if sys.platform == "win32":
         process.kill()
         return
     os.killpg(process.pid, signal.SIGTERM)
     try:
-        process.wait(GOOD_BYE_S)
+        process.wait(TERMINATE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -1,4 +1,4 @@
-"""System tools that tests need and pip cannot bring: found, installed where we may, or named with the one command."""
+"""System tools that tests need and pip cannot install: finds them, installs them as root, or names the command."""
 
 import os
 import shutil
@@ -21,20 +21,21 @@ MANAGERS = {
 
 @dataclass(frozen=True)
 class Tool:
-    """A program known by any of some names, and the packages that bring it, by package manager."""
+    """A program with its possible names, and its packages by package manager."""
 
     names: tuple[str, ...]
     packages: Mapping[str, str]
 
     def find(self) -> Path | None:
-        """The program, None if it is not here."""
-        beside = str(Path(sys.executable).parent)  # pip puts programs there
-        path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
-        found = next((found for name in self.names if (found := shutil.which(name, path=path))), None)
-        return Path(found) if found else None
+        """Return the program's path. Optional: None if it is not installed."""
+        scripts = str(Path(sys.executable).parent)  # pip installs programs there
+        path = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])
+        paths = (shutil.which(name, path=path) for name in self.names)
+        first = next(filter(None, paths), None)
+        return Path(first) if first else None
 
     def command(self) -> str | None:
-        """The one command that brings it to this machine."""
+        """Return the command that installs it here. Optional: None without a known package manager."""
         for manager, install in MANAGERS.items():
             if shutil.which(manager) and manager in self.packages:
                 sudo = "" if manager == "brew" or _is_root() else "sudo "
@@ -42,7 +43,7 @@ class Tool:
         return None
 
     def install(self) -> None:
-        """Root on Debian and Ubuntu only: elsewhere a password or a person's consent would be needed."""
+        """Install it, as root on Debian and Ubuntu only: elsewhere a password or the user's consent is required."""
         if not _is_root() or not shutil.which("apt-get") or "apt-get" not in self.packages:
             return
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -67,7 +68,7 @@ SHELLCHECK = Tool(
 SHFMT = Tool(("shfmt",), dict.fromkeys(MANAGERS, "shfmt"))
 BATS = Tool(("bats",), {**dict.fromkeys(MANAGERS, "bats"), "pacman": "bash-bats", "brew": "bats-core"})
 
-NPM = Tool(("npm",), {**dict.fromkeys(MANAGERS, "npm"), "zypper": "npm-default", "brew": "node"})  # Node comes along
+NPM = Tool(("npm",), {**dict.fromkeys(MANAGERS, "npm"), "zypper": "npm-default", "brew": "node"})  # it includes Node
 
 
 def _is_root() -> bool:

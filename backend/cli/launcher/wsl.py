@@ -1,4 +1,4 @@
-"""WSL as the launcher meets it: which of the two, what Windows lets it do, and from where Windows reaches a server."""
+"""WSL: its version, what Windows allows it, and the address at which Windows reaches a server."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from backend.common.commands import command
 from backend.common.hardware.host import Host
 from backend.common.hardware.wsl import NODE, powershell, wsl
 
-LIMIT_S = 5.0
+TIMEOUT_S = 5.0
 WILDCARDS = ("0.0.0.0", "::")
-_UNROUTED = "192.0.2.1"  # RFC 5737; nothing is sent to it, only the own address is learnt that would send
+_UNROUTED = "192.0.2.1"  # RFC 5737; connecting a UDP socket only selects the local address
 
 
 @dataclass(frozen=True)
 class Wsl:
-    """`version` is None outside WSL. `networking` is WSL's own word; `forwarding` whether localhost is forwarded."""
+    """`version` is None outside WSL. `networking` is WSL's networkingMode; `forwarding` its localhostForwarding."""
 
     version: int | None = None
     interop: bool = False
@@ -30,8 +31,8 @@ class Wsl:
     distribution: str = "DISTRIBUTION"
 
 
-def look(host: Host | None = None) -> Wsl:
-    """Asks the system; programs of Windows are asked only under WSL 2."""
+def detect(host: Host | None = None) -> Wsl:
+    """Query the system. Windows programs are started under WSL 2 only."""
     host = host or Host()
     version = wsl(host)
     if version is None:
@@ -41,15 +42,15 @@ def look(host: Host | None = None) -> Wsl:
     if version == 1:
         return Wsl(1, interop, card, distribution=name)
     settings = _settings(host) if interop else {}
-    told = host.run(("wslinfo", "--networking-mode"), LIMIT_S).text.strip().lower()
-    networking = told or settings.get("networkingmode", "nat").lower()
+    mode = host.run(("wslinfo", "--networking-mode"), TIMEOUT_S).text.strip().lower()
+    networking = mode or settings.get("networkingmode", "nat").lower()
     return Wsl(2, interop, card, networking, settings.get("localhostforwarding", "true").lower() != "false", name)
 
 
 def _settings(host: Host) -> dict[str, str]:
-    """The section `wsl2` of the user's .wslconfig, which lies on the Windows side; empty where it cannot be read."""
-    told = host.run(("cmd.exe", "/d", "/c", "echo %USERPROFILE%"), LIMIT_S).text.strip()
-    folder = host.run(("wslpath", "-u", told), LIMIT_S).text.strip() if told else ""
+    """Return the section `wsl2` of the Windows user's .wslconfig; empty if it cannot be read."""
+    profile = host.run(("cmd.exe", "/d", "/c", "echo %USERPROFILE%"), TIMEOUT_S).text.strip()
+    folder = host.run(("wslpath", "-u", profile), TIMEOUT_S).text.strip() if profile else ""
     parser = configparser.ConfigParser(strict=False, interpolation=None, allow_no_value=True)
     try:
         content = (Path(folder or os.devnull) / ".wslconfig").read_bytes()
@@ -60,27 +61,28 @@ def _settings(host: Host) -> dict[str, str]:
 
 
 def notices(wsl: Wsl) -> list[str]:
-    """What a user of WSL should know before anything is made."""
+    """Return what a user of WSL should know before the installation."""
     if wsl.version == 1:
         return [
-            "This is WSL 1, which reaches no card; the CPU works.",
-            f"For cards, in PowerShell: wsl --set-version {wsl.distribution} 2",
+            "This is WSL 1, which cannot access GPUs; the CPU works.",
+            f"For GPUs, run in PowerShell: wsl --set-version {wsl.distribution} 2",
         ]
     if wsl.version == 2 and not wsl.card:
-        return [f"Windows lends no card to this WSL (/{NODE} is missing); the CPU works. `doctor` says what is needed."]
+        hint = f"`{command('doctor')}` shows how to change that."
+        return [f"This WSL has no GPU from Windows (/{NODE} is missing); the CPU works. {hint}"]
     return []
 
 
 def windows_url(wsl: Wsl, url: str) -> str | None:
-    """The address at which a browser of Windows reaches the server; None if at none."""
+    """Return the address at which a Windows browser reaches the server. Optional: None if it cannot."""
     parts = urlsplit(url)
     if wsl.version == 1 or wsl.networking == "mirrored" or (wsl.networking != "none" and wsl.forwarding):
         return parts._replace(netloc=f"localhost:{parts.port}").geturl()
     return None
 
 
-def reach(wsl: Wsl, url: str, everywhere: bool) -> list[str]:
-    """How Windows reaches the server; `everywhere` tells that it listens on all addresses."""
+def address_notices(wsl: Wsl, url: str, everywhere: bool) -> list[str]:
+    """Return lines that explain how Windows reaches the server; `everywhere`: it listens on all addresses."""
     if wsl.version is None:
         return []
     if address := windows_url(wsl, url):
@@ -88,14 +90,14 @@ def reach(wsl: Wsl, url: str, everywhere: bool) -> list[str]:
     port = urlsplit(url).port
     if wsl.networking == "none":
         return [
-            f"Windows does not reach port {port}: networkingMode=none stands in .wslconfig.",
-            "Remove that line there and run `wsl --shutdown` in PowerShell; programs inside WSL reach it as it is.",
+            f"Windows cannot reach port {port}: .wslconfig sets networkingMode=none.",
+            "Remove that line and run `wsl --shutdown` in PowerShell; programs inside WSL reach it as it is.",
         ]
     if everywhere:
-        return [f"On Windows: http://{_own_address()}:{port}/ (localhostForwarding=false stands in .wslconfig)"]
+        return [f"On Windows: http://{_own_address()}:{port}/ (.wslconfig sets localhostForwarding=false)"]
     return [
-        f"Windows does not reach port {port}: localhostForwarding=false stands in .wslconfig.",
-        "Remove that line there and run `wsl --shutdown` in PowerShell, or set TOUCHSTONE_TOKEN and start with "
+        f"Windows cannot reach port {port}: .wslconfig sets localhostForwarding=false.",
+        "Remove that line and run `wsl --shutdown` in PowerShell, or set TOUCHSTONE_TOKEN and start with "
         "--host 0.0.0.0.",
     ]
 

@@ -24,7 +24,7 @@ def wsl_checks(host: Host) -> Iterator[Check]:
             "system",
             "problem",
             "This is WSL 1, which has no GPU support.",
-            "Run `wsl --set-version DISTRIBUTION 2` in a Windows terminal, or run Touchstone on Windows (launch.ps1).",
+            "Run `wsl --set-version DISTRIBUTION 2` in a Windows terminal, or run Touchstone on Windows (launch.cmd).",
             "windows",
         )
     if kind != 2:

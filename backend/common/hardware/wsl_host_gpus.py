@@ -56,12 +56,12 @@ def _with_wsl_access(host: Host, item: Hardware) -> Hardware:
     if wsl(host) == 1:
         reason, remedy = (
             "This is WSL 1, which has no GPU support.",
-            "On Windows: `wsl --set-version DISTRIBUTION 2`; or run Touchstone on Windows (launch.ps1).",
+            "On Windows: `wsl --set-version DISTRIBUTION 2`; or run Touchstone on Windows (launch.cmd).",
         )
     elif item.kind == "npu":
         reason, remedy = (
             "WSL does not support neural processors.",
-            "Run Touchstone on Windows (launch.ps1) to use it.",
+            "Run Touchstone on Windows (launch.cmd) to use it.",
         )
     else:
         node = host.path(NODE)

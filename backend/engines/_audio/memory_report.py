@@ -6,6 +6,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from backend.common import error_patterns
+from backend.common.commands import command
 from backend.common.errors import DeviceLost, ModelBroken, ModelLoadFailed, OutOfMemory, TouchstoneError
 from backend.engines._memory_errors import does_not_fit, out_of_memory_message
 
@@ -77,7 +78,7 @@ def load_error(title: str, memory: str, error: Exception) -> TouchstoneError:
     if isinstance(error, ImportError):
         return ModelLoadFailed(
             f"{title} needs a package that this runtime lacks: {message}",
-            "Update the runtime: python -m backend runtimes update NAME.",
+            f"Update the runtime: {command('runtimes update NAME')}.",
         )
     if isinstance(error, (ValueError, KeyError, TypeError, OSError)) or "mismatch" in message:  # of weights' shapes
         return ModelBroken(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from backend.common import error_patterns
+from backend.common.commands import command
 from backend.common.errors import (
     DeviceLost,
     ModelBroken,
@@ -62,7 +63,7 @@ def _incompatible(text: str, name: str) -> ModelIncompatible | None:
     if found := _IR.search(text):
         return ModelIncompatible(
             f"{name} has ONNX IR version {found[1]}; this runtime reads up to {found[2]}.",
-            "Update the runtime (`runtimes update`), or export the model again with an older version.",
+            f"Update the runtime (`{command('runtimes update')}`), or export the model again with an older version.",
         )
     if found := _OPSET.search(text):
         return ModelIncompatible(

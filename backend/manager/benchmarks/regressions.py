@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from backend.common.commands import command
 from backend.manager.benchmarks.history import Measurement
 from backend.scheduling.ranking import NOISE
 
@@ -42,13 +43,13 @@ class Regression:
             name: old for name, (old, _) in self.changed.items() if old and name not in ("driver", "Touchstone")
         }
         if packages and self.now.runtime != BASE:
-            return f"To go back to the previous version: `runtimes rollback {self.now.runtime}`."
+            return f"To go back to the previous version: `{command(f'runtimes rollback {self.now.runtime}')}`."
         if packages:
             pins = " ".join(f"{name}=={old}" for name, old in packages.items())
             return f"To go back, run `python -m pip install {pins}` in the service's environment."
         if "driver" in self.changed:
             return f"Install the driver {self.changed['driver'][0]} again, or a newer one."
-        return "Report it with the output of `doctor`."
+        return f"Report it with the output of `{command('doctor')}`."
 
 
 def regressions(measurements: Iterable[Measurement]) -> list[Regression]:

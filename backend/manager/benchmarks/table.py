@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from backend.common.commands import command
 from backend.common.errors import Validation
 from backend.common.types import JsonObject
 from backend.scheduling.ranking import NOISE
@@ -78,7 +79,9 @@ def checked(result: Any, name: str) -> JsonObject:
     rows = result.get("rows") if isinstance(result, dict) else None
     needed = {"metric", "value", "unit", "low", "high", "device", "engine", "model"}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and needed <= set(row) for row in rows):
-        raise Validation(f"{name} is not a benchmark result.", "Use files written by `bench devices --json`.")
+        raise Validation(
+            f"{name} is not a benchmark result.", f"Use files written by `{command('bench devices --json')}`."
+        )
     return {"at": "?", "machine": {}, **result}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from backend.common.commands import command
 from backend.common.config.settings import Settings
 from backend.manager.runtime_service.state import RuntimeState
 from backend.manager.runtime_service.verification import meant_for
@@ -59,7 +60,10 @@ class RuntimeDescriber:
         if state.job_id:
             return replace(runtime, state="installing")
         if self._store.broken(recipe.name):
-            reason, remedy = "Its files are incomplete.", f"Install it again: `runtimes install {recipe.name}`."
+            reason, remedy = (
+                "Its files are incomplete.",
+                f"Install it again: `{command(f'runtimes install {recipe.name}')}`.",
+            )
             return replace(runtime, state="broken", reason=reason, remedy=remedy)
         if refusal := self.refusal_of(recipe):
             return replace(runtime, state="unsupported", reason=refusal[0], remedy=refusal[1])
@@ -69,7 +73,9 @@ class RuntimeDescriber:
             return replace(runtime, reason=reason, remedy=remedy)
         names = ", ".join(item.name for item in hardware.values())
         reason = f"It is not installed; {names} could use it." if names else "It is not installed."
-        return replace(runtime, reason=reason, remedy=f"`runtimes install {recipe.name}` ({costs(build)}).")
+        return replace(
+            runtime, reason=reason, remedy=f"`{command(f'runtimes install {recipe.name}')}` ({costs(build)})."
+        )
 
     def describe_others(self, recipes: Mapping[str, Recipe]) -> list[Runtime]:
         """Describe the runtimes without a recipe: `.venv`, and environments that the user named."""
@@ -97,7 +103,10 @@ class RuntimeDescriber:
             return f"It is not available for {this_platform()}.", remedy
         usable = recipe.processor or meant_for(recipe.name, self._directory.hardware())
         if not usable and self._directory.probes.started:  # before the first probe the hardware is unknown
-            return "This machine has no hardware for it.", "You do not need it. Run `devices` to list the hardware."
+            return (
+                "This machine has no hardware for it.",
+                f"You do not need it. Run `{command('devices')}` to list the hardware.",
+            )
         return None
 
     def _describe_installed(
@@ -120,12 +129,12 @@ class RuntimeDescriber:
                 reason, remedy = f"The last change failed. {state.failure.detail}", state.failure.remedy
                 runtime = replace(runtime, reason=reason, remedy=remedy)
             elif state.slowdown:
-                remedy = f"Run `runtimes rollback {runtime.name}` to go back, or keep this version."
+                remedy = f"Run `{command(f'runtimes rollback {runtime.name}')}` to go back, or keep this version."
                 runtime = replace(runtime, reason=state.slowdown, remedy=remedy)
         runtime = self._with_trouble(runtime)
         if installed is None or runtime.state != "broken":
             return runtime
-        reinstall = f"If that does not help: `runtimes remove {runtime.name}`, then install it again."
+        reinstall = f"If that does not help: `{command(f'runtimes remove {runtime.name}')}`, then install it again."
         return replace(runtime, remedy=f"{runtime.remedy} {reinstall}")
 
     def _with_trouble(self, runtime: Runtime) -> Runtime:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from backend.child.handle import Spawn
+from backend.common.commands import command
 from backend.common.config.settings import Settings
 from backend.common.errors import JobActive, JobCancelled, NotFound, TouchstoneError, Validation
 from backend.common.types import JsonObject
@@ -195,14 +196,17 @@ class RuntimeService:
                 raise Validation(f"{recipe.name}: {runtime.reason}", str(runtime.remedy))
         elif runtime.version is None:
             raise Validation(
-                f"The runtime {recipe.name} is not installed.", f"Install it: `runtimes install {recipe.name}`."
+                f"The runtime {recipe.name} is not installed.",
+                f"Install it: `{command(f'runtimes install {recipe.name}')}`.",
             )
 
     def _check_removable(self, name: str) -> None:
         self._recipe(name)
         self._require_no_job(name)
         if self.store.current(name) is None and not self.store.broken(name):
-            raise Validation(f"The runtime {name} is not installed.", "Run `runtimes` to list the installed ones.")
+            raise Validation(
+                f"The runtime {name} is not installed.", f"Run `{command('runtimes')}` to list the installed ones."
+            )
         if self._pool.runtime_in_use(name):
             raise JobActive(f"Jobs run in the runtime {name}.", "Wait for them or cancel them first.")
 

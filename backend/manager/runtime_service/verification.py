@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from backend.child.handle import Spawn
+from backend.common.commands import command
 from backend.common.errors import RuntimeFailed
 from backend.common.types import Device, Hardware
 from backend.devices import backends
@@ -75,7 +76,9 @@ class RuntimeVerifier:
         ]
         if not clauses:
             return ""
-        return f"{'; '.join(clauses)}, in each of {ROUNDS} rounds. To go back: `runtimes rollback {name}`."
+        return (
+            f"{'; '.join(clauses)}, in each of {ROUNDS} rounds. To go back: `{command(f'runtimes rollback {name}')}`."
+        )
 
 
 def result_of(probes: ProbeService, name: str) -> ProofResult:
@@ -98,10 +101,12 @@ def check(name: str, result: ProofResult, hardware: Iterable[Hardware]) -> None:
         layer = f" ({first.layer})" if first.layer else ""
         raise RuntimeFailed(
             f"The proof of {first.id} failed{layer}: {first.reason}",
-            first.remedy or "Run `doctor` for the details.",
+            first.remedy or f"Run `{command('doctor')}` for the details.",
         )
     detail = result.trouble.detail if result.trouble else "It lists no devices."
-    raise RuntimeFailed(f"The proofs of {name} failed: {detail}", "Update Touchstone or report the output of `doctor`.")
+    raise RuntimeFailed(
+        f"The proofs of {name} failed: {detail}", f"Update Touchstone or report the output of `{command('doctor')}`."
+    )
 
 
 def meant_for(name: str, hardware: Iterable[Hardware]) -> list[tuple[str, Hardware]]:

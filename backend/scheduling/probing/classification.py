@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from backend.child.wire_protocol import Header
+from backend.common.commands import command
 from backend.common.device_api import DetectedDevice
 from backend.common.redaction import Redactor, redactor
 from backend.common.types import Device, DeviceState, Proof, Stage
@@ -22,9 +23,17 @@ _WRONG = (
     "Do not trust this device: update its driver and the runtime, then refresh. If it repeats, the card and this build "
     "are incompatible, or the card is damaged. Use the CPU meanwhile."
 )
-_GONE = "Check that the card is plugged in and its driver runs (see `doctor`), or use another device; then refresh."
-_BRINGS = "`runtimes update {runtime}` adds it. In your own environment, install {library} with its pip."
-_AGAIN = "Refresh the device when the machine is less busy (`devices` with the server stopped, or the page's button)."
+_GONE = (
+    f"Check that the card is plugged in and its driver runs (see `{command('doctor')}`), or use another device; then "
+    "refresh."
+)
+_BRINGS = (
+    f"`{command('runtimes update {runtime}')}` adds it. In your own environment, install {{library}} with its pip."
+)
+_AGAIN = (
+    f"Refresh the device when the machine is less busy (`{command('devices')}` with the server stopped, or the page's "
+    "button)."
+)
 _CRASHED = (
     "Update the device's driver and the runtime, then refresh. If it repeats, this card and this build are "
     "incompatible; use the CPU."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from backend.common.commands import command
 from backend.common.device_api import DetectedDevice
 from backend.common.types import Device, Hardware
 from backend.devices import backends, device_id
@@ -108,7 +109,7 @@ class DeviceTable:
                 continue
             del self._reports[id_]
             reason = f"The runtime {runtime}, which reached it, was removed."
-            remedy = f"Install it again: `runtimes install {runtime}`."
+            remedy = f"Install it again: `{command(f'runtimes install {runtime}')}`."
             device = replace(self.devices.pop(id_), state="unavailable", stage="none", reason=reason, remedy=remedy)
             self._on_change(replace(device, proof=None, served_by={}, lacks={}))
         self.offer()

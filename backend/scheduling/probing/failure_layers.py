@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from backend.common import error_patterns
+from backend.common.commands import command
 from backend.common.system import shared_libraries
 
 Layer = Literal["hardware", "driver", "runtime package", "library load", "computation", "permission"]
@@ -25,7 +26,7 @@ class Cause:
 
 
 _REFRESH = "then refresh"
-_DRIVER = f"Update the device's driver, {_REFRESH}; run `doctor` for the details."
+_DRIVER = f"Update the device's driver, {_REFRESH}; run `{command('doctor')}` for the details."
 _KNOWN: tuple[tuple[str, Layer, str], ...] = (
     (
         r"permission denied|EACCES|operation not permitted|access is denied",
@@ -54,8 +55,8 @@ _KNOWN: tuple[tuple[str, Layer, str], ...] = (
     (
         r"built for (?:the processor alone|CUDA|ROCm|Intel|Apple)",
         "runtime package",
-        "Install a build for this card: `runtimes` lists the available ones. To use your own environment, name it "
-        "under `runtimes` in config.yaml.",
+        f"Install a build for this card: `{command('runtimes')}` lists the available ones. To use your own "
+        "environment, name it under `runtimes` in config.yaml.",
     ),
     (
         r"no nvidia driver|cuda driver initialization failed|driver shutting down|driver not found|found no nvidia",

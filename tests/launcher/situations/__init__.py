@@ -1,7 +1,7 @@
-"""Situations in which somebody starts Touchstone, and the exact words that they then see.
+"""Situations in which a user starts Touchstone, and the exact messages.
 
-`words` are matched line by line, anywhere in what is printed; `…` stands for any text, {folder} for the repository's.
-docs/starts.md is the same table for people; `python -m tests.launcher.situations` prints it.
+`words` are matched line by line anywhere in the output; `…` is any text, {folder} the repository's folder.
+docs/starts.md has the same tables; `python -m tests.launcher.situations` prints them.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ SITUATIONS = tuple(
 
 
 def table() -> str:
-    """The page's table, part by part."""
+    """Return the page's tables, part by part."""
     lines: list[str] = []
     for part in dict.fromkeys(situation.part for situation in SITUATIONS):
-        lines += ["", f"## {part}", "| situation | what is said |", "|---|---|"]
+        lines += ["", f"## {part}", "| situation | message |", "|---|---|"]
         for situation in (one for one in SITUATIONS if one.part == part):
             said = [f"`{_shown(words)}`" for words in situation.words if words not in QUIET] or ["(it works)"]
             ends = f" (exit code {situation.code})" if situation.code else ""

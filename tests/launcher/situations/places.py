@@ -16,7 +16,7 @@ SITUATIONS = (
     Situation(
         FOLDER,
         "a name with a colon",
-        ("touchstone: The folder's path … holds ':', with which no Python environment can be made.",),
+        ("touchstone: The folder's path … contains ':', which Python environments do not support.",),
         'mv "$F" "$T/a:b"; ln -s "$T/a:b" "$F"',
         code=1,
         bare=True,
@@ -24,7 +24,7 @@ SITUATIONS = (
     Situation(
         FOLDER,
         "read-only, at the first start",
-        ("touchstone: Nothing can be written to {folder}….", "touchstone: Copy the repository to a folder that you own, …"),
+        ("touchstone: {folder} is not writable….", "touchstone: Copy the repository to a folder that you own, …"),
         'mount --bind "$F" "$F"; mount -o remount,ro,bind "$F"',
         code=1,
         bare=True,
@@ -41,7 +41,7 @@ SITUATIONS = (
     Situation(
         FOLDER,
         "on a disk mounted with noexec",
-        ("touchstone: … lies on a disk mounted with noexec, from which no library can be loaded.",),
+        ("touchstone: … is on a disk mounted with noexec, so libraries cannot be loaded from it.",),
         'mkdir $T/disk; mount -t tmpfs -o noexec tmpfs $T/disk; cp -r "$F/." $T/disk/',
         "bash $T/disk/launch_wsl.sh echo",
         code=1,
@@ -51,7 +51,7 @@ SITUATIONS = (
     Situation(
         FOLDER,
         "TMPDIR mounted with noexec",
-        ("touchstone: Installing what requirements.txt names; this takes a minute or two ...", *WORKS),
+        ("touchstone: Installing the packages of requirements.txt; this takes a minute or two ...", *WORKS),
         'mkdir $T/tmp; mount -t tmpfs -o noexec tmpfs $T/tmp; echo "# changed" >>"$F/requirements.txt"',
         'TMPDIR=$T/tmp "$F/launch_wsl.sh" echo <<<launched',
         mounts=True,
@@ -59,7 +59,7 @@ SITUATIONS = (
     Situation(
         FOLDER,
         "a disk that is full",
-        ("touchstone: The disk is full: … MB are free at …, and 1000 MB are needed.", "touchstone: Free some space, …"),
+        ("touchstone: The disk is full: … MB free at …, 1000 MB needed.", "touchstone: Free some space, …"),
         'mkdir $T/disk; mount -t tmpfs -o size=20m tmpfs $T/disk; cp -r "$F/." $T/disk/',
         "$T/disk/launch_wsl.sh echo",
         code=1,

@@ -9,7 +9,7 @@ SITUATIONS = (
     Situation(
         START,
         "no display to open a browser on",
-        ("Touchstone is ready: http://127.0.0.1:…", "touchstone: No display was found to open a browser on: open …"),
+        ("Touchstone is ready: http://127.0.0.1:…", "touchstone: No display for a browser was found: open …"),
         run='env -u DISPLAY -u WAYLAND_DISPLAY "$F/launch_wsl.sh"',
         serves=True,
     ),
@@ -17,7 +17,7 @@ SITUATIONS = (
         START,
         "the default model cannot be fetched",
         (
-            "touchstone: The default model is not here, so the server starts without it; the next start tries again.",
+            "touchstone: The default model could not be downloaded; the server starts without it, and the next start retries.",
             "Touchstone is ready: http://127.0.0.1:…",
         ),
         run=SERVE,
@@ -27,7 +27,7 @@ SITUATIONS = (
     Situation(
         START,
         "a server that ends at once",
-        ("touchstone: The server ended before it was ready, with exit code 42; what it said stands above.",),
+        ("touchstone: The server ended before it was ready, with exit code 42; see its messages above.",),
         run=SERVE,
         plan={"crash": 42},
         code=42,
@@ -35,7 +35,7 @@ SITUATIONS = (
     Situation(
         START,
         "a server that takes its time",
-        ("touchstone: Waiting for the server until http://127.0.0.1:… answers (5 s) ...", "Touchstone is ready: http://…"),
+        ("touchstone: Waiting for the server to answer at http://127.0.0.1:… (5 s) ...", "Touchstone is ready: http://…"),
         run=SERVE,
         plan={"sick_s": 6},
         serves=True,

@@ -17,7 +17,7 @@ SITUATIONS = (
     Situation(
         FIRST,
         "sourced (`. launch_wsl.sh`)",
-        ("touchstone: start it (./launch_wsl.sh), do not source it.", "the shell stays"),
+        ("touchstone: run this script (./launch_wsl.sh), do not source it.", "the shell stays"),
         run='bash -c \'. "$1"; echo "the shell stays"\' bash "$F/launch_wsl.sh"',
     ),
     Situation(
@@ -36,7 +36,7 @@ SITUATIONS = (
     Situation(
         FIRST,
         "the script alone, copied out of the repository",
-        ("touchstone: …/elsewhere holds no backend/cli/launcher: run the script inside a complete copy of the repository …",),
+        ("touchstone: …/elsewhere has no backend/cli/launcher: run the script in a complete copy of the repository, …",),
         'mkdir $T/elsewhere; cp "$F/launch_wsl.sh" $T/elsewhere/',
         "$T/elsewhere/launch_wsl.sh",
         code=1,
@@ -44,7 +44,7 @@ SITUATIONS = (
     Situation(
         FIRST,
         "in a copy that lacks requirements.txt",
-        ("touchstone: This copy is not whole: {folder}/requirements.txt is missing.", "touchstone: Fetch it again (…"),
+        ("touchstone: This copy is incomplete: {folder}/requirements.txt is missing.", "touchstone: Fetch it again (…"),
         'rm "$F/requirements.txt"',
         code=1,
         bare=True,
@@ -52,7 +52,7 @@ SITUATIONS = (
     Situation(
         FIRST,
         "in a copy that lacks a part of the program",
-        ("touchstone: this copy is not whole: …. Fetch or unpack it again.",),
+        ("touchstone: this copy is incomplete: …. Fetch or unpack it again.",),
         'rm "$F/backend/cli/launcher/lock.py"',
         code=1,
         bare=True,
@@ -61,13 +61,13 @@ SITUATIONS = (
     Situation(
         FIRST,
         "in Git Bash, MSYS2 or Cygwin on Windows",
-        ("touchstone: this is a bash of Windows, not WSL. Start .\\launch.cmd in PowerShell instead, or …",),
+        ("touchstone: this is bash for Windows, not WSL. Start .\\launch.cmd in PowerShell instead, or …",),
         env={"OSTYPE": "msys"},
         code=1,
     ),
     Situation(
         FIRST,
-        "from a folder that is gone",
+        "from a folder that was deleted",
         WORKS,
         run='mkdir $T/gone; cd $T/gone; rmdir $T/gone; "$F/launch_wsl.sh" echo <<<launched',
     ),
@@ -75,7 +75,7 @@ SITUATIONS = (
     Situation(
         FIRST,
         "twice at the same moment",
-        ("touchstone: Another launcher is preparing .venv; waiting until it has finished ...", *WORKS),
+        ("touchstone: Another launcher is preparing .venv; waiting for it ...", *WORKS),
         'echo "# changed" >>"$F/requirements.txt"; exec 8>>"$F/.venv.lock"; flock 8',
         '"$F/launch_wsl.sh" echo <<<launched >$T/said 2>&1 8>&- & until grep -q waiting $T/said; do sleep 0.05; done\n'
         "flock -u 8; wait $!; cat $T/said",
@@ -86,11 +86,11 @@ SITUATIONS = (
     lack("none, on openSUSE", "zypper", "sudo zypper install -y python312"),
     lack("none, with Homebrew", "brew", "brew install python@3.13"),
     lack("none, with uv", "uv", "uv python install 3.13"),
-    lack("none, and no package manager that is known", "true", "(no known package manager: install Python 3.13 …)"),
+    lack("none, and no known package manager", "true", "(no known package manager: install Python 3.13 …)"),
     Situation(
         SCRIPT,
         "too old",
-        ("touchstone: Python 3.9.2 is too old or does not run; Python 3.11 or newer is needed. Get it with:",),
+        ("touchstone: Python 3.9.2 is too old or does not run; Python 3.11 or newer is required. Install it with:",),
         python("python3", "old", "Python 3.9.2") + program("apt-get"),
         code=1,
         tools=True,
@@ -99,7 +99,7 @@ SITUATIONS = (
         SCRIPT,
         "without the module venv (Debian, Ubuntu)",
         (
-            "touchstone: Python 3.12.1 is here, but its venv module is not (Debian and Ubuntu package it apart). Get it with:",
+            "touchstone: Python 3.12.1 lacks the module venv, which Debian and Ubuntu package separately. Install it with:",
             "    …apt-get install -y python3-venv",
         ),
         python("python3", "ensurepip") + program("apt-get"),
@@ -109,7 +109,7 @@ SITUATIONS = (
     Situation(
         SCRIPT,
         "built without ssl",
-        ("touchstone: Python 3.12.1 was built without its module ssl. Get a complete one with:",),
+        ("touchstone: Python 3.12.1 was built without the module ssl. Install a complete one with:",),
         python("python3", "ssl"),
         code=1,
         tools=True,
@@ -117,22 +117,22 @@ SITUATIONS = (
     Situation(
         SCRIPT,
         "of 32 bits",
-        ("touchstone: Python 3.12.1 is a 32-bit program, and the packages exist for 64 bits alone. Get another with:",),
+        ("touchstone: Python 3.12.1 is a 32-bit program; the packages require 64 bits. Install another one with:",),
         python("python3", "32-bit"),
         code=1,
         tools=True,
     ),
     Situation(
         SCRIPT,
-        "Windows' own alone, through PATH",
-        ("touchstone: The only Python here is Windows' own (…/python3); WSL needs one of Linux. Get it with:",),
+        "only a Windows program, through PATH",
+        ("touchstone: The only Python found is a Windows program (…/python3); WSL requires a Linux one. Install it with:",),
         python("python3", "windows\\r"),
         code=1,
         tools=True,
     ),
     Situation(
         SCRIPT,
-        "Windows' own before that of Linux in PATH",
+        "a Windows Python before a Linux one in PATH",
         WORKS,
         python("python3", "windows\\r") + python("python"),
         tools=True,

@@ -28,8 +28,8 @@ SITUATIONS = (
         WSL,
         "WSL 1",
         (
-            "touchstone: This is WSL 1, which reaches no card; the CPU works.",
-            "touchstone: For cards, in PowerShell: wsl --set-version Ubuntu 2",
+            "touchstone: This is WSL 1, which cannot access GPUs; the CPU works.",
+            "touchstone: For GPUs, run in PowerShell: wsl --set-version Ubuntu 2",
             "touchstone: On Windows: http://localhost:…",
         ),
         wsl(ONE),
@@ -40,8 +40,8 @@ SITUATIONS = (
     ),
     Situation(
         WSL,
-        "WSL 2 to which Windows lends no card",
-        ("touchstone: Windows lends no card to this WSL (/dev/dxg is missing); the CPU works. `doctor` says what is needed.",),
+        "WSL 2 without a GPU from Windows",
+        ("touchstone: This WSL has no GPU from Windows (/dev/dxg is missing); the CPU works. `./launch_wsl.sh doctor` shows how to change that.",),
         wsl(TWO),
         SERVE,
         mounts=True,
@@ -69,8 +69,8 @@ SITUATIONS = (
         WSL,
         "localhostForwarding=false",
         (
-            "touchstone: Windows does not reach port …: localhostForwarding=false stands in .wslconfig.",
-            "touchstone: Remove that line there and run `wsl --shutdown` in PowerShell, or set TOUCHSTONE_TOKEN and start …",
+            "touchstone: Windows cannot reach port …: .wslconfig sets localhostForwarding=false.",
+            "touchstone: Remove that line and run `wsl --shutdown` in PowerShell, or set TOUCHSTONE_TOKEN and start …",
         ),
         wsl(TWO, settings="localhostForwarding=false"),
         SERVE,
@@ -80,7 +80,7 @@ SITUATIONS = (
     Situation(
         WSL,
         "localhostForwarding=false, in a .wslconfig that PowerShell wrote (UTF-16)",
-        ("touchstone: Windows does not reach port …: localhostForwarding=false stands in .wslconfig.",),
+        ("touchstone: Windows cannot reach port …: .wslconfig sets localhostForwarding=false.",),
         wsl(TWO, settings="localhostForwarding=false") + "\niconv -f utf-8 -t utf-16 $T/home/.wslconfig >$T/c; mv $T/c $T/home/.wslconfig",
         SERVE,
         mounts=True,
@@ -89,7 +89,7 @@ SITUATIONS = (
     Situation(
         WSL,
         "localhostForwarding=false, listening on all addresses",
-        ("touchstone: On Windows: http://… (localhostForwarding=false stands in .wslconfig)",),
+        ("touchstone: On Windows: http://… (.wslconfig sets localhostForwarding=false)",),
         wsl(TWO, settings="localhostForwarding = false"),
         SERVE,
         plan={"host": "0.0.0.0"},
@@ -99,7 +99,7 @@ SITUATIONS = (
     Situation(
         WSL,
         "networkingMode=none",
-        ("touchstone: Windows does not reach port …: networkingMode=none stands in .wslconfig.",),
+        ("touchstone: Windows cannot reach port …: .wslconfig sets networkingMode=none.",),
         wsl(TWO, settings="networkingMode=none"),
         SERVE,
         mounts=True,
@@ -109,7 +109,7 @@ SITUATIONS = (
         WSL,
         "interop off: Windows' browser cannot be opened",
         (
-            "touchstone: Programs of Windows cannot be started from here: open the address yourself. Ctrl-C here stops …",
+            "touchstone: Windows programs cannot be started from here: open the address yourself. Ctrl-C stops …",
         ),
         wsl(TWO, interop=False),
         'env -u DISPLAY -u WAYLAND_DISPLAY "$F/launch_wsl.sh"',

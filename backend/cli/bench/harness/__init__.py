@@ -1,1 +1,1 @@
-"""Programs that the benchmarks compare with or measure against. The service does not import them."""
+"""Baselines and load generators of the benchmarks. The service does not import them."""

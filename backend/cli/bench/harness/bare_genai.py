@@ -1,6 +1,6 @@
-"""ONNX Runtime GenAI with nothing between: a yardstick of `bench text`, run as a program of its own.
+"""ONNX Runtime GenAI without the service: a baseline of `bench text`, run as a separate process.
 
-The same lines in and out as `direct.py`. Several streams are the library's own batch: they begin and end together.
+Same protocol as `bare_llama_cpp.py`. Several streams run as one batch of the library: they start and end together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def main(model: str, threads: int) -> None:
-    """Serves requests until stdin ends."""
+    """Answer requests until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import onnxruntime_genai as genai

@@ -1,4 +1,4 @@
-"""xllamacpp with nothing between: the yardstick of `bench overhead` and `bench text`, run as a program of its own.
+"""xllamacpp without the service: the baseline of `bench overhead` and `bench text`, run as a separate process.
 
 Reads one JSON request a line on stdin, `{prompt, max_tokens, streams}`, and answers with `{first_s, run_s, tokens}`: of
 several streams the first token of any, the time until the last of all, and all tokens.
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def main(model: str, threads: int, context_tokens: int, batch_tokens: int, slots: int = 1) -> None:
-    """Serves requests until stdin ends."""
+    """Answer requests until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import xllamacpp

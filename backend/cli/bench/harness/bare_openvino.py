@@ -1,6 +1,6 @@
-"""OpenVINO GenAI with nothing between: a yardstick of `bench text`, run as a program of its own.
+"""OpenVINO GenAI without the service: a baseline of `bench text`, run as a separate process.
 
-The same lines in and out as `direct.py`. All streams go through the library's own continuous batching.
+Same protocol as `bare_llama_cpp.py`. All streams use the library's continuous batching.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _BLOCKS = 256  # of 32 tokens
 
 
 def main(model: str, threads: int) -> None:
-    """Serves requests until stdin ends."""
+    """Answer requests until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import openvino_genai as genai

@@ -1,8 +1,8 @@
-"""Text on torch without a service: a yardstick and the engine itself, run as a program in a runtime with torch.
+"""Text on torch without the service: a baseline and the engine itself, run in a runtime with torch.
 
-Models have random weights in the shape of known ones, since speed knows no sense. Prints a JSON line a figure: bare
-`generate` of transformers, then the engine by each of its ways to compute a step, alone and with many texts at once.
-`PYTHON -I direct_torch.py DEVICE SHAPE STREAMS RUNS CACHE` with the folder in which what is compiled is kept.
+Models have random weights in the shape of known ones: speed does not depend on values. Prints one JSON line per figure:
+`generate` of transformers, then the engine with each way to compute a decode step, with one and with many streams.
+`PYTHON -I bare_torch.py DEVICE SHAPE STREAMS RUNS CACHE`, where CACHE is the folder for compiled kernels.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _OPTIONS |= {"logprobs": None, "tools": None}
 
 
 def main(device: str, shape: str, streams: int, runs: int, cache: str, ways: list[str]) -> None:
-    """Measures on one device with one shape."""
+    """Measure one model shape on one device."""
     show_all_devices()
     import torch
 
     torch.manual_seed(1)
-    engine._model = lambda source, place: made(source.folder, place)  # weights are made there, not read
+    engine._model = lambda source, place: made(source.folder, place)  # random weights, created on the device
     with tempfile.TemporaryDirectory() as folder:
         write_folder(Path(folder) / shape, SHAPES[shape])
         place = torch_place(device)
@@ -72,7 +72,7 @@ def main(device: str, shape: str, streams: int, runs: int, cache: str, ways: lis
 
 
 def measured(session: Any, way: str, streams: int, runs: int, start: float) -> None:
-    """The engine in one way: alone, first token, and many at once."""
+    """Measure the engine with one way to compute a step: single stream, first token, many streams."""
     tell(f"{way}: first text's first token", timed(session, 1, 8)["first_s"] * 1000, "ms")
     for count in dict.fromkeys((1, streams)):
         said = ""
@@ -89,11 +89,11 @@ def measured(session: Any, way: str, streams: int, runs: int, start: float) -> N
             rates = [(one["tokens"] - 1) / (one["run_s"] - one["first_s"]) for one in found]
             tell(f"{way}: first token", statistics.median(one["first_s"] for one in found) * 1000, "ms")
         tell(f"{way}: {count} at once", statistics.median(rates), "tokens/s", low=min(rates), high=max(rates))
-        print(json.dumps({"said": found[-1]["said"]}), flush=True)  # noqa: T201 (lines are this program's answer)
+        print(json.dumps({"said": found[-1]["said"]}), flush=True)  # noqa: T201 (this program answers on stdout)
 
 
 def timed(session: Any, streams: int, tokens: int) -> dict[str, Any]:
-    """Texts at once, each of its own thread, as a worker runs its jobs."""
+    """Run concurrent texts, one thread each, as a worker runs its jobs."""
     firsts: list[float] = []
     ends: list[float] = []
     counts: list[int] = []
@@ -129,7 +129,7 @@ def timed(session: Any, streams: int, tokens: int) -> dict[str, Any]:
 
 
 def bare(place: Any, folder: Path, runs: int) -> int:
-    """The library's own `generate`, kernel by kernel; returns how many weights the model has."""
+    """Measure the library's `generate`, kernel by kernel; return the number of weights."""
     torch, model = place.torch, made(folder, place)
     model.set_attn_implementation("sdpa")
     ids = torch.randint(0, 256, (1, len(PROMPT)), device=place.device)
@@ -148,7 +148,7 @@ def bare(place: Any, folder: Path, runs: int) -> int:
 
 
 def bound(place: Any, numbers: int) -> None:
-    """How many tokens a second the memory allows one text: its bandwidth, as copies show it, over the weights."""
+    """Print the upper bound in tokens/s for one stream: measured memory bandwidth divided by the weights' size."""
     many = place.torch.empty(2**30, dtype=place.torch.int32, device=place.device)
     other = place.torch.empty_like(many)
     seconds = []
@@ -165,12 +165,12 @@ def bound(place: Any, numbers: int) -> None:
 
 
 def tell(metric: str, value: float, unit: str, **spread: float) -> None:
-    """One figure."""
+    """Print one figure."""
     print(json.dumps({"metric": metric, "value": round(value, 3), "unit": unit, **spread}), flush=True)  # noqa: T201
 
 
 def made(folder: Path, place: Any) -> Any:
-    """A model with random weights, on the device."""
+    """Return a model with random weights on the device."""
     import transformers as library
 
     torch = place.torch
@@ -186,13 +186,13 @@ def made(folder: Path, place: Any) -> Any:
 
 
 def write_folder(folder: Path, config: dict[str, Any]) -> None:
-    """A model's folder without its weights: bytes are the first tokens, and words that nobody says are the others."""
+    """Write a model folder without weights. The first tokens are bytes, the others unused words."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     header = json.dumps({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = iter(range(256, 512))  # letters for bytes that have none, as GPT-2 counts them
+    others = iter(range(256, 512))  # letters for unprintable bytes, as GPT-2 maps them
     letters = [chr(byte) if byte in shown else chr(next(others)) for byte in range(256)]
     words = [*letters, *(f"Ġw{number}" for number in range(config["vocab_size"] - 256))]
     levels = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}

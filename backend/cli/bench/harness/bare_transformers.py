@@ -1,6 +1,6 @@
-"""transformers with nothing between: a yardstick of `bench text`, run as a program of its own.
+"""transformers without the service: a baseline of `bench text`, run as a separate process.
 
-The same lines in and out as `direct.py`. Several streams are the library's own batch: they begin and end together.
+Same protocol as `bare_llama_cpp.py`. Several streams run as one batch of the library: they start and end together.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def main(model: str, threads: int) -> None:
-    """Serves requests until stdin ends."""
+    """Answer requests until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import torch
@@ -33,20 +33,20 @@ def main(model: str, threads: int) -> None:
 
 
 class _Times:
-    """What `generate` calls for each step's tokens; the first call is for the prompt."""
+    """The streamer of `generate`, called with each step's tokens. The first call has the prompt."""
 
     def __init__(self) -> None:
         self.tokens: list[float] = []
-        self._begun = False
+        self._has_prompt = False
 
     def put(self, value: Any) -> None:
-        """Tokens of each stream."""
-        if self._begun:
+        """Record the arrival of one token per stream."""
+        if self._has_prompt:
             self.tokens += [time.perf_counter()] * value.numel()
-        self._begun = True
+        self._has_prompt = True
 
     def end(self) -> None:
-        """The library says that it is done."""
+        """Called by the library at the end. No-op."""
 
 
 def _timed(torch: Any, model: Any, tokenizer: Any, request: dict[str, Any]) -> dict[str, float]:

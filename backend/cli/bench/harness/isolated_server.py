@@ -1,4 +1,4 @@
-"""A server on a data folder of its own, as the figures of `bench server` need it."""
+"""A server on a temporary data folder, for benchmarks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FOLLOWER_LIMIT = 100
 
 
 class Service:
-    """A server on a data folder of its own; `running` starts and ends it."""
+    """A server on a temporary data folder; `running` starts and stops it."""
 
     def __init__(self, folder: Path, models: dict[str, Path], more: dict[str, Any] | None = None) -> None:
         self._folder = folder
-        self.starts_s: list[float] = []  # from each start to the first answer of health
+        self.starts_s: list[float] = []  # per start: seconds to the first answer of /api/health
         self._config = folder / "config.yaml"
         content = {
             "models": {name: {"path": str(path)} for name, path in models.items()},
@@ -36,32 +36,32 @@ class Service:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """A server with an empty history, whose devices are proved."""
+        """Run a server with an empty history in the block. Its devices are proved."""
         data = str(self._folder / f"data-{len(self.starts_s) + 1}")
         words = [sys.executable, "-m", "backend", "serve", "--port", "0", "--config", str(self._config)]
         words += ["--data-dir", data]
         root = Path(__file__).parents[4]
         out, none = subprocess.PIPE, subprocess.DEVNULL
-        began = time.perf_counter()
+        started_s = time.perf_counter()
         self.process = subprocess.Popen(words, cwd=root, stdout=out, stderr=none, text=True)
         try:
             assert self.process.stdout
             self.address = urlsplit(self.process.stdout.readline().split()[-1]).netloc
             self.ask("GET", "/api/health")
-            self.starts_s.append(time.perf_counter() - began)
+            self.starts_s.append(time.perf_counter() - started_s)
             self.ask("GET", "/api/devices?wait_s=60")
             yield
         finally:
             self.process.terminate()
-            self.process.communicate()  # to its end, and the pipe is closed
+            self.process.communicate()  # waits, and closes the pipe
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """One call over a connection of its own."""
+        """Send one request on a new connection; return the JSON answer."""
         with contextlib.closing(self.open(method, path, body, **headers)) as answer:
             return json.loads(answer.read() or b"null")
 
     def open(self, method: str, path: str, body: Any = None, **headers: str) -> HTTPResponse:
-        """The answer, to be read and closed by the caller."""
+        """Send a request; the caller reads and closes the response."""
         connection = HTTPConnection(self.address, timeout=600)
         text = None if body is None else json.dumps(body)
         sent = {"Content-Type": "application/json", "Connection": "close", **headers}
@@ -69,11 +69,11 @@ class Service:
         return connection.getresponse()
 
     def begin(self, **body: Any) -> str:
-        """Starts a job; returns its id."""
+        """Start a job and return its id."""
         return str(self.ask("POST", "/api/generate", body, Prefer="respond-async")["id"])
 
     def until(self, job_id: str, *statuses: str) -> Any:
-        """Waits for the first event of one of these kinds, and returns its data with the moment of its arrival."""
+        """Wait for the first event of these kinds; return its data with its time of arrival. Raises RuntimeError."""
         answer = self.open("GET", f"/api/jobs/{job_id}/events")
         event = ""
         with contextlib.closing(answer):
@@ -85,23 +85,23 @@ class Service:
         raise RuntimeError(f"the events of {job_id} ended without {' or '.join(statuses)}")
 
     def drained(self) -> None:
-        """Waits until no job is left."""
+        """Wait until no job is queued or running."""
         while any(self.ask("GET", "/api/health")["jobs"].values()):
             time.sleep(0.05)
 
     @staticmethod
     def post(http: HTTPConnection, body: Any, wait: bool = False) -> None:
-        """One job over a connection that is kept."""
+        """Submit a job on an open connection. Raises RuntimeError if it is refused."""
         headers = {"Content-Type": "application/json", **({} if wait else {"Prefer": "respond-async"})}
         http.request("POST", "/api/generate", json.dumps(body), headers)
         answer = http.getresponse()
-        said = answer.read()
+        content = answer.read()
         if answer.status not in (200, 202):
-            raise RuntimeError(f"{answer.status} {said.decode()}")
+            raise RuntimeError(f"{answer.status} {content.decode()}")
 
 
 def work(address: str, body: Any, jobs: int, at_once: int) -> None:
-    """Runs that many jobs to their end, for clients that wait."""
+    """Run jobs to their end, from `at_once` concurrent clients that wait."""
 
     def client(number: int) -> None:
         with contextlib.closing(HTTPConnection(address)) as http:

@@ -1,7 +1,7 @@
-"""Reads many streams of a server at once and counts what arrives; a program of its own, which needs nothing of ours.
+"""Reads many concurrent streams of a server and counts tokens and events. A separate process without our imports.
 
-Its arguments are the address, how many streams, and for how many seconds. It writes a line when all have begun, and at
-the end `{tokens, events, seconds}` as another.
+Arguments: address, number of streams, seconds. It prints a line when all streams have started, and at the end
+`{tokens, events, seconds}`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COUNT = b'"count":'
 
 
 class Crowd:
-    """All streams together."""
+    """All streams."""
 
     def __init__(self, address: str, streams: int) -> None:
         self._host, _, port = address.rpartition(":")
@@ -26,7 +26,7 @@ class Crowd:
         self.tokens = self.events = 0
 
     async def read(self) -> None:
-        """One stream; from its first token on it counts as begun."""
+        """Read one stream. It counts as started from its first token."""
         reader, writer = await asyncio.open_connection(self._host, self._port)
         body = json.dumps(BODY).encode()
         head = f"POST /api/generate HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Type: application/json\r\n"
@@ -44,7 +44,7 @@ class Crowd:
 
 
 async def main(address: str, streams: int, seconds: float) -> None:
-    """Counts over the time; the streams are left in the end."""
+    """Count for a time, then close the streams."""
     crowd = Crowd(address, streams)
     reading = [asyncio.create_task(crowd.read()) for _ in range(streams)]
     await crowd.begun.wait()

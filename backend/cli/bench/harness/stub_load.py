@@ -1,7 +1,7 @@
-"""`bench overhead` under many streams: the service alone, fed by stand-ins in place of engines.
+"""`bench overhead` under many streams: the service alone, with stub workers instead of engines.
 
-As a program of its own it is the server; `measure` starts it, and reads its streams from another process, so that
-neither takes the time of what asks for health.
+Run as a program, this module is the server. `measure` starts it and reads its streams in another process, so that
+neither delays the health requests.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from backend.common.system.resources import process_cpu_s
 from backend.manager.benchmarks.rows import Row, resident_bytes, row
 
 STREAMS, TOKENS_A_SECOND = 64, 2000
-FEW_STREAMS, FEW_TOKENS_A_SECOND = 16, 128  # as the default model writes on two cores
+FEW_STREAMS, FEW_TOKENS_A_SECOND = 16, 128  # the rate of the default model on two cores
 SECONDS, HEALTH_EACH_S = 20.0, 0.02
 JOBS, AT_ONCE, JOB_PACE = 10_000, 16, 1000.0
 ROOT = Path(__file__).parents[4]
 
 
 def measure(model: Path) -> list[Row]:
-    """Health under many streams, what a token costs the server, and its memory after many jobs."""
+    """Measure health latency under many streams, the server's processor time per token, and memory after many jobs."""
     few = streams(model, FEW_STREAMS, FEW_TOKENS_A_SECOND)
     return [*streams(model, STREAMS, TOKENS_A_SECOND), *few, *jobs(model)]
 
 
 def streams(model: Path, count: int, tokens_a_second: int) -> list[Row]:
-    """Health while all streams carry tokens, and what a token costs the server."""
+    """Measure health latency and processor time per token while all streams are active."""
     pace = tokens_a_second / count
     with tempfile.TemporaryDirectory() as folder, _server(Path(folder), model, pace) as (address, pid):
         words = [sys.executable, stream_readers.__file__, address, str(count), str(SECONDS)]
         with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as reading:
             assert reading.stdout
-            reading.stdout.readline()  # all streams have begun
+            reading.stdout.readline()  # all streams have started
             before_s, began = process_cpu_s(pid) or 0.0, time.perf_counter()
             times = _health(address)
             spent_s, wall_s = (process_cpu_s(pid) or 0.0) - before_s, time.perf_counter() - began
@@ -63,7 +63,7 @@ def streams(model: Path, count: int, tokens_a_second: int) -> list[Row]:
 
 
 def jobs(model: Path) -> list[Row]:
-    """The server's memory after many jobs of a few tokens, for clients that wait."""
+    """Measure the server's memory after many short jobs of waiting clients."""
     with tempfile.TemporaryDirectory() as folder, _server(Path(folder), model, JOB_PACE) as (address, pid):
         began = time.perf_counter()
         work(address, {"prompt": "Go on.", "options": {"max_tokens": 4}}, JOBS, AT_ONCE)
@@ -75,7 +75,7 @@ def jobs(model: Path) -> list[Row]:
 
 
 def _health(address: str) -> list[float]:
-    """Milliseconds of calls over one connection that is kept."""
+    """Return the latency of requests on one connection, in milliseconds."""
     times = []
     end = time.perf_counter() + SECONDS
     with contextlib.closing(HTTPConnection(address, timeout=60)) as http:
@@ -114,7 +114,7 @@ def _server(folder: Path, model: Path, pace: float) -> Iterator[tuple[str, int]]
 
 
 def main(config: str, pace: str) -> None:
-    """The server, whose workers are stand-ins; its probes are real ones."""
+    """Run the server with stub workers. Its probes are real."""
     from backend.child import handle
     from backend.common.config.settings import load_settings
     from backend.server.process import serve

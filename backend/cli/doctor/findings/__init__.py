@@ -1,4 +1,4 @@
-"""Findings: one file a subject, found by listing. Each has `FINDINGS`, functions from facts to what they show."""
+"""Findings: one file per subject, found by listing. Each has `FINDINGS`, functions from facts to findings."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Function = Callable[[Facts], Iterator[Finding]]
 
 
 def examine(facts: Facts) -> list[Finding]:
-    """All findings, the gravest first. A function that fails is a finding itself, and keeps no other from speaking."""
-    found: list[Finding] = []
+    """Return all findings, the most severe first. An exception in a function becomes a finding; the rest still run."""
+    findings: list[Finding] = []
     for function in functions():
         try:
-            found += function(facts)
-        except Exception as error:  # noqa: BLE001 (a doctor that dies of its patient helps nobody)
-            detail = f"{function.__name__} could not judge what it was given ({type(error).__name__}: {error})."
-            found.append(Finding("examination-failed", "advice", "system", "doctor", detail))
-    return sorted(found, key=lambda one: LEVELS.index(one.level))
+            findings += function(facts)
+        except Exception as error:  # noqa: BLE001 (one faulty function must not hide the other findings)
+            detail = f"{function.__name__} failed on these facts ({type(error).__name__}: {error})."
+            findings.append(Finding("examination-failed", "advice", "system", "doctor", detail))
+    return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
 @cache
 def functions() -> tuple[Function, ...]:
-    """The functions of all files, in the files' order."""
+    """Return the functions of all files, by file name."""
     names = sorted(entry.name for entry in pkgutil.iter_modules(__path__))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     return tuple(function for module in modules for function in module.FINDINGS)

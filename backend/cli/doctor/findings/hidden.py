@@ -1,4 +1,4 @@
-"""Cards that a variable hides from some library."""
+"""Cards that an environment variable hides from a library."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from backend.cli.doctor.finding import Finding, Step
 
 
 def hidden(facts: Facts) -> Iterator[Finding]:
-    """One finding a card, with the sentences that say which variable hides it from whom."""
+    """A card that an environment variable hides from a library."""
     for card in facts.hardware:
         if card.hidden_by:
             detail = f"{card.name}: {' '.join(card.hidden_by)}"
-            step = Step("Unset the variable where the server is started, if that was not meant.")
+            step = Step("If that is not intended, unset the variable where the server is started.")
             yield Finding("hidden", "advice", "settings", card.id, detail, (step,))
 
 

@@ -1,4 +1,4 @@
-"""Model files that are broken, and the default model where it is not here yet."""
+"""Broken model files, and a default model that is missing."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Iterator
 
 from backend.cli.doctor.facts import Facts
 from backend.cli.doctor.finding import Finding, Step
+from backend.common.commands import command
 
 
 def models(facts: Facts) -> Iterator[Finding]:
-    """One finding a broken file, one for a default model that has to be fetched."""
+    """A broken model file, or a default model that is not downloaded yet."""
     for model in facts.models:
-        words = (model.reason or "", (Step(model.remedy),) if model.remedy else ())
+        texts = (model.reason or "", (Step(model.remedy),) if model.remedy else ())
         if model.state == "broken":
-            yield Finding("model-broken", "broken", "model", f"model:{model.id}", *words)
+            yield Finding("model-broken", "broken", "model", f"model:{model.id}", *texts)
         elif model.default and model.state == "downloadable":
-            step = Step("Fetch it.", "python -m backend models fetch-default")
-            yield Finding("model-missing", "advice", "model", f"model:{model.id}", words[0], (step,))
+            step = Step("Download it.", command("models fetch-default"))
+            yield Finding("model-missing", "advice", "model", f"model:{model.id}", texts[0], (step,))
 
 
 FINDINGS = (models,)

@@ -1,4 +1,4 @@
-"""What the inventory checked in the system, and what only the doctor's other facts can add to it."""
+"""Failed checks of the system, and findings that combine them with other facts."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ WSL_KERNEL, WSL_KERNEL_RECOMMENDED = (4, 19, 121), (5, 10, 16)
 
 
 def checks(facts: Facts) -> Iterator[Finding]:
-    """The checks that are not well. A problem that is the same for several things is told once."""
-    said = set()
+    """A check of the system that failed; the same problem of several devices is reported once."""
+    reported = set()
     for check in facts.checks:
-        if check.verdict == "ok" or (check.code, check.detail) in said:
+        if check.verdict == "ok" or (check.code, check.detail) in reported:
             continue
-        said.add((check.code, check.detail))
+        reported.add((check.code, check.detail))
         steps = (Step(check.remedy, where=check.side),) if check.remedy else ()
         level: Level = "broken" if check.verdict == "problem" else "advice"
         yield Finding(check.code, level, check.layer, check.hardware_id or check.layer, check.detail, steps)
 
 
 def unusable_cards(facts: Facts) -> Iterator[Finding]:
-    """Cards with something in their way that no check has told of."""
-    told = {check.detail for check in facts.checks}
+    """A card that cannot be used, for a reason that no check reported."""
+    reported = {check.detail for check in facts.checks}
     other = any(device.state == "ready" and device.kind not in ("cpu", "emulated") for device in facts.devices)
     for card in facts.hardware:
-        if card.reason and card.kind != "emulated" and card.reason not in told:
+        if card.reason and card.kind != "emulated" and card.reason not in reported:
             steps = (
                 (Step(card.remedy, where="windows" if "On Windows" in card.remedy else "here"),) if card.remedy else ()
             )
@@ -38,7 +38,7 @@ def unusable_cards(facts: Facts) -> Iterator[Finding]:
 
 
 def group_of_the_next_session(facts: Facts) -> Iterator[Finding]:
-    """The user was put into the group that a node asks for, and this session began before.
+    """The user was added to the group that a device node requires, but this session started before.
 
     A report: R0rschach02 in ROCm/legacy-rocm-build#2232, where only a restart helped.
     """
@@ -46,30 +46,28 @@ def group_of_the_next_session(facts: Facts) -> Iterator[Finding]:
     if not facts.platform.groups:
         return
     for group in sorted(pending):
-        asked = [
+        refused = [
             check for check in facts.checks if check.code == "node-refused" and f"group is {group})" in check.detail
         ]
-        if asked:
-            detail = f"This user is in the group {group} by now, but this session began before and does not have it."
-            again = "Log out and in again" if not facts.platform.wsl else "Close WSL (`wsl --shutdown` on Windows)"
-            step = Step(
-                f"{again}, then start the server from the new session.", f"newgrp {group}  # for this shell alone"
-            )
+        if refused:
+            detail = f"This user is in the group {group} now, but this session started before and lacks it."
+            how = "Log out and in again" if not facts.platform.wsl else "Close WSL (`wsl --shutdown` on Windows)"
+            step = Step(f"{how}, then start the server from the new session.", f"newgrp {group}  # for this shell only")
             yield Finding("group-not-in-session", "broken", "permission", "permission", detail, (step,))
 
 
 def old_wsl_kernel(facts: Facts) -> Iterator[Finding]:
-    """A WSL 2 whose kernel is older than what lends cards well."""
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", facts.platform.release)
-    if facts.platform.wsl != 2 or found is None:
+    """A WSL 2 kernel that is too old for GPUs."""
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", facts.platform.release)
+    if facts.platform.wsl != 2 or match is None:
         return
-    version = (int(found[1]), int(found[2]), int(found[3]))
+    version = (int(match[1]), int(match[2]), int(match[3]))
     if version < WSL_KERNEL_RECOMMENDED:
-        none = version < WSL_KERNEL
-        what = "lends no card to Linux" if none else "lends cards slowly or not at all"
+        is_unusable = version < WSL_KERNEL
+        what = "supports no GPU" if is_unusable else "supports GPUs slowly or not at all"
         detail = f"WSL's kernel {facts.platform.release} is old: it {what}."
-        step = Step("Update WSL in a terminal of Windows.", "wsl --update; wsl --shutdown", "windows")
-        yield Finding("wsl-kernel-old", "broken" if none else "advice", "system", "system", detail, (step,))
+        step = Step("Update WSL in a Windows terminal.", "wsl --update; wsl --shutdown", "windows")
+        yield Finding("wsl-kernel-old", "broken" if is_unusable else "advice", "system", "system", detail, (step,))
 
 
 FINDINGS = (checks, unusable_cards, group_of_the_next_session, old_wsl_kernel)

@@ -10,28 +10,29 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from backend.common.commands import command
 from backend.common.config.settings.names import CONFIG_VARIABLE, hint_of, nearest, takes_text
 from backend.common.config.settings.schema import Settings, with_home
 from backend.common.config.settings.sources import Layer, read_environment, read_file, read_flags
 from backend.common.errors import Configuration
+from backend.common.installation import config_folder
 
 __all__ = ["Settings", "check_exposure", "is_loopback", "load_settings"]
 
-ROOT = Path(__file__).resolve().parents[4]
 _UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
 
 
 def load_settings(
-    flags: Mapping[str, object] | None = None, environ: Mapping[str, str] = os.environ, root: Path = ROOT
+    flags: Mapping[str, object] | None = None, environ: Mapping[str, str] = os.environ, root: Path | None = None
 ) -> Settings:
     """Load the settings from all sources.
 
     `flags`: optional, maps dotted keys (and `config`) to values; None means not given. `root`: folder of the default
-    config.yaml. Raises Configuration.
+    config.yaml. Default: `config_folder()`. Raises Configuration.
     """
     flags = flags or {}
     named = flags.get("config") or environ.get(CONFIG_VARIABLE)
-    file = with_home(str(named)).absolute() if named else root / "config.yaml"
+    file = with_home(str(named)).absolute() if named else (root or config_folder()) / "config.yaml"
     layer = read_file(file) if named or file.exists() else Layer()
     layer.merge(read_environment(environ))
     layer.merge(read_flags(flags))
@@ -48,8 +49,8 @@ def check_exposure(host: str, token: str | None) -> None:
         return
     raise Configuration(
         f"`server.host` is {host}, which other machines can reach, but no token is set.",
-        "Create a token with `token rotate`, set TOUCHSTONE_TOKEN to a long random string, or leave the host at "
-        "127.0.0.1. In a container, `serve --container` creates a token.",
+        f"Create a token with `{command('token rotate')}`, set TOUCHSTONE_TOKEN to a long random string, or leave the "
+        f"host at 127.0.0.1. In a container, `{command('serve --container')}` creates a token.",
     )
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from backend.common.commands import LAUNCHER_VARIABLE
 from backend.common.config.settings.schema import Settings
 
 PREFIX = "TOUCHSTONE_"
 SHORT_FORMS = {"HOST": "server.host", "PORT": "server.port", "TOKEN": "server.token", "DATA_DIR": "storage.data_dir"}
 CONFIG_VARIABLE = PREFIX + "CONFIG"
+NOT_SETTINGS = (CONFIG_VARIABLE, LAUNCHER_VARIABLE)  # variables with the prefix that set no key
 ANY_NAME = "ID"  # placeholder of a key that the user chooses, as in models.ID.path
 
 

@@ -16,6 +16,7 @@ import yaml
 
 from backend.common.config.settings.names import (
     CONFIG_VARIABLE,
+    NOT_SETTINGS,
     PREFIX,
     SHORT_FORMS,
     hint_of,
@@ -153,7 +154,7 @@ def read_environment(environ: Mapping[str, str]) -> Layer:
     layer = Layer()
     for name in sorted(environ):
         bare = name.upper().removeprefix(PREFIX)
-        if not name.upper().startswith(PREFIX) or name.upper() == CONFIG_VARIABLE or not environ[name]:
+        if not name.upper().startswith(PREFIX) or name.upper() in NOT_SETTINGS or not environ[name]:
             continue
         path = tuple(SHORT_FORMS[bare].split(".") if bare in SHORT_FORMS else bare.lower().split("__"))
         origin = f"the environment variable {name}"

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from backend.common.commands import command
 from backend.common.errors import ModelBroken, ModelLoadFailed, TouchstoneError, Validation
 from backend.tasks.text.templates.control_tokens import ControlTokens, split_segments
 
@@ -132,6 +133,7 @@ def _to_error(error: str, detail: str, limit_s: float) -> TouchstoneError:
     if error == "missing":
         return ModelLoadFailed(
             f"The model's chat template needs the package {detail}, which is not installed in this runtime.",
-            f"Update the runtime with `runtimes update NAME`, or run `pip install {detail}` in your own environment.",
+            f"Update the runtime with `{command('runtimes update NAME')}`, or run `pip install {detail}` in your own "
+            "environment.",
         )
     return ModelBroken(f"The model's chat template failed: {detail}", _REMEDY)
