@@ -10,7 +10,7 @@ import { modelsFor, showModels, showModelState } from "./model-picker.js";
 import { showOptionCount, showOptions } from "./options-form.js";
 import { requestOf } from "./request.js";
 import { enterTask, save, settings } from "./settings.js";
-import { setUpSharing, showSharing } from "./sharing.js";
+import { setUpSharing, showSharing } from "./multi-device.js";
 import { setUpSound, showSound, withSound } from "./sound-file.js";
 import { state } from "./state.js";
 import { showPrompt, showTasks } from "./tasks.js";

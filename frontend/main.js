@@ -4,7 +4,7 @@
 import * as api from "./api.js";
 import { byId, copy } from "./dom.js";
 import { listen } from "./feed.js";
-import { foldOnNarrowScreens } from "./folds.js";
+import { foldOnNarrowScreens } from "./collapsible.js";
 import { Form } from "./form.js";
 import { showMachine } from "./hardware.js";
 import { watchHealth } from "./health.js";
@@ -21,7 +21,7 @@ import { listenToKeys } from "./shortcuts.js";
 import { showSpeeds } from "./speed-chart.js";
 import { state, steady } from "./state.js";
 import { askForToken, takeTokenFromAddress } from "./token-form.js";
-import { showWorkload } from "./workload.js";
+import { showWorkload } from "./loaded-models.js";
 
 /** @typedef {import("./types.js").DeviceList} DeviceList */
 

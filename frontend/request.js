@@ -5,7 +5,7 @@ import { inputsPlace, takesInputs } from "./inputs-form.js";
 import { schemaOf } from "./lyrics.js";
 import { chosenOptions } from "./options-form.js";
 import { settings } from "./settings.js";
-import { sharedAmong } from "./sharing.js";
+import { sharedAmong } from "./multi-device.js";
 import { soundPlace, takesSound } from "./sound-file.js";
 
 /** @typedef {import("./types.js").Job} Job @typedef {import("./types.js").Model} Model */

@@ -37,7 +37,7 @@ from backend.runtimes.store import InstalledRuntime, RuntimeStore
 from tests import tiny_genai
 from tests.faulty_stacks.environments import PACKAGES
 from tests.service import ROOT, Server
-from tests.test_checkpoint import safetensors
+from tests.test_safetensors import safetensors
 
 TEXTS = [
     "Hello world",

@@ -27,8 +27,8 @@ from backend.models.registration import Addition, add, forget_if_nothing_came, r
 from tests import tiny_genai
 from tests.hub_server import COMMIT, HubServer, Repository
 from tests.service import wait_for
-from tests.test_checkpoint import safetensors
 from tests.test_gguf import FACTS, TEXT, gguf
+from tests.test_safetensors import safetensors
 from tests.test_songs import pipeline
 
 CONTENT = gguf(tensors=3000)

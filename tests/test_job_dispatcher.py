@@ -12,8 +12,8 @@ import pytest
 from backend.common.config.settings import load_settings
 from backend.common.config.settings.schema import Task
 from backend.common.types import MAINTENANCE
+from backend.jobs.generate_request import parse_request
 from backend.jobs.live_job import LiveJob, new_row
-from backend.jobs.request import parse_request
 from backend.jobs.store.sqlite import JobStore
 from backend.manager.core import Core
 from tests.faulty import faulty

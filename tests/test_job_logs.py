@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from backend.jobs.live_job import LiveJob
-from tests.test_running import run
+from tests.test_executor import run
 
 
 def lines_of(job: LiveJob, caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -14,14 +14,14 @@ import pytest
 
 from backend.common.config.settings import load_settings
 from backend.engines import load_engine
+from backend.jobs.generate_request import parse_request
 from backend.jobs.live_job import LiveJob
-from backend.jobs.request import parse_request
 from backend.manager.core import Core
 from backend.models import Catalogue
 from backend.scheduling import device_resolution
 from backend.scheduling.target_selection import TargetSelector
 from tests.faulty import faulty
-from tests.test_running import CARD, _config
+from tests.test_executor import CARD, _config
 
 SLOW_S = 0.6
 

@@ -16,13 +16,13 @@ import pytest
 
 from backend.common.config.settings import load_settings
 from backend.common.system import power
+from backend.jobs.generate_request import parse_request
 from backend.jobs.live_job import LiveJob
-from backend.jobs.request import parse_request
 from backend.manager.benchmarks import idle_trigger, report
 from backend.manager.benchmarks.request import BenchmarkRequest, parse_benchmark_request
 from backend.manager.core import Core
 from tests.faulty import faulty
-from tests.test_running import CARD, _config
+from tests.test_executor import CARD, _config
 
 Act = Callable[[Core], Awaitable[None]]
 EMULATED = replace(CARD, id="vulkan:1", kind="emulated", hardware_id="cpu:0")

@@ -24,7 +24,7 @@ from backend.tasks.music.length import bar_beats, format_meter
 from backend.tasks.music.plan import FORMS, MODES, TONICS
 from backend.tasks.music.score import Score
 from backend.tasks.options import parse_options
-from tests.whim import Whim
+from tests.fake_decoder import FakeDecoder
 
 SUFFIXES = [FORMATS[name][0] for name in DEFAULT_FORMATS]
 
@@ -54,7 +54,7 @@ def made(
 ) -> tuple[RenderResult, Heard]:
     folder.mkdir(exist_ok=True)
     heard = Heard(folder, stop_at)
-    return make_tunes(Whim(), None, JobSpec(parse_options("music", options), seed, folder), heard), heard
+    return make_tunes(FakeDecoder(), None, JobSpec(parse_options("music", options), seed, folder), heard), heard
 
 
 def composed(seed: int, **options: Any) -> tuple[TuneSettings, list[Score]]:
@@ -62,7 +62,7 @@ def composed(seed: int, **options: Any) -> tuple[TuneSettings, list[Score]]:
     chosen, seeds = complete_options(whole, seed), variation_seeds(seed, whole["variations"])
     return chosen, [
         build_score(chosen, melody, provenance_facts("whim", None, one))
-        for melody, one in zip(compose(Whim(), chosen.plan, seeds), seeds, strict=True)
+        for melody, one in zip(compose(FakeDecoder(), chosen.plan, seeds), seeds, strict=True)
     ]
 
 
@@ -192,7 +192,7 @@ def test_several_variations_are_numbered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("polls", [1, 40])
 def test_a_stop_while_composing_ends_at_the_next_token(tmp_path: Path, polls: int) -> None:
-    decoder = Whim()
+    decoder = FakeDecoder()
     heard = Heard(tmp_path, ("poll", polls))
     result = make_tunes(decoder, None, JobSpec(parse_options("music", {"bars": 32}), 1, tmp_path), heard)
     assert not result.complete and decoder.steps <= polls and not heard.bytes

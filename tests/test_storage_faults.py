@@ -26,7 +26,7 @@ from tests.chaos.disk import Disk
 from tests.chaos.service import TINY
 from tests.faulty import faulty
 from tests.service import Server, first_line, start_server, wait_for
-from tests.test_running import _config
+from tests.test_executor import _config
 
 SHORT: dict[str, Any] = {"model": "tiny", "prompt": "Hello", "options": {"max_tokens": 4}, "fallback": "never"}
 TUNE: dict[str, Any] = {"task": "music", "options": {"form": "reel", "bars": 8, "seed": 3}}

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from backend.common.config.strict_model import SHOWN
 from backend.common.errors import Validation
-from backend.jobs.request import GenerateRequest, parse_request
+from backend.jobs.generate_request import GenerateRequest, parse_request
 
 
 @pytest.mark.parametrize(("count", "looked_at"), [(SHOWN, SHOWN + 1), (100_000, SHOWN)])

@@ -18,7 +18,7 @@ from backend.tasks.options import parse_options
 from tests.faulty_stacks.cases.case import CARD
 from tests.faulty_stacks.environments import make
 from tests.service import Server, start_server
-from tests.test_checkpoint import safetensors
+from tests.test_safetensors import safetensors
 from tests.tiny_genai import END, TEMPLATE, write_tokenizer
 
 PACKAGES = ("torch", "torch_directml", "transformers", "tokenizers")

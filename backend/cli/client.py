@@ -20,8 +20,8 @@ from backend.common.commands import command
 from backend.common.config.settings import Settings
 from backend.common.errors import Interrupted, TouchstoneError, from_code
 from backend.common.types import Event
+from backend.jobs.generate_request import parse_request
 from backend.jobs.registry import PAGE
-from backend.jobs.request import parse_request
 from backend.jobs.uploads import read_chunks
 from backend.manager import ModelManager
 from backend.server.auth_token import token_for_calls

@@ -12,8 +12,8 @@ from backend.common.config.settings import Settings
 from backend.common.errors import TouchstoneError
 from backend.common.types import Device
 from backend.engines import engines
+from backend.jobs.generate_request import GenerateRequest, Spread, served_tasks
 from backend.jobs.job_request import JobRequest, Options
-from backend.jobs.request import GenerateRequest, Spread, served_tasks
 from backend.jobs.uploads import UploadStore
 from backend.models import Catalogue, Entry
 from backend.scheduling.device_resolution import Resolution, apply_default, check_device_name

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from backend.common.types import Fallback
-from backend.jobs.request import Spread
+from backend.jobs.generate_request import Spread
 from backend.tasks.music.prompt_parser import ParsedPrompt
 
 RequestRow = dict[str, Any]  # JSON, as the history stores it and the API shows it

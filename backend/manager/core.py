@@ -19,9 +19,9 @@ from backend.common.data_dir import DataDir
 from backend.common.system.suspend import SuspendDetector
 from backend.common.types import Device, Event, Model
 from backend.jobs.event_bus import EventBus
+from backend.jobs.generate_request import GenerateRequest
 from backend.jobs.live_job import LiveJob
 from backend.jobs.registry import JobRegistry
-from backend.jobs.request import GenerateRequest
 from backend.jobs.store.sqlite import JobStore
 from backend.jobs.uploads import UploadStore
 from backend.manager.background import Housekeeping

@@ -12,10 +12,10 @@ from backend.common.errors import QueueFull, TouchstoneError, Validation
 from backend.common.types import Device
 from backend.jobs.admission import admit
 from backend.jobs.artifacts import ArtifactStore
+from backend.jobs.generate_request import GenerateRequest, parse_request, served_tasks
 from backend.jobs.live_job import LiveJob, new_row
 from backend.jobs.multi_device import executor_for
 from backend.jobs.registry import JobRegistry
-from backend.jobs.request import GenerateRequest, parse_request, served_tasks
 from backend.jobs.uploads import UploadStore
 from backend.manager.job_dispatcher import JobWork, StartJob
 from backend.models import Catalogue, Entry

@@ -23,8 +23,8 @@ from pydantic import TypeAdapter
 
 from backend.common import errors
 from backend.common.types import Device, Job, JsonObject
+from backend.jobs.generate_request import GenerateRequest, parse_request
 from backend.jobs.live_job import LiveJob
-from backend.jobs.request import GenerateRequest, parse_request
 from backend.manager.core import Core
 
 Result = TypeVar("Result")

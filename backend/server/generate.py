@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from backend.common.errors import Interrupted, TouchstoneError, Validation
 from backend.common.types import Job, JsonObject, Problem
 from backend.jobs.executor import cancelled
-from backend.jobs.request import GenerateRequest
+from backend.jobs.generate_request import GenerateRequest
 from backend.manager import ModelManager
 from backend.server.dependencies import Caller, Manager, OpenStreams, RespondAsync, events_or, problems
 from backend.server.disconnect import cancel_on_disconnect

@@ -17,7 +17,7 @@ from backend.tasks.music.opening import read_opening
 from backend.tasks.music.originality import MAX_COPY, CopyGuard, pitch_tokens, run_hashes
 from backend.tasks.music.plan import FORMS, MAX_BARS, MODES, TONICS, Plan, layout
 from backend.tasks.music.score import Melody
-from tests.whim import Whim
+from tests.fake_decoder import FakeDecoder
 
 REEL = Plan("reel", (4, 4), "dorian", "E", 16)
 
@@ -55,11 +55,11 @@ def check_exact(made: Melody, plan: Plan) -> None:
 @pytest.mark.parametrize("number", range(24))
 def test_any_controls_give_exact_tunes(number: int) -> None:
     plan = any_plan(number)
-    made = compose(Whim(), plan, [number, number + 1])
+    made = compose(FakeDecoder(), plan, [number, number + 1])
     for one in made:
         check_exact(one, plan)
     # A variation is the same alone.
-    assert compose(Whim(), plan, [number + 1]) == made[1:]
+    assert compose(FakeDecoder(), plan, [number + 1]) == made[1:]
 
 
 def test_the_sections_of_any_length_add_up() -> None:
@@ -73,15 +73,15 @@ def test_the_sections_of_any_length_add_up() -> None:
 
 
 def test_repeats_are_the_same_notes() -> None:
-    (made,) = compose(Whim(), Plan("jig", (6, 8), "major", "G", 32, pickup=False), [3])
+    (made,) = compose(FakeDecoder(), Plan("jig", (6, 8), "major", "G", 32, pickup=False), [3])
     bars = [[(n.start - at, n.ticks, n.pitch) for n in made.notes if at <= n.start < at + 72] for at in made.bar_starts]
     assert made.sections == (0, 8, 16, 24)
     assert bars[:7] == bars[8:15] and bars[16:23] == bars[24:31] and bars[:8] != bars[16:24]
 
 
 def test_seeds_differ_and_a_seed_repeats() -> None:
-    first, second = compose(Whim(), REEL, [1, 2])
-    assert first != second and [first, second] == compose(Whim(), REEL, [1, 2])
+    first, second = compose(FakeDecoder(), REEL, [1, 2])
+    assert first != second and [first, second] == compose(FakeDecoder(), REEL, [1, 2])
 
 
 def test_progress_counts_bars_as_heard() -> None:
@@ -91,13 +91,13 @@ def test_progress_counts_bars_as_heard() -> None:
         heard.append((done, total))
         return False
 
-    compose(Whim(), Plan("reel", (4, 4), "major", "D", 48), [1, 2], on_bar)
+    compose(FakeDecoder(), Plan("reel", (4, 4), "major", "D", 48), [1, 2], on_bar)
     assert heard[-1] == (96, 96)
     assert [done for done, _ in heard] == sorted({done for done, _ in heard})
 
 
 def test_a_stop_is_heard_at_each_token_and_each_bar() -> None:
-    decoder = Whim()
+    decoder = FakeDecoder()
     with pytest.raises(Cancelled):
         compose(decoder, REEL, [1], stop=lambda: decoder.steps == 20)
     assert decoder.steps == 20
@@ -108,13 +108,13 @@ def test_a_stop_is_heard_at_each_token_and_each_bar() -> None:
         return done >= 3
 
     with pytest.raises(Cancelled):
-        compose(Whim(), REEL, [1], on_bar)
+        compose(FakeDecoder(), REEL, [1], on_bar)
     assert told == [1, 2, 3]
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 def test_a_device_that_gives_no_numbers_is_not_taken_at_its_word(number: float) -> None:
-    class Faulty(Whim):
+    class Faulty(FakeDecoder):
         def step(self, ids, sides):  # type: ignore[no-untyped-def]
             logits = super().step(ids, sides)
             if self.steps == 20:
@@ -126,7 +126,7 @@ def test_a_device_that_gives_no_numbers_is_not_taken_at_its_word(number: float) 
 
 
 def test_a_tune_near_the_limit_is_finished_with_long_notes() -> None:
-    class Restless(Whim):
+    class Restless(FakeDecoder):
         def step(self, ids, sides):  # type: ignore[no-untyped-def]
             logits = super().step(ids, sides)
             logits[:, tokens.DURATION] += 100  # nothing but the shortest notes
@@ -149,7 +149,7 @@ def test_a_tune_near_the_limit_is_finished_with_long_notes() -> None:
 def test_an_opening_begins_the_tune_note_for_note(text: str) -> None:
     opening = read_opening(text).opening
     plan = Plan("reel", (4, 4), "dorian", "E", 16, opening=opening)
-    (made,) = compose(Whim(), plan, [5])
+    (made,) = compose(FakeDecoder(), plan, [5])
     shift = made.pickup_ticks - opening.pickup_ticks  # an odd pickup becomes a bar that begins with a rest
     shift += 96 if shift else 0
     given = [(note.start + shift, note.pitch) for note in opening.notes]
@@ -165,15 +165,15 @@ def test_an_opening_begins_the_tune_note_for_note(text: str) -> None:
 def test_an_opening_that_does_not_fit_is_refused(text: str, word: str) -> None:
     plan = Plan("reel", (4, 4), "major", "E", 16, opening=read_opening(text).opening)
     with pytest.raises(ValueError, match=word):
-        compose(Whim(), plan, [5])
+        compose(FakeDecoder(), plan, [5])
 
 
 def test_no_long_run_of_a_known_tune_is_repeated() -> None:
     plans = [Plan("reel", (4, 4), "major", "D", 32, top_p=0.3)] * 4
-    known = compose_rows(Whim(), plans, [1, 2, 3, 4])
+    known = compose_rows(FakeDecoder(), plans, [1, 2, 3, 4])
     table = np.array(sorted({value for row in known for value in run_hashes(pitch_tokens(row))}), np.uint32)
     assert longest_copies(known, known) == [len(pitch_tokens(row)) - 1 for row in known]
-    again = compose_rows(Whim(), plans, [1, 2, 3, 4], guard=CopyGuard(table))
+    again = compose_rows(FakeDecoder(), plans, [1, 2, 3, 4], guard=CopyGuard(table))
     assert max(longest_copies(again, known)) <= MAX_COPY == 24
 
 
@@ -198,7 +198,7 @@ def steps(row: TuneGrid) -> str:
 
 def test_a_row_that_is_not_complete_is_no_melody() -> None:
     plan = Plan("reel", (4, 4), "major", "D", 8)
-    (row,) = compose_rows(Whim(), [plan], [1])
+    (row,) = compose_rows(FakeDecoder(), [plan], [1])
     assert build_melody(plan, [row]).bars == 8
     with pytest.raises(ValueError):
         Plan("waltz", (3, 4), "major", "D", 8)

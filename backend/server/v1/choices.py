@@ -10,8 +10,8 @@ from fastapi import Request
 from backend.common.errors import Interrupted, QueueFull, TouchstoneError, from_code
 from backend.common.types import TERMINAL
 from backend.jobs.executor import cancelled
+from backend.jobs.generate_request import GenerateRequest
 from backend.jobs.live_job import LiveJob
-from backend.jobs.request import GenerateRequest
 from backend.manager import ModelManager
 from backend.server.disconnect import cancel_on_disconnect
 

@@ -12,8 +12,8 @@ from fastapi.responses import JSONResponse, Response
 
 from backend.common.types import JsonObject
 from backend.engines._onnx.npy import read_rows
+from backend.jobs.generate_request import GenerateRequest
 from backend.jobs.live_job import LiveJob
-from backend.jobs.request import GenerateRequest
 from backend.manager import ModelManager
 from backend.server.dependencies import Caller, Manager
 from backend.server.v1.choices import Choices

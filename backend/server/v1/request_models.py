@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from backend.common.config.strict_model import Name, StrictModel
 from backend.common.types import Fallback, JsonObject
-from backend.jobs.request import MESSAGE_LIMIT, TEXT_LIMIT
+from backend.jobs.generate_request import MESSAGE_LIMIT, TEXT_LIMIT
 from backend.server.v1.unsupported_keys import Body
 from backend.tasks.options.response_format import ResponseFormat
 from backend.tasks.options.text import LOGPROBS_LIMIT, TOOL_LIMIT, Sampling

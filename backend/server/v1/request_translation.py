@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from backend.common.errors import ModelIncompatible, UnknownModel
 from backend.common.seeds import offset_seed
 from backend.common.types import JsonObject
-from backend.jobs.request import GenerateRequest, parse_request
+from backend.jobs.generate_request import GenerateRequest, parse_request
 from backend.manager import ModelManager
 from backend.server.error_handlers import respond
 from backend.server.sse import ServerSent, Streams

@@ -15,8 +15,8 @@ import pytest
 from backend.common import errors
 from backend.common.config.settings import load_settings
 from backend.common.types import Device
+from backend.jobs.generate_request import parse_request
 from backend.jobs.live_job import LiveJob
-from backend.jobs.request import parse_request
 from backend.manager.core import Core
 from backend.scheduling.worker_pool import LoadedModel, WorkerPool
 from tests.faulty import faulty

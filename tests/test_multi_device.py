@@ -12,10 +12,10 @@ import pytest
 from backend.common import errors
 from backend.common.config.settings import load_settings
 from backend.common.types import Device, Progress, Speed
+from backend.jobs.generate_request import parse_request
 from backend.jobs.live_job import LiveJob
 from backend.jobs.multi_device.division import ShareSpec, divide
 from backend.jobs.multi_device.progress import CombinedProgress
-from backend.jobs.request import parse_request
 from backend.manager.core import Core
 from tests.faulty import faulty
 

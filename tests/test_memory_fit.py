@@ -14,7 +14,7 @@ from backend.common.types import Device
 from backend.engines import load_engine
 from backend.manager.memory_fit import DeviceFit, MemoryFitEstimator
 from backend.models.entries import entry_for
-from tests.test_checkpoint import safetensors
+from tests.test_safetensors import safetensors
 
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
 CPU = Device(

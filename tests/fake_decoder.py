@@ -11,7 +11,7 @@ from backend.tasks.music import tokens
 from backend.tasks.music.grid import SIDES
 
 
-class Whim:
+class FakeDecoder:
     """A fake decoder that prefers small intervals and is random otherwise."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from backend.jobs.store.sqlite import JobStore
 from backend.manager.background import Housekeeping
 from backend.manager.core import Core
 from tests.faulty import faulty
-from tests.test_running import _config
+from tests.test_executor import _config
 
 
 @pytest.mark.parametrize(
