@@ -13,7 +13,7 @@ import pytest
 from backend.child.download.hub_file_selection import choose
 from backend.common.errors import ModelBroken, ModelIncompatible, UnsupportedParameter, Validation, WorkerCrashed
 from backend.engines import engines
-from backend.engines._audio.musicgen_sampler import Choice, condition_from_the_first
+from backend.engines._audio.musicgen_sampler import SamplingProcessor, condition_from_the_first
 from backend.models.entries import entry_for, shipped
 from backend.models.file_checks import check
 from backend.tasks.options.inputs import check_audio_inputs
@@ -78,7 +78,7 @@ class TestFolders:
         entry = entry_for("tiny", place, None, None)
         assert entry.task == "music" and entry.engines == ("musicgen",)
         found = kind_of(place)
-        assert found and found.title == title and open_musicgen(place).numbers() == 200
+        assert found and found.title == title and open_musicgen(place).parameter_count() == 200
         assert check(entry, 0) is None
 
     def test_what_is_missing_is_said(self, tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ class TestChoice:
     @staticmethod
     def drawn(scores: Any, seeds: list[int], times: int = 1, **options: Any) -> Any:
         """Return the tokens [time, row]."""
-        choice = Choice(None, {**USUAL, **options}, seeds)
-        return np.stack([choice._drawn(np.asarray(scores, np.float32)) for _ in range(times)])
+        choice = SamplingProcessor(None, {**USUAL, **options}, seeds)
+        return np.stack([choice._sample(np.asarray(scores, np.float32)) for _ in range(times)])
 
     def test_a_song_among_others_draws_what_it_draws_alone(self) -> None:
         scores = np.random.default_rng(1).standard_normal((4, 64))
@@ -157,7 +157,7 @@ class TestChoice:
             float32 = None
 
         with pytest.raises(WorkerCrashed, match="NaN"):
-            Choice(Torch(), USUAL, [1])(None, Scores())
+            SamplingProcessor(Torch(), USUAL, [1])(None, Scores())
 
 
 class Cache:

@@ -14,7 +14,7 @@ import pytest
 from backend.common.errors import OutOfMemory
 from backend.engines._audio.diffusers_calls import CALLS
 from backend.engines._audio.diffusers_composer import SongComposer
-from backend.engines._audio.memory_placement import Room, choose_room
+from backend.engines._audio.memory_placement import MemoryPlacement, choose_placement
 from backend.engines._audio.memory_report import load_error
 from backend.tasks.audio.progress import Cancelled
 from backend.tasks.options.songs import song_options
@@ -155,7 +155,7 @@ def wish(kind: str = "AceStepPipeline", seconds: float = 10, rate: int = 48_000,
 
 
 def composer(pipe: Pipe, where: Any) -> SongComposer:
-    return SongComposer(CALLS["AceStepPipeline"](pipe), where, Room("bfloat16", False, 10 * GB, 20 * GB))
+    return SongComposer(CALLS["AceStepPipeline"](pipe), where, MemoryPlacement("bfloat16", False, 10 * GB, 20 * GB))
 
 
 @pytest.mark.parametrize("kind", sorted(CALLS))
@@ -255,11 +255,11 @@ def test_the_room_is_chosen_by_what_is_free(
     where = place(free, processor, "float32" if processor else "bfloat16")
     if expected is None:
         with pytest.raises(OutOfMemory, match=r"needs \d+\.\d GB on card:0 at 16 bits"):
-            choose_room(pipeline, where)
+            choose_placement(pipeline, where)
         return
-    room = choose_room(pipeline, where)
-    assert (room.number, room.in_turns) == expected
-    assert f"{20 if room.number == 'float32' else 10}.0 GB of weights" in room.words
+    room = choose_placement(pipeline, where)
+    assert (room.dtype, room.sequential_offload) == expected
+    assert f"{20 if room.dtype == 'float32' else 10}.0 GB of weights" in room.description
 
 
 @pytest.mark.parametrize(

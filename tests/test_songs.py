@@ -139,7 +139,7 @@ class TestFolders:
         assert (entry.task, entry.engines) == ("music", ("diffusers",))
         assert entry.options_for("music") == "songs" and entry.song and entry.song.title == "ACE-Step 1.5"
         found = open_pipeline(tmp_path / "song")
-        assert set(found.models) == MODELS and found.numbers() == 40 and found.numbers("vae") == 10
+        assert set(found.models) == MODELS and found.parameter_count() == 40 and found.parameter_count("vae") == 10
 
     def test_the_settings_of_a_model_count(self, tmp_path: Path) -> None:
         turbo = kind_of(pipeline(tmp_path / "turbo", configs={"transformer": {"is_turbo": True}}))
@@ -218,7 +218,7 @@ class TestFolders:
     def test_a_second_copy_in_other_numbers_is_left_out(self, tmp_path: Path) -> None:
         place = pipeline(tmp_path / "song")
         (place / "vae/diffusion_pytorch_model.fp16.safetensors").write_bytes(safetensors(30))
-        assert open_pipeline(place).numbers("vae") == 10
+        assert open_pipeline(place).parameter_count("vae") == 10
 
 
 def _cut(file: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from backend.common.errors import ModelLoadFailed
 from backend.engines import LoadRequest, RunRequest, Session, load_engine, transformers
-from backend.engines._torch.model_files import open_source
+from backend.engines._torch.model_files import open_model_files
 from backend.tasks.options import parse_options
 from tests.faulty_stacks.cases.case import CARD
 from tests.faulty_stacks.environments import make
@@ -180,5 +180,5 @@ def test_the_estimate_has_the_cache_of_all_slots(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [ImportError("No module named 'gguf'"), ValueError("It needs x: `pip install x`.")])
 def test_a_package_that_the_runtime_lacks_is_a_matter_of_the_runtime(tmp_path: Path, error: Exception) -> None:
-    refused = transformers._load_error(open_source(write_model(tmp_path / "m")), error)
+    refused = transformers._load_error(open_model_files(write_model(tmp_path / "m")), error)
     assert isinstance(refused, ModelLoadFailed) and "runtimes update" in refused.remedy

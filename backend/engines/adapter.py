@@ -148,7 +148,7 @@ class _Progress:
     """The callback `progress(phase, done, total, unit="steps")` of `generate`."""
 
     def __init__(self, report: ProgressCallback) -> None:
-        self._tell = report
+        self._callback = report
         self._phase, self._done = "", 0.0
 
     def __call__(self, phase: str, done: float, total: float, unit: str = "steps") -> None:
@@ -161,7 +161,7 @@ class _Progress:
         self._done = max(self._done, done) if phase == self._phase else done
         self._phase = phase
         try:
-            self._tell(str(phase)[:40], max(0.0, min(self._done, total)), total, str(unit)[:20])
+            self._callback(str(phase)[:40], max(0.0, min(self._done, total)), total, str(unit)[:20])
         except Cancelled:
             raise _Cancelled from None
 

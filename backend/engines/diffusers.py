@@ -16,7 +16,7 @@ from backend.devices import torch_place
 from backend.engines import Engine, FolderDownload, LoadRequest, ModelFormat
 from backend.engines._audio.diffusers_calls import CALLS
 from backend.engines._audio.diffusers_composer import SongComposer
-from backend.engines._audio.memory_placement import Room, choose_room, with_work
+from backend.engines._audio.memory_placement import MemoryPlacement, choose_placement, with_activation_memory
 from backend.engines._audio.memory_report import load_error
 from backend.engines._audio.song_session import SongSession
 from backend.engines._torch.supported_backends import LIBRARY_BYTES, NEW_BACKENDS, NEW_RUNTIMES
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def _least_bytes(model_path: str) -> int:
     """Return the memory of a card that holds one part at a time: the largest at 16 bits, and its working memory."""
     pipeline = open_pipeline(Path(model_path))
-    return with_work(2 * max(pipeline.numbers(name) for name in pipeline.models))
+    return with_activation_memory(2 * max(pipeline.parameter_count(name) for name in pipeline.models))
 
 
 def _describe(path: Path) -> Mapping[str, Any]:
@@ -75,7 +75,9 @@ _DIFFUSERS_BYTES = 300_000_000  # with transformers and accelerate, beyond torch
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
     """Return the bytes of weights at 16 bits, their working memory, and the libraries."""
-    return with_work(2 * open_pipeline(Path(model_path)).numbers()) + LIBRARY_BYTES + _DIFFUSERS_BYTES
+    return (
+        with_activation_memory(2 * open_pipeline(Path(model_path)).parameter_count()) + LIBRARY_BYTES + _DIFFUSERS_BYTES
+    )
 
 
 def check() -> dict[str, str]:
@@ -98,21 +100,21 @@ def load(request: LoadRequest) -> SongSession:
     pipeline = open_pipeline(Path(request.model_path))
     place = torch_place(request.device, request.detected_device)
     place.torch.set_num_threads(request.threads)
-    room = choose_room(pipeline, place)
+    memory_placement = choose_placement(pipeline, place)
     try:
-        pipe = _opened(pipeline, place, room)
+        pipe = _opened(pipeline, place, memory_placement)
         _check_complete(pipeline, pipe)
-        placement = _placed(pipe, place, room)
+        placement = _placed(pipe, place, memory_placement)
     except TouchstoneError:
         raise
     except Exception as error:
-        raise load_error(pipeline.path.name, room.words, error) from error
-    composer = SongComposer(CALLS[pipeline.kind.name](pipe), place, room)
+        raise load_error(pipeline.path.name, memory_placement.description, error) from error
+    composer = SongComposer(CALLS[pipeline.kind.name](pipe), place, memory_placement)
     taken = place.taken_since(request.card_free_bytes)
     return SongSession(composer, placement, request.threads, check(), taken)
 
 
-def _opened(pipeline: Pipeline, place: TorchPlace, room: Room) -> Any:
+def _opened(pipeline: Pipeline, place: TorchPlace, memory_placement: MemoryPlacement) -> Any:
     """Return the pipeline in system memory."""
     import diffusers
     import transformers
@@ -127,7 +129,7 @@ def _opened(pipeline: Pipeline, place: TorchPlace, room: Room) -> Any:
             f"diffusers {diffusers.__version__} in this runtime does not support {pipeline.kind.title}.",
             f"Update the runtime: {command('runtimes update NAME')}.",
         )
-    number = getattr(place.torch, room.number)
+    number = getattr(place.torch, memory_placement.dtype)
     pipe = kind.from_pretrained(
         str(pipeline.path), torch_dtype=number, use_safetensors=True, local_files_only=True, low_cpu_mem_usage=True
     )
@@ -139,12 +141,12 @@ def _opened(pipeline: Pipeline, place: TorchPlace, room: Room) -> Any:
     return pipe
 
 
-def _placed(pipe: Any, place: TorchPlace, room: Room) -> Placement:
+def _placed(pipe: Any, place: TorchPlace, memory_placement: MemoryPlacement) -> Placement:
     """Move the pipeline to the device; or let each model move there while it runs, once now as a proof."""
-    if not room.in_turns:
+    if not memory_placement.sequential_offload:
         pipe.to(place.device)
         placement = place.placement(_tensors(pipe))
-        return replace(placement, evidence=f"{placement.evidence} Weights are {room.words}.")
+        return replace(placement, evidence=f"{placement.evidence} Weights are {memory_placement.description}.")
     shares = []
     for model in _models(pipe):
         before = place.allocated_bytes() or 0
@@ -158,7 +160,7 @@ def _placed(pipe: Any, place: TorchPlace, room: Room) -> Placement:
     pipe.enable_model_cpu_offload(device=place.device)
     evidence = (
         f"torch: each of {len(shares)} models was moved to {place.device} and back, where the allocator counted "
-        f"{proved} of {total} bytes; in a job each is there while it runs. Weights are {room.words}."
+        f"{proved} of {total} bytes; in a job each is there while it runs. Weights are {memory_placement.description}."
     )
     return Placement(proved / total, [PlacementPart(place.id, proved / total)], evidence)
 

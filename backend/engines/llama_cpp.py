@@ -50,7 +50,7 @@ ENGINE = Engine(
         " logit_bias logprobs response_format raw tools".split()
     ),
 )
-_SAME = ("max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias")
+_PASSED_THROUGH = ("max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias")
 _LIBRARY_BYTES = 100_000_000  # measured with SmolLM2-135M on x86-64: 63 MB beyond weights and KV cache
 _READY = re.compile(r"listening on ")  # the last line of loading
 _LOG_S = 1.0
@@ -59,7 +59,7 @@ PROMPT_CHUNK_TOKENS = 64  # a cancel takes effect between prefill chunks
 CARD_CHUNK_TOKENS = 512
 _BUFFER = re.compile(r"(\S+) model buffer size =\s+([\d.]+) MiB")
 _LAYERS = re.compile(r"offloaded \d+/\d+ layers to GPU")
-_TELLING = re.compile(
+_CAUSE_LINE = re.compile(
     r"error loading model: (.*)|failed to (?:load|open|allocate)[^\n]*|device \S+ does not support [^\n.]*"
 )
 
@@ -164,10 +164,10 @@ def _in_process(request: LoadRequest, header: Header, context_tokens: int) -> tu
             try:
                 server = xllamacpp.Server(params)
             except RuntimeError:
-                _await_line(log, _TELLING)
+                _await_line(log, _CAUSE_LINE)
                 raise
             _await_line(log, _READY)
-            _hush(xllamacpp)
+            _reduce_log_level(xllamacpp)
     except RuntimeError as error:
         raise _load_error(path, log.read_text(errors="replace"), context_tokens) from error
     finally:
@@ -207,7 +207,7 @@ class LlamaSession(Session):
             "min_p": 0.0,  # on by default in the server, but not one of Touchstone's options
             "repeat_penalty": options["repetition_penalty"],
             "repeat_last_n": self._context_tokens,  # penalties count prompt and text, not only the last 64 tokens
-            **{key: options[key] for key in _SAME},
+            **{key: options[key] for key in _PASSED_THROUGH},
         }
         check_biases(options["logit_bias"], len(self._vocabulary.tokens))  # the library ignores unknown ids
         if options["logprobs"] is not None:
@@ -238,7 +238,7 @@ def _placement(log: str, device: str) -> Placement:
 
 
 def _load_error(path: Path, log: str, context_tokens: int) -> TouchstoneError:
-    lines = [match.group(1) or match.group(0) for match in _TELLING.finditer(log)]
+    lines = [match.group(1) or match.group(0) for match in _CAUSE_LINE.finditer(log)]
     reason = lines[0] if lines else "llama.cpp logged no reason"
     if error_patterns.classify_error_text(log) == "out_of_memory":
         return does_not_fit(f"{path.name} with a context of {context_tokens} tokens", f"{reason}.", LOWER_CONTEXT)
@@ -258,7 +258,7 @@ def _await_line(log: Path, line: re.Pattern[str]) -> None:
         time.sleep(0.005)
 
 
-def _hush(library: Any) -> None:
+def _reduce_log_level(library: Any) -> None:
     """Log only warnings and errors: a log line for each request wakes the server, two lines per slot.
 
     The library has no Python function for that, but exports a C++ function; without it the lines remain.

@@ -9,7 +9,7 @@ from backend.common.errors import ModelBroken, TouchstoneError
 from backend.common.formats.safetensors import CONFIG, FETCH
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest, ModelFormat
-from backend.engines._audio.memory_placement import Room, choose_room, with_work
+from backend.engines._audio.memory_placement import MemoryPlacement, choose_placement, with_activation_memory
 from backend.engines._audio.memory_report import load_error
 from backend.engines._audio.musicgen_composer import MusicgenComposer
 from backend.engines._audio.musicgen_sampler import condition_from_the_first
@@ -41,7 +41,11 @@ _TRANSFORMERS_BYTES = 250_000_000
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
     """Return the bytes of weights at 16 bits, their working memory, and the libraries."""
-    return with_work(2 * open_musicgen(Path(model_path)).numbers()) + LIBRARY_BYTES + _TRANSFORMERS_BYTES
+    return (
+        with_activation_memory(2 * open_musicgen(Path(model_path)).parameter_count())
+        + LIBRARY_BYTES
+        + _TRANSFORMERS_BYTES
+    )
 
 
 def check() -> dict[str, str]:
@@ -63,16 +67,16 @@ def load(request: LoadRequest) -> SongSession:
     folder = open_musicgen(Path(request.model_path))
     place = torch_place(request.device, request.detected_device)
     place.torch.set_num_threads(request.threads)
-    room = choose_room(folder, place)
+    memory_placement = choose_placement(folder, place)
     text = _tokenizer(folder)
     try:
-        model = _model(folder, place, room)
+        model = _model(folder, place, memory_placement)
     except TouchstoneError:
         raise
     except Exception as error:
-        raise load_error(folder.path.name, room.words, error) from error
+        raise load_error(folder.path.name, memory_placement.description, error) from error
     placement = place.placement([*model.parameters(), *model.buffers()])
-    composer = MusicgenComposer(model, text, place, room, folder.path)
+    composer = MusicgenComposer(model, text, place, memory_placement, folder.path)
     return SongSession(composer, placement, request.threads, check(), place.taken_since(request.card_free_bytes))
 
 
@@ -85,7 +89,7 @@ def _tokenizer(folder: MusicgenFolder) -> Any:
         raise ModelBroken(f"{folder.path.name}/{TOKENIZER} cannot be read: {str(error)[:300]}.", FETCH) from error
 
 
-def _model(folder: MusicgenFolder, place: TorchPlace, room: Room) -> Any:
+def _model(folder: MusicgenFolder, place: TorchPlace, memory_placement: MemoryPlacement) -> Any:
     """Return the model on the device; EnCodec stays in float32, in which its filters were trained."""
     import transformers
 
@@ -94,7 +98,7 @@ def _model(folder: MusicgenFolder, place: TorchPlace, room: Room) -> Any:
     kind = getattr(transformers, folder.kind)
     model, loading_info = kind.from_pretrained(
         str(folder.path),
-        dtype=getattr(place.torch, room.number),
+        dtype=getattr(place.torch, memory_placement.dtype),
         use_safetensors=True,
         local_files_only=True,
         trust_remote_code=False,

@@ -25,7 +25,7 @@ from backend.engines._text.session import TextSession
 from backend.engines._torch.attention import register
 from backend.engines._torch.batch_model import TorchBatchModel
 from backend.engines._torch.cuda_graphs import COMPILED, GraphBatchModel
-from backend.engines._torch.model_files import Source, open_source, wording
+from backend.engines._torch.model_files import ModelFiles, open_model_files, open_tokenizer
 from backend.engines._torch.supported_backends import BACKENDS, LIBRARY_BYTES, RUNTIMES
 
 if TYPE_CHECKING:
@@ -53,11 +53,15 @@ _TRANSFORMERS_BYTES = 250_000_000  # SmolLM2-135M: beyond torch, weights and cac
 
 def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | None:
     """Return the bytes of weights and KV cache at 16 bits, and of the libraries."""
-    source = open_source(Path(model_path))
-    if source.cache_numbers is None:
+    model_files = open_model_files(Path(model_path))
+    if model_files.cache_values is None:
         return None
-    context = min(context_tokens, source.context_length or context_tokens)
-    return 2 * (source.numbers + source.cache_numbers * context * slots) + LIBRARY_BYTES + _TRANSFORMERS_BYTES
+    context = min(context_tokens, model_files.context_length or context_tokens)
+    return (
+        2 * (model_files.parameter_count + model_files.cache_values * context * slots)
+        + LIBRARY_BYTES
+        + _TRANSFORMERS_BYTES
+    )
 
 
 def check() -> dict[str, str]:
@@ -75,16 +79,16 @@ def load(request: LoadRequest, best: str = COMPILED) -> TextSession:
     Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady.
     """
     path = Path(request.model_path)
-    source, words = open_source(path), wording(path)
+    model_files, tokenizer = open_model_files(path), open_tokenizer(path)
     place = torch_place(request.device, request.detected_device)
     place.torch.set_num_threads(request.threads)
-    context = min(request.context_tokens, source.context_length or request.context_tokens)
-    chat = Chat(words.chat_template, words.names, words.marks)
-    with chat.kept_if_loaded(lambda error: _load_error(source, error)):
-        model = _model(source, place)
+    context = min(request.context_tokens, model_files.context_length or request.context_tokens)
+    chat = Chat(tokenizer.chat_template, tokenizer.names, tokenizer.marks)
+    with chat.kept_if_loaded(lambda error: _load_error(model_files, error)):
+        model = _model(model_files, place)
         size = int(model.config.get_text_config().vocab_size)
-        tokens = HfVocabulary(words.tokenizer_json, words.begin, words.ends, size)
-        rows = _rows(place, model, (request.slots, context, size, source.name), request, best)
+        tokens = HfVocabulary(tokenizer.tokenizer_json, tokenizer.begin, tokenizer.ends, size)
+        rows = _rows(place, model, (request.slots, context, size, model_files.name), request, best)
         rows.verify_incremental(tokens.encode("A touchstone shows what is gold.") or [0])
     placement = place.placement([*model.parameters(), *model.buffers()])
     decoder = BatchDecoder(rows, request.slots)
@@ -106,19 +110,19 @@ def _rows(
     return GraphBatchModel(place, model, *sizes, best)
 
 
-def _model(source: Source, place: TorchPlace) -> Any:
+def _model(model_files: ModelFiles, place: TorchPlace) -> Any:
     """Load the model onto the device, in the data type that the device computes well. Raises OutOfMemory."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     number = getattr(place.torch, place.access.dtype)
-    needed = source.loading_bytes + source.numbers * number.itemsize
+    needed = model_files.loading_bytes + model_files.parameter_count * number.itemsize
     free = memory_free_bytes()
     if free is not None and needed > free:
-        raise needs_more_memory(source.name, needed, free, " of system memory while it is loaded", LOWER_CONTEXT)
+        raise needs_more_memory(model_files.name, needed, free, " of system memory while it is loaded", LOWER_CONTEXT)
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        str(source.folder), dtype=number, local_files_only=True, trust_remote_code=False, **source.arguments
+        str(model_files.folder), dtype=number, local_files_only=True, trust_remote_code=False, **model_files.arguments
     )
     config = model.config.get_text_config()
     if place.access.plain_only or getattr(config, "attn_logit_softcapping", None):
@@ -130,15 +134,17 @@ def _model(source: Source, place: TorchPlace) -> Any:
     return model.eval().to(place.device)
 
 
-def _load_error(source: Source, error: Exception) -> TouchstoneError:
+def _load_error(model_files: ModelFiles, error: Exception) -> TouchstoneError:
     if message := out_of_memory_message(error):
-        return does_not_fit(source.name, message, LOWER_CONTEXT)
+        return does_not_fit(model_files.name, message, LOWER_CONTEXT)
     message = f"{type(error).__name__}: {error}".strip()[:600]
     if isinstance(error, ImportError) or "pip install" in message:
         return ModelLoadFailed(
-            f"{source.name} needs a package that this runtime lacks: {message}",
+            f"{model_files.name} needs a package that this runtime lacks: {message}",
             f"Update the runtime: {command('runtimes update NAME')}.",
         )
     if isinstance(error, (ValueError, KeyError, NotImplementedError)):
-        return ModelIncompatible(f"transformers cannot run {source.name}: {message}", "Choose another engine or model.")
-    return ModelLoadFailed(f"{source.name} could not be loaded: {message}", "Try another device, engine or model.")
+        return ModelIncompatible(
+            f"transformers cannot run {model_files.name}: {message}", "Choose another engine or model."
+        )
+    return ModelLoadFailed(f"{model_files.name} could not be loaded: {message}", "Try another device, engine or model.")

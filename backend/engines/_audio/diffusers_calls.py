@@ -41,26 +41,28 @@ class Call:
         """Return the length to request for at least so many samples."""
         return frames / self.rate
 
-    def arguments(self, wish: SongRequest, seeds: list[int], generators: list[Any], on_step: OnStep) -> dict[str, Any]:
+    def arguments(
+        self, request: SongRequest, seeds: list[int], generators: list[Any], on_step: OnStep
+    ) -> dict[str, Any]:
         """Return all arguments of the pipeline."""
-        options, count = wish.options, len(seeds)
+        options, count = request.options, len(seeds)
 
         def on_step_end(pipe: Any, step: int, time: Any, tensors: dict[str, Any]) -> dict[str, Any]:
             on_step(step)
             return tensors
 
         return {
-            "prompt": [wish.prompt] * count,
-            self.length: self.seconds(wish.frames),
+            "prompt": [request.prompt] * count,
+            self.length: self.seconds(request.frames),
             "num_inference_steps": options["steps"],
             "guidance_scale": 1.0 if options["guidance_scale"] is None else options["guidance_scale"],
             "generator": generators,
             "output_type": "pt",
             "callback_on_step_end": on_step_end,
-            **self.words(options, count),
+            **self.text_arguments(options, count),
         }
 
-    def words(self, options: Any, count: int) -> dict[str, Any]:
+    def text_arguments(self, options: Any, count: int) -> dict[str, Any]:
         """Return the text arguments beyond the description."""
         negative = options["negative_prompt"]
         return {"negative_prompt": [negative] * count} if negative else {}
@@ -69,7 +71,7 @@ class Call:
 class AceStep(Call):
     """Lyrics; and tempo, key and metre as its training data has them."""
 
-    def words(self, options: Any, count: int) -> dict[str, Any]:
+    def text_arguments(self, options: Any, count: int) -> dict[str, Any]:
         """Return lyrics and musical properties in the pipeline's format."""
         meter = options["meter"]
         return {
@@ -96,9 +98,11 @@ class StableAudio(Call):
         longest = self.pipe.transformer.config.sample_size * self.pipe.vae.hop_length / self.rate
         return float(min((frames + 0.5) / self.rate, longest))
 
-    def arguments(self, wish: SongRequest, seeds: list[int], generators: list[Any], on_step: OnStep) -> dict[str, Any]:
+    def arguments(
+        self, request: SongRequest, seeds: list[int], generators: list[Any], on_step: OnStep
+    ) -> dict[str, Any]:
         """Return the arguments with the older callback."""
-        arguments = super().arguments(wish, seeds, generators, on_step)
+        arguments = super().arguments(request, seeds, generators, on_step)
         del arguments["callback_on_step_end"]
         return {**arguments, "callback": lambda step, time, latents: on_step(step), "callback_steps": 1}
 

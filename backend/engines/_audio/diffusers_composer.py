@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from backend.engines._audio.diffusers_calls import Call
-from backend.engines._audio.memory_placement import Room
+from backend.engines._audio.memory_placement import MemoryPlacement
 from backend.engines._audio.memory_report import SongMemory
 from backend.engines._memory_errors import out_of_memory_message
 from backend.engines._onnx.memory_limit import within_free_memory
@@ -21,12 +21,14 @@ _TOGETHER = 4  # the most songs in a batch on a card
 class SongComposer:
     """A loaded pipeline. Hooks on its layers check for a cancel and report progress."""
 
-    def __init__(self, call: Call, place: TorchPlace, room: Room) -> None:
-        self._call, self._place, self._room = call, place, room
+    def __init__(self, call: Call, place: TorchPlace, memory_placement: MemoryPlacement) -> None:
+        self._call, self._place, self._memory_placement = call, place, memory_placement
         self._most = 1 if place.is_processor else _TOGETHER
-        visiting = 0 if not room.in_turns else max(_held(one) for one in call.pipe.components.values())
-        self._memory = SongMemory(place, room, visiting)
-        self._progress = _Nothing()
+        visiting = (
+            0 if not memory_placement.sequential_offload else max(_held(one) for one in call.pipe.components.values())
+        )
+        self._memory = SongMemory(place, memory_placement, visiting)
+        self._progress = _NullProgress()
         self._watch()
 
     @property
@@ -66,14 +68,14 @@ class SongComposer:
             self._memory.end(len(seeds) * seconds)
             return sound.reshape(len(seeds), self.channels, -1).numpy()  # type: ignore[no-any-return]
         finally:
-            self._progress = _Nothing()
+            self._progress = _NullProgress()
         self._memory.empty()
         free = self._place.access.free_bytes()
         raise self._memory.advice(seconds, len(seeds), message, self._memory.bytes_a_second, free)
 
     def receipt_values(self) -> dict[str, Any]:
         """Return the facts for the receipt."""
-        return {"in_turns": self._room.in_turns, **self._memory.told()}
+        return {"in_turns": self._memory_placement.sequential_offload, **self._memory.receipt_values()}
 
     def _watch(self) -> None:
         """Register a hook on each layer of each model: it checks for a cancel and reports progress."""
@@ -90,9 +92,9 @@ class SongComposer:
             phase = {self._call.denoiser: DENOISE, self._call.decoder: DECODE, "vocoder": DECODE}.get(name, ENCODE)
             self._layers[phase] = self._layers.get(phase, 0) + len(layers)
             for layer in layers or [model]:
-                layer.register_forward_pre_hook(self._heard(phase))
+                layer.register_forward_pre_hook(self._progress_hook(phase))
 
-    def _heard(self, phase: str) -> Any:
+    def _progress_hook(self, phase: str) -> Any:
         def hear(layer: Any, given: Any) -> None:
             self._progress.layer(phase)
 
@@ -104,55 +106,55 @@ def _held(model: Any) -> int:
     return sum(one.numel() * one.element_size() for one in model.parameters()) if hasattr(model, "parameters") else 0
 
 
-class _Nothing:
+class _NullProgress:
     """The progress between songs: hooks do nothing."""
 
     def layer(self, phase: str) -> None:
         """Do nothing."""
 
 
-class _Progress(_Nothing):
+class _Progress(_NullProgress):
     """The progress of one call of the pipeline: phase after phase, never backwards."""
 
     def __init__(self, report: ProgressCallback, steps: int, place: TorchPlace, layers: dict[str, int]) -> None:
-        self._tell, self._steps, self._place, self._layers = report, steps, place, layers
+        self._callback, self._steps, self._place, self._layers = report, steps, place, layers
         self._phase = ""
-        self._step = self._heard = 0
+        self._step = self._layer_calls = 0
 
     def enter(self, phase: str) -> None:
         """Finish the previous phase and start this one. Raises Cancelled."""
         order = (ENCODE, DENOISE, DECODE)
         if self._phase:
-            self._told(1.0)
+            self._report(1.0)
             for skipped in order[order.index(self._phase) + 1 : order.index(phase)]:
                 self._phase = skipped
-                self._told(1.0)
-        self._phase, self._heard = phase, 0
-        self._told(0.0)
+                self._report(1.0)
+        self._phase, self._layer_calls = phase, 0
+        self._report(0.0)
 
     def layer(self, phase: str) -> None:
         """Count a layer that is about to compute. Raises Cancelled."""
         order = (ENCODE, DENOISE, DECODE)
         if order.index(phase) > order.index(self._phase) and not (phase == DECODE and self._step < self._steps):
             self.enter(phase)
-        self._heard += 1
-        share = min(0.95, self._heard / max(1, self._layers.get(self._phase, 1)))
-        self._told((self._step + share) / self._steps if self._phase == DENOISE else share)
+        self._layer_calls += 1
+        share = min(0.95, self._layer_calls / max(1, self._layers.get(self._phase, 1)))
+        self._report((self._step + share) / self._steps if self._phase == DENOISE else share)
 
     def step(self, number: int) -> None:
         """Count a denoising step that the device has completed. Raises Cancelled."""
         self._place.synchronize()
-        self._step, self._heard = number + 1, 0
-        self._told(self._step / self._steps)
+        self._step, self._layer_calls = number + 1, 0
+        self._report(self._step / self._steps)
 
     def end(self) -> None:
         """Finish the last phase."""
         if self._phase != DECODE:
             self.enter(DECODE)
-        self._told(1.0)
+        self._report(1.0)
 
-    def _told(self, share: float) -> None:
+    def _report(self, share: float) -> None:
         if self._phase == DENOISE:
-            self._tell(DENOISE, round(min(share, 1.0) * self._steps, 2), self._steps, "steps")
+            self._callback(DENOISE, round(min(share, 1.0) * self._steps, 2), self._steps, "steps")
         else:
-            self._tell(self._phase, round(share, 2), 1, "songs")
+            self._callback(self._phase, round(share, 2), 1, "songs")

@@ -12,7 +12,7 @@ from backend.engines._memory_errors import does_not_fit, out_of_memory_message
 
 if TYPE_CHECKING:
     from backend.devices._mechanisms.torch_placement import TorchPlace
-    from backend.engines._audio.memory_placement import Room
+    from backend.engines._audio.memory_placement import MemoryPlacement
 
 _SHARE = 0.9  # of the free memory that the remedy may suggest to use
 
@@ -20,8 +20,8 @@ _SHARE = 0.9  # of the free memory that the remedy may suggest to use
 class SongMemory:
     """The memory of one loaded model. `visiting`: bytes of weights that are on the device only while a job runs."""
 
-    def __init__(self, place: TorchPlace, room: Room, visiting: int = 0) -> None:
-        self._place, self._room, self._visiting = place, room, visiting
+    def __init__(self, place: TorchPlace, memory_placement: MemoryPlacement, visiting: int = 0) -> None:
+        self._place, self._memory_placement, self._visiting = place, memory_placement, visiting
         # torch's module for the card, where it counts what is allocated.
         module = None if place.is_processor else getattr(place.torch, place.access.type, None)
         self._card: Any = module if hasattr(module, "reset_peak_memory_stats") else None
@@ -47,14 +47,18 @@ class SongMemory:
         if self._card is not None:
             self._card.empty_cache()
 
-    def told(self) -> dict[str, Any]:
+    def receipt_values(self) -> dict[str, Any]:
         """Return the facts for the receipt."""
         measured = {} if self.peak is None else {"card_peak_bytes": self.peak}
-        return {"number": self._room.number, "memory": self._room.words, **measured}
+        return {"number": self._memory_placement.dtype, "memory": self._memory_placement.description, **measured}
 
     def advice(self, seconds: float, songs: int, message: str, a_second: float | None, free: int | None) -> OutOfMemory:
         """Return the error. It suggests a length that fits, from the measured bytes per second and the free memory."""
-        room = "" if free is None else f"; {free / 1e9:.1f} GB available after loading the model ({self._room.words})"
+        available = (
+            ""
+            if free is None
+            else f"; {free / 1e9:.1f} GB available after loading the model ({self._memory_placement.description})"
+        )
         fits, needs = seconds / 2, ""
         if free is not None and a_second:
             fits, needs = (
@@ -63,7 +67,7 @@ class SongMemory:
             )
         count = "" if songs == 1 else f"{songs} songs of "
         return OutOfMemory(
-            f"{count}{seconds:g} s do not fit into the memory of {self._place.id}{needs}{room}. {message}",
+            f"{count}{seconds:g} s do not fit into the memory of {self._place.id}{needs}{available}. {message}",
             f"Ask for {max(1.0, fits):.0f} s or less, one variation at a time, or choose a device with more memory.",
         )
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.common.system.resources import memory_free_bytes
-from backend.engines._audio.memory_placement import Room
+from backend.engines._audio.memory_placement import MemoryPlacement
 from backend.engines._audio.memory_report import SongMemory
 from backend.engines._audio.musicgen_chroma import chroma, load_sound
-from backend.engines._audio.musicgen_sampler import Choice, each_step, guided_first
+from backend.engines._audio.musicgen_sampler import SamplingProcessor, each_step, guidance_before_sampling
 from backend.engines._memory_errors import out_of_memory_message
 from backend.engines._onnx.memory_limit import within_free_memory
 
@@ -27,8 +27,16 @@ _DECODER_NUMBERS = 400  # values that EnCodec's decoder holds per sample, by the
 class MusicgenComposer:
     """A loaded model. `text` is the tokenizer."""
 
-    def __init__(self, model: Any, text: Any, place: TorchPlace, room: Room, folder: Path) -> None:
-        self._model, self._text, self._place, self._room, self._folder = model, text, place, room, folder
+    def __init__(
+        self, model: Any, text: Any, place: TorchPlace, memory_placement: MemoryPlacement, folder: Path
+    ) -> None:
+        self._model, self._text, self._place, self._memory_placement, self._folder = (
+            model,
+            text,
+            place,
+            memory_placement,
+            folder,
+        )
         audio, decoder = model.config.audio_encoder, model.config.decoder
         self.rate = int(audio.sampling_rate)
         self.channels = int(decoder.audio_channels)
@@ -36,7 +44,7 @@ class MusicgenComposer:
         self._samples = math.prod(audio.upsampling_ratios)  # of a token
         self._numbers = 2 * int(decoder.num_hidden_layers) * int(decoder.hidden_size)  # a token's keys and values
         self._most = _MOST
-        self._memory = SongMemory(place, room)
+        self._memory = SongMemory(place, memory_placement)
 
     def max_batch(self, request: SongRequest) -> int:
         """Return how many songs fit into the free memory at once, by the last song's memory or an estimate."""
@@ -67,7 +75,7 @@ class MusicgenComposer:
 
     def receipt_values(self) -> dict[str, Any]:
         """Return the facts for the receipt."""
-        return self._memory.told()
+        return self._memory.receipt_values()
 
     def _generated(self, request: SongRequest, seeds: list[int], report: ProgressCallback) -> Any:
         """Run the library's own loop: codebook delays, guidance, KV cache and EnCodec are the library's."""
@@ -86,14 +94,14 @@ class MusicgenComposer:
             if done == tokens:
                 report(DECODE, 0, 1, "songs")
 
-        choice = Choice(torch, options, seeds)
+        choice = SamplingProcessor(torch, options, seeds)
         guidance = options["guidance_scale"]
         return self._model.generate(
             **given,
             do_sample=False,  # the sampler leaves one token
             max_new_tokens=tokens,
             guidance_scale=guidance if guidance > 1 else None,
-            logits_processor=guided_first(transformers, choice),
+            logits_processor=guidance_before_sampling(transformers, choice),
             stopping_criteria=each_step(torch, transformers, on_step),
         )
 
@@ -116,6 +124,6 @@ class MusicgenComposer:
         if self._memory.bytes_a_second:
             return self._memory.bytes_a_second
         guided = 2 if request.options["guidance_scale"] > 1 else 1
-        item = getattr(self._place.torch, self._room.number).itemsize
+        item = getattr(self._place.torch, self._memory_placement.dtype).itemsize
         cache = guided * self._numbers * item / self._samples
         return float((2 * cache + _DECODER_NUMBERS * 4 * self.channels) * self.rate)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _BELOW_ONE = 1 - 2.0**-24
 
 
-class Choice:
+class SamplingProcessor:
     """A logits processor that leaves one token per row, by temperature, `top_k`, `top_p` and random numbers."""
 
     def __init__(self, torch: Any, options: Mapping[str, Any], seeds: Sequence[int]) -> None:
@@ -37,12 +37,12 @@ class Choice:
         torch = self._torch
         values = scores.detach().to("cpu", torch.float32).numpy()
         require_finite(float(numpy.abs(values).max()))
-        chosen = values.argmax(-1) if self._temperature == 0 else self._drawn(values)
+        chosen = values.argmax(-1) if self._temperature == 0 else self._sample(values)
         kept = torch.full(tuple(scores.shape), -torch.inf)
         kept[torch.arange(len(values)), torch.from_numpy(chosen)] = 0.0
         return kept.to(scores.device, scores.dtype)
 
-    def _drawn(self, values: Any) -> Any:
+    def _sample(self, values: Any) -> Any:
         import numpy
 
         order = numpy.argsort(-values, -1, kind="stable")[:, : self._top_k or None]
@@ -59,7 +59,7 @@ class Choice:
         return numpy.take_along_axis(order, places[:, None], -1)[:, 0]
 
 
-def guided_first(transformers: Any, choice: Choice) -> Any:
+def guidance_before_sampling(transformers: Any, choice: SamplingProcessor) -> Any:
     """Return processors with the sampler last: `generate` appends its guidance, which must come before it."""
 
     class GuidedFirst(transformers.LogitsProcessorList):  # type: ignore[misc]

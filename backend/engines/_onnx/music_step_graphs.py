@@ -38,7 +38,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class _Way:
+class _GraphVariant:
     """One variant of the graph: precision, shapes, and where keys and values are."""
 
     half: bool
@@ -56,13 +56,13 @@ def choose_graph(place: OnnxPlace, weights: Weights, folder: Path, threads: int 
     Raises ModelLoadFailed if no graph agrees with the CPU's logits, or ONNX Runtime's exception for the first graph.
     """
     if place.is_processor:
-        return _paced(place, weights, folder, threads)
-    trusted = _processor(_beside(place), weights, folder, threads).decoder
+        return _tune_threads(place, weights, folder, threads)
+    trusted = _processor(_cpu_place(place), weights, folder, threads).decoder
     best: Chosen | None = None
     errors: list[Exception] = []
-    for way in _ways(place, folder):
+    for variant in _graph_variants(place, folder):
         try:
-            candidate = _tried(place, way, weights, folder, threads, trusted)
+            candidate = _load_and_verify(place, variant, weights, folder, threads, trusted)
         except Exception as error:  # noqa: BLE001 (its exceptions share no base; another graph may work)
             errors.append(error)
             continue
@@ -75,7 +75,7 @@ def choose_graph(place: OnnxPlace, weights: Weights, folder: Path, threads: int 
     return best
 
 
-def _paced(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
+def _tune_threads(place: OnnxPlace, weights: Weights, folder: Path, threads: int | None) -> Chosen:
     from backend.common.system.resources import usable_threads
     from backend.tasks.music.thread_tuning import fastest_thread_count, thread_counts
 
@@ -96,7 +96,7 @@ def _processor(place: OnnxPlace, weights: Weights, folder: Path, threads: int | 
     return Chosen(HostDecoder(weights, session), GRAPH, place.placement([session]), threads)
 
 
-def _beside(place: OnnxPlace) -> OnnxPlace:
+def _cpu_place(place: OnnxPlace) -> OnnxPlace:
     """Return the CPU as a device of the same library."""
     facts = OnnxProvider(names=("cpu",))
     return replace(
@@ -104,16 +104,16 @@ def _beside(place: OnnxPlace) -> OnnxPlace:
     )
 
 
-def _ways(place: OnnxPlace, folder: Path) -> Iterator[_Way]:
+def _graph_variants(place: OnnxPlace, folder: Path) -> Iterator[_GraphVariant]:
     for half in TOLERANCES:
         for fixed in (True, False) if place.compiles_shapes else (False, True):
             for keep in (True, False) if place.memory else (False,):
-                if (folder / (way := _Way(half, fixed, keep)).file).is_file():
-                    yield way
+                if (folder / (variant := _GraphVariant(half, fixed, keep)).file).is_file():
+                    yield variant
 
 
-def _tried(
-    place: OnnxPlace, way: _Way, weights: Weights, folder: Path, threads: int | None, trusted: Decoder
+def _load_and_verify(
+    place: OnnxPlace, variant: _GraphVariant, weights: Weights, folder: Path, threads: int | None, trusted: Decoder
 ) -> Chosen:
     """Compute some tokens on both devices. Raises ModelLoadFailed if they differ, and ONNX Runtime's exceptions."""
     from backend.tasks.music.agreement import check_agreement
@@ -121,26 +121,26 @@ def _tried(
     from backend.tasks.music.decoder import RowByRow
     from backend.tasks.music.decoder_onnx import fixed_shapes
 
-    dimensions = fixed_shapes(TOKENS_MAX) if way.fixed else None
+    dimensions = fixed_shapes(TOKENS_MAX) if variant.fixed else None
     exact = {**(place.exact_options or {}), **place.options}
-    session = place.session(folder / way.file, threads, provider_options=exact, dimensions=dimensions)
+    session = place.session(folder / variant.file, threads, provider_options=exact, dimensions=dimensions)
     placement = place.placement([session])
 
     def make() -> Decoder:
-        return _decoder(place, way, weights, session)
+        return _decoder(place, variant, weights, session)
 
-    decoder = RowByRow(make) if way.fixed else make()
-    agreement = check_agreement(trusted, decoder, TOLERANCES[way.half or place.rounds_inputs])
-    return Chosen(decoder, way.file, replace(placement, evidence=f"{placement.evidence} {agreement}"), threads)
+    decoder = RowByRow(make) if variant.fixed else make()
+    agreement = check_agreement(trusted, decoder, TOLERANCES[variant.half or place.rounds_inputs])
+    return Chosen(decoder, variant.file, replace(placement, evidence=f"{placement.evidence} {agreement}"), threads)
 
 
-def _decoder(place: OnnxPlace, way: _Way, weights: Weights, session: Any) -> Decoder:
+def _decoder(place: OnnxPlace, variant: _GraphVariant, weights: Weights, session: Any) -> Decoder:
     from backend.tasks.music.decoder_onnx import DeviceDecoder, HostDecoder
 
-    if way.keep:
+    if variant.keep:
         assert place.memory
-        return DeviceDecoder(weights, session, place.memory, way.fixed)
-    return HostDecoder(weights, session, way.fixed)
+        return DeviceDecoder(weights, session, place.memory, variant.fixed)
+    return HostDecoder(weights, session, variant.fixed)
 
 
 def _share(chosen: Chosen) -> float:

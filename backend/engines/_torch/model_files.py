@@ -19,20 +19,20 @@ from backend.engines._text.tokenizer_files import TokenizerFolder
 
 
 @dataclass(frozen=True)
-class Source:
-    """A model on disk. `numbers` counts its weights; `arguments` are those of transformers' `from_pretrained`."""
+class ModelFiles:
+    """A model on disk. `arguments` are those of transformers' `from_pretrained`."""
 
     name: str
     folder: Path
     arguments: Mapping[str, Any]
-    numbers: int
+    parameter_count: int
     context_length: int | None
-    cache_numbers: int | None  # values in the KV cache per token
+    cache_values: int | None  # values in the KV cache per token
     loading_bytes: int  # system memory needed while it is loaded, beyond the model itself
 
 
 @dataclass(frozen=True)
-class Wording:
+class TokenizerFiles:
     """The model's tokenizer, special tokens and chat template."""
 
     tokenizer_json: str
@@ -43,17 +43,17 @@ class Wording:
     ends: list[int | str] = field(default_factory=list)
 
 
-def open_source(path: Path) -> Source:
+def open_model_files(path: Path) -> ModelFiles:
     """Parse the files of a model. Raises ModelBroken, ModelIncompatible."""
     return _folder(path) if path.is_dir() else _file(path)
 
 
-def wording(path: Path) -> Wording:
+def open_tokenizer(path: Path) -> TokenizerFiles:
     """Parse the model's tokenizer. Raises ModelBroken, ModelIncompatible."""
-    return _wording_of_folder(path) if path.is_dir() else _wording_of_file(path)
+    return _tokenizer_of_folder(path) if path.is_dir() else _tokenizer_of_file(path)
 
 
-def _file(path: Path) -> Source:
+def _file(path: Path) -> ModelFiles:
     header = read_header(path)
     if header.makes_embeddings:
         raise ModelIncompatible(f"{path.name} is an embedding model.", "Use the engine llama.cpp.")
@@ -62,34 +62,34 @@ def _file(path: Path) -> Source:
             f"{path.name} is split into parts, which transformers does not read.", "Use the engine llama.cpp."
         )
     cache = header.cache_bytes_per_token
-    return Source(
+    return ModelFiles(
         name=path.name,
         folder=path.parent,
         arguments={"gguf_file": path.name},
-        numbers=header.weights,
+        parameter_count=header.weights,
         context_length=header.context_length,
-        cache_numbers=None if cache is None else cache // 2,
+        cache_values=None if cache is None else cache // 2,
         loading_bytes=header.weights * 4,  # transformers converts all weights to float32 first
     )
 
 
-def _folder(path: Path) -> Source:
+def _folder(path: Path) -> ModelFiles:
     checkpoint = open_checkpoint(path)
     config: Mapping[str, Any] = checkpoint.config.get("text_config") or checkpoint.config
     sizes = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-    numbers = sum(count // sizes.get(dtype, 1) for dtype, count in checkpoint.dtypes.items())
-    return Source(
+    parameter_count = sum(count // sizes.get(dtype, 1) for dtype, count in checkpoint.dtypes.items())
+    return ModelFiles(
         name=path.name,
         folder=path,
         arguments={"use_safetensors": True},
-        numbers=numbers,
+        parameter_count=parameter_count,
         context_length=checkpoint.context_length,
-        cache_numbers=_cache_numbers(config),
+        cache_values=_cache_values(config),
         loading_bytes=0,
     )
 
 
-def _cache_numbers(config: Mapping[str, Any]) -> int | None:
+def _cache_values(config: Mapping[str, Any]) -> int | None:
     def positive_int(*names: str) -> int | None:
         values = (config.get(name) for name in names)
         return next((value for value in values if isinstance(value, int) and value > 0), None)
@@ -101,11 +101,11 @@ def _cache_numbers(config: Mapping[str, Any]) -> int | None:
     return 2 * layers * (positive_int("num_key_value_heads") or heads) * (positive_int("head_dim") or width // heads)
 
 
-def _wording_of_file(path: Path) -> Wording:
+def _tokenizer_of_file(path: Path) -> TokenizerFiles:
     vocabulary = read_vocabulary(path)
     ends = [token for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=False) if kind == CONTROL]
     named = {f"{name}_token": vocabulary.text(name) or "" for name in ("bos", "eos", "unk", "pad")}
-    return Wording(
+    return TokenizerFiles(
         tokenizer_json=json.dumps(tokenizer.tokenizer_json(vocabulary)),
         chat_template=vocabulary.chat_template,
         names=named,
@@ -115,7 +115,7 @@ def _wording_of_file(path: Path) -> Wording:
     )
 
 
-def _wording_of_folder(path: Path) -> Wording:
+def _tokenizer_of_folder(path: Path) -> TokenizerFiles:
     folder = TokenizerFolder(path)
     file = path / "tokenizer.json"
     if not file.is_file():
@@ -132,7 +132,7 @@ def _wording_of_folder(path: Path) -> Wording:
     ends: list[int | str] = [*_declared_ends(path)]
     ends += [folder.names["eos_token"]] if "eos_token" in folder.names else []
     begin = folder.names.get("bos_token") if folder.begins_with_bos else None
-    return Wording(content, folder.chat_template, folder.names, folder.control_marks, begin, ends)
+    return TokenizerFiles(content, folder.chat_template, folder.names, folder.control_marks, begin, ends)
 
 
 def _declared_ends(path: Path) -> list[int]:

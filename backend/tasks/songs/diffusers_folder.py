@@ -36,7 +36,7 @@ class Pipeline:
         """The size of all weights, as stored."""
         return sum(model.weight_bytes for model in self.models.values())
 
-    def numbers(self, name: str | None = None) -> int:
+    def parameter_count(self, name: str | None = None) -> int:
         """Return the number of parameters of one model, or of all."""
         return sum(model.numbers for key, model in self.models.items() if name in (None, key))
 

@@ -31,7 +31,7 @@ class MusicgenFolder:
         """The path of the text encoder's tokenizer file."""
         return self.path / TOKENIZER
 
-    def numbers(self, name: str | None = None) -> int:
+    def parameter_count(self, name: str | None = None) -> int:
         """Return the number of parameters. `name` is ignored, since the folder is one model."""
         return self.models["model"].numbers
 
