@@ -16,7 +16,7 @@ import soundfile
 
 from backend.common.config.settings import load_settings
 from backend.common.errors import Configuration, ModelBroken
-from backend.models.entries import own
+from backend.models.entries import configured_models
 from backend.tasks.options.songs import check_defaults, song_options
 from backend.tasks.songs.adapter import read_adapter
 from tests.refusals import refused
@@ -322,4 +322,4 @@ def test_an_adapter_names_the_environment_that_runs_it(model: dict[str, str], wo
     facts = {"runtimes": runtimes, "models": {"songs": {"path": "a.py", **model}}}
     (tmp_path / "config.json").write_text(json.dumps(facts))
     with pytest.raises(Configuration, match=word):
-        own(load_settings({"config": str(tmp_path / "config.json")}, {}, tmp_path))
+        configured_models(load_settings({"config": str(tmp_path / "config.json")}, {}, tmp_path))

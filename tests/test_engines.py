@@ -14,7 +14,7 @@ from backend.common.config.settings.schema import RuntimeRules
 from backend.devices import backends
 from backend.engines import engines, serves
 from backend.models.entries import shipped
-from backend.runtimes.recipes import bringing, recipes
+from backend.runtimes.recipes import install_hint, recipes
 
 ACCELERATORS = sorted(name for name, backend in backends().items() if backend.kind != "cpu")
 # What an engine's library is called on package indexes, and what it needs besides.
@@ -59,10 +59,10 @@ def test_a_runtime_brings_what_its_engines_import(runtime: str) -> None:
 
 
 def test_what_a_model_lacks_on_a_device_is_named_with_its_price() -> None:
-    remedy = bringing(["transformers"], "cpu", {})
+    remedy = install_hint(["transformers"], "cpu", {})
     assert remedy.startswith("Install its runtime: `python -m backend runtimes install torch` (")
-    assert bringing(["diffusers"], "cpu", {"diffusers": "Not here."}) == "Not here. Or choose another device."
-    assert bringing(["onnx-genai"], "vulkan", {}) == "Choose another device or model, or leave out the engine."
+    assert install_hint(["diffusers"], "cpu", {"diffusers": "Not here."}) == "Not here. Or choose another device."
+    assert install_hint(["onnx-genai"], "vulkan", {}) == "Choose another device or model, or leave out the engine."
 
 
 def test_the_text_bench_measures_the_engines_whose_runtime_is_here(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_the_crash_of_one_backend_takes_no_other_along(tmp_path: Path) -> None:
     assert devices["mps"].state == "broken" and "listing mps devices: it was killed by SIGSEGV" in str(
         devices["mps"].reason
     )
-    assert "SIGSEGV" in subject.table.troubles["mine"].detail
+    assert "SIGSEGV" in subject.table.runtime_problems["mine"].detail
 
 
 def test_a_proof_of_an_earlier_start_shows_until_the_new_one_is_there(two_cards: Path, tmp_path: Path) -> None:

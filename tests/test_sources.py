@@ -13,8 +13,7 @@ from backend.child.download.errors import Refused
 from backend.child.download.http_errors import RemoteFile, explain_network
 from backend.child.download.network import DownloadClient, HopGuard, address_scope, proxy_for
 from backend.common.errors import TouchstoneError
-from backend.models import Source
-from backend.models.sources import as_data, parse
+from backend.models.sources import as_data, from_data, parse
 from tests.file_server import FileServer
 
 
@@ -50,7 +49,7 @@ from tests.file_server import FileServer
 def test_sources(text: str, expected: str) -> None:
     source = parse(text)
     assert source and str(source) == expected
-    assert Source(**as_data(source)) == source
+    assert from_data(as_data(source)) == source
 
 
 @pytest.mark.parametrize("text", ["smollm2", "sub/x.gguf", "/abs/x.gguf", "C:\\models\\x.gguf", "\\\\host\\x.gguf"])
@@ -112,7 +111,7 @@ def test_the_addresses_of_all_parts() -> None:
 def test_what_came_of_a_source_is_no_other_source() -> None:
     source = parse("hf:maker/model:Q8_0")
     assert source and source.file_name == "model-Q8_0"
-    assert replace(source, path="/x", commit="abc", brought=["x"], licence="mit").asked == source
+    assert replace(source, path="/x", commit="abc", downloaded_files=["x"], licence="mit").asked == source
 
 
 @pytest.mark.parametrize(

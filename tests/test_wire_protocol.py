@@ -7,14 +7,14 @@ import struct
 
 import pytest
 
-from backend.child.wire_protocol import BODY_LIMIT_BYTES, HEADER_LIMIT_BYTES, Channel, Header, WireError
+from backend.child.wire_protocol import BODY_LIMIT_BYTES, HEADER_LIMIT_BYTES, Channel, Frame, WireError
 
 
-def received(raw: bytes) -> tuple[Header, bytes] | None:
+def received(raw: bytes) -> tuple[Frame, bytes] | None:
     return Channel(io.BytesIO(raw), io.BytesIO()).receive()
 
 
-def sent(header: Header, body: bytes = b"") -> bytes:
+def sent(header: Frame, body: bytes = b"") -> bytes:
     out = io.BytesIO()
     Channel(io.BytesIO(), out).send(header, body)
     return out.getvalue()

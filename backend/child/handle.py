@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from backend.child.wire_protocol import Channel, Header, WireError, encode_frame
+from backend.child.wire_protocol import Channel, Frame, WireError, encode_frame
 from backend.common.commands import LAUNCHER_VARIABLE
 from backend.common.redaction import has_password, is_secret
 
@@ -87,14 +87,14 @@ class ChildProcess:
         self._process = process
         self._loop = loop
         self._channel = Channel(cast(BinaryIO, process.stdout), cast(BinaryIO, process.stdin))
-        self._outgoing: queue.SimpleQueue[Header | None] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
         self._credit = threading.BoundedSemaphore(OUTSTANDING_FRAMES)
-        self._frames: asyncio.Queue[Header | None] = asyncio.Queue()
+        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._queued = self._written = 0  # frames given to the writing thread, and those of them that it wrote
         if sys.platform != "win32":
             self._room = select.poll()
             self._room.register(process.stdin, select.POLLOUT)
-        self._arrived: deque[Header | None] = deque()
+        self._arrived: deque[Frame | None] = deque()
         self._is_wakeup_due = False  # whether the event loop will look at what arrived
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._killed = False
@@ -105,13 +105,13 @@ class ChildProcess:
         threading.Thread(target=self._read, daemon=True).start()
         threading.Thread(target=self._write, daemon=True).start()
 
-    def send(self, header: Header) -> None:
+    def send(self, header: Frame) -> None:
         """Send a frame. A child that does not read never blocks the caller."""
         if not self._send_directly(header):
             self._queued += 1
             self._outgoing.put(header)
 
-    def _send_directly(self, header: Header) -> bool:
+    def _send_directly(self, header: Frame) -> bool:
         """Write a small frame if no frame is queued and the pipe has room; return whether it was written.
 
         This saves a thread switch.
@@ -130,7 +130,7 @@ class ChildProcess:
             pass
         return True
 
-    async def receive(self) -> Header | None:
+    async def receive(self) -> Frame | None:
         """Return the next frame, or None when the child has ended (also at every later call)."""
         frame = await self._frames.get()
         if frame is None:
@@ -222,7 +222,7 @@ class ChildProcess:
             else:
                 os.killpg(self.pid, signal.SIGKILL)
 
-    def _post(self, header: Header | None) -> None:
+    def _post(self, header: Frame | None) -> None:
         """Pass a frame to the event loop; frames that arrive together wake it once."""
         self._arrived.append(header)
         if not self._is_wakeup_due:

@@ -26,13 +26,13 @@ from backend.common.types import Progress
 log = logging.getLogger(__name__)
 
 OnProgress = Callable[[Progress], Awaitable[None]]
-Line = dict[str, Any]
+Message = dict[str, Any]
 _EXIT_TIMEOUT_S = 2.0  # for a child on Windows, where only the child can end the processes that it started
 
 
 async def run_one_shot(
     spawn: Spawn, arguments: list[str], order: bytes, on_progress: OnProgress, after: Callable[[], None] = lambda: None
-) -> Line:
+) -> Message:
     """Run a child of this interpreter and return its last line; cancelling this call kills the child.
 
     `arguments`: the program and its arguments. `order` is written to its stdin. `on_progress`: callback for each
@@ -40,7 +40,7 @@ async def run_one_shot(
     child reports, WorkerCrashed if it reports none.
     """
     loop = asyncio.get_running_loop()
-    lines: asyncio.Queue[Line | None] = asyncio.Queue()
+    lines: asyncio.Queue[Message | None] = asyncio.Queue()
     process = spawn(sys.executable, arguments)  # in the thread of the loop: see handle.py on the death signal
     stderr: deque[str] = deque(maxlen=20)
     log.info("child program started", extra={"program": arguments[0], "pid": process.pid})
@@ -52,7 +52,7 @@ async def run_one_shot(
     for thread in threads:
         thread.start()
     _send_order(process, order)
-    last: Line = {}
+    last: Message = {}
     estimator = RateEstimator()
     try:
         while (line := await lines.get()) is not None:
@@ -92,7 +92,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _outcome(name: str, last: Line, code: int, stderr: deque[str]) -> Line:
+def _outcome(name: str, last: Message, code: int, stderr: deque[str]) -> Message:
     if last.get("ok"):
         return last
     if "error" in last:
@@ -110,7 +110,7 @@ class RateEstimator:
         self._start_s = 0.0
         self._start_done = 0
 
-    def progress(self, line: Line, now_s: float) -> Progress:
+    def progress(self, line: Message, now_s: float) -> Progress:
         """Return a line `{phase, done, total}` as Progress. `now_s`: monotonic seconds."""
         phase, done, total = line["phase"], line["done"], line["total"]
         if phase != self._phase:
@@ -123,7 +123,7 @@ class RateEstimator:
 
 
 def _read_lines(
-    process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[Line | None]
+    process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[Message | None]
 ) -> None:
     assert process.stdout
     with contextlib.suppress(RuntimeError):  # the loop is closed

@@ -56,10 +56,10 @@ from typing import Any, BinaryIO, Literal, TypedDict
 WIRE_VERSION = 1
 HEADER_LIMIT_BYTES = 4 * 1024 * 1024
 BODY_LIMIT_BYTES = 64 * 1024 * 1024
-ORDER_LIMIT_BYTES = 2**32 - 1  # the largest length; the server's own limits on requests apply before
+REQUEST_LIMIT_BYTES = 2**32 - 1  # the largest length; the server's own limits on requests apply before
 _LENGTHS = struct.Struct("!II")
 
-Header = dict[str, Any]  # a frame as it is received: its fields are those of the table, by `op`
+Frame = dict[str, Any]  # a frame as it is received: its fields are those of the table, by `op`
 
 
 class HelloFrame(TypedDict):
@@ -210,7 +210,7 @@ class Channel:
             self._writer.write(frames)
             self._writer.flush()
 
-    def receive(self) -> tuple[Header, bytes] | None:
+    def receive(self) -> tuple[Frame, bytes] | None:
         """Return the next header and body, or None at the end of the stream. Raises WireError, OSError."""
         lengths = self._reader.read(_LENGTHS.size)
         if not lengths:
@@ -253,4 +253,4 @@ def claim_stdio() -> Channel:
 
         msvcrt.setmode(incoming, os.O_BINARY)
         msvcrt.setmode(outgoing, os.O_BINARY)
-    return Channel(os.fdopen(incoming, "rb"), os.fdopen(outgoing, "wb"), ORDER_LIMIT_BYTES)
+    return Channel(os.fdopen(incoming, "rb"), os.fdopen(outgoing, "wb"), REQUEST_LIMIT_BYTES)

@@ -114,7 +114,7 @@ class LoadRequest:
     card_free_bytes: int | None = None  # optional, free memory of the card before the load
     provider_options: dict[str, Any] = field(default_factory=dict)  # the user's options for ONNX Runtime's provider
     operator_libraries: list[str] = field(default_factory=list)  # paths of libraries with custom operators
-    cache: str = ""  # optional, a folder for compiled code
+    compile_cache_dir: str = ""  # optional, a folder for compiled code
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class RunRequest:
         return range(first, first + count)
 
     @property
-    def only_looks(self) -> bool:
+    def is_inspection(self) -> bool:
         """Whether the request only asks where a graph would run."""
         return self.options.get("action") == "inspect"
 

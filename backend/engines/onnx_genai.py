@@ -89,7 +89,7 @@ def load(request: LoadRequest) -> TextSession:
     folder = open_folder(Path(request.model_path))
     chat = Chat(folder.chat_template, folder.names, folder.control_marks)
     with chat.kept_if_loaded(lambda error: _load_error(folder, error)):
-        place = onnx_place(request.device, request.detected_device, request.provider_options, request.cache)
+        place = onnx_place(request.device, request.detected_device, request.provider_options, request.compile_cache_dir)
         session = place.session(folder.graph, request.threads)
         tokens = _Tokens(folder)
         context = min(request.context_tokens, folder.context_length or request.context_tokens)

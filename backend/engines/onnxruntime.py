@@ -70,7 +70,7 @@ def load(request: LoadRequest) -> Session:
     if stem_session.is_stems_model(request.model_path):
         return stem_session.load_onnx(request)
     weights, guard = read_model(request.model_path)
-    place = onnx_place(request.device, request.detected_device, request.provider_options, request.cache)
+    place = onnx_place(request.device, request.detected_device, request.provider_options, request.compile_cache_dir)
     chosen = choose_graph(place, weights, Path(request.model_path), request.threads)
     return TuneSession(chosen.decoder, guard, chosen.placement, chosen.threads, check(), chosen.file)
 

@@ -103,7 +103,7 @@ def _rows(
     """Return the model as batch model: with CUDA graphs on cards that record them."""
     if not place.access.can_record:
         return TorchBatchModel(place, model, *sizes)
-    if folder := request.cache or request.scratch:
+    if folder := request.compile_cache_dir or request.scratch:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = str(min(request.threads, _COMPILE_THREADS))
     sys.setswitchinterval(_SWITCH_S)

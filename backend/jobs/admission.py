@@ -19,7 +19,7 @@ from backend.models import Catalogue, Entry
 from backend.scheduling.device_resolution import Resolution, apply_default, check_device_name
 from backend.scheduling.option_support import check_honoured
 from backend.scheduling.probing import ProbeService
-from backend.scheduling.target_selection import nothing_behind, refusal_of
+from backend.scheduling.target_selection import no_ready_device_error, unusable_error
 from backend.tasks.music.prompt_parser import ParsedPrompt
 from backend.tasks.options import parse_options
 from backend.tasks.options.inputs import INPUTS, check_audio_inputs, check_inputs
@@ -59,7 +59,7 @@ class _Content:
     understood: ParsedPrompt | None = None
 
 
-async def admit(context: AdmissionContext, asked: GenerateRequest) -> tuple[JobRequest, Entry]:
+async def admit(context: AdmissionContext, request: GenerateRequest) -> tuple[JobRequest, Entry]:
     """Check a request. Return it with its defaults filled in, and the catalogue entry of its model.
 
     The model's folder and files are read in a thread, once. The names of devices are checked here; which device `auto`
@@ -67,52 +67,52 @@ async def admit(context: AdmissionContext, asked: GenerateRequest) -> tuple[JobR
     Raises Validation, UnsupportedParameter, UnknownModel, UnknownDevice, ModelNotDownloaded, ModelBroken, and under the
     policy `never` DeviceNotReady or Quarantined.
     """
-    if asked.task is not None and asked.task not in served_tasks():
+    if request.task is not None and request.task not in served_tasks():
         raise errors.Validation(
-            f"task: no engine of this version does {asked.task!r}.", f"Tasks: {', '.join(served_tasks())}."
+            f"task: no engine of this version does {request.task!r}.", f"Tasks: {', '.join(served_tasks())}."
         )
-    model = await asyncio.to_thread(_look_up_model, context.catalogue, asked)
+    model = await asyncio.to_thread(_look_up_model, context.catalogue, request)
     entry = model.entry
-    task = asked.task or entry.task
+    task = request.task or entry.task
     if task not in entry.tasks or task not in served_tasks():
         raise errors.Validation(
             f"The model {entry.id} does {' and '.join(entry.tasks)}, not {task!r}.",
             f"Leave task out, or choose a model for it; tasks of this version: {', '.join(served_tasks())}.",
             fields=["model"],
         )
-    check_engine(asked.engine)
+    check_engine(request.engine)
     if model.song:
-        content = _parse_song(model.song, asked)
+        content = _parse_song(model.song, request)
     else:
-        content = _parse_content(task, asked, context.settings.text.max_tokens)
-    check_honoured(task, content.options, [asked.engine] if asked.engine else entry.engines)
+        content = _parse_content(task, request, context.settings.text.max_tokens)
+    check_honoured(task, content.options, [request.engine] if request.engine else entry.engines)
     if model.problem:
         raise model.problem
-    if asked.inputs:
-        await asyncio.to_thread(_touch_uploads, context.uploads, asked)
-    names = tuple(dict.fromkeys(asked.devices or [asked.asked_device]))
-    _check_devices(context, asked, names, task, entry.id)
+    if request.inputs:
+        await asyncio.to_thread(_touch_uploads, context.uploads, request)
+    names = tuple(dict.fromkeys(request.devices or [request.asked_device]))
+    _check_devices(context, request, names, task, entry.id)
     return JobRequest(
         task=task,
         model=entry.id,
-        device=asked.asked_device,
-        devices=names if asked.devices else None,
-        spread=_choose_spread(asked, task, content.options) if asked.devices else None,
-        fallback=asked.fallback,
-        engine=asked.engine,
+        device=request.asked_device,
+        devices=names if request.devices else None,
+        spread=_choose_spread(request, task, content.options) if request.devices else None,
+        fallback=request.fallback,
+        engine=request.engine,
         options=content.options,
-        prompt=asked.prompt,
-        messages=None if asked.messages is None else [message.model_dump() for message in asked.messages],
+        prompt=request.prompt,
+        messages=None if request.messages is None else [message.model_dump() for message in request.messages],
         texts=content.texts,
-        inputs=asked.inputs or {},
+        inputs=request.inputs or {},
         understood=content.understood,
     ), entry
 
 
-def _look_up_model(catalogue: Catalogue, asked: GenerateRequest) -> _ModelState:
+def _look_up_model(catalogue: Catalogue, request: GenerateRequest) -> _ModelState:
     """Return the model that the request names, or the default one of its task. Raises UnknownModel, Validation."""
-    entry = catalogue.resolve(asked.model) if asked.model else catalogue.default_for(asked.task or "text")
-    song = entry.song if (asked.task or entry.task) == "music" else None
+    entry = catalogue.resolve(request.model) if request.model else catalogue.default_for(request.task or "text")
+    song = entry.song if (request.task or entry.task) == "music" else None
     try:
         catalogue.path_of(entry)
     except TouchstoneError as problem:
@@ -120,72 +120,72 @@ def _look_up_model(catalogue: Catalogue, asked: GenerateRequest) -> _ModelState:
     return _ModelState(entry, song, None)
 
 
-def _choose_spread(asked: GenerateRequest, task: str, options: Options) -> Spread:
+def _choose_spread(request: GenerateRequest, task: str, options: Options) -> Spread:
     """Return how several devices do the job. Raises Validation for a task without variations."""
-    if "variations" not in options and asked.spread in ("parallel", "sequential"):
+    if "variations" not in options and request.spread in ("parallel", "sequential"):
         raise errors.Validation(
             f"spread: a {task} job is a single piece of work; devices cannot take shares of it.",
             'Leave spread out, or send "first_free": the first free device then runs the job.',
             fields=["spread"],
         )
-    return asked.spread or ("parallel" if options.get("variations", 1) > 1 else "first_free")
+    return request.spread or ("parallel" if options.get("variations", 1) > 1 else "first_free")
 
 
-def _parse_content(task: str, asked: GenerateRequest, max_tokens: int) -> _Content:
+def _parse_content(task: str, request: GenerateRequest, max_tokens: int) -> _Content:
     """Parse prompt, messages, inputs and options by the rules of the task. Raises Validation.
 
     `max_tokens` is the default length of a text.
     """
-    check_inputs(task, asked.inputs)
-    if (asked.texts is not None) is not (task == "embeddings"):
+    check_inputs(task, request.inputs)
+    if (request.texts is not None) is not (task == "embeddings"):
         raise errors.Validation(
             f"texts: only a job for embeddings takes texts; this is a job for {task}.",
             "Send texts to a model for embeddings, and a prompt or messages to any other.",
         )
     if task == "embeddings":
-        if asked.prompt is not None or asked.messages is not None:
+        if request.prompt is not None or request.messages is not None:
             raise errors.Validation("Embeddings are made of texts only.", "Leave prompt and messages out.")
-        return _Content(parse_options(task, asked.options, max_tokens), texts=asked.texts)
+        return _Content(parse_options(task, request.options, max_tokens), texts=request.texts)
     if task in INPUTS:
-        if asked.prompt is not None or asked.messages is not None:
+        if request.prompt is not None or request.messages is not None:
             raise errors.Validation(
                 f"A {task} job takes inputs, no prompt and no messages.", "Leave prompt and messages out."
             )
-        return _Content(parse_options(task, asked.options))
+        return _Content(parse_options(task, request.options))
     if task == "music":
-        if asked.messages is not None:
+        if request.messages is not None:
             raise errors.Validation(
                 "messages: a tune is not made from a conversation.", "Describe it in options, or in prompt."
             )
-        options, understood = apply_prompt(asked.prompt, asked.options)
+        options, understood = apply_prompt(request.prompt, request.options)
         return _Content(options, understood=understood or ParsedPrompt({}, []))
-    if asked.prompt is None and asked.messages is None and task != "lyrics":
+    if request.prompt is None and request.messages is None and task != "lyrics":
         raise errors.Validation("The request has neither prompt nor messages.", "Send one of the two.")
-    options = parse_options(task, asked.options, max_tokens)
-    if options.get("raw") and asked.messages is not None:
+    options = parse_options(task, request.options, max_tokens)
+    if options.get("raw") and request.messages is not None:
         raise errors.Validation(
             "options.raw: messages need the chat template that raw leaves out.", "Send a prompt, or leave raw out."
         )
     return _Content(options)
 
 
-def _parse_song(kind: SongKind, asked: GenerateRequest) -> _Content:
+def _parse_song(kind: SongKind, request: GenerateRequest) -> _Content:
     """Parse the request to a model that makes sound itself: a description, and lyrics if it sings.
 
     Raises Validation.
     """
-    check_audio_inputs(kind.title, kind.sounds, asked.inputs)
-    if asked.messages is not None or asked.texts is not None:
+    check_audio_inputs(kind.title, kind.sounds, request.inputs)
+    if request.messages is not None or request.texts is not None:
         raise errors.Validation(
             f"{kind.title} makes songs of a description, not of messages or texts.",
             "Send a prompt; words to sing go into options.lyrics.",
         )
-    return _Content(song_options(kind, asked.prompt, asked.options))
+    return _Content(song_options(kind, request.prompt, request.options))
 
 
-def _touch_uploads(uploads: UploadStore, asked: GenerateRequest) -> None:
+def _touch_uploads(uploads: UploadStore, request: GenerateRequest) -> None:
     """Restart the expiry of the files that the job names. Raises Validation for a file that does not exist."""
-    for name, value in (asked.inputs or {}).items():
+    for name, value in (request.inputs or {}).items():
         if isinstance(value, str):
             try:
                 uploads.touch(value)
@@ -201,22 +201,22 @@ def check_engine(name: str | None) -> None:
 
 
 def _check_devices(
-    context: AdmissionContext, asked: GenerateRequest, names: Sequence[str], task: str, model: str
+    context: AdmissionContext, request: GenerateRequest, names: Sequence[str], task: str, model: str
 ) -> None:
     """Check the names of devices, and under the policy `never` that one of them can run the job now.
 
     Raises UnknownDevice, Validation, DeviceNotReady, Quarantined.
     """
-    if asked.fallback != "never" or context.probes.probing:  # a probe may still make a device ready
+    if request.fallback != "never" or context.probes.probing:  # a probe may still make a device ready
         for name in names:
             default = apply_default(name, context.settings.device)
-            check_device_name(default, task, asked.engine, lambda: [device.id for device in context.known_devices()])
+            check_device_name(default, task, request.engine, lambda: [device.id for device in context.known_devices()])
         return
-    resolutions = [context.resolve(name, task, asked.engine) for name in names]
+    resolutions = [context.resolve(name, task, request.engine) for name in names]
     refusals = [
-        nothing_behind(name, resolution.reason)
+        no_ready_device_error(name, resolution.reason)
         if resolution.resolved is None
-        else refusal_of(context.device(resolution.resolved), model)
+        else unusable_error(context.device(resolution.resolved), model)
         for resolution, name in zip(resolutions, names, strict=True)
     ]
     if refusals[0] and all(refusals):

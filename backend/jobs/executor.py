@@ -22,7 +22,7 @@ from backend.models import Entry
 from backend.scheduling.device_queue import acquire_first
 from backend.scheduling.device_resolution import Resolution
 from backend.scheduling.ranking import by_preference
-from backend.scheduling.target_selection import Plan, SchedulingContext, Target, TargetSelector, refusal_of
+from backend.scheduling.target_selection import Plan, SchedulingContext, Target, TargetSelector, unusable_error
 from backend.scheduling.worker import Worker
 from backend.scheduling.worker_pool import LoadedModel
 
@@ -268,7 +268,11 @@ class JobExecutor:
         if not worker.alive:
             raise worker.exit_error()
         share = self._receipt.record_placement(worker, device)
-        if share is not None and share < PLACEMENT_FLOOR and not (self._run_request and self._run_request.only_looks):
+        if (
+            share is not None
+            and share < PLACEMENT_FLOOR
+            and not (self._run_request and self._run_request.is_inspection)
+        ):
             assert worker.loaded
             raise errors.PlacementTooLow(
                 f"Only {share:.0%} of {self._entry.id} is on {device.id} ({worker.loaded.placement.evidence}).",
@@ -339,7 +343,7 @@ class JobExecutor:
         fallback = next((candidate for candidate in candidates if candidate not in self._failed_devices), None)
         if fallback is None:
             raise error
-        if refusal := refusal_of(self._context.device(fallback), self._entry.id):
+        if refusal := unusable_error(self._context.device(fallback), self._entry.id):
             raise refusal from error
         return fallback
 

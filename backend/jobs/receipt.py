@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from backend.child.wire_protocol import Header
+from backend.child.wire_protocol import Frame
 from backend.common.timestamps import utc_now
 from backend.common.types import Attempt, Device, Memory, Placement, Rate, Receipt, Times
 from backend.scheduling.device_resolution import Resolution
@@ -67,7 +67,7 @@ class ReceiptBuilder:
         )
         return on_device
 
-    def record_result(self, done: Header) -> None:
+    def record_result(self, done: Frame) -> None:
         """Record what the worker measured during the run, from its `done` frame."""
         run_s, first_s, audio_s = done["run_s"], done["first_token_s"], done.get("audio_s")
         tokens = done["counts"].get("tokens", 0)

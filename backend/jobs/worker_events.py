@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Protocol
 from urllib.parse import quote
 
-from backend.child.wire_protocol import Header
+from backend.child.wire_protocol import Frame
 from backend.common.seeds import random_seed
 from backend.common.types import Artifact, JobStatus, Progress, Receipt
 from backend.engines import RunRequest
@@ -64,7 +64,7 @@ class WorkerEventHandler:
         done = min(held_bytes, needed_bytes) if needed_bytes else held_bytes
         await self.handle({"op": "progress", "phase": "load", "done": done, "total": needed_bytes, "unit": "bytes"})
 
-    async def handle(self, frame: Header) -> None:
+    async def handle(self, frame: Frame) -> None:
         """Handle one frame: token, progress, artifact or done."""
         job = self._job
         if frame["op"] == "token":
@@ -81,7 +81,7 @@ class WorkerEventHandler:
             job.finish_reason = frame["finish_reason"]
             self._receipt.record_result(frame)
 
-    def _progress(self, frame: Header) -> Progress:
+    def _progress(self, frame: Frame) -> Progress:
         """Return the progress, with the remaining time at the rate of this phase."""
         phase, done, total = frame["phase"], frame["done"], frame["total"]
         if self._phase and phase != self._phase:

@@ -216,12 +216,12 @@ class Core:
         """Return the models with the state of their files and the devices that they fit (`details.fits`)."""
         return self.memory_fit.list_models(self.catalogue)
 
-    async def submit(self, asked: GenerateRequest, caller: str, key: str | None = None) -> LiveJob | str:
+    async def submit(self, request: GenerateRequest, caller: str, key: str | None = None) -> LiveJob | str:
         """Accept a generation job. Returns the id of an earlier job if the same Idempotency-Key made one.
 
         Raises QueueFull, DiskFull, and what `admit` raises.
         """
-        return await self.generation.submit(asked, caller, key)
+        return await self.generation.submit(request, caller, key)
 
     async def follow(self, job_id: str, after: int = 0) -> AsyncIterator[Event] | None:
         """Return the events of a job; None if its terminal event is at or below `after`. Raises UnknownJob."""

@@ -96,19 +96,19 @@ class GenerationService:
         self._key_lock = asyncio.Lock()
         self._entries: dict[str, Entry] = {}  # by job id, from admission to start: reading the catalogue takes time
 
-    async def submit(self, asked: GenerateRequest, caller: str, key: str | None = None) -> LiveJob | str:
+    async def submit(self, request: GenerateRequest, caller: str, key: str | None = None) -> LiveJob | str:
         """Accept a generation job. Returns the id of an earlier job if the same Idempotency-Key made one.
 
         Raises QueueFull, DiskFull, and what `admit` raises.
         """
         if key is None:
-            return await self._accept(asked, caller, {})
+            return await self._accept(request, caller, {})
         async with self._key_lock:
-            text = json.dumps(asked.model_dump(exclude={"stream"}), sort_keys=True)
+            text = json.dumps(request.model_dump(exclude={"stream"}), sort_keys=True)
             request_hash = hashlib.sha256(text.encode()).hexdigest()
             if job_id := await self._registry.find_by_key(key, request_hash):
                 return job_id
-            return await self._accept(asked, caller, {"idempotency_key": key, "request_hash": request_hash})
+            return await self._accept(request, caller, {"idempotency_key": key, "request_hash": request_hash})
 
     async def rerun(self, job_id: str, device: str | None, caller: str) -> LiveJob:
         """Accept the request of an earlier job again. Raises UnknownJob, and what `submit` raises."""
@@ -125,9 +125,9 @@ class GenerationService:
         executor = executor_for(self._context, job, entry)
         return JobWork(executor.run(), executor.note_receipt)
 
-    async def _accept(self, asked: GenerateRequest, caller: str, key: Mapping[str, str]) -> LiveJob:
+    async def _accept(self, request: GenerateRequest, caller: str, key: Mapping[str, str]) -> LiveJob:
         context = self._context
-        request, entry = await admit(context, asked)
+        job_request, entry = await admit(context, request)
         queued = self._registry.count("queued")
         if queued >= context.settings.queue.limit:
             raise QueueFull(
@@ -135,8 +135,10 @@ class GenerationService:
                 "Retry later, or raise queue.limit.",
                 retry_after_s=10,
             )
-        job = await self._registry.add({**new_row(request.task, request.model, request.to_row(), caller), **key})
+        job = await self._registry.add(
+            {**new_row(job_request.task, job_request.model, job_request.to_row(), caller), **key}
+        )
         self._entries[job.id] = entry
-        texts = {"prompt": request.prompt, "messages": request.messages} if context.settings.log.prompts else {}
-        self._start(job, device=request.device, **texts)
+        texts = {"prompt": job_request.prompt, "messages": job_request.messages} if context.settings.log.prompts else {}
+        self._start(job, device=job_request.device, **texts)
         return job

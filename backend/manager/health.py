@@ -104,7 +104,7 @@ class HealthReporter:
         warnings = [*self._storage_warnings()]
         warnings += [
             _problem(f"runtime:{name}", "runtime_broken", trouble.detail, trouble.remedy)
-            for name, trouble in self._directory.probes.table.troubles.items()
+            for name, trouble in self._directory.probes.table.runtime_problems.items()
         ]
         for source in self._problem_sources:
             warnings += source()

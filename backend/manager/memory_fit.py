@@ -12,7 +12,7 @@ from backend.common.formats.safetensors import is_checkpoint
 from backend.common.types import Model
 from backend.engines import load_engine
 from backend.models import Catalogue, Entry
-from backend.runtimes.recipes import bringing
+from backend.runtimes.recipes import install_hint
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.worker_pool import WorkerPool, least_bytes
 
@@ -70,7 +70,7 @@ class MemoryFitEstimator:
             convert = (
                 f" Or convert it: `{command(f'models convert {entry.id}')}`." if is_checkpoint(entry.target) else ""
             )
-            install = bringing(entry.engines, ready[0].backend, ready[0].lacks)
+            install = install_hint(entry.engines, ready[0].backend, ready[0].lacks)
             return f"No device here runs it as it is. {install}{convert}"
         return _sentence(fits)
 

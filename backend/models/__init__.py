@@ -28,7 +28,7 @@ from backend.common.formats.safetensors import FETCH
 from backend.common.types import Model, ModelState
 from backend.models.converted_forms import any_forms, with_forms
 from backend.models.details import details, licence
-from backend.models.entries import SERVED_BY, Entry, entry_for, own, shipped, slug, suffixes
+from backend.models.entries import SERVED_BY, Entry, configured_models, entry_for, shipped, slug, suffixes
 from backend.models.file_checks import absent, check, file_bytes, is_there
 from backend.models.folders import Folders
 from backend.models.sources import Source
@@ -55,7 +55,7 @@ class Catalogue:
         self._schema_for = schema_for
         self.environ = environ
         self._folders = Folders(settings, environ)
-        self._own = own(settings)
+        self._own = configured_models(settings)
         self._shipped = shipped(settings.models_dir)
         self._known = {**self._shipped, **self._own}
         self.added = UserModels(settings.models_dir)

@@ -15,7 +15,7 @@ from typing import Any
 
 from backend.child import handle
 from backend.child.download.workspace import NAME, part_for, sweep
-from backend.child.one_shot import Line, OnProgress, run_one_shot
+from backend.child.one_shot import Message, OnProgress, run_one_shot
 from backend.common.errors import Configuration, DiskFull, TouchstoneError, Validation
 from backend.common.formats.gguf.kinds import part_names
 from backend.common.types import Progress
@@ -31,14 +31,14 @@ STALL_S = 30.0  # timeout without data, after which the request is retried
 class _Running:
     """A running download and the callbacks of everyone who waits for it."""
 
-    task: asyncio.Task[Line]
+    task: asyncio.Task[Message]
     followers: list[OnProgress] = field(default_factory=list)
 
 
 _running: dict[tuple[asyncio.AbstractEventLoop, Path], _Running] = {}
 
 
-async def fetch(entry: Entry, on_progress: OnProgress, spawn: handle.Spawn = handle.spawn) -> Line:
+async def fetch(entry: Entry, on_progress: OnProgress, spawn: handle.Spawn = handle.spawn) -> Message:
     """Download a model; return `{path, bytes}`, for Hugging Face with `{commit, brought, said}`.
 
     A second caller joins the running download; it is cancelled when the last caller leaves.
@@ -63,7 +63,7 @@ async def fetch(entry: Entry, on_progress: OnProgress, spawn: handle.Spawn = han
             await asyncio.wait([running.task])
 
 
-def _forget(key: tuple[asyncio.AbstractEventLoop, Path], task: asyncio.Task[Line]) -> None:
+def _forget(key: tuple[asyncio.AbstractEventLoop, Path], task: asyncio.Task[Message]) -> None:
     _running.pop(key, None)
     if not task.cancelled():
         task.exception()  # retrieved, even if no follower is left
@@ -142,7 +142,7 @@ def _needed_bytes(entry: Entry) -> int:
     return max(0, (entry.size_bytes or 0) - kept)
 
 
-async def _download(entry: Entry, words: list[str], followers: list[OnProgress], spawn: handle.Spawn) -> Line:
+async def _download(entry: Entry, words: list[str], followers: list[OnProgress], spawn: handle.Spawn) -> Message:
     is_hub = entry.source is not None and entry.source.kind == "hf"  # the child checks the space of that cache
     if not is_hub and (entry.size_bytes is None or file_bytes(entry.target) != entry.size_bytes):
         check_space(entry)

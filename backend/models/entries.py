@@ -103,37 +103,37 @@ def _place(id_: str, facts: Mapping[str, Any], models_dir: Path) -> Path:
     return models_dir / (Path(facts["file"]).name if "file" in facts else f"{HUB}/{id_}")
 
 
-def own(settings: Settings) -> dict[str, Entry]:
+def configured_models(settings: Settings) -> dict[str, Entry]:
     """Return the models of the configuration. Raises Configuration for an unknown engine."""
-    for id_, own in settings.models.items():
-        if own.engine is not None and own.engine not in engines():
-            near = difflib.get_close_matches(own.engine, engines(), 1, 0.4)
+    for id_, model in settings.models.items():
+        if model.engine is not None and model.engine not in engines():
+            near = difflib.get_close_matches(model.engine, engines(), 1, 0.4)
             raise Configuration(
-                f"`models.{id_}.engine` is {own.engine}, which does not exist.",
+                f"`models.{id_}.engine` is {model.engine}, which does not exist.",
                 f"Did you mean {near[0]}?" if near else f"Engines: {', '.join(engines())}. Or remove the line.",
             )
-        _check_runtime(settings, id_, own)
-    entries = {id_: entry_for(id_, own.path, own.task, own.engine) for id_, own in settings.models.items()}
-    return {id_: _adapted(entry, settings.models[id_].runtime) for id_, entry in entries.items()}
+        _check_runtime(settings, id_, model)
+    entries = {id_: entry_for(id_, model.path, model.task, model.engine) for id_, model in settings.models.items()}
+    return {id_: _with_adapter_facts(entry, settings.models[id_].runtime) for id_, entry in entries.items()}
 
 
-def _check_runtime(settings: Settings, id_: str, own: OwnModel) -> None:
+def _check_runtime(settings: Settings, id_: str, model: OwnModel) -> None:
     """Check `runtime`: an adapter needs a runtime of the user, other models have none. Raises Configuration."""
-    engine = engines().get(own.engine or "")
+    engine = engines().get(model.engine or "")
     if engine is None or not engine.runs_user_code:
-        if own.runtime is not None:
+        if model.runtime is not None:
             programs = ", ".join(name for name, facts in engines().items() if facts.runs_user_code)
             raise Configuration(f"`models.{id_}.runtime` is for the engine {programs} only.", "Remove the line.")
         return
-    rules = settings.runtimes.get(own.runtime or "")
-    if own.runtime is None or rules is None or rules.python is None or not serves(engine, own.runtime):
+    rules = settings.runtimes.get(model.runtime or "")
+    if model.runtime is None or rules is None or rules.python is None or not serves(engine, model.runtime):
         raise Configuration(
-            f"`models.{id_}` is an adapter, but its `runtime` ({own.runtime or 'not set'}) is not a runtime of yours.",
+            f"`models.{id_}` is an adapter, but its `runtime` ({model.runtime or 'not set'}) is not one of your runtimes.",
             f"Add one: `runtimes: {{{id_}-env: {{python: PATH}}}}`, and `runtime: {id_}-env` for the model.",
         )
 
 
-def _adapted(entry: Entry, runtime: str | None) -> Entry:
+def _with_adapter_facts(entry: Entry, runtime: str | None) -> Entry:
     if runtime is None:
         return entry
     with contextlib.suppress(ModelBroken):

@@ -41,7 +41,9 @@ def drop(source: Source, needed: Iterable[Path], environ: Mapping[str, str]) -> 
         if snapshot is not None and snapshot.parent.name == "snapshots":
             repository = snapshot.parent.parent
             try:
-                _drop_files(snapshot, [name for name in source.brought or [] if not _among(snapshot / name, needed)])
+                _drop_files(
+                    snapshot, [name for name in source.downloaded_files or [] if not _among(snapshot / name, needed)]
+                )
             except OSError as error:
                 raise Configuration(
                     f"{error.filename} cannot be removed: {error.strerror}.",
@@ -62,15 +64,15 @@ def _among(file: Path, needed: Iterable[Path]) -> bool:
     return any(path in others for path in (file, *file.parents))
 
 
-def _drop_files(snapshot: Path, brought: list[str]) -> None:
-    for name in brought:
+def _drop_files(snapshot: Path, downloaded_files: list[str]) -> None:
+    for name in downloaded_files:
         file = snapshot / name
         blob = file.resolve()
         file.unlink(missing_ok=True)
         others = (link.resolve() for link in snapshot.parent.rglob("*") if link.is_symlink())
         if blob.parent == snapshot.parent.parent / "blobs" and blob not in others:
             blob.unlink(missing_ok=True)
-    for folder in sorted({(snapshot / name).parent for name in brought}, key=lambda each: -len(each.parts)):
+    for folder in sorted({(snapshot / name).parent for name in downloaded_files}, key=lambda each: -len(each.parts)):
         for empty in (folder, *folder.parents):
             if snapshot not in (empty, *empty.parents):
                 break

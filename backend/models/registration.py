@@ -131,9 +131,15 @@ def settle(catalogue: Catalogue, entry: Entry, came: Mapping[str, Any]) -> None:
     """Store where a downloaded model of Hugging Face is, and what was downloaded. Raises Configuration, DiskFull."""
     if entry.source is None or entry.source.kind != "hf":
         return
-    before = entry.source.brought or [] if entry.source.commit == came["commit"] else []
-    brought = sorted({*before, *came["brought"]})
-    there = replace(entry.source, path=came["path"], commit=came["commit"], brought=brought, licence=came["licence"])
+    before = entry.source.downloaded_files or [] if entry.source.commit == came["commit"] else []
+    downloaded_files = sorted({*before, *came["brought"]})
+    there = replace(
+        entry.source,
+        path=came["path"],
+        commit=came["commit"],
+        downloaded_files=downloaded_files,
+        licence=came["licence"],
+    )
     if entry.model_class:  # a shipped model
         catalogue.added.put(entry.id, there, entry.task)
     else:

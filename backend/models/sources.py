@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import urllib.parse
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -19,6 +20,8 @@ _REVISION = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 _VARIANT = re.compile(r"[A-Za-z0-9_]{2,20}", re.ASCII)
 _HF_FORM = "The forms are hf:OWNER/REPO, hf:OWNER/REPO:Q4_K_M and hf:OWNER/REPO/FILE, each with or without @REVISION."
 
+_STORED_NAMES = {"downloaded_files": "brought"}  # fields whose key in the file is another one
+
 
 def _forms() -> str:
     """Return the remedy that lists the forms of a source."""
@@ -31,7 +34,7 @@ class Source:
     """Where a model's files come from; models.yaml documents which fields each kind has.
 
     `hf`: `member` is the requested file or folder, `variant` a quantisation. After the download, `path` is its place in
-    the cache, `commit` the snapshot, `brought` the files that were downloaded for it, `licence` that of its page.
+    the cache, `commit` the snapshot, `downloaded_files` those that came for it, `licence` that of its page.
     """
 
     kind: str
@@ -46,7 +49,7 @@ class Source:
     members: list[str] | None = None
     variant: str | None = None
     commit: str | None = None
-    brought: list[str] | None = None
+    downloaded_files: list[str] | None = None
     licence: str | None = None
 
     def __str__(self) -> str:
@@ -70,7 +73,7 @@ class Source:
     @property
     def asked(self) -> Source:
         """The request, without the result of the download."""
-        return replace(self, path=None, commit=None, brought=None, licence=None) if self.kind == "hf" else self
+        return replace(self, path=None, commit=None, downloaded_files=None, licence=None) if self.kind == "hf" else self
 
     def addresses(self) -> list[str]:
         """Return the addresses to download: the file, or all parts of a split model."""
@@ -172,5 +175,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def as_data(source: Source) -> dict[str, Any]:
-    """Return the fields that are set."""
-    return {name: value for name, value in vars(source).items() if value is not None}
+    """Return the fields that are set, as the file of added models stores them."""
+    return {_STORED_NAMES.get(name, name): value for name, value in vars(source).items() if value is not None}
+
+
+def from_data(data: Mapping[str, Any]) -> Source:
+    """Return the source that `as_data` stored. Raises TypeError for an unknown key."""
+    fields = {stored: name for name, stored in _STORED_NAMES.items()}
+    return Source(**{fields.get(name, name): value for name, value in data.items()})

@@ -16,7 +16,7 @@ from backend.common.config.settings.schema import Task
 from backend.common.errors import Configuration, DiskFull
 from backend.common.formats.gguf.kinds import SPLIT
 from backend.models.entries import HUB, Entry, entry_for
-from backend.models.sources import Source, as_data
+from backend.models.sources import Source, as_data, from_data
 
 _LOCK_S = 5.0
 
@@ -57,7 +57,7 @@ class UserModels:
 
     def _entry(self, id_: str, facts: dict[str, Any]) -> Entry:
         try:
-            source, task = Source(**facts["source"]), facts.get("task")
+            source, task = from_data(facts["source"]), facts.get("task")
             target = Path(source.path) if source.path else self._place(id_, source)
             if task not in (None, *get_args(Task)):
                 raise ValueError(task)

@@ -102,7 +102,7 @@ def how_to(recipe: Recipe) -> str:
     return f"Install it: `{command(f'runtimes install {recipe.name}')}` ({costs(build)}).{note}"
 
 
-def bringing(names: Iterable[str], backend: str, lacks: Mapping[str, str]) -> str:
+def install_hint(names: Iterable[str], backend: str, lacks: Mapping[str, str]) -> str:
     """Return sentences on how to let one of the engines `names` run on a backend that none of them runs on yet.
 
     `lacks` has, by engine, why a runtime that reaches the device does not provide the engine.

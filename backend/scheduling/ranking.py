@@ -54,7 +54,7 @@ def by_preference(devices: Iterable[Device], task: str, query: RankingQuery = AN
     they are measured with the model, come after the CPU. Then measured devices are sorted by speed in their places.
     """
     ready = [d for d in devices if d.state == "ready" and d.kind != "emulated" and task in d.tasks]
-    ordered = sorted(ready, key=lambda d: (_behind(d, query), backends()[d.backend].rank, split_id(d.id)))
+    ordered = sorted(ready, key=lambda d: (_ranks_below_cpu(d, query), backends()[d.backend].rank, split_id(d.id)))
     best = [figure for d in ordered if (figure := fastest(d, query))]
     ranked = iter(by_speed(best))
     by_id = {d.id: d for d in ordered}
@@ -155,6 +155,6 @@ def _figure(device: str, speed: Speed, several: bool) -> SpeedFigure:
     return SpeedFigure(device, speed.engine, speed.value, low, high, speed.unit, 1)
 
 
-def _behind(device: Device, query: RankingQuery) -> bool:
+def _ranks_below_cpu(device: Device, query: RankingQuery) -> bool:
     """Return whether a device comes after an unmeasured CPU."""
     return device.note is not None or not (backends()[device.backend].leads_unmeasured or fastest(device, query))

@@ -13,7 +13,7 @@ from backend.common.errors import TouchstoneError
 from backend.common.types import Device
 from backend.engines import engines
 from backend.models import Entry
-from backend.runtimes.recipes import bringing
+from backend.runtimes.recipes import install_hint
 from backend.scheduling.device_queue import DeviceQueue, QueueRequest
 from backend.scheduling.device_resolution import Resolution
 from backend.scheduling.option_support import check_honoured, engines_honouring
@@ -112,7 +112,7 @@ class TargetSelector:
         is_ready = True
         for name, resolution in zip(names, resolutions, strict=True):
             if resolution.resolved is None:
-                refusals[name.strip().lower()] = nothing_behind(name, resolution.reason)
+                refusals[name.strip().lower()] = no_ready_device_error(name, resolution.reason)
                 is_ready = False
                 continue
             device = self._context.device(resolution.resolved)
@@ -150,7 +150,7 @@ class TargetSelector:
         return RankingQuery(self._entry.id, tuple(fitting), self._context.runs_beside_others(self._entry.id))
 
     def _target_on(self, device: Device, engine: str | None, query: RankingQuery) -> Target:
-        if refusal := refusal_of(device, self._entry.id):
+        if refusal := unusable_error(device, self._entry.id):
             raise refusal
         name = self._choose_engine(device, engine, query)
         only = self._entry.runtime
@@ -186,18 +186,18 @@ class TargetSelector:
             f"The model {self._entry.id} cannot run on {device.id}{named}: it runs with "
             f"{', '.join(self._entry.engines) or 'no engine of this version'}, and the device offers "
             f"{', '.join(device.engines) or 'none'}.",
-            bringing([engine] if engine else self._entry.engines, device.backend, device.lacks),
+            install_hint([engine] if engine else self._entry.engines, device.backend, device.lacks),
         )
 
 
-def nothing_behind(asked: str, reason: str) -> errors.DeviceNotReady:
+def no_ready_device_error(asked: str, reason: str) -> errors.DeviceNotReady:
     """Return the error for an alias that no ready device matches."""
     return errors.DeviceNotReady(
         f"No ready device matches {asked!r}: {reason}", "Choose one of the ready devices in /api/devices."
     )
 
 
-def refusal_of(device: Device, model: str) -> TouchstoneError | None:
+def unusable_error(device: Device, model: str) -> TouchstoneError | None:
     """Return why a model may not run on a device now, or None."""
     if model in device.quarantined_models:
         return errors.Quarantined(

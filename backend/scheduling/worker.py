@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from backend.child.handle import ChildProcess, Spawn
-from backend.child.wire_protocol import WIRE_VERSION, Header
+from backend.child.wire_protocol import WIRE_VERSION, Frame
 from backend.common import error_patterns
 from backend.common.commands import command
 from backend.common.data_dir import scratch_home
@@ -77,7 +77,7 @@ class _Run:
     is_shared: bool
     waiting_since: float  # for the next frame; the time that the server spends between two frames does not count
     check_at: float = math.inf
-    frames: asyncio.Queue[Header | None] = field(default_factory=asyncio.Queue)
+    frames: asyncio.Queue[Frame | None] = field(default_factory=asyncio.Queue)
     timeout_error: TouchstoneError | None = None
     timer: asyncio.TimerHandle | None = None
 
@@ -149,7 +149,7 @@ class Worker:
         self._log(logging.INFO, "worker ready", job=job_id, load_s=round(clock() - started_at, 3))
         return self.loaded
 
-    async def run(self, job_id: str, request: RunRequest, cancelling: asyncio.Event) -> AsyncGenerator[Header, None]:
+    async def run(self, job_id: str, request: RunRequest, cancelling: asyncio.Event) -> AsyncGenerator[Frame, None]:
         """Run a job and yield its frames, `done` last. Setting `cancelling` ends it within a step, else by a kill.
 
         Raises WorkerCrashed, WorkerHung, OutOfMemory, DeviceLost, or the error of the engine.
@@ -208,7 +208,7 @@ class Worker:
             shutil.rmtree(self._scratch_dir, ignore_errors=True)
             self._scratch_dir = None
 
-    async def _start(self, engine: str, request: LoadRequest, on_memory: OnMemory, job_id: str | None) -> Header:
+    async def _start(self, engine: str, request: LoadRequest, on_memory: OnMemory, job_id: str | None) -> Frame:
         """Start the child and return its `loaded` frame."""
         self._child = ChildProcess(self._spawn(self._python, ["run"]), asyncio.get_running_loop())
         self._log(logging.INFO, "worker started", job=job_id, runtime=self.key.runtime, engine=engine)
@@ -222,7 +222,7 @@ class Worker:
         self._child.send({"op": "load", "engine": engine, "request": asdict(request)})
         return await self._receive_first("loaded", on_memory)
 
-    async def _receive_first(self, op: str, on_memory: OnMemory) -> Header:
+    async def _receive_first(self, op: str, on_memory: OnMemory) -> Frame:
         """Return the first frame of that kind. Raises the error that the child reports, or why it ended."""
         assert self._child
         while frame := await self._child.receive():
@@ -255,7 +255,7 @@ class Worker:
         for run in self._runs.values():
             run.frames.put_nowait(None)
 
-    async def _next_frame(self, run: _Run) -> Header:
+    async def _next_frame(self, run: _Run) -> Frame:
         """Return the job's next frame. Raises why the child ended, or WorkerHung."""
         run.waiting_since = self._heard_at = asyncio.get_running_loop().time()
         frame = await run.frames.get()
@@ -287,7 +287,7 @@ class Worker:
         run.check_at = min(heartbeat_by, step_by)
         run.timer = loop.call_at(run.check_at, self._check_timeouts, run)
 
-    def _to_error(self, frame: Header) -> TouchstoneError:
+    def _to_error(self, frame: Frame) -> TouchstoneError:
         """Return the error that the child reports. After some of them the child gets no more jobs."""
         error = from_code(frame["code"], frame["detail"], frame["remedy"], **frame.get("extra", {}))
         if error.kills_worker or isinstance(error, DeviceLost | OutOfMemory):

@@ -234,7 +234,9 @@ class WorkerPool:
             card_free_bytes=card_free,
             provider_options=dict(rules.provider_options) if rules else {},
             operator_libraries=[str(library) for library in self._settings.onnx.operator_libraries],
-            cache=cache_for(self._settings.data_dir, *compiled_for) if has_compile_cache(device.backend) else "",
+            compile_cache_dir=cache_for(self._settings.data_dir, *compiled_for)
+            if has_compile_cache(device.backend)
+            else "",
         )
 
     async def _on_card(self, hardware_id: str, device: Device) -> int | None:

@@ -106,7 +106,7 @@ def _made(kind: str, place: Path) -> list[list[int]]:
 
 def _said(place: Path, device: str, compiled: bool) -> tuple[list[list[int]], str]:
     """What the engine says, each alone and then all at once, and how its steps were computed."""
-    request = LoadRequest(device, str(place), 256, 4, len(PROMPTS), cache=str(place.parent / "cache"))
+    request = LoadRequest(device, str(place), 256, 4, len(PROMPTS), compile_cache_dir=str(place.parent / "cache"))
     session: Any = transformers.load(request, COMPILED if compiled else RECORDED)
     rows: Any = session._decoder._model
     ways: Counter[str] = Counter()

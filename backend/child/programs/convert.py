@@ -32,7 +32,7 @@ from backend.child.convert import (
 )
 from backend.child.convert.step_runner import run_step
 from backend.child.download.workspace import lock_for, sync_folder
-from backend.child.wire_protocol import WIRE_VERSION, Channel, Header, WireError
+from backend.child.wire_protocol import WIRE_VERSION, Channel, Frame, WireError
 from backend.common.errors import DiskFull, JobActive, ModelIncompatible, TouchstoneError
 from backend.common.formats.gguf import read_header, tokenizer
 from backend.common.formats.gguf.vocabulary import Vocabulary, read_vocabulary
@@ -87,7 +87,7 @@ def check(source: Path) -> Vocabulary | None:
 
 
 class _Conversion:
-    def __init__(self, channel: Channel, order: Header, vocabulary: Vocabulary | None) -> None:
+    def __init__(self, channel: Channel, order: Frame, vocabulary: Vocabulary | None) -> None:
         self._channel = channel
         self._vocabulary = vocabulary
         self._source = Path(order["source"])

@@ -21,7 +21,7 @@ from backend.child.wire_protocol import (
     Channel,
     DoneFrame,
     FailedFrame,
-    Header,
+    Frame,
     HelloFrame,
     LoadedFrame,
     MemoryUse,
@@ -56,7 +56,7 @@ def main(channel: Channel) -> int:
 class _Worker:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._loads: queue.SimpleQueue[Header] = queue.SimpleQueue()
+        self._loads: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._cancelled: set[str] = set()
         self._session: Session | None = None
         self._tokens = TokenBatcher(channel.send_all)
@@ -90,7 +90,7 @@ class _Worker:
         while True:
             self._run_guarded(None, self._load, self._loads.get())
 
-    def _run_guarded(self, job: str | None, work: Callable[[Header], None], order: Header) -> None:
+    def _run_guarded(self, job: str | None, work: Callable[[Frame], None], order: Frame) -> None:
         """Send `failed` for any exception, so that only the death of the process is silent."""
         try:
             work(order)
@@ -107,7 +107,7 @@ class _Worker:
         except BaseException as error:  # noqa: BLE001 (the border of the process; a package may also raise SystemExit)
             self._fail_unexpected(job, error)
 
-    def _load(self, order: Header) -> None:
+    def _load(self, order: Frame) -> None:
         request = LoadRequest(**order["request"])
         if order["request"].get("detected_device"):
             request = replace(request, detected_device=detected_device_from(order["request"]["detected_device"]))
@@ -123,7 +123,7 @@ class _Worker:
         }
         self._channel.send(frame)
 
-    def _run(self, order: Header) -> None:
+    def _run(self, order: Frame) -> None:
         job = order["job"]
         assert self._session is not None, "the parent sends `load` before `run`"
         process.reset_peak()

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from backend.child.handle import ChildProcess, Spawn, spawn
-from backend.child.wire_protocol import Header
+from backend.child.wire_protocol import Frame
 from backend.cli.doctor.facts import Flavour, Interpreter, RuntimeFacts, TorchBuild, Unmet, Written
 
 TIMEOUT_S = 15.0
@@ -45,7 +45,7 @@ async def _query(name: str, python: str, start: Spawn, limit_s: float) -> Runtim
         return RuntimeFacts(name, python, trouble="its answer is malformed")
 
 
-async def _frame(python: str, start: Spawn, limit_s: float) -> Header:
+async def _frame(python: str, start: Spawn, limit_s: float) -> Frame:
     """Return the one frame that the child sends. Raises RuntimeError with its exit if it sends none."""
     child = ChildProcess(start(python, ["packages"]), asyncio.get_running_loop())
     try:
@@ -62,7 +62,7 @@ async def _frame(python: str, start: Spawn, limit_s: float) -> Header:
                 await child.ended()
 
 
-def _read(name: str, python: str, frame: Header) -> RuntimeFacts:
+def _read(name: str, python: str, frame: Frame) -> RuntimeFacts:
     return RuntimeFacts(
         name,
         python,

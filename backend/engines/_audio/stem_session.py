@@ -71,7 +71,7 @@ def load_onnx(request: LoadRequest) -> StemsSession:
     from backend.tasks.stems.spleeter import golden
     from backend.tasks.stems.spleeter.separator import CHUNK_FRAMES, SpleeterSeparator
 
-    place = onnx_place(request.device, request.detected_device, request.provider_options, request.cache)
+    place = onnx_place(request.device, request.detected_device, request.provider_options, request.compile_cache_dir)
     if graphs := _demucs(request.model_path):
         return _load_demucs(request, place, graphs)
     sessions = _Sessions(place, Path(request.model_path) / GRAPH, request.threads)

@@ -120,7 +120,7 @@ def load_graph(request: LoadRequest) -> GraphSession:
     import onnxruntime
 
     path = Path(request.model_path)
-    place = onnx_place(request.device, request.detected_device, request.provider_options, request.cache)
+    place = onnx_place(request.device, request.detected_device, request.provider_options, request.compile_cache_dir)
     try:
         with within_free_memory(place.is_processor):
             session = place.session(path, request.threads, libraries=request.operator_libraries)

@@ -10,7 +10,7 @@ from backend.common.types import Device
 from backend.models import Entry
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.device_resolution import in_order
-from backend.scheduling.target_selection import refusal_of
+from backend.scheduling.target_selection import unusable_error
 from backend.scheduling.worker import WorkerKey
 
 TASKS = ("text", "music")  # the tasks that have benchmark metrics
@@ -61,7 +61,7 @@ def find_candidates(
     found, skipped = list[Candidate](), list[Skipped]()
     for device in [directory.device(device_id) for device_id in devices] or _default_devices(directory):
         for entry in entries:
-            if refusal := refusal_of(device, entry.id):
+            if refusal := unusable_error(device, entry.id):
                 skipped.append(Skipped(device.id, None, entry.id, refusal.detail))
                 continue
             if entry.song:

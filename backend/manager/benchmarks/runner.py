@@ -27,7 +27,7 @@ from backend.manager.benchmarks.power_meter import PowerMeter, free_bytes
 from backend.manager.benchmarks.trial import Figures, Sample, Trial
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.device_resolution import Resolution
-from backend.scheduling.target_selection import refusal_of
+from backend.scheduling.target_selection import unusable_error
 from backend.scheduling.worker import Worker
 from backend.scheduling.worker_pool import LoadedModel, WorkerPool
 
@@ -122,7 +122,7 @@ class BenchmarkRunner:
         queue = directory.queue(candidate.device.hardware_id or candidate.device.id)
         await self._report_progress(Progress(candidate.title, self._done, total, "runs"))
         async with queue.acquire(CALLER):
-            if refusal := refusal_of(directory.device(candidate.device.id), candidate.entry.id):
+            if refusal := unusable_error(directory.device(candidate.device.id), candidate.entry.id):
                 raise refusal
             if not self._pool.is_loaded(candidate.key):
                 await self._unload_idle_models(queue.hardware_id)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from backend.child.wire_protocol import Header
+from backend.child.wire_protocol import Frame
 from backend.engines import RunRequest, engines
 from backend.scheduling.option_support import engines_honouring
 from backend.scheduling.worker import Worker
@@ -92,7 +92,7 @@ class Trial:
         tokens: list[str] = []
         has_logprobs = bool(engines_honouring("text", {"logprobs": 0}, [self._worker.key.engine]))
 
-        def collect(frame: Header) -> None:
+        def collect(frame: Frame) -> None:
             tokens.extend(entry["token"] for entry in frame.get("logprobs", ()))
             if not has_logprobs:
                 tokens.extend(frame.get("text", ""))
@@ -107,35 +107,35 @@ class Trial:
         return float(sum(frame["counts"]["tokens"] for frame in done) / (time.perf_counter() - started_at))
 
     async def _text(
-        self, prompt: str, tokens: int, on_frame: Callable[[Header], None] = lambda frame: None, **options: Any
-    ) -> Header:
+        self, prompt: str, tokens: int, on_frame: Callable[[Frame], None] = lambda frame: None, **options: Any
+    ) -> Frame:
         parsed = parse_options("text", {"max_tokens": tokens, "temperature": 0, **options})
         return await self._run(RunRequest(None, prompt, parsed, 1, False), on_frame)
 
-    async def _tune(self, name: str) -> Header:
+    async def _tune(self, name: str) -> Frame:
         folder = self._folder / name
         await asyncio.to_thread(folder.mkdir, exist_ok=True)
         request = RunRequest(None, None, parse_options("music", {**TUNE, "bars": self._bars}), 1, False)
         return await self._run(replace(request, folder=str(folder)))
 
-    async def _run(self, request: RunRequest, on_frame: Callable[[Header], None] = lambda frame: None) -> Header:
+    async def _run(self, request: RunRequest, on_frame: Callable[[Frame], None] = lambda frame: None) -> Frame:
         """Run a request and return its last frame, with counts and times. `on_frame` is called with each frame."""
         self._number += 1
         frames = self._worker.run(f"trial-{self._number}", request, self._cancelling)
-        last: Header = {}
+        last: Frame = {}
         async with contextlib.aclosing(frames):
             async for last in frames:
                 on_frame(last)
         return last
 
 
-def _rate(done: Header) -> float:
+def _rate(done: Frame) -> float:
     """Return the decode rate: tokens after the first by the time they took, as in a receipt."""
     tokens, first_s = done["counts"]["tokens"], done["first_token_s"] or 0.0
     return float((tokens - 1) / (done["run_s"] - first_s)) if tokens > 1 else float(tokens / done["run_s"])
 
 
-def _prompt_rate(done: Header) -> float | None:
+def _prompt_rate(done: Frame) -> float | None:
     """Return the prefill rate: prompt tokens by the time to first token."""
     first_s, tokens = done["first_token_s"], done["counts"].get("prompt_tokens")
     return tokens / first_s if first_s and tokens else None

@@ -139,7 +139,7 @@ class RuntimeDescriber:
 
     def _with_trouble(self, runtime: Runtime) -> Runtime:
         """Mark a runtime as broken if its last probe failed before any device was listed."""
-        trouble = self._directory.probes.table.troubles.get(runtime.name)
+        trouble = self._directory.probes.table.runtime_problems.get(runtime.name)
         return replace(runtime, state="broken", reason=trouble.detail, remedy=trouble.remedy) if trouble else runtime
 
     def _devices(self, name: str) -> list[str]:

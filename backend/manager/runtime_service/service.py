@@ -151,7 +151,7 @@ class RuntimeService:
 
     def problems(self) -> list[dict[str, str | None]]:
         """Return the runtimes whose last proof failed, as problems of `GET /api/health`."""
-        troubles = self._directory.probes.table.troubles
+        troubles = self._directory.probes.table.runtime_problems
         return [
             {"subject": f"runtime:{name}", "code": "runtime_broken", "detail": error.detail, "remedy": error.remedy}
             for name, error in self._states.failed_proofs().items()

@@ -12,7 +12,7 @@ from backend.common.types import Device, Hardware
 from backend.devices import backends
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.probing import ProbeService
-from backend.scheduling.probing.device_table import Trouble
+from backend.scheduling.probing.device_table import RuntimeProblem
 from backend.scheduling.probing.installable import fitting, offer_for
 
 SLOWER = 0.8  # share of the earlier speed below which a device is reported as slower
@@ -24,7 +24,7 @@ class ProofResult:
     """The outcome of the proofs of one version. `trouble` is set if the runtime could not list its devices."""
 
     devices: list[Device] = field(default_factory=list)
-    trouble: Trouble | None = None
+    trouble: RuntimeProblem | None = None
 
     @property
     def ready(self) -> list[Device]:
@@ -83,8 +83,8 @@ class RuntimeVerifier:
 
 def result_of(probes: ProbeService, name: str) -> ProofResult:
     """Return what a runtime reported of its devices in the last round of probes."""
-    reported = (probes.table.by(name, device_id) for device_id in probes.devices)
-    return ProofResult([device for device in reported if device], probes.table.troubles.get(name))
+    reported = (probes.table.report(name, device_id) for device_id in probes.devices)
+    return ProofResult([device for device in reported if device], probes.table.runtime_problems.get(name))
 
 
 def check(name: str, result: ProofResult, hardware: Iterable[Hardware]) -> None:

@@ -21,9 +21,9 @@ from backend.common.types import Device, Hardware
 from backend.devices import Backend, backends, device_id, library_of, visibility_variables
 from backend.scheduling.device_queue import DeviceQueue
 from backend.scheduling.probing.classification import BASE, REINSTALL, proved, refused, unproved
-from backend.scheduling.probing.device_table import DeviceTable, Trouble
+from backend.scheduling.probing.device_table import DeviceTable, RuntimeProblem
 from backend.scheduling.probing.enumeration import Enumeration, Enumerator
-from backend.scheduling.probing.installable import beside_card, fitting
+from backend.scheduling.probing.installable import fitting, missing_device_of_card
 from backend.scheduling.probing.inventory import query_hardware
 from backend.scheduling.probing.prober import Prober
 from backend.scheduling.probing.proof_cache import ProofCache
@@ -198,7 +198,7 @@ class ProbeService:
         if detected.identity:  # the survey is needed to match it to a card, and so to a queue
             await asyncio.wait({survey}, timeout=SURVEY_S)
         device = self.table.listed(id_, runtime, detected)
-        before = self.table.by(runtime, id_)
+        before = self.table.report(runtime, id_)
         if before and before.state == "ready" and device.kind not in ("cpu", "emulated") and self._is_occupied(id_):
             log.debug("probe skipped, a worker uses the device", extra={"device": id_, "runtime": runtime})
             return
@@ -255,26 +255,28 @@ class ProbeService:
         backend = backends()[id_.partition(":")[0]]
         judged = refused(unproved(id_, backend, runtime), listed.outcome, listed.refusal)
         cards = [] if backend.kind == "cpu" else fitting(backend, self.table.surveyed.values())
-        return beside_card(judged, cards[0]) if cards else judged
+        return missing_device_of_card(judged, cards[0]) if cards else judged
 
     def _note_trouble(self, runtime: str, refusals: Mapping[str, Enumeration], listing: Enumerator) -> None:
-        self.table.troubles.pop(runtime, None)
+        self.table.runtime_problems.pop(runtime, None)
         failed = next((name for name, answer in refusals.items() if answer.failed), None)
         omitted = [
             f"{answer.left_out} more {name} devices" for name, answer in listing.answers.items() if answer.left_out
         ]
         if failed:
             judged = self._refused(device_id(backends()[failed], 0), runtime, refusals[failed])
-            self.table.troubles[runtime] = Trouble(str(judged.reason), str(judged.remedy))
+            self.table.runtime_problems[runtime] = RuntimeProblem(str(judged.reason), str(judged.remedy))
         elif listing.plan is None:
             trouble = (listing.outcome.trouble or "it ended without an answer").rstrip(".")
-            self.table.troubles[runtime] = Trouble(f"The runtime {runtime} cannot be probed: {trouble}.", _INTERPRETER)
+            self.table.runtime_problems[runtime] = RuntimeProblem(
+                f"The runtime {runtime} cannot be probed: {trouble}.", _INTERPRETER
+            )
         elif not listing.plan:
             detail = f"The interpreter of the runtime {runtime} has no library that reaches devices."
-            self.table.troubles[runtime] = Trouble(detail, _INTERPRETER)
+            self.table.runtime_problems[runtime] = RuntimeProblem(detail, _INTERPRETER)
         elif omitted:
             detail = f"The runtime {runtime} lists {', '.join(omitted)} than there are ids for; they are left out."
-            self.table.troubles[runtime] = Trouble(detail, REINSTALL)
+            self.table.runtime_problems[runtime] = RuntimeProblem(detail, REINSTALL)
 
     def _expected(self, runtime: str, names: list[str]) -> list[str]:
         """Return the backends that should have a device: by cards, by the runtime's name, else one for each library."""

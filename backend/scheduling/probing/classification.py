@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
 
-from backend.child.wire_protocol import Header
+from backend.child.wire_protocol import Frame
 from backend.common.commands import command
 from backend.common.device_api import DetectedDevice
 from backend.common.redaction import Redactor, redactor
@@ -119,7 +119,7 @@ def _lacks(backend: str, runtime: str, checked: Collection[str], outcome: Outcom
     return lacks
 
 
-def refused(device: Device, outcome: Outcome, frame: Header | None = None) -> Device:
+def refused(device: Device, outcome: Outcome, frame: Frame | None = None) -> Device:
     """Return the device that was not proved or not listed, with the reason from a frame or from the child's exit."""
     frames = [frame] if frame else outcome.frames
     for each in frames:
@@ -131,7 +131,7 @@ def refused(device: Device, outcome: Outcome, frame: Header | None = None) -> De
     return _refusal(device, "broken", reason, cause_of(trouble, _layer_of(what), _CRASHED))
 
 
-def _by_frame(device: Device, frame: Header, outcome: Outcome) -> Device | None:
+def _by_frame(device: Device, frame: Frame, outcome: Outcome) -> Device | None:
     """Return the device as a frame of the child refuses it, None for any other frame."""
     detail: str = frame.get("detail", "").rstrip(".")
     what = _before(frame, outcome)
@@ -169,7 +169,7 @@ def _secrets() -> Redactor:
     return redactor(os.environ)
 
 
-def _before(frame: Header, outcome: Outcome) -> str:
+def _before(frame: Frame, outcome: Outcome) -> str:
     """Return what the child was about to do when it sent the frame."""
     index = next((index for index, each in enumerate(outcome.frames) if each is frame), len(outcome.frames))
     steps = [each["what"] for each in outcome.frames[:index] if each["op"] == "step"]

@@ -13,11 +13,11 @@ from backend.scheduling.probing.classification import unproved
 from backend.scheduling.probing.device_merge import Numbering, merged, on_hardware
 from backend.scheduling.probing.installable import as_found, fitting, installable, offer_for
 
-_OFFERS = ""  # in place of a runtime's name: what could be installed
+_INSTALL_OFFERS = ""  # in place of a runtime's name: what could be installed
 
 
 @dataclass(frozen=True)
-class Trouble:
+class RuntimeProblem:
     """A problem of a runtime as such."""
 
     detail: str
@@ -36,7 +36,7 @@ class DeviceTable:
         self.devices: dict[str, Device] = {}
         self.detected: dict[tuple[str, str], DetectedDevice] = {}  # by device id and runtime
         self.surveyed: dict[str, Hardware] = {}
-        self.troubles: dict[str, Trouble] = {}  # by runtime
+        self.runtime_problems: dict[str, RuntimeProblem] = {}  # by runtime
 
     @property
     def hardware(self) -> dict[str, Hardware]:
@@ -77,7 +77,7 @@ class DeviceTable:
         memory = device.memory_bytes or (None if device.kind == "emulated" else card.memory_bytes)
         return replace(device, name=name, hardware_id=hardware, memory_bytes=memory)
 
-    def by(self, runtime: str, id_: str) -> Device | None:
+    def report(self, runtime: str, id_: str) -> Device | None:
         """Return the last report of a runtime on a device, or None."""
         return self._reports.get(id_, {}).get(runtime)
 
@@ -93,13 +93,13 @@ class DeviceTable:
         """Set the report of a runtime on a device."""
         reports = self._reports.setdefault(device.id, {})
         reports[runtime] = device
-        if runtime != _OFFERS:
-            reports.pop(_OFFERS, None)
+        if runtime != _INSTALL_OFFERS:
+            reports.pop(_INSTALL_OFFERS, None)
         self._set(merged(reports.values()))
 
     def forget(self, runtime: str) -> None:
         """Remove all reports of a runtime that was removed."""
-        self.troubles.pop(runtime, None)
+        self.runtime_problems.pop(runtime, None)
         for id_, reports in list(self._reports.items()):
             if reports.pop(runtime, None) is None:
                 continue
@@ -117,7 +117,7 @@ class DeviceTable:
     def offer(self) -> None:
         """Add installable devices for hardware that no runtime reaches; remove those of removed hardware."""
         for id_, reports in list(self._reports.items()):
-            if _OFFERS in reports and reports[_OFFERS].hardware_id not in self.surveyed:
+            if _INSTALL_OFFERS in reports and reports[_INSTALL_OFFERS].hardware_id not in self.surveyed:
                 del self._reports[id_]
                 reason, remedy = "Its hardware was removed.", "Plug it in and refresh."
                 self._on_change(replace(self.devices.pop(id_), state="unavailable", reason=reason, remedy=remedy))
@@ -129,7 +129,7 @@ class DeviceTable:
                 id_, offer = device_id(backend, index), offer_for(backend, item)
                 reached = {device.hardware_id for device in self.devices.values() if device.backend == backend.name}
                 if offer and self._is_enabled(id_) and item.id not in reached and not self._has_report(id_):
-                    self.set_device(_OFFERS, installable(id_, backend, item, offer))
+                    self.set_device(_INSTALL_OFFERS, installable(id_, backend, item, offer))
 
     def compare(self) -> None:
         """Note on each working device whether it is slower than the CPU."""
@@ -145,7 +145,7 @@ class DeviceTable:
             self._on_change(device)
 
     def _has_report(self, id_: str) -> bool:
-        return any(runtime != _OFFERS for runtime in self._reports.get(id_, {}))
+        return any(runtime != _INSTALL_OFFERS for runtime in self._reports.get(id_, {}))
 
     def _mark_gone(self, runtime: str, id_: str) -> None:
         device = self._reports[id_][runtime]

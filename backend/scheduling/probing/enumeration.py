@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from backend.child.wire_protocol import Header
+from backend.child.wire_protocol import Frame
 from backend.common.device_api import DetectedDevice
 from backend.devices import detected_device_from
 from backend.scheduling.probing.prober import Outcome, Prober
@@ -19,7 +19,7 @@ class Enumeration:
     devices: list[DetectedDevice] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     left_out: int = 0
-    refusal: Header | None = None
+    refusal: Frame | None = None
     outcome: Outcome = field(default_factory=Outcome)
 
     @property
@@ -103,7 +103,7 @@ class Enumerator:
         wanted = [name for name in only if name in self.plan] if only and self.plan else self.plan or []
         return [name for name in wanted if name not in self.answers]
 
-    def _answer(self, name: str, frame: Header | None, outcome: Outcome) -> None:
+    def _answer(self, name: str, frame: Frame | None, outcome: Outcome) -> None:
         if name in self.answers:
             return
         if frame is not None and frame["op"] == "listed":

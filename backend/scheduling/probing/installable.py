@@ -49,7 +49,7 @@ def installable(id_: str, backend: Backend, item: Hardware, offer: InstallOffer)
     return replace(device, state="installable", reason=reason, remedy=remedy, layer="runtime package")
 
 
-def beside_card(device: Device, item: Hardware) -> Device:
+def missing_device_of_card(device: Device, item: Hardware) -> Device:
     """Return a missing device with the card that should have it, and the problem of that card."""
     device = replace(device, hardware_id=item.id)
     if item.reason is None:

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from backend.child.handle import ChildProcess, Spawn
-from backend.child.wire_protocol import Header
+from backend.child.wire_protocol import Frame
 from backend.common.hardware.checks import Check, System
 from backend.common.types import Hardware
 
@@ -34,14 +34,14 @@ async def query_system(spawn: Spawn, limit_s: float = LIMIT_S) -> System | None:
     return System(**{**facts, "checks": [Check(**fields) for fields in facts["checks"]]}) if facts else None
 
 
-async def _survey(spawn: Spawn, what: str, limit_s: float) -> list[Header]:
+async def _survey(spawn: Spawn, what: str, limit_s: float) -> list[Frame]:
     try:
         process = spawn(sys.executable, ["survey", what])
     except OSError as error:
         log.error("listing the hardware failed", extra={"detail": str(error)})
         return []
     child = ChildProcess(process, asyncio.get_running_loop())
-    frames: list[Header] = []
+    frames: list[Frame] = []
     try:
         async with asyncio.timeout(limit_s):
             while frame := await child.receive():

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from backend.child.handle import ChildProcess, Spawn
-from backend.child.wire_protocol import Header
+from backend.child.wire_protocol import Frame
 
 log = logging.getLogger(__name__)
 SILENT_S = 3.0
@@ -21,20 +21,20 @@ _MILESTONES = ("proved", "engines")  # frames that restart the timeout: each lib
 class Outcome:
     """The frames of a probe child, and how it failed if it did. `hung`: it was killed for its timeout."""
 
-    frames: list[Header] = field(default_factory=list)
+    frames: list[Frame] = field(default_factory=list)
     trouble: str | None = None
     hung: bool = False
 
-    def step(self) -> Header:
+    def step(self) -> Frame:
         """Return the last `step` frame: what the child was about to do."""
         default = {"op": "step", "what": "starting", "backends": []}
         return next((frame for frame in reversed(self.frames) if frame["op"] == "step"), default)
 
-    def first(self, op: str) -> Header | None:
+    def first(self, op: str) -> Frame | None:
         """Return the first frame of a kind, or None."""
         return next((frame for frame in self.frames if frame["op"] == op), None)
 
-    def last(self, op: str) -> Header | None:
+    def last(self, op: str) -> Frame | None:
         """Return the last frame of a kind, or None."""
         return next((frame for frame in reversed(self.frames) if frame["op"] == op), None)
 

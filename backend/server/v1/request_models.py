@@ -17,7 +17,7 @@ from backend.tasks.options.tools import FunctionName, Tool
 CHOICE_LIMIT = 128  # jobs per request
 
 
-class Where(Body):
+class TargetKeys(Body):
     """The model, and Touchstone's keys for where it runs."""
 
     model: str | None = Field(None, max_length=2000, description="Required: an id of GET /v1/models")
@@ -32,7 +32,7 @@ class StreamOptions(Body):
     include_usage: bool = Field(False, description="Send the token counts in one more chunk at the end")
 
 
-class Generation(Where, Sampling):
+class Generation(TargetKeys, Sampling):
     """The keys that chat and completions share."""
 
     top_p: float = Field(0.95, ge=0, le=1, allow_inf_nan=False, description="Share of probability to sample from")
@@ -138,7 +138,7 @@ Texts = Annotated[list[str], BeforeValidator(_prompts)]
 class CompletionBody(Generation):
     """The body of `POST /v1/completions`. The prompt is continued without a chat template."""
 
-    not_here = {"suffix": ": no model of this version can insert text", "echo": ": the prompt is not returned"}
+    unsupported_here = {"suffix": ": no model of this version can insert text", "echo": ": the prompt is not returned"}
 
     prompt: Texts
     logprobs: int | None = Field(None, ge=0, le=LOGPROBS_LIMIT)
@@ -150,10 +150,10 @@ class CompletionBody(Generation):
         return self
 
 
-class EmbeddingsBody(Where):
+class EmbeddingsBody(TargetKeys):
     """The body of `POST /v1/embeddings`."""
 
-    not_here = {"dimensions": ": the vectors have the model's own length"}
+    unsupported_here = {"dimensions": ": the vectors have the model's own length"}
 
     input: Annotated[Texts, Field(max_length=TEXT_LIMIT)]
     encoding_format: Literal["float", "base64"] = "float"

@@ -15,21 +15,21 @@ from backend.manager import ModelManager
 from backend.server.error_handlers import respond
 from backend.server.sse import ServerSent, Streams
 from backend.server.v1.choices import Choices
-from backend.server.v1.request_models import Generation, Where
+from backend.server.v1.request_models import Generation, TargetKeys
 from backend.server.v1.response_shapes import CompletionResponse
 from backend.tasks.options.text import Sampling
 
 MIN_TOP_P = 1e-6
 
 
-def run_keys(body: Where) -> JsonObject:
+def run_keys(body: TargetKeys) -> JsonObject:
     """Return the keys of a job's request that decide where it runs. Raises UnknownModel if the body has no model."""
     if not body.model:
         raise UnknownModel("The request has no `model`.", "GET /v1/models lists the models.")
     return {"model": body.model, "device": body.device, "fallback": body.fallback, "engine": body.engine}
 
 
-def require_model_task(manager: ModelManager, body: Where, task: str) -> None:
+def require_model_task(manager: ModelManager, body: TargetKeys, task: str) -> None:
     """Check that the model is made for a task. Raises ModelIncompatible, UnknownModel."""
     entry = manager.catalogue.resolve(run_keys(body)["model"])
     if entry.task != task:

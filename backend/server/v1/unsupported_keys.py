@@ -29,7 +29,9 @@ _NO_OP_VALUES: dict[str, tuple[Any, ...]] = {
 class Body(StrictModel):
     """A body in OpenAI's shape. Null means the default, as OpenAI's clients send it."""
 
-    not_here: ClassVar[dict[str, str]] = {}  # keys that other routes support, with the reason why this one does not
+    unsupported_here: ClassVar[
+        dict[str, str]
+    ] = {}  # keys that other routes support, with the reason why this one does not
 
     @model_validator(mode="before")
     @classmethod
@@ -41,7 +43,7 @@ class Body(StrictModel):
             if key in cls.model_fields:
                 continue
             if not any(value == no_op and type(value) is type(no_op) for no_op in _NO_OP_VALUES.get(key, ())):
-                raise _refusal(key, list(cls.model_fields), cls.not_here.get(key))
+                raise _refusal(key, list(cls.model_fields), cls.unsupported_here.get(key))
             del kept[key]
         return kept
 

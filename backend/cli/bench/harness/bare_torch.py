@@ -62,7 +62,9 @@ def main(device: str, shape: str, streams: int, runs: int, cache: str, ways: lis
         numbers = bare(place, Path(folder) / shape, runs)
         for way in ways:
             start = time.perf_counter()
-            request = LoadRequest(device, str(Path(folder) / shape), CONTEXT_TOKENS, THREADS, streams, cache=cache)
+            request = LoadRequest(
+                device, str(Path(folder) / shape), CONTEXT_TOKENS, THREADS, streams, compile_cache_dir=cache
+            )
             session: Any = engine.load(request, way)
             tell(f"{way}: ready after imports", time.perf_counter() - start, "s")
             measured(session, way, streams, runs, start)
