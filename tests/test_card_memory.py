@@ -46,7 +46,7 @@ def test_a_worker_is_told_what_was_free_on_its_card(
             held, _ = await pool.acquire("lane", device, WorkerKey(device.id, "base", "llama.cpp", "a"), TINY)
             pool.release(held)
         finally:
-            await pool.close()
+            await pool.close("test ended")
 
     monkeypatch.setattr(Worker, "load", watched)
     asyncio.run(once())

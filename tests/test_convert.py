@@ -34,6 +34,7 @@ from backend.engines._openvino.model_files import open_folder
 from backend.models import Catalogue, registration
 from backend.models import conversion as conversions
 from backend.runtimes.store import InstalledRuntime, RuntimeStore
+from backend.tasks.options import fill_defaults, parse_options
 from tests import tiny_genai
 from tests.faulty_stacks.environments import PACKAGES
 from tests.service import ROOT, Server
@@ -352,8 +353,13 @@ def conversion(tmp_path: Path, source: Path, **more: Any) -> Any:
         "form": "onnx-int8",
         "models_dir": str(tmp_path),
         "python": sys.executable,
+        "options": {},
     }
     return convert._Conversion(_Channel(), {**order, **more}, None)  # type: ignore[arg-type]
+
+
+def test_the_texts_to_compare_are_made_with_all_text_options() -> None:
+    assert fill_defaults("text", conversions._GREEDY) == parse_options("text", conversions._GREEDY)
 
 
 def test_a_disk_without_room_is_said_before_anything_is_made(

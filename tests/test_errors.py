@@ -7,43 +7,41 @@ import pytest
 from backend.common import errors
 from backend.common.errors import BY_CODE, DeviceNotReady, TouchstoneError, from_code
 
-# The codes of the API with their statuses, as callers rely on them.
+# The published codes with their HTTP status, and whether the fallback policy tries another device.
 PUBLISHED = {
-    "validation_error": 422,
-    "unsupported_parameter": 422,
-    "context_length_exceeded": 400,
-    "unknown_device": 404,
-    "unknown_model": 404,
-    "unknown_job": 404,
-    "device_not_ready": 409,
-    "quarantined": 409,
-    "job_finished": 409,
-    "job_active": 409,
-    "job_cancelled": 409,
-    "model_not_downloaded": 409,
-    "placement_too_low": 409,
-    "model_incompatible": 422,
-    "model_broken": 422,
-    "queue_full": 429,
-    "payload_too_large": 413,
-    "unsupported_media_type": 415,
-    "bad_json": 400,
-    "not_found": 404,
-    "method_not_allowed": 405,
-    "forbidden_host": 421,
-    "forbidden_origin": 403,
-    "unauthorized": 401,
-    "worker_crashed": 502,
-    "model_load_failed": 502,
-    "device_lost": 503,
-    "interrupted": 503,
-    "worker_hung": 504,
-    "out_of_memory": 507,
-    "disk_full": 507,
-    "internal_error": 500,
+    "validation_error": (422, False),
+    "unsupported_parameter": (422, False),
+    "context_length_exceeded": (400, False),
+    "unknown_device": (404, False),
+    "unknown_model": (404, False),
+    "unknown_job": (404, False),
+    "device_not_ready": (409, True),
+    "quarantined": (409, True),
+    "job_finished": (409, False),
+    "job_active": (409, False),
+    "job_cancelled": (409, False),
+    "model_not_downloaded": (409, False),
+    "placement_too_low": (409, True),
+    "model_incompatible": (422, True),
+    "model_broken": (422, False),
+    "queue_full": (429, False),
+    "payload_too_large": (413, False),
+    "unsupported_media_type": (415, False),
+    "bad_json": (400, False),
+    "not_found": (404, False),
+    "method_not_allowed": (405, False),
+    "forbidden_host": (421, False),
+    "forbidden_origin": (403, False),
+    "unauthorized": (401, False),
+    "worker_crashed": (502, False),
+    "model_load_failed": (502, True),
+    "device_lost": (503, True),
+    "interrupted": (503, False),
+    "worker_hung": (504, False),
+    "out_of_memory": (507, True),
+    "disk_full": (507, False),
+    "internal_error": (500, False),
 }
-FALL_BACK = {"device_not_ready", "quarantined", "model_incompatible", "model_load_failed", "out_of_memory"}
-FALL_BACK |= {"device_lost", "placement_too_low"}
 
 
 class DeviceBusy(DeviceNotReady):
@@ -54,13 +52,8 @@ class DeviceAsleep(DeviceBusy):
     code, title = "device_asleep_in_a_test", "The device sleeps"
 
 
-def test_published_codes_keep_their_statuses() -> None:
-    assert {code: BY_CODE[code].status for code in PUBLISHED} == PUBLISHED
-
-
-def test_the_policy_falls_back_for_these_codes_alone() -> None:
-    own = {code for code, kind in BY_CODE.items() if kind.__module__ == errors.__name__ and kind.falls_back}
-    assert own == FALL_BACK
+def test_published_codes_keep_their_status_and_fallback() -> None:
+    assert {code: (BY_CODE[code].status, BY_CODE[code].falls_back) for code in PUBLISHED} == PUBLISHED
 
 
 def test_a_subclass_inherits_code_status_title_and_flags() -> None:

@@ -410,5 +410,5 @@ def test_a_pipeline_that_makes_no_music_is_refused_before_its_weights_come(
     index = {"_class_name": "StableDiffusionPipeline", "unet": ["diffusers", "UNet2DConditionModel"]}
     files = {"model_index.json": json.dumps(index).encode(), "unet/config.json": b"{}", "unet/m.safetensors": CONTENT}
     hub.repositories["maker/images"] = Repository(files)
-    assert "makes no music" in refusal(catalogue, "hf:maker/images", ModelBroken)
+    assert "not supported for music" in refusal(catalogue, "hf:maker/images", ModelBroken)
     assert hub.bytes_sent < len(CONTENT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import subprocess
 from collections.abc import Awaitable, Callable
@@ -53,7 +54,7 @@ def play(
         try:
             await act(stage)
         finally:
-            await stage.pool.close()
+            await stage.pool.close("test ended")
 
     asyncio.run(once())
 
@@ -226,7 +227,7 @@ def on_card(act: Callable[[WorkerPool, list[int]], Awaitable[None]], told: bool)
         try:
             await act(pool, free)
         finally:
-            await pool.close()
+            await pool.close("test ended")
 
     asyncio.run(once())
 
@@ -295,3 +296,26 @@ def test_with_one_slot_there_is_nobody_to_join(tmp_path: Path) -> None:
         stage.pool.release(held)
 
     play(act, text__slots=1)
+
+
+def test_the_log_has_why_a_worker_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "backend")
+
+    async def act(pool: Play) -> None:
+        await pool.load("a")
+        pool.free_bytes = 0
+        with pytest.raises(OutOfMemory):
+            await pool.load("b")
+        pool.free_bytes = NEED - 1
+        await pool.load("b")
+        await pool.pool.unload(pool.pool.loaded_models()[0], "unload requested", "job-1")
+        pool.free_bytes = 10**12
+        await pool.load("c")
+
+    play(act)
+    stopped = [vars(record) for record in caplog.records if record.getMessage() == "worker stopped"]
+    assert [(line["model"], line["cause"], line["job"]) for line in stopped] == [
+        ("a", "evicted for b", None),
+        ("b", "unload requested", "job-1"),
+        ("c", "test ended", None),
+    ]

@@ -249,9 +249,9 @@ def test_the_room_is_chosen_by_what_is_free(
 ) -> None:
     """A fake model with five billion parameters, four billion of them in one component."""
     sizes = {"transformer": 4 * GB, "vae": GB}
-    numbers: dict[str | None, int] = {None: 5 * GB}
-    numbers.update(sizes)
-    pipeline: Any = SimpleNamespace(path=Path("big"), models=sizes, numbers=lambda name=None: numbers[name])
+    counts: dict[str | None, int] = {None: 5 * GB}
+    counts.update(sizes)
+    pipeline: Any = SimpleNamespace(path=Path("big"), models=sizes, parameter_count=lambda name=None: counts[name])
     where = place(free, processor, "float32" if processor else "bfloat16")
     if expected is None:
         with pytest.raises(OutOfMemory, match=r"needs \d+\.\d GB on card:0 at 16 bits"):

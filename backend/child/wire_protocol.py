@@ -35,7 +35,7 @@ Each program of `backend/child/programs` speaks a part of it. `→` is server to
 | packages | ← packages  | see `programs/packages.py`                                                                 |
 | convert  | ← hello     | `HelloFrame`                                                                               |
 |          | → check     | `source`: a path                                                                           |
-|          | → convert   | `source, model, form, models_dir, python`                                                  |
+|          | → convert   | `source, model, form, models_dir, python, options`: text options for the comparison       |
 |          | ← progress  | `phase, done, total, unit`                                                                 |
 |          | ← done      | `path, bytes, comparison`; no fields after `check`                                         |
 |          | ← failed    | `code, detail, remedy`                                                                     |

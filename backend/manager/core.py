@@ -204,7 +204,7 @@ class Core:
     async def stop(self) -> None:
         """Interrupt running jobs, end all child processes and release the data folder. Takes a few seconds at most."""
         await self._tasks.cancel()
-        await asyncio.gather(self.registry.close(), self.pool.close())
+        await asyncio.gather(self.registry.close(), self.pool.close("server stopped"))
         self.data_dir.release()
 
     @property

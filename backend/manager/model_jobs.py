@@ -193,7 +193,7 @@ class ModelJobs:
     async def _unload_one(self, job: LiveJob, loaded: LoadedModel) -> None:
         worker, key = loaded.worker, loaded.worker.key
         before_bytes = worker.resident_bytes
-        await self._pool.unload(loaded)
+        await self._pool.unload(loaded, "unload requested", job.id)
         job.receipt = Receipt(
             asked=key.device,
             resolved=key.device,

@@ -14,6 +14,7 @@ from typing import Any
 
 from backend.child import handle
 from backend.child.convert import FORMS, OWN_RUNTIME, Form, quantization, source_bytes
+from backend.child.convert.comparison import TOKENS
 from backend.child.convert.quantization import KINDS
 from backend.child.convert.step_runner import run_step
 from backend.child.handle import ChildProcess
@@ -25,10 +26,13 @@ from backend.models import Entry
 from backend.runtimes.installer import RuntimeInstaller, buildable
 from backend.runtimes.recipes import Recipe, costs, how_to, read_recipes, recipes
 from backend.runtimes.store import RUNTIMES, InstalledRuntime, RuntimeStore
+from backend.tasks.options import fill_defaults
 
 log = logging.getLogger(__name__)
 
 DATA = Path(__file__).parents[1] / "child" / "convert" / "data"
+# Greedy decoding, with the text of each token.
+_GREEDY = {"max_tokens": TOKENS, "temperature": 0, "top_p": 1.0, "top_k": 0, "logprobs": 0}
 OnProgress = Callable[[Progress], Awaitable[None]]
 
 
@@ -72,6 +76,7 @@ async def convert(
         "model": entry.id,
         "form": form,
         "models_dir": str(settings.models_dir.absolute()),
+        "options": fill_defaults("text", _GREEDY),
     }
     await _run({**order, "op": "check"}, on_progress, spawn)  # before an environment is installed in vain
     check(entry, form, settings)  # the runtime may have been removed while the job waited

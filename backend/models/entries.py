@@ -128,7 +128,7 @@ def _check_runtime(settings: Settings, id_: str, model: OwnModel) -> None:
     rules = settings.runtimes.get(model.runtime or "")
     if model.runtime is None or rules is None or rules.python is None or not serves(engine, model.runtime):
         raise Configuration(
-            f"`models.{id_}` is an adapter, but its `runtime` ({model.runtime or 'not set'}) is not one of your runtimes.",
+            f"`models.{id_}` is an adapter; its `runtime` ({model.runtime or 'not set'}) is not one of your runtimes.",
             f"Add one: `runtimes: {{{id_}-env: {{python: PATH}}}}`, and `runtime: {id_}-env` for the model.",
         )
 

@@ -136,10 +136,10 @@ class Worker:
             raise error from None
         except TouchstoneError as error:
             self._log(logging.INFO, "worker failed to load", job=job_id, code=error.code, detail=error.detail)
-            await self.close(job_id)
+            await self.close(job_id, "loading failed")
             raise
         except BaseException:
-            await self.close(job_id)
+            await self.close(job_id, "loading was cancelled")
             raise
         parts = [PlacementPart(**part) for part in frame["placement"]["parts"]]
         placement = Placement(None, parts, frame["placement"]["evidence"])
@@ -181,22 +181,25 @@ class Worker:
                 self.loaded = None  # dead, hung, or left in the middle of a job: its state is unknown
             if not self._runs and not self.alive:
                 self._exit_error = self._exit_error or self._discarded()
-                await self.close(job_id)
+                await self.close(job_id, self._exit_error.detail)
 
     def exit_error(self) -> TouchstoneError:
         """Return why the child ended, as a new exception for one of its jobs."""
         error = self._exit_error or self._discarded()
         return from_code(error.code, error.detail, error.remedy, **error.extra)
 
-    async def close(self, job_id: str | None = None) -> None:
-        """End the child and wait until it is gone. May be called again. `job_id`: for the log. Optional."""
+    async def close(self, job_id: str | None = None, cause: str | None = None) -> None:
+        """End the child and wait until it is gone. May be called again.
+
+        `job_id` and `cause`, why the worker is no longer needed, are for the log. Optional.
+        """
         self.loaded = None
         if self._child:
             if not self._child.has_ended:
                 if self._timeout:
                     self._log(logging.WARNING, "worker killed", job=job_id, cause=self._timeout)
                 else:
-                    self._log(logging.INFO, "worker stopped", job=job_id)
+                    self._log(logging.INFO, "worker stopped", job=job_id, cause=cause)
             self._child.kill()
             ending: asyncio.Future[Any] = self._reader or asyncio.ensure_future(self._child.ended())
             await asyncio.wait({ending}, timeout=2.0)

@@ -128,7 +128,7 @@ class WorkerPool:
         held = self._held.get(key)
         if held and not held.worker.alive:
             await held.unused.wait()  # its last jobs end first
-            await self._drop(held)
+            await self._drop(held, "its process had ended", job_id)
             held = None
         seconds = 0.0
         if held is None:
@@ -168,14 +168,14 @@ class WorkerPool:
             keep_s = max(self._settings.text.keep_alive_s, HANDOVER_S)
             held.timer = asyncio.get_running_loop().call_later(keep_s, self._unload_soon, held)
 
-    async def unload(self, held: LoadedModel) -> None:
-        """End a worker; no error if it is gone already."""
+    async def unload(self, held: LoadedModel, cause: str, job_id: str | None = None) -> None:
+        """End a worker; no error if it is gone already. `cause` and the job that asked for it are for the log."""
         if self._held.get(held.worker.key) is held:
-            await self._drop(held)
+            await self._drop(held, cause, job_id)
 
-    async def close(self) -> None:
-        """End all workers."""
-        await asyncio.gather(*(self._drop(held) for held in list(self._held.values())))
+    async def close(self, cause: str) -> None:
+        """End all workers. `cause` is for the log."""
+        await asyncio.gather(*(self._drop(held, cause) for held in list(self._held.values())))
         await asyncio.gather(*self._closing)
 
     async def _load(
@@ -203,7 +203,7 @@ class WorkerPool:
         for held in evictions:
             evicted = {"model": held.worker.key.model, "bytes": held.memory_bytes}
             log.info("model evicted", extra={"job": job_id, "device": device.id, "for": key.model, **evicted})
-            await self._drop(held)
+            await self._drop(held, f"evicted for {key.model}", job_id)
         if evictions:
             before = await self._on_card(hardware_id, device)
         request = await asyncio.to_thread(self._load_request, device, key, path, before)
@@ -296,18 +296,18 @@ class WorkerPool:
             return rest if free is None else min(free, rest)
         return free
 
-    async def _drop(self, held: LoadedModel) -> None:
+    async def _drop(self, held: LoadedModel, cause: str, job_id: str | None = None) -> None:
         self._held.pop(held.worker.key, None)
         if held.timer:
             held.timer.cancel()
-        await held.worker.close()
+        await held.worker.close(job_id, cause)
 
     def _unload_soon(self, held: LoadedModel) -> None:
         if held.users:
             return
         key = held.worker.key
         log.info("idle model unloaded", extra={"model": key.model, "device": key.device})
-        task = asyncio.get_running_loop().create_task(self.unload(held))
+        task = asyncio.get_running_loop().create_task(self.unload(held, "text.keep_alive_s ended"))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

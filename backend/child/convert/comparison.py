@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from typing import Any
 
 from backend.common.system.resources import usable_threads
@@ -19,15 +20,13 @@ PROMPTS = (
     "Translate 'good morning' into Spanish.",
 )
 TOKENS = 24
-_OPTIONS: dict[str, Any] = {
-    **{"max_tokens": TOKENS, "temperature": 0, "top_p": 1.0, "top_k": 0, "stop": None, "raw": False, "logprobs": 0},
-    **{"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "logit_bias": None},
-    **{"response_format": None, "tools": None},
-}
 
 
-def texts(engine: str, path: str, context_tokens: int = 512) -> list[dict[str, Any]]:
-    """Load a form in this process; return for each prompt `{text, tokens: [text of each], prompt_tokens}`."""
+def texts(engine: str, path: str, options: Mapping[str, Any], context_tokens: int = 512) -> list[dict[str, Any]]:
+    """Load a form in this process; return for each prompt `{text, tokens: [text of each], prompt_tokens}`.
+
+    `options` are all text options, with greedy decoding and `logprobs`.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         request = LoadRequest("cpu", path, context_tokens, usable_threads(), 1, scratch)
         session = load_engine(engine).load(request)
@@ -39,7 +38,7 @@ def texts(engine: str, path: str, context_tokens: int = 512) -> list[dict[str, A
             tokens += [token["token"] for token in data.get("logprobs", ())]
             return False
 
-        result = session.run(RunRequest(None, prompt, _OPTIONS, 1, False), emit)
+        result = session.run(RunRequest(None, prompt, dict(options), 1, False), emit)
         prompt_tokens = result.counts["prompt_tokens"]
         answers.append({"text": "".join(tokens), "tokens": tokens, "prompt_tokens": prompt_tokens})
     return answers

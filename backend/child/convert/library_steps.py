@@ -19,7 +19,7 @@ from backend.child.convert.offsets import exact_offsets, restore_offsets
 
 def main(arguments: list[str]) -> int:
     """Run a step: `read SOURCE TO`, `build CHECKPOINT TO PRECISION [KEY=VALUE …]`, `texts CHECKPOINT ASKED TO`,
-    `graph SOURCE TO`, `answers ENGINE FORM TO`.
+    `graph SOURCE TO`, `answers ENGINE FORM OPTIONS TO`, where OPTIONS are text options as JSON.
     """
     step, *rest = arguments
     if step == "read":
@@ -29,7 +29,8 @@ def main(arguments: list[str]) -> int:
     elif step == "answers":
         from backend.child.convert import comparison
 
-        Path(rest[2]).write_text(json.dumps(comparison.texts(rest[0], rest[1]), ensure_ascii=False), encoding="utf-8")
+        answers = comparison.texts(rest[0], rest[1], json.loads(rest[2]))
+        Path(rest[3]).write_text(json.dumps(answers, ensure_ascii=False), encoding="utf-8")
     elif step == "texts":
         _texts(Path(rest[0]), Path(rest[1]), Path(rest[2]))
     else:

@@ -93,6 +93,7 @@ class _Conversion:
         self._source = Path(order["source"])
         self._form: Form = FORMS[order["form"]]
         self._python = str(order["python"])
+        self._options = dict(order["options"])
         self._target = place_of(Path(order["models_dir"]), order["model"], order["form"])
         self._model = str(order["model"])
         self._work = Path(order["models_dir"]) / FOLDER / ".work" / self._model
@@ -116,7 +117,7 @@ class _Conversion:
                     self._graph(self._vocabulary, output)
                 self._write_tokenizer(self._vocabulary, output)  # replaces the tokenizer that the builder writes
                 self._step("compare")
-                source = comparing.texts(reference_engine(self._source), str(self._source))
+                source = comparing.texts(reference_engine(self._source), str(self._source), self._options)
             return self._finish(output, comparing.compare(source, self._answers(output)))
         finally:
             lock.release()
@@ -151,9 +152,9 @@ class _Conversion:
     def _answers(self, output: Path) -> list[dict[str, Any]]:
         """Return the texts of the form from its engine, in this environment or in the form's."""
         if self._form.runtime == OWN_RUNTIME:
-            return comparing.texts(self._form.engine, str(output))
+            return comparing.texts(self._form.engine, str(output), self._options)
         texts_file = self._work / "texts.json"
-        self._run_library_step("answers", self._form.engine, str(output), str(texts_file))
+        self._run_library_step("answers", self._form.engine, str(output), json.dumps(self._options), str(texts_file))
         texts: list[dict[str, Any]] = json.loads(texts_file.read_text(encoding="utf-8"))
         return texts
 

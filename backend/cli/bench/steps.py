@@ -23,9 +23,11 @@ from backend.devices import backends, split_id
 from backend.engines._torch.cuda_graphs import COMPILED
 from backend.manager.benchmarks.rows import Row
 from backend.runtimes.store import RUNTIMES, RuntimeStore
+from backend.tasks.options import fill_defaults
 
 STREAMS = 64
 _AGAIN = "compiled before"
+_OPTIONS = fill_defaults("text", {"temperature": 0, "top_p": 1.0, "top_k": 0, "raw": True})
 
 
 def measure(
@@ -46,7 +48,7 @@ def measure(
     rows = []
     for shape in shapes or ["smollm2-135m"]:
         with tempfile.TemporaryDirectory() as cache:
-            words = [device, shape, str(streams or STREAMS), str(runs), cache]
+            words = [device, shape, str(streams or STREAMS), str(runs), cache, json.dumps(_OPTIONS)]
             figures = _run_program(python, words)
             again = _run_program(python, [*words, COMPILED]) if device != "cpu" else []
         yardstick = next(one["value"] for one in figures if one["metric"] == "generate, alone")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sqlite3
 import zipfile
 from pathlib import Path
@@ -24,6 +25,9 @@ _ABOUT = """Written by `doctor --bundle`. Names, the home folder, tokens and key
 not included. doctor.txt is the report, doctor.json the same as JSON, jobs.json the last jobs, log.txt the end of the
 log if the server logs to a file.
 """
+_PROMPT_FIELDS = ("prompt", "messages")
+# They are the last fields of a text line, and a prompt may contain anything but a line break.
+_TEXT_PROMPT = re.compile(rf" (?:{'|'.join(_PROMPT_FIELDS)})=.*")
 _COLUMNS = ("id", "task", "model", "status", "created_at", "started_at", "ended_at", "error", "receipt")
 
 
@@ -68,8 +72,21 @@ def _log(settings: Settings) -> str:
     file = settings.log.file or settings.data_dir / "logs" / "touchstone.log"
     try:
         with file.open("rb") as log:
-            log.seek(0, 2)
-            log.seek(max(0, log.tell() - LOG_BYTES))
-            return log.read().decode("utf-8", "replace")
+            start = max(0, log.seek(0, 2) - LOG_BYTES)
+            log.seek(start)
+            lines = log.read().decode("utf-8", "replace").split("\n")
     except OSError:
         return f"No log exists at {file}. `{command('start')}` logs there; `log.file` sets another file.\n"
+    # Where the file is cut, the first line is incomplete and may be the rest of a prompt.
+    return "\n".join(_without_prompts(line) for line in (lines[1:] if start else lines))
+
+
+def _without_prompts(line: str) -> str:
+    """Return a log line without the fields that `log.prompts` adds."""
+    if not line.startswith("{"):
+        return _TEXT_PROMPT.sub("", line)
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return "(an incomplete line)"
+    return json.dumps({name: value for name, value in fields.items() if name not in _PROMPT_FIELDS})

@@ -112,7 +112,7 @@ class BenchmarkRunner:
                         failed = target.candidate
                         skips.append(Skipped(failed.device.id, failed.engine, failed.entry.id, error.detail))
         finally:
-            await self._pool.close()
+            await self._pool.close("benchmark ended")
         if not targets:
             raise nothing_to_measure(skips)
         return BenchmarkResults(targets, skips, self._disturbed, load)
@@ -137,7 +137,7 @@ class BenchmarkRunner:
             finally:
                 self._pool.release(loaded)
             if len(queue):  # a waiting job may need the memory
-                await self._pool.close()
+                await self._pool.close("benchmark gives way to a waiting job")
         self._done += 1
 
     async def _run_on_worker(self, target: MeasuredTarget, loaded: LoadedModel, load_s: float) -> None:
@@ -183,7 +183,7 @@ class BenchmarkRunner:
     async def _unload_idle_models(self, queue_id: str) -> None:
         for loaded in self._service_pool.loaded_models():
             if loaded.queue_id == queue_id and not loaded.users:
-                await self._service_pool.unload(loaded)
+                await self._service_pool.unload(loaded, "benchmark needs the memory")
 
 
 def make_scratch_dir(settings: Settings) -> tempfile.TemporaryDirectory[str]:

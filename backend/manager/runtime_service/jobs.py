@@ -100,16 +100,17 @@ class RuntimeJobs:
         self._pythons[name] = installed.python
         log.info("runtime version switched", extra={"runtime": name, "version": version})
         outdated = self._pool.of_runtime(name)
+        cause = f"runtime {name} switched to {version}"
         for loaded in outdated:
             if not loaded.users:
-                await self._pool.unload(loaded)
+                await self._pool.unload(loaded, cause)
         for loaded in outdated:
-            self._start_task(self._unload_when_idle(loaded))
+            self._start_task(self._unload_when_idle(loaded, cause))
 
-    async def _unload_when_idle(self, loaded: LoadedModel) -> None:
+    async def _unload_when_idle(self, loaded: LoadedModel, cause: str) -> None:
         """Unload a model of an older version after its running jobs."""
         await loaded.unused.wait()
-        await self._pool.unload(loaded)
+        await self._pool.unload(loaded, cause)
 
     async def _verify(self, name: str, job: LiveJob) -> str:
         await report_progress(job)(Progress("prove", 0, None, "devices"))

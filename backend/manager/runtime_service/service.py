@@ -142,7 +142,7 @@ class RuntimeService:
             self._check_removable(name)  # a job may have started during the wait
             self._pythons.pop(name, None)
             for loaded in self._pool.of_runtime(name):
-                await self._pool.unload(loaded)
+                await self._pool.unload(loaded, f"runtime {name} removed")
             self._directory.probes.table.forget(name)
             self._states.set(name, RuntimeState())
             freed_bytes = await asyncio.to_thread(self.store.remove, name)

@@ -2,7 +2,8 @@
 
 Models have random weights in the shape of known ones: speed does not depend on values. Prints one JSON line per figure:
 `generate` of transformers, then the engine with each way to compute a decode step, with one and with many streams.
-`PYTHON -I bare_torch.py DEVICE SHAPE STREAMS RUNS CACHE`, where CACHE is the folder for compiled kernels.
+`PYTHON -I bare_torch.py DEVICE SHAPE STREAMS RUNS CACHE OPTIONS [WAY …]`: CACHE is the folder for compiled kernels,
+OPTIONS are all text options as JSON.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from backend.devices import show_all_devices, torch_place  # noqa: E402
 from backend.engines import LoadRequest, RunRequest, load_engine  # noqa: E402
 from backend.engines._torch.cuda_graphs import COMPILED, RECORDED, SINGLY  # noqa: E402
 
+Options = dict[str, Any]
 _LLAMA: dict[str, Any] = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "max_position_embeddings": 8192}
 engine: Any = load_engine("transformers")
 SHAPES: dict[str, dict[str, Any]] = {
@@ -44,12 +46,9 @@ SHAPES: dict[str, dict[str, Any]] = {
 PROMPT = "Write a very long story about a river and a mill."
 TOKENS, CONTEXT_TOKENS, THREADS = 400, 1024, 8
 COMPILE_LIMIT_S = 240
-_OPTIONS: dict[str, Any] = {"max_tokens": TOKENS, "temperature": 0, "top_p": 1, "top_k": 0, "stop": None, "raw": True}
-_OPTIONS |= {"repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0, "logit_bias": None}
-_OPTIONS |= {"logprobs": None, "tools": None}
 
 
-def main(device: str, shape: str, streams: int, runs: int, cache: str, ways: list[str]) -> None:
+def main(device: str, shape: str, streams: int, runs: int, cache: str, options: Options, ways: list[str]) -> None:
     """Measure one model shape on one device."""
     show_all_devices()
     import torch
@@ -67,25 +66,25 @@ def main(device: str, shape: str, streams: int, runs: int, cache: str, ways: lis
             )
             session: Any = engine.load(request, way)
             tell(f"{way}: ready after imports", time.perf_counter() - start, "s")
-            measured(session, way, streams, runs, start)
+            measured(session, way, options, streams, runs, start)
             del session
         if place.access.can_record:
             bound(place, numbers)
 
 
-def measured(session: Any, way: str, streams: int, runs: int, start: float) -> None:
+def measured(session: Any, way: str, options: Options, streams: int, runs: int, start: float) -> None:
     """Measure the engine with one way to compute a step: single stream, first token, many streams."""
-    tell(f"{way}: first text's first token", timed(session, 1, 8)["first_s"] * 1000, "ms")
+    tell(f"{way}: first text's first token", timed(session, options, 1, 8)["first_s"] * 1000, "ms")
     for count in dict.fromkeys((1, streams)):
         said = ""
         while way == COMPILED and time.perf_counter() - start < COMPILE_LIMIT_S:
-            said = timed(session, count, TOKENS)["said"]
+            said = timed(session, options, count, TOKENS)["said"]
             if session._decoder._model.compiler.gave_up:
                 break
             if f"{RECORDED}." not in said and f"{RECORDED}," not in said and SINGLY not in said:
                 tell(f"{way}: for {count} at once since the load began", time.perf_counter() - start, "s")
                 break
-        found = [timed(session, count, TOKENS) for _ in range(runs)]
+        found = [timed(session, options, count, TOKENS) for _ in range(runs)]
         rates = [one["tokens"] / one["run_s"] for one in found]
         if count == 1:
             rates = [(one["tokens"] - 1) / (one["run_s"] - one["first_s"]) for one in found]
@@ -94,7 +93,7 @@ def measured(session: Any, way: str, streams: int, runs: int, start: float) -> N
         print(json.dumps({"said": found[-1]["said"]}), flush=True)  # noqa: T201 (this program answers on stdout)
 
 
-def timed(session: Any, streams: int, tokens: int) -> dict[str, Any]:
+def timed(session: Any, options: Options, streams: int, tokens: int) -> dict[str, Any]:
     """Run concurrent texts, one thread each, as a worker runs its jobs."""
     firsts: list[float] = []
     ends: list[float] = []
@@ -111,7 +110,7 @@ def timed(session: Any, streams: int, tokens: int) -> dict[str, Any]:
                 first = time.perf_counter()
             return False
 
-        request = RunRequest(None, f"{PROMPT} {number}", {**_OPTIONS, "max_tokens": tokens}, 1, False)
+        request = RunRequest(None, f"{PROMPT} {number}", {**options, "max_tokens": tokens}, 1, False)
         begin.wait()
         result = session.run(request, emit)
         ends.append(time.perf_counter())
@@ -206,4 +205,7 @@ def write_folder(folder: Path, config: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     words = sys.argv[1:]
-    main(words[0], words[1], int(words[2]), int(words[3]), words[4], words[5:] or [SINGLY, RECORDED, COMPILED])
+    main(
+        *(words[0], words[1], int(words[2]), int(words[3]), words[4], json.loads(words[5])),
+        words[6:] or [SINGLY, RECORDED, COMPILED],
+    )
