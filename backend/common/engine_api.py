@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from backend.common.device_api import DetectedDevice
-from backend.common.types import Placement
+from backend.common.types import JsonObject, Placement
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class LoadRequest:
     scratch: str = ""
     detected_device: DetectedDevice | None = None  # optional, the device as it was listed
     card_free_bytes: int | None = None  # optional, free memory of the card before the load
-    provider_options: dict[str, Any] = field(default_factory=dict)  # the user's options for ONNX Runtime's provider
+    provider_options: JsonObject = field(default_factory=dict)  # the user's options for ONNX Runtime's provider
     operator_libraries: list[str] = field(default_factory=list)  # paths of libraries with custom operators
     cache: str = ""  # optional, a folder for compiled code
 
@@ -128,18 +128,18 @@ class RunRequest:
     optional, the first variation and the number of variations that this worker produces; others produce the rest.
     """
 
-    messages: list[dict[str, Any]] | None
+    messages: list[JsonObject] | None
     prompt: str | None
-    options: dict[str, Any]
+    options: JsonObject
     seed: int
     reuse_cache: bool
     folder: str = ""
     texts: list[str] | None = None
     preface: str = ""  # prefix of the output
-    inputs: dict[str, Any] = field(default_factory=dict)
+    inputs: JsonObject = field(default_factory=dict)
     model: str = ""  # its id and licence, written into the metadata of files
     licence: str | None = None
-    song: dict[str, Any] | None = None  # for lyrics: the requested song, see `tasks/lyrics`
+    song: JsonObject | None = None  # for lyrics: the requested song, see `tasks/lyrics`
 
     share: tuple[int, int] | None = None
 
@@ -163,12 +163,12 @@ class RunResult:
     chat_template: Literal["model", "default"] | None = None
     audio_s: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
-    chosen: dict[str, Any] = field(default_factory=dict)  # all choices, including those that the request left open
+    chosen: JsonObject = field(default_factory=dict)  # all choices, including those that the request left open
     evidence: str = ""  # optional, how the job was computed
 
 
 # A callback with an event's name and data. Returns True if the job should stop.
-Emit = Callable[[str, dict[str, Any]], bool]
+Emit = Callable[[str, JsonObject], bool]
 
 
 class Session(Protocol):

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from backend.common.config.strict_model import Name, StrictModel, to_validation_error
-from backend.common.types import Fallback
+from backend.common.types import Fallback, JsonObject
 from backend.engines import engines
 
 TEXT_LIMIT = 2048  # in one job for embeddings
@@ -29,7 +29,7 @@ class Call(StrictModel):
     """A function that the model calls, with its arguments by name."""
 
     name: str
-    arguments: dict[str, Any]
+    arguments: JsonObject
 
 
 class ToolCall(StrictModel):
@@ -60,7 +60,7 @@ class Message(StrictModel):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> JsonObject:
         """Return the members that are set; `content` in any case."""
         return {key: value for key, value in serialize(self).items() if value is not None or key == "content"}
 
@@ -92,7 +92,7 @@ class GenerateRequest(StrictModel):
     inputs: dict[Name, Any] | None = Field(
         None, description="By name: the id that PUT /api/files gave, or for onnx also a nested array"
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="See the model's options_schemas")
+    options: JsonObject = Field(default_factory=dict, description="See the model's options_schemas")
     stream: bool = Field(False, description="Answer with the job's events as they come")
 
     @model_validator(mode="after")

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from backend.child import handle
 from backend.child.convert import FORMS, OWN_RUNTIME, Form, quantization, source_bytes
@@ -20,7 +19,7 @@ from backend.child.handle import ChildProcess
 from backend.common.config.settings import Settings
 from backend.common.errors import TouchstoneError, Validation, WorkerCrashed, from_code
 from backend.common.formats.safetensors import is_checkpoint
-from backend.common.types import Progress
+from backend.common.types import JsonObject, Progress
 from backend.models import Entry
 from backend.runtimes.installer import RuntimeInstaller, buildable
 from backend.runtimes.recipes import Recipe, costs, how_to, read_recipes, recipes
@@ -60,7 +59,7 @@ async def convert(
     on_progress: OnProgress,
     turn: asyncio.Lock,
     spawn: handle.Spawn = handle.spawn,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Convert a model; return `{path, bytes, comparison}`. Cancelling it ends the child.
 
     `turn` is the lock for installing environments. Raises what the children report (ModelIncompatible, DiskFull,
@@ -101,7 +100,7 @@ def _size(entry: Entry) -> int | None:
     return None
 
 
-async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: handle.Spawn) -> dict[str, Any]:
+async def _run(order: JsonObject, on_progress: OnProgress, spawn: handle.Spawn) -> JsonObject:
     child = ChildProcess(spawn(sys.executable, ["convert"]), asyncio.get_running_loop())
     child.send(order)
     try:
@@ -137,7 +136,7 @@ async def _python(settings: Settings, on_progress: OnProgress, spawn: handle.Spa
 
 async def quantize(
     source: Path, target: Path, kind: str, samples: Sequence[str], settings: Settings, on_progress: OnProgress
-) -> dict[str, Any]:
+) -> JsonObject:
     """Write a smaller ONNX graph in the environment for conversions; return its difference (`convert/quantization.py`).
 
     `samples` are `NAME=FILE.npy`. Raises Validation, Configuration, RuntimeFailed, DiskFull.
@@ -148,7 +147,7 @@ async def quantize(
     command = [python, "-I", str(Path(quantization.__file__)), str(source), str(target), kind, *samples]
     failing = f"the graph {source.name} could not be converted to {kind}"
     printed = await asyncio.to_thread(run_step, command, failing)
-    report: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    report: JsonObject = json.loads(printed.splitlines()[-1])
     return report
 
 
@@ -198,7 +197,7 @@ def _current(shelf: RuntimeStore, recipe: Recipe) -> InstalledRuntime | None:
     return made if set(recipe.lines()) <= installed else None
 
 
-def said(form: str, made: dict[str, Any]) -> str:
+def said(form: str, made: JsonObject) -> str:
     """Return the outcome as text: how far the output of the new form matches that of its source."""
     comparison = made["comparison"]
     tokens = f"{comparison['tokens_alike']} of {comparison['tokens']} tokens before the first difference"

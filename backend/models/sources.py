@@ -7,10 +7,10 @@ import re
 import urllib.parse
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
 
 from backend.common.errors import Validation
 from backend.common.formats.gguf.kinds import part_names
+from backend.common.types import JsonObject
 from backend.models.file_names import check_member, check_name, web_suffixes
 
 _HUGGING_FACE = ("huggingface.co", "www.huggingface.co", "hf.co")
@@ -171,6 +171,6 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def as_data(source: Source) -> dict[str, Any]:
+def as_data(source: Source) -> JsonObject:
     """Return the fields that are set."""
     return {name: value for name, value in vars(source).items() if value is not None}

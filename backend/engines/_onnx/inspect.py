@@ -14,6 +14,7 @@ from typing import Any
 
 from backend.common.errors import JobCancelled, ModelIncompatible
 from backend.common.formats.onnx.graph import node_outputs, read_graph, with_outputs
+from backend.common.types import JsonObject
 from backend.devices import onnx_place
 from backend.engines import Emit, RunRequest
 from backend.engines._onnx.cancellable_run import terminated_on_cancel
@@ -27,7 +28,7 @@ GROUP = 32  # nodes whose outputs are compared in one run
 _WARM = 3
 
 
-def inspect(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
+def inspect(graph: LoadedGraph, request: RunRequest, emit: Emit) -> JsonObject:
     """Return the facts of the file, and which nodes run on the device."""
     facts = read_graph(graph.path)
     here, elsewhere = 0, Counter[str]()
@@ -50,7 +51,7 @@ def inspect(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, An
     }
 
 
-def bench(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
+def bench(graph: LoadedGraph, request: RunRequest, emit: Emit) -> JsonObject:
     """Run alternately with a bare session of the same provider and threads; return times per run and the overhead."""
     inputs, names = _inputs(graph, request), [slot.name for slot in graph.session.get_outputs()]
     bare = graph.place.bare_session(graph.path, graph.threads, graph.libraries)
@@ -81,7 +82,7 @@ def bench(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]
     }
 
 
-def check(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
+def check(graph: LoadedGraph, request: RunRequest, emit: Emit) -> JsonObject:
     """Compare the outputs with those of the CPU; name the first node, in the file's order, that differs."""
     inputs = _inputs(graph, request)
     processor = onnx_place("cpu")
@@ -102,9 +103,7 @@ def check(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]
     }
 
 
-def _first_difference(
-    graph: LoadedGraph, processor: Any, inputs: Mapping[str, Any], emit: Emit
-) -> dict[str, Any] | None:
+def _first_difference(graph: LoadedGraph, processor: Any, inputs: Mapping[str, Any], emit: Emit) -> JsonObject | None:
     """Find the first node that differs, by sessions that also return the results of a group of nodes."""
     nodes = node_outputs(graph.path)
     for begin in range(0, len(nodes), GROUP):
@@ -130,7 +129,7 @@ def _first_difference(
     return None
 
 
-def _compared(names: list[str], ours: list[Any], theirs: list[Any]) -> list[dict[str, Any]]:
+def _compared(names: list[str], ours: list[Any], theirs: list[Any]) -> list[JsonObject]:
     import numpy
 
     compared = []

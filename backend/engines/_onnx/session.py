@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.common.errors import Validation
-from backend.common.types import Placement
+from backend.common.types import JsonObject, Placement
 from backend.devices import onnx_place
 from backend.engines import Emit, LoadRequest, RunRequest, RunResult, Session
 from backend.engines._onnx import inspect
@@ -98,7 +98,7 @@ class GraphSession(LoadedGraph, Session):
             )
         return asked
 
-    def _hand_over(self, outputs: Mapping[str, Any], request: RunRequest, emit: Emit) -> list[dict[str, Any]]:
+    def _hand_over(self, outputs: Mapping[str, Any], request: RunRequest, emit: Emit) -> list[JsonObject]:
         as_json, folder, used = request.options["outputs"] == "json", Path(request.folder), set[str]()
         facts, shown = [], {}
         for name, value in outputs.items():
