@@ -53,6 +53,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import BinaryIO, Literal, TypedDict
 
+from backend.common.engine_api import TokenLogprob
 from backend.common.types import JsonObject
 
 WIRE_VERSION = 1
@@ -135,7 +136,7 @@ class _TokenFrame(TypedDict):
 class TokenFrame(_TokenFrame, total=False):
     """`count` tokens and their text. Optional: `logprobs`, one entry for each token."""
 
-    logprobs: list[JsonObject]
+    logprobs: list[TokenLogprob]
 
 
 class ArtifactFrame(TypedDict):
@@ -167,7 +168,7 @@ class DoneFrame(TypedDict):
     chat_template: str | None
     audio_s: float | None
     phases: dict[str, float]
-    chosen: JsonObject
+    chosen: Mapping[str, object]
     evidence: str
     run_s: float
     first_token_s: float | None

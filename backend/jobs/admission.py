@@ -102,7 +102,7 @@ async def admit(context: AdmissionContext, asked: GenerateRequest) -> tuple[JobR
         engine=asked.engine,
         options=content.options,
         prompt=asked.prompt,
-        messages=None if asked.messages is None else [message.model_dump() for message in asked.messages],
+        messages=None if asked.messages is None else [message.to_typed() for message in asked.messages],
         texts=content.texts,
         inputs=asked.inputs or {},
         understood=content.understood,

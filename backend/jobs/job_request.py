@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from backend.common.engine_api import Message
 from backend.common.types import Fallback, JsonObject
 from backend.jobs.request import Spread
 from backend.tasks.music.prompt_parser import ParsedPrompt
@@ -31,7 +32,7 @@ class JobRequest:
     engine: str | None = None
     options: Options | None = None
     prompt: str | None = None
-    messages: list[JsonObject] | None = None
+    messages: list[Message] | None = None
     texts: list[str] | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     understood: ParsedPrompt | None = None

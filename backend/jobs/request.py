@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     Field,
@@ -14,6 +14,7 @@ from pydantic import (
     model_validator,
 )
 
+from backend.common import engine_api
 from backend.common.config.strict_model import Name, StrictModel, to_validation_error
 from backend.common.types import Fallback, JsonObject
 from backend.engines import engines
@@ -63,6 +64,10 @@ class Message(StrictModel):
     def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> JsonObject:
         """Return the members that are set; `content` in any case."""
         return {key: value for key, value in serialize(self).items() if value is not None or key == "content"}
+
+    def to_typed(self) -> engine_api.Message:
+        """Return the message as workers get it."""
+        return cast("engine_api.Message", self.model_dump())  # the type holds the same members
 
 
 class GenerateRequest(StrictModel):

@@ -8,14 +8,16 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from backend.child import handle
 from backend.child.convert import FORMS, OWN_RUNTIME, Form, quantization, source_bytes
+from backend.child.convert.comparison import ConvertedModel
 from backend.child.convert.quantization import KINDS
 from backend.child.convert.step_runner import run_step
 from backend.child.handle import ChildProcess
+from backend.child.wire_protocol import Header
 from backend.common.config.settings import Settings
 from backend.common.errors import TouchstoneError, Validation, WorkerCrashed, from_code
 from backend.common.formats.safetensors import is_checkpoint
@@ -59,8 +61,8 @@ async def convert(
     on_progress: OnProgress,
     turn: asyncio.Lock,
     spawn: handle.Spawn = handle.spawn,
-) -> JsonObject:
-    """Convert a model; return `{path, bytes, comparison}`. Cancelling it ends the child.
+) -> ConvertedModel:
+    """Convert a model and return the new form. Cancelling it ends the child.
 
     `turn` is the lock for installing environments. Raises what the children report (ModelIncompatible, DiskFull,
     RuntimeFailed …), WorkerCrashed if one exits without a report.
@@ -85,13 +87,13 @@ async def convert(
     log.info("conversion started", extra={**fields, "source_bytes": await asyncio.to_thread(_size, entry)})
     started_at = time.monotonic()
     try:
-        result = await _run(order, on_progress, spawn)
+        frame = await _run(order, on_progress, spawn)
     except TouchstoneError as error:
         log.warning("conversion failed", extra={**fields, "code": error.code, "reason": error.detail})
         raise
     seconds = round(time.monotonic() - started_at, 1)
-    log.info("conversion finished", extra={**fields, "bytes": result.get("bytes"), "seconds": seconds})
-    return result
+    log.info("conversion finished", extra={**fields, "bytes": frame["bytes"], "seconds": seconds})
+    return {"path": frame["path"], "bytes": frame["bytes"], "comparison": frame["comparison"]}
 
 
 def _size(entry: Entry) -> int | None:
@@ -100,7 +102,8 @@ def _size(entry: Entry) -> int | None:
     return None
 
 
-async def _run(order: JsonObject, on_progress: OnProgress, spawn: handle.Spawn) -> JsonObject:
+async def _run(order: Mapping[str, object], on_progress: OnProgress, spawn: handle.Spawn) -> Header:
+    """Run a child and return its `done` frame. Raises the error that it reports, WorkerCrashed without a report."""
     child = ChildProcess(spawn(sys.executable, ["convert"]), asyncio.get_running_loop())
     child.send(order)
     try:
@@ -110,7 +113,7 @@ async def _run(order: JsonObject, on_progress: OnProgress, spawn: handle.Spawn) 
             elif frame["op"] == "failed":
                 raise from_code(frame["code"], frame["detail"], frame["remedy"])
             elif frame["op"] == "done":
-                return {name: frame[name] for name in ("path", "bytes", "comparison") if name in frame}
+                return frame
         raise WorkerCrashed(
             f"The conversion process exited early: {child.exit_summary()}.", "Retry; the conversion resumes."
         )
@@ -197,7 +200,7 @@ def _current(shelf: RuntimeStore, recipe: Recipe) -> InstalledRuntime | None:
     return made if set(recipe.lines()) <= installed else None
 
 
-def said(form: str, made: JsonObject) -> str:
+def said(form: str, made: ConvertedModel) -> str:
     """Return the outcome as text: how far the output of the new form matches that of its source."""
     comparison = made["comparison"]
     tokens = f"{comparison['tokens_alike']} of {comparison['tokens']} tokens before the first difference"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 KINDS = ("int8", "int8-static", "fp16")
+Sample = dict[str, Any]  # NumPy arrays by input name; a script has no types of NumPy
 SAMPLES, SIDE = 8, 1  # random samples; the size of a dynamic dimension in them
 
 
@@ -50,7 +51,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _write(source: Path, target: Path, kind: str, samples: list[dict[str, Any]]) -> None:
+def _write(source: Path, target: Path, kind: str, samples: list[Sample]) -> None:
     if kind == "fp16":
         import onnx
         from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -65,7 +66,7 @@ def _write(source: Path, target: Path, kind: str, samples: list[dict[str, Any]])
         def __init__(self) -> None:
             self._left = list(samples)
 
-        def get_next(self) -> dict[str, Any] | None:
+        def get_next(self) -> Sample | None:
             """Return the next sample, None at the end."""
             return self._left.pop(0) if self._left else None
 
@@ -75,7 +76,7 @@ def _write(source: Path, target: Path, kind: str, samples: list[dict[str, Any]])
         quantize_static(str(source), str(target), Reader(), per_channel=True)
 
 
-def _samples(slots: list[Any], arguments: list[str]) -> list[dict[str, Any]]:
+def _samples(slots: list[Any], arguments: list[str]) -> list[Sample]:
     import numpy
 
     if arguments:
@@ -99,7 +100,7 @@ def _samples(slots: list[Any], arguments: list[str]) -> list[dict[str, Any]]:
     return made
 
 
-def _compare_outputs(before: Any, after: Any, samples: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
+def _compare_outputs(before: Any, after: Any, samples: list[Sample]) -> dict[str, dict[str, float | None]]:
     """Return the difference and the signal-to-noise ratio of each output of two sessions over all samples."""
     import numpy
 

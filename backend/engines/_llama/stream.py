@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
+from backend.common.engine_api import TokenEvent
 from backend.common.errors import ContextLengthExceeded, ModelIncompatible, TouchstoneError
 from backend.common.types import JsonObject
 from backend.engines import Emit, RunResult
@@ -70,8 +71,10 @@ class Stream:
         if not text:
             return False
         count, self._shown_tokens = self._counted_tokens - self._shown_tokens, self._counted_tokens
-        listed = {"logprobs": self._logprobs.of(text)} if self._logprobs else {}
-        return self._emit("token", {"text": text, "count": count, **listed})
+        event: TokenEvent = {"text": text, "count": count}
+        if self._logprobs:
+            event["logprobs"] = self._logprobs.of(text)
+        return self._emit("token", event)
 
     def result(self, template: Literal["model", "default"] | None) -> RunResult:
         """Return the counts of the last chunk; after a stop sequence, those of the chunk with the last token."""

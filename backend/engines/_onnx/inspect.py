@@ -20,7 +20,7 @@ from backend.engines import Emit, RunRequest
 from backend.engines._onnx.cancellable_run import terminated_on_cancel
 from backend.engines._onnx.errors import translate_error
 from backend.engines._onnx.loaded_graph import LoadedGraph
-from backend.engines._onnx.tensor_io import describe, random_inputs, to_inputs
+from backend.engines._onnx.tensor_io import Arrays, describe, random_inputs, to_inputs
 
 # The allowed difference by type, relative to the largest value of the tensor; integers must be equal.
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2}
@@ -163,7 +163,7 @@ def _equal(here: Any, there: Any) -> bool:
     return bool(here == there)
 
 
-def _inputs(graph: LoadedGraph, request: RunRequest) -> dict[str, Any]:
+def _inputs(graph: LoadedGraph, request: RunRequest) -> Arrays:
     slots = graph.session.get_inputs()
     if request.inputs:
         return to_inputs(slots, request.inputs)
