@@ -21,7 +21,7 @@ from backend.child.wire_protocol import Header
 from backend.common.config.settings import Settings
 from backend.common.errors import TouchstoneError, Validation, WorkerCrashed, from_code
 from backend.common.formats.safetensors import is_checkpoint
-from backend.common.types import JsonObject, Progress
+from backend.common.types import Progress
 from backend.models import Entry
 from backend.runtimes.installer import RuntimeInstaller, buildable
 from backend.runtimes.recipes import Recipe, costs, how_to, read_recipes, recipes
@@ -139,7 +139,7 @@ async def _python(settings: Settings, on_progress: OnProgress, spawn: handle.Spa
 
 async def quantize(
     source: Path, target: Path, kind: str, samples: Sequence[str], settings: Settings, on_progress: OnProgress
-) -> JsonObject:
+) -> quantization.Report:
     """Write a smaller ONNX graph in the environment for conversions; return its difference (`convert/quantization.py`).
 
     `samples` are `NAME=FILE.npy`. Raises Validation, Configuration, RuntimeFailed, DiskFull.
@@ -150,7 +150,7 @@ async def quantize(
     command = [python, "-I", str(Path(quantization.__file__)), str(source), str(target), kind, *samples]
     failing = f"the graph {source.name} could not be converted to {kind}"
     printed = await asyncio.to_thread(run_step, command, failing)
-    report: JsonObject = json.loads(printed.splitlines()[-1])
+    report: quantization.Report = json.loads(printed.splitlines()[-1])
     return report
 
 

@@ -16,11 +16,28 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 KINDS = ("int8", "int8-static", "fp16")
 Sample = dict[str, Any]  # NumPy arrays by input name; a script has no types of NumPy
 SAMPLES, SIDE = 8, 1  # random samples; the size of a dynamic dimension in them
+
+
+class OutputDifference(TypedDict):
+    """The largest difference of an output, divided by its largest number, and its signal-to-noise ratio in dB."""
+
+    difference: float
+    snr_db: float | None
+
+
+class Report(TypedDict):
+    """The sizes of both files, the number of samples, whether they are random, and the differences by output."""
+
+    bytes: int
+    source_bytes: int
+    samples: int
+    made_up: bool
+    outputs: dict[str, OutputDifference]
 
 
 def main(arguments: list[str]) -> int:
@@ -40,14 +57,14 @@ def main(arguments: list[str]) -> int:
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
-    facts = {
+    report: Report = {
         "bytes": target.stat().st_size,
         "source_bytes": source.stat().st_size,
         "samples": len(samples),
         "made_up": not arguments[3:],
         "outputs": outputs,
     }
-    print(json.dumps(facts))  # noqa: T201 (the result of this program)
+    print(json.dumps(report))  # noqa: T201 (the result of this program)
     return 0
 
 
@@ -100,11 +117,11 @@ def _samples(slots: list[Any], arguments: list[str]) -> list[Sample]:
     return made
 
 
-def _compare_outputs(before: Any, after: Any, samples: list[Sample]) -> dict[str, dict[str, float | None]]:
+def _compare_outputs(before: Any, after: Any, samples: list[Sample]) -> dict[str, OutputDifference]:
     """Return the difference and the signal-to-noise ratio of each output of two sessions over all samples."""
     import numpy
 
-    differences = {}
+    differences: dict[str, OutputDifference] = {}
     pairs = [(before.run(None, sample), after.run(None, sample)) for sample in samples]
     for place, slot in enumerate(before.get_outputs()):
         wanted = numpy.concatenate([numpy.ravel(first[place]).astype("float64") for first, _ in pairs])

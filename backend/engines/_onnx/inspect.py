@@ -10,7 +10,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from backend.common.errors import JobCancelled, ModelIncompatible
 from backend.common.formats.onnx.graph import node_outputs, read_graph, with_outputs
@@ -26,6 +26,26 @@ from backend.engines._onnx.tensor_io import Arrays, describe, random_inputs, to_
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2}
 GROUP = 32  # nodes whose outputs are compared in one run
 _WARM = 3
+
+
+class OutputComparison(TypedDict):
+    """Whether an output agrees with the CPU's.
+
+    `difference`: the largest one, relative to the largest value; None for NaN, and for outputs that are not numbers of
+    the same shape, which have no tolerance either.
+    """
+
+    name: str
+    agrees: bool
+    difference: float | None
+    tolerance: float | None
+
+
+class NodeComparison(OutputComparison):
+    """The first output of a node that does not agree."""
+
+    node: str
+    operator: str
 
 
 def inspect(graph: LoadedGraph, request: RunRequest, emit: Emit) -> JsonObject:
@@ -103,7 +123,9 @@ def check(graph: LoadedGraph, request: RunRequest, emit: Emit) -> JsonObject:
     }
 
 
-def _first_difference(graph: LoadedGraph, processor: Any, inputs: Mapping[str, Any], emit: Emit) -> JsonObject | None:
+def _first_difference(
+    graph: LoadedGraph, processor: Any, inputs: Mapping[str, Any], emit: Emit
+) -> NodeComparison | None:
     """Find the first node that differs, by sessions that also return the results of a group of nodes."""
     nodes = node_outputs(graph.path)
     for begin in range(0, len(nodes), GROUP):
@@ -129,10 +151,10 @@ def _first_difference(graph: LoadedGraph, processor: Any, inputs: Mapping[str, A
     return None
 
 
-def _compared(names: list[str], ours: list[Any], theirs: list[Any]) -> list[JsonObject]:
+def _compared(names: list[str], ours: list[Any], theirs: list[Any]) -> list[OutputComparison]:
     import numpy
 
-    compared = []
+    compared: list[OutputComparison] = []
     for name, here, there in zip(names, ours, theirs, strict=True):
         if not isinstance(here, numpy.ndarray) or here.dtype.kind not in "biufc" or here.shape != there.shape:
             agrees = _equal(here, there)

@@ -42,7 +42,7 @@ def _curves(sweeps: Sequence[JsonObject]) -> Any:
     for colour, sweep in zip(("tab:grey", "tab:blue"), sweeps, strict=False):
         for name, each in sweep.items():
             points = [(point["step"], point["valid"]) for point in each["curve"]]
-            style: JsonObject = {"color": colour, "alpha": 0.6}
+            style: dict[str, Any] = {"color": colour, "alpha": 0.6}
             if name == "blindall":
                 style = {"color": "black", "linestyle": "--", "label": "without echoes"}
             if each["valid"] == best:
