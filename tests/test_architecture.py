@@ -23,6 +23,7 @@ ROOMS |= {"devices", "tasks", "common"}
 # What other interpreters import. `tasks` may use NumPy, and its options pydantic in the server.
 LOWER = ("child/", "engines/", "devices/", "tasks/", "common/")
 STANDARD_LIBRARY = ("child/", "engines/", "devices/", "common/")
+UNTYPED_LIMIT = 80  # how often `dict[str, Any]` may be written: JsonObject, and what libraries leave untyped
 PROGRAMS = ("cli/bench/harness/", "tasks/music/tools/")  # started by hand or as a child, never imported by the server
 
 
@@ -119,6 +120,14 @@ def test_importing_the_whole_server_loads_no_engine() -> None:
     code += "; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert not set(loaded.split()) & ENGINE_LIBRARIES
+
+
+def test_json_without_types_is_left_at_the_borders_alone() -> None:
+    counts = {place(file): file.read_text(encoding="utf-8").count("dict[str, Any]") for file in FILES}
+    assert sum(counts.values()) <= UNTYPED_LIMIT, {name: count for name, count in counts.items() if count}
+    typed_rooms = ("scheduling/", "manager/", "server/")
+    untyped = [name for name, count in counts.items() if count and name.startswith(typed_rooms)]
+    assert not untyped, f"use a dataclass, a TypedDict, or JsonObject for JSON of unknown shape: {untyped}"
 
 
 def test_the_service_does_not_import_the_training_and_sound_bank_tools() -> None:

@@ -170,7 +170,7 @@ def test_a_form_of_another_file_is_not_offered(tmp_path: Path, model_file: Path)
 
 
 def test_what_agrees_is_counted_to_the_first_difference() -> None:
-    def said(*tokens: str) -> dict[str, Any]:
+    def said(*tokens: str) -> comparing.Answer:
         return {"text": "".join(tokens), "tokens": list(tokens), "prompt_tokens": 3}
 
     source = [said("a", "b", "c")] * len(comparing.PROMPTS)
@@ -178,7 +178,7 @@ def test_what_agrees_is_counted_to_the_first_difference() -> None:
     found = comparing.compare(source, made)
     assert (found["tokens"], found["tokens_alike"], found["first_alike"], found["texts_alike"]) == (24, 4, 2, 1)
     assert found["differences"][0] == {"prompt": comparing.PROMPTS[1], "source": "abc", "made": "axc"}
-    text = conversions.said("onnx-int8", {"bytes": 2_000_000, "comparison": found})
+    text = conversions.said("onnx-int8", {"path": "", "bytes": 2_000_000, "comparison": found})
     assert "4 of 24 tokens before the first difference" in text
     assert "  onnx-int8: axc" in text
 

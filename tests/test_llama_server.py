@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Open]:
 def run(session: LlamaSession, stop_at: int | None = None, **options: Any) -> tuple[str, RunResult]:
     texts: list[str] = []
 
-    def emit(event: str, data: dict[str, Any]) -> bool:
+    def emit(event: str, data: Mapping[str, Any]) -> bool:
         texts.extend([data["text"]] if event == "token" else [])
         return len(texts) == stop_at
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from backend.engines._llama.stream import PROGRESS_GAP_S, Stream
@@ -14,7 +15,7 @@ def progress(done: int) -> dict[str, Any]:
 def test_how_far_the_prompt_is_read_is_told_only_so_often() -> None:
     now, told = [100.0], list[tuple[str, int | None]]()
 
-    def emit(event: str, data: dict[str, Any]) -> bool:
+    def emit(event: str, data: Mapping[str, Any]) -> bool:
         told.append((event, data.get("done")))
         return False
 

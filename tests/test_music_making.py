@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -34,17 +35,17 @@ class Heard:
 
     def __init__(self, folder: Path, stop_at: tuple[str, int] | None = None) -> None:
         self.folder = folder
-        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.events: list[tuple[str, Mapping[str, Any]]] = []
         self.bytes: dict[str, bytes] = {}
         self._stop_at = stop_at
 
-    def __call__(self, event: str, data: dict[str, Any]) -> bool:
+    def __call__(self, event: str, data: Mapping[str, Any]) -> bool:
         self.events.append((event, data))
         if event == "artifact":
             self.bytes[data["name"]] = (self.folder / data["name"]).read_bytes()
         return self._stop_at is not None and len(self.of(self._stop_at[0])) >= self._stop_at[1]
 
-    def of(self, kind: str) -> list[dict[str, Any]]:
+    def of(self, kind: str) -> list[Mapping[str, Any]]:
         """Return the data of the events of this kind; `composing` and `rendering` are progress."""
         return [data for event, data in self.events if kind in (event, data.get("phase"))]
 

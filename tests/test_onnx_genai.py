@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from backend.engines.onnx_genai import load
 from backend.tasks.options import parse_options
 from tests import tiny_genai
 
-Stop = Callable[[str, dict[str, Any]], bool]
+Stop = Callable[[str, Mapping[str, Any]], bool]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def run(
     texts: list[str] = []
     listed: list[dict[str, Any]] = []
 
-    def emit(event: str, data: dict[str, Any]) -> bool:
+    def emit(event: str, data: Mapping[str, Any]) -> bool:
         if event == "token":
             texts.append(data["text"])
             listed.extend(data.get("logprobs", ()))
@@ -192,7 +192,7 @@ def test_a_stop_text_ends_it_and_is_not_shown(session: TextSession) -> None:
 def test_a_cancel_is_heard_at_once(session: TextSession) -> None:
     counts: list[int] = []
 
-    def enough(event: str, data: dict[str, Any]) -> bool:
+    def enough(event: str, data: Mapping[str, Any]) -> bool:
         counts.extend([data["count"]] if event == "token" else [])
         return event == "token"
 
@@ -207,7 +207,7 @@ def test_a_cancel_is_heard_before_the_next_step_though_no_token_is_told(
     monkeypatch.setattr(batch_decoder, "flush_interval_s", lambda texts: 1e6)
     asked = 0
 
-    def enough(event: str, _: dict[str, Any]) -> bool:
+    def enough(event: str, _: Mapping[str, Any]) -> bool:
         nonlocal asked
         asked += event == "poll"
         return asked > 3
@@ -219,7 +219,7 @@ def test_a_cancel_is_heard_before_the_next_step_though_no_token_is_told(
 def test_a_cancel_is_heard_within_a_chunk_of_the_prompt(session: TextSession) -> None:
     done: list[int] = []
 
-    def enough(event: str, data: dict[str, Any]) -> bool:
+    def enough(event: str, data: Mapping[str, Any]) -> bool:
         done.extend([data["done"]] if event == "progress" else [])
         return event == "progress"
 

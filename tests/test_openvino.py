@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def opened(folder: Path, device: str = "cpu", found: DetectedDevice | None = Non
 def said(session: TextSession, prompt: str, **options: Any) -> str:
     texts: list[str] = []
 
-    def emit(event: str, data: dict[str, Any]) -> bool:
+    def emit(event: str, data: Mapping[str, Any]) -> bool:
         texts.extend([data["text"]] if event == "token" else [])
         return False
 

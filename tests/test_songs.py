@@ -333,7 +333,7 @@ class TestMaking:
     def make(self, composer: Any, asked: JobSpec, stop_at: str = "") -> tuple[Any, list[tuple[str, Any]]]:
         events: list[tuple[str, Any]] = []
 
-        def emit(event: str, data: dict[str, Any]) -> bool:
+        def emit(event: str, data: Mapping[str, Any]) -> bool:
             events.append((event, data))
             return bool(stop_at) and data.get("phase") == stop_at
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import queue
-from typing import Any
 
 from backend.child.token_batcher import TokenBatcher
 from backend.child.wire_protocol import TokenFrame
+from backend.common.engine_api import TokenEvent, TokenLogprob
 from backend.common.token_batching import flush_interval_s
 
 GAP_S = flush_interval_s(1)
@@ -28,8 +28,12 @@ class Out:
         return found
 
 
-def token(text: str, **more: Any) -> dict[str, Any]:
-    return {"text": text, "count": 1, **more}
+def token(text: str) -> TokenEvent:
+    return {"text": text, "count": 1}
+
+
+def logprob(id_: int) -> TokenLogprob:
+    return {"id": id_, "token": "", "bytes": [], "logprob": 0.0, "top_logprobs": []}
 
 
 def test_the_first_token_goes_at_once_and_fast_ones_are_joined() -> None:
@@ -103,13 +107,13 @@ def test_a_job_that_ended_is_not_waited_for() -> None:
 def test_log_probabilities_are_joined_as_well() -> None:
     out = Out()
     line = out.tokens.open_job("a")
-    line.add(token("one ", logprobs=[{"id": 1}]))
-    line.add(token("two ", logprobs=[{"id": 2}]))
-    line.add(token("three ", logprobs=[{"id": 3}]))
+    line.add({**token("one "), "logprobs": [logprob(1)]})
+    line.add({**token("two "), "logprobs": [logprob(2)]})
+    line.add({**token("three "), "logprobs": [logprob(3)]})
     line.flush()
     assert [frame["logprobs"] for frames in (out.writes.get(), out.writes.get()) for frame in frames] == [
-        [{"id": 1}],
-        [{"id": 2}, {"id": 3}],
+        [logprob(1)],
+        [logprob(2), logprob(3)],
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
 def test_a_cancel_is_heard_within_a_token_or_a_chunk(session: Session, event: str, expected: list[str]) -> None:
     seen: list[str] = []
 
-    def emit(name: str, data: dict[str, Any]) -> bool:
+    def emit(name: str, data: Mapping[str, Any]) -> bool:
         seen.append(name)
         return name == event
 

@@ -87,7 +87,7 @@ class ChildProcess:
         self._process = process
         self._loop = loop
         self._channel = Channel(cast(BinaryIO, process.stdout), cast(BinaryIO, process.stdin))
-        self._outgoing: queue.SimpleQueue[Frame | None] = queue.SimpleQueue()
+        self._outgoing: queue.SimpleQueue[Mapping[str, object] | None] = queue.SimpleQueue()
         self._credit = threading.BoundedSemaphore(OUTSTANDING_FRAMES)
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
         self._queued = self._written = 0  # frames given to the writing thread, and those of them that it wrote
@@ -105,13 +105,13 @@ class ChildProcess:
         threading.Thread(target=self._read, daemon=True).start()
         threading.Thread(target=self._write, daemon=True).start()
 
-    def send(self, header: Frame) -> None:
+    def send(self, header: Mapping[str, object]) -> None:
         """Send a frame. A child that does not read never blocks the caller."""
         if not self._send_directly(header):
             self._queued += 1
             self._outgoing.put(header)
 
-    def _send_directly(self, header: Frame) -> bool:
+    def _send_directly(self, header: Mapping[str, object]) -> bool:
         """Write a small frame if no frame is queued and the pipe has room; return whether it was written.
 
         This saves a thread switch.

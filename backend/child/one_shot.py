@@ -17,16 +17,15 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from backend.child.handle import Spawn
 from backend.common.errors import WorkerCrashed, from_code
-from backend.common.types import Progress
+from backend.common.types import JsonObject, Progress
 
 log = logging.getLogger(__name__)
 
 OnProgress = Callable[[Progress], Awaitable[None]]
-Message = dict[str, Any]
+Message = JsonObject
 _EXIT_TIMEOUT_S = 2.0  # for a child on Windows, where only the child can end the processes that it started
 
 

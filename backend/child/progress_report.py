@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 REPORT_S = 0.2
@@ -20,7 +21,7 @@ class ProgressReport:
         self._phase = ""
         self._last_s = 0.0
 
-    def send(self, line: dict[str, Any]) -> None:
+    def send(self, line: Mapping[str, object]) -> None:
         """Write one JSON object as a line."""
         with self._lock:
             self._out.write(json.dumps(line) + "\n")
@@ -42,7 +43,7 @@ class FileProgressReport(ProgressReport):
         """`offset` is the bytes of the files before this one, `total` those of all files."""
         self._report, self._offset, self._total = report, offset, total
 
-    def send(self, line: dict[str, Any]) -> None:
+    def send(self, line: Mapping[str, object]) -> None:
         """Write one JSON object as a line."""
         self._report.send(line)
 

@@ -6,9 +6,9 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from backend.child.wire_protocol import TokenFrame
+from backend.common.engine_api import TokenEvent
 from backend.common.token_batching import flush_interval_s
 
 STEP_S = 0.004  # an engine that decodes a batch emits all tokens of a step within this time
@@ -36,7 +36,7 @@ class TokenBatcher:
         """Return the tokens of one job; `flush` ends them."""
         return JobTokens(self, job)
 
-    def add(self, tokens: JobTokens, data: dict[str, Any]) -> None:
+    def add(self, tokens: JobTokens, data: TokenEvent) -> None:
         """Add a token of a job, and send what is due."""
         with self._lock:
             tokens.pending.append(data)
@@ -88,12 +88,12 @@ class JobTokens:
     def __init__(self, batcher: TokenBatcher, job: str) -> None:
         self._batcher = batcher
         self._job = job
-        self.pending: list[dict[str, Any]] = []
+        self.pending: list[TokenEvent] = []
         self.sent_at_s = -math.inf
         self.is_due = False
 
-    def add(self, data: dict[str, Any]) -> None:
-        """Add a token `{text, count}`, optionally with `logprobs`."""
+    def add(self, data: TokenEvent) -> None:
+        """Add a token event of the job."""
         self._batcher.add(self, data)
 
     def flush(self) -> None:

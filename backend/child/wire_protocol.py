@@ -51,7 +51,10 @@ import struct
 import sys
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any, BinaryIO, Literal, TypedDict
+from typing import BinaryIO, Literal, TypedDict
+
+from backend.common.engine_api import TokenLogprob
+from backend.common.types import JsonObject
 
 WIRE_VERSION = 1
 HEADER_LIMIT_BYTES = 4 * 1024 * 1024
@@ -59,7 +62,7 @@ BODY_LIMIT_BYTES = 64 * 1024 * 1024
 REQUEST_LIMIT_BYTES = 2**32 - 1  # the largest length; the server's own limits on requests apply before
 _LENGTHS = struct.Struct("!II")
 
-Frame = dict[str, Any]  # a frame as it is received: its fields are those of the table, by `op`
+Frame = JsonObject  # a frame as it is received: its fields are those of the table, by `op`
 
 
 class HelloFrame(TypedDict):
@@ -76,7 +79,7 @@ class LoadFrame(TypedDict):
 
     op: Literal["load"]
     engine: str
-    request: dict[str, Any]
+    request: JsonObject
 
 
 class RunFrame(TypedDict):
@@ -84,7 +87,7 @@ class RunFrame(TypedDict):
 
     op: Literal["run"]
     job: str
-    request: dict[str, Any]
+    request: JsonObject
 
 
 class CancelFrame(TypedDict):
@@ -98,7 +101,7 @@ class LoadedFrame(TypedDict):
     """`placement` holds the fields of a Placement: which share of the model is on which device."""
 
     op: Literal["loaded"]
-    placement: dict[str, Any]
+    placement: JsonObject
     threads: int | None
     versions: dict[str, str]
     model_file: str | None
@@ -133,7 +136,7 @@ class _TokenFrame(TypedDict):
 class TokenFrame(_TokenFrame, total=False):
     """`count` tokens and their text. Optional: `logprobs`, one entry for each token."""
 
-    logprobs: list[dict[str, Any]]
+    logprobs: list[TokenLogprob]
 
 
 class ArtifactFrame(TypedDict):
@@ -165,7 +168,7 @@ class DoneFrame(TypedDict):
     chat_template: str | None
     audio_s: float | None
     phases: dict[str, float]
-    chosen: dict[str, Any]
+    chosen: Mapping[str, object]
     evidence: str
     run_s: float
     first_token_s: float | None
@@ -180,7 +183,7 @@ class FailedFrame(TypedDict):
     code: str
     detail: str
     remedy: str
-    extra: dict[str, Any]
+    extra: JsonObject
 
 
 class WireError(Exception):

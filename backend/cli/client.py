@@ -19,7 +19,7 @@ from backend.cli.daemon import running
 from backend.common.commands import command
 from backend.common.config.settings import Settings
 from backend.common.errors import Interrupted, TouchstoneError, from_code
-from backend.common.types import Event
+from backend.common.types import Event, JsonObject
 from backend.jobs.generate_request import parse_request
 from backend.jobs.registry import PAGE
 from backend.jobs.uploads import read_chunks
@@ -35,10 +35,10 @@ CHUNK_BYTES = 1 << 20
 class Client(Protocol):
     """The requests of the verbs, independent of where the manager is."""
 
-    async def jobs(self, **query: Any) -> dict[str, Any]: ...
-    async def job(self, job_id: str) -> dict[str, Any]: ...
+    async def jobs(self, **query: Any) -> JsonObject: ...
+    async def job(self, job_id: str) -> JsonObject: ...
     async def cancel(self, job_id: str) -> None: ...
-    def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]: ...
+    def generate(self, body: JsonObject) -> AsyncIterator[Event]: ...
     def artifact(self, job_id: str, name: str) -> AsyncIterator[bytes]: ...
     async def send_file(self, path: Path) -> str: ...
 
@@ -68,7 +68,7 @@ async def open_manager(settings: Settings) -> AsyncIterator[HttpClient | ModelMa
         await manager.stop()
 
 
-async def devices(settings: Settings) -> dict[str, Any]:
+async def devices(settings: Settings) -> JsonObject:
     """Return the device list of the running server, or of probes in this process if no server runs."""
     async with remote(settings) as server:
         if server:
@@ -76,7 +76,7 @@ async def devices(settings: Settings) -> dict[str, Any]:
     return await probed(settings)
 
 
-async def probed(settings: Settings) -> dict[str, Any]:
+async def probed(settings: Settings) -> JsonObject:
     """Return the device list of probes in this process. Opens no data folder and resumes no job."""
     manager = ModelManager(settings)
     await manager.probe_only()
@@ -111,17 +111,17 @@ class HttpClient:
         self._http = http
         self.url = str(http.base_url)
 
-    async def devices(self) -> dict[str, Any]:
+    async def devices(self) -> JsonObject:
         """Return the device list, after the running probes have ended."""
         return await self._request("GET", "/api/devices", params={"wait_s": DEVICES_TIMEOUT_S})
 
-    async def jobs(self, **query: Any) -> dict[str, Any]:
+    async def jobs(self, **query: Any) -> JsonObject:
         """Return a page of jobs."""
         return await self._request(
             "GET", "/api/jobs", params={key: value for key, value in query.items() if value is not None}
         )
 
-    async def job(self, job_id: str) -> dict[str, Any]:
+    async def job(self, job_id: str) -> JsonObject:
         """Return one job."""
         return await self._request("GET", f"/api/jobs/{job_id}")
 
@@ -129,7 +129,7 @@ class HttpClient:
         """Request a job to end."""
         await self._request("POST", f"/api/jobs/{job_id}/cancel")
 
-    def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]:
+    def generate(self, body: JsonObject) -> AsyncIterator[Event]:
         """Run a job and yield its events. Closing the iterator cancels the job."""
         parse_request(body)  # raises a clear error for values that are not JSON
         return self._stream("POST", "/api/generate", json={**body, "stream": True})
@@ -156,16 +156,16 @@ class HttpClient:
         """Yield all events of a job. Closing the iterator does not affect the job."""
         return self._stream("GET", f"/api/jobs/{job_id}/events")
 
-    async def models(self) -> list[dict[str, Any]]:
+    async def models(self) -> list[JsonObject]:
         """Return all models."""
-        models: list[dict[str, Any]] = (await self._request("GET", "/api/models"))["models"]
+        models: list[JsonObject] = (await self._request("GET", "/api/models"))["models"]
         return models
 
-    async def add_model(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def add_model(self, body: JsonObject) -> JsonObject:
         """Start the download of a model, or join a running one; return the job."""
         return await self._request("POST", "/api/models", json=body)
 
-    async def convert_model(self, model: str, to: str) -> dict[str, Any]:
+    async def convert_model(self, model: str, to: str) -> JsonObject:
         """Start a conversion, or join a running one; return the job."""
         return await self._request("POST", f"/api/models/{quote(model, safe='')}/convert", json={"to": to})
 
@@ -173,20 +173,20 @@ class HttpClient:
         """Remove a model."""
         await self._request("DELETE", f"/api/models/{quote(model, safe='')}")
 
-    async def bench(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def bench(self, body: JsonObject) -> JsonObject:
         """Start a benchmark, or join a running one; return the job."""
         return await self._request("POST", "/api/bench", json=body)
 
-    async def measurements(self) -> dict[str, Any]:
+    async def measurements(self) -> JsonObject:
         """Return the stored measurements."""
         return await self._request("GET", "/api/bench")
 
-    async def runtimes(self) -> dict[str, Any]:
+    async def runtimes(self) -> JsonObject:
         """Return all runtimes and the recommended one, after the running probes have ended."""
         await self.devices()
         return await self._request("GET", "/api/runtimes")
 
-    async def change_runtime(self, task: str, name: str) -> dict[str, Any]:
+    async def change_runtime(self, task: str, name: str) -> JsonObject:
         """Start a job on a runtime, or join a running one; return the job. `rollback` returns the Runtime."""
         return await self._request("POST", f"/api/runtimes/{quote(name, safe='')}/{task}")
 
@@ -202,11 +202,11 @@ class HttpClient:
             async for event in _events(answer.aiter_lines()):
                 yield event
 
-    async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+    async def _request(self, method: str, path: str, **options: Any) -> JsonObject:
         answer = await self._http.request(method, path, **options)
         if answer.status_code >= 400:
             raise _error(answer)
-        content: dict[str, Any] = answer.json() if answer.content else {}
+        content: JsonObject = answer.json() if answer.content else {}
         return content
 
 
@@ -216,7 +216,7 @@ class InProcessClient:
     def __init__(self, manager: ModelManager) -> None:
         self._manager = manager
 
-    async def jobs(self, **query: Any) -> dict[str, Any]:
+    async def jobs(self, **query: Any) -> JsonObject:
         """Return a page of jobs."""
         status = query.get("status")
         return await self._manager.registry.views(
@@ -226,7 +226,7 @@ class InProcessClient:
             query.get("before"),
         )
 
-    async def job(self, job_id: str) -> dict[str, Any]:
+    async def job(self, job_id: str) -> JsonObject:
         """Return one job."""
         return await self._manager.registry.view(job_id)
 
@@ -234,7 +234,7 @@ class InProcessClient:
         """Request a job to end."""
         await self._manager.registry.cancel(job_id)
 
-    async def generate(self, body: dict[str, Any]) -> AsyncIterator[Event]:
+    async def generate(self, body: JsonObject) -> AsyncIterator[Event]:
         """Run a job and yield its events. Closing the iterator cancels the job."""
         job = await self._manager.submit(parse_request(body), CALLER)
         assert not isinstance(job, str), "only a request with an Idempotency-Key returns an id"

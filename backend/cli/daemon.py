@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backend.common.data_dir import DataDir
 from backend.common.errors import Configuration, Internal
 from backend.common.installation import ROOT, is_installed
+from backend.common.types import JsonObject
 
 if TYPE_CHECKING:
     from backend.common.config.settings import Settings
@@ -20,7 +21,7 @@ STOP_TIMEOUT_S = 15.0  # the server promises 5
 POLL_INTERVAL_S = 0.1
 
 
-def running(settings: Settings) -> dict[str, Any] | None:
+def running(settings: Settings) -> JsonObject | None:
     """Return the address, process id and health of the data folder's server. Optional: None if none answers."""
     import httpx
 
@@ -38,7 +39,7 @@ def running(settings: Settings) -> dict[str, Any] | None:
     return {"url": note["url"], "pid": note.get("pid"), **health} if is_same else None
 
 
-def start(settings: Settings, flags: list[str]) -> dict[str, Any]:
+def start(settings: Settings, flags: list[str]) -> JsonObject:
     """Start a server, wait until it answers, and return the same as `running`. `flags` are flags of `serve`.
 
     Raises Configuration, Internal.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from backend.cli.progress_bar import ProgressBar
 from backend.common.errors import JobCancelled, TouchstoneError, from_code
-from backend.common.types import TERMINAL, Event, Progress
+from backend.common.types import TERMINAL, Event, JsonObject, Progress
 
 if TYPE_CHECKING:
     from backend.cli.client import Client
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 async def generate_with_progress(
     client: Client,
-    body: dict[str, Any],
+    body: JsonObject,
     bar: ProgressBar,
     on_progress: Callable[[Progress], object] | None = None,
     on_text: Callable[[str], object] | None = None,
-) -> tuple[Event, dict[str, Any]]:
+) -> tuple[Event, JsonObject]:
     """Run a job and return its last event and the Job. A fallback is reported below the bar.
 
     Optional callbacks: `on_progress` (default: the bar), `on_text` for the text of each token event.
@@ -72,7 +72,7 @@ class ManagerJobs:
 
 async def follow_to_end(
     source: JobSource, job_id: str, bar: ProgressBar, retry_remedy: str = "Start it again."
-) -> dict[str, Any]:
+) -> JsonObject:
     """Follow a job and return the finished Job.
 
     Raises the error that the job ends with; for a cancelled job JobCancelled with `retry_remedy`.

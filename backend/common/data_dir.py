@@ -17,10 +17,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from backend.common.errors import Configuration
 from backend.common.file_lock import FileLock
+from backend.common.types import JsonObject
 
 BEAT_S = 5.0
 STALE_S = 20.0
@@ -75,7 +75,7 @@ class DataDir:
             temporary.write_text(json.dumps(note))
             temporary.replace(self._server_file)
 
-    def holder(self) -> dict[str, Any] | None:
+    def holder(self) -> JsonObject | None:
         """Return the last heartbeat of the server that holds or held the folder, None if there is none."""
         with contextlib.suppress(OSError, ValueError):
             note = json.loads(self._server_file.read_text())
@@ -133,7 +133,7 @@ def scratch_prefix(data_dir: Path) -> str:
     return f"touchstone-{hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]}-"
 
 
-def _foreign_and_fresh(note: dict[str, Any] | None) -> bool:
+def _foreign_and_fresh(note: JsonObject | None) -> bool:
     if not note or note.get("system") == sys.platform and note.get("host") == socket.gethostname():
         return False  # a server on this system would hold the lock
     beat = note.get("beat")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypedDict, final
 
 from backend.common.device_api import DetectedDevice
-from backend.common.types import Placement
+from backend.common.types import JsonObject, Placement
 
 
 @dataclass(frozen=True)
@@ -112,9 +112,47 @@ class LoadRequest:
     scratch: str = ""
     detected_device: DetectedDevice | None = None  # optional, the device as it was listed
     card_free_bytes: int | None = None  # optional, free memory of the card before the load
-    provider_options: dict[str, Any] = field(default_factory=dict)  # the user's options for ONNX Runtime's provider
+    provider_options: JsonObject = field(default_factory=dict)  # the user's options for ONNX Runtime's provider
     operator_libraries: list[str] = field(default_factory=list)  # paths of libraries with custom operators
     compile_cache_dir: str = ""  # optional, a folder for compiled code
+
+
+class FunctionCall(TypedDict):
+    """The function that the model calls, with its arguments by name."""
+
+    name: str
+    arguments: JsonObject
+
+
+class ToolCall(TypedDict):
+    """A call in a message of the assistant. `id`: optional, the message with the result repeats it."""
+
+    id: str | None
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class _Message(TypedDict):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None
+
+
+class Message(_Message, total=False):
+    """One message of a conversation. Optional: `tool_calls` of the assistant; `name` and `tool_call_id` of a tool."""
+
+    tool_calls: list[ToolCall]
+    name: str
+    tool_call_id: str
+
+
+class SongFields(TypedDict):
+    """The song that a request for lyrics describes. `sections` are kinds in their order, such as `verse`."""
+
+    theme: str | None
+    style: str | None
+    language: str
+    sections: list[str]
+    lines_per_section: int
 
 
 @dataclass(frozen=True)
@@ -128,19 +166,18 @@ class RunRequest:
     optional, the first variation and the number of variations that this worker produces; others produce the rest.
     """
 
-    messages: list[dict[str, Any]] | None
+    messages: list[Message] | None
     prompt: str | None
-    options: dict[str, Any]
+    options: JsonObject
     seed: int
     reuse_cache: bool
     folder: str = ""
     texts: list[str] | None = None
     preface: str = ""  # prefix of the output
-    inputs: dict[str, Any] = field(default_factory=dict)
+    inputs: JsonObject = field(default_factory=dict)
     model: str = ""  # its id and licence, written into the metadata of files
     licence: str | None = None
-    song: dict[str, Any] | None = None  # for lyrics: the requested song, see `tasks/lyrics`
-
+    song: SongFields | None = None  # for lyrics: the requested song, see `tasks/lyrics`
     share: tuple[int, int] | None = None
 
     def variations(self) -> range:
@@ -163,12 +200,63 @@ class RunResult:
     chat_template: Literal["model", "default"] | None = None
     audio_s: float | None = None
     phases: dict[str, float] = field(default_factory=dict)
-    chosen: dict[str, Any] = field(default_factory=dict)  # all choices, including those that the request left open
+    chosen: Mapping[str, object] = field(default_factory=dict)  # choices, including those that the request left open
     evidence: str = ""  # optional, how the job was computed
 
 
+class TokenProbability(TypedDict):
+    """A token of the vocabulary, its UTF-8 bytes and its log probability; None: the token is impossible."""
+
+    id: int
+    token: str
+    bytes: list[int]
+    logprob: float | None
+
+
+class TokenLogprob(TokenProbability):
+    """A generated token and the most probable tokens in its place, the most probable first."""
+
+    top_logprobs: list[TokenProbability]
+
+
+class _TokenEvent(TypedDict):
+    text: str
+    count: int
+
+
+@final
+class TokenEvent(_TokenEvent, total=False):
+    """Text and the number of its tokens. Optional: `logprobs`, an entry for each vocabulary token of the text."""
+
+    logprobs: list[TokenLogprob]
+
+
+@final
+class ProgressEvent(TypedDict):
+    """How far a phase of the job is. `total` is None if it is unknown."""
+
+    phase: str
+    done: float
+    total: float | None
+    unit: str
+
+
+@final
+class ArtifactEvent(TypedDict):
+    """A file in the job's folder is complete."""
+
+    name: str
+    media_type: str
+
+
+@final
+class PollEvent(TypedDict):
+    """No data: the event only asks whether to stop."""
+
+
+EventData = TokenEvent | ProgressEvent | ArtifactEvent | PollEvent
 # A callback with an event's name and data. Returns True if the job should stop.
-Emit = Callable[[str, dict[str, Any]], bool]
+Emit = Callable[[str, EventData], bool]
 
 
 class Session(Protocol):
@@ -187,8 +275,7 @@ class Session(Protocol):
         """Run a job and emit `progress {phase, done, total, unit}`, `token {text, count}` and `artifact`.
 
         A token with count 0 is text that the model did not generate. `poll {}` only asks whether to stop; any thread
-        may emit it. With the option `logprobs`, a token has one entry per vocabulary token of its text: `logprobs:
-        [{id, token, bytes, logprob, top_logprobs: [{id, token, bytes, logprob}]}]`.
+        may emit it. With the option `logprobs`, a token has one `TokenLogprob` per vocabulary token of its text.
         """
         ...
 

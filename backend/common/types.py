@@ -40,7 +40,7 @@ class Proof:
     versions: dict[str, str]
     at: str
     pid: int
-    checks: list[dict[str, Any]] = field(default_factory=list)
+    checks: list[JsonObject] = field(default_factory=list)
     evidence: str | None = None
     gflops: float | None = None
 
@@ -130,10 +130,10 @@ class Model:
     reason: str | None = None
     remedy: str | None = None
     default: bool = False
-    options_schema: dict[str, Any] = field(default_factory=dict)
-    options_schemas: dict[str, dict[str, Any]] = field(default_factory=dict)
+    options_schema: JsonObject = field(default_factory=dict)
+    options_schemas: dict[str, JsonObject] = field(default_factory=dict)
     tasks: list[str] = field(default_factory=list)
-    details: dict[str, Any] = field(default_factory=dict)  # facts from its files, see docs/models.md
+    details: JsonObject = field(default_factory=dict)  # facts from its files, see docs/models.md
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ class Output:
     text: str | None = None
     finish_reason: str | None = None
     artifacts: list[Artifact] = field(default_factory=list)
-    result: dict[str, Any] | None = None  # complete result of a benchmark
-    lyrics: dict[str, Any] | None = None  # of a song, see docs/lyrics.md
+    result: JsonObject | None = None  # complete result of a benchmark
+    lyrics: JsonObject | None = None  # of a song, see docs/lyrics.md
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class Receipt:
     rate: Rate | None = None
     audio_s: float | None = None  # total of all variations
     phases: dict[str, float] = field(default_factory=dict)  # seconds by phase name
-    chosen: dict[str, Any] = field(default_factory=dict)  # all choices for a tune, with those left open by the request
+    chosen: JsonObject = field(default_factory=dict)  # all choices for a tune, with those left open by the request
     worker_pid: int | None = None
     variations: list[int] | None = None  # variations of a share, counted from 1
     parts: list[Receipt] = field(default_factory=list)  # receipts of the shares; the names above are joined by commas
@@ -283,7 +283,7 @@ class Job:
     created_at: str
     started_at: str | None = None
     ended_at: str | None = None
-    request: dict[str, Any] = field(default_factory=dict)
+    request: JsonObject = field(default_factory=dict)
     output: Output = field(default_factory=Output)
     progress: Progress | None = None
     error: Problem | None = None
@@ -296,4 +296,4 @@ class Event:
 
     id: int
     event: str
-    data: dict[str, Any]
+    data: JsonObject

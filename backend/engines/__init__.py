@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
-from typing import Any
+from types import ModuleType
 
 from backend.common.engine_api import (
     ConvertedForm,
@@ -73,6 +73,6 @@ def _known_runtimes() -> frozenset[str]:
 
 
 @cache
-def _modules() -> dict[str, Any]:
+def _modules() -> dict[str, ModuleType]:
     names = [entry.name for entry in pkgutil.iter_modules(__path__) if not entry.name.startswith("_")]
     return {name: importlib.import_module(f"{__name__}.{name}") for name in names}

@@ -10,6 +10,7 @@ import importlib.metadata
 import importlib.util
 import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -85,7 +86,7 @@ class AdapterComposer:
         """Return 1: adapters have no batches."""
         return 1
 
-    def receipt_values(self) -> dict[str, Any]:
+    def receipt_values(self) -> Mapping[str, object]:
         """Return the facts for the receipt."""
         return {"adapter": self._adapter.path.name}
 

@@ -23,7 +23,7 @@ from backend.common import error_patterns
 from backend.common.errors import ModelIncompatible, ModelLoadFailed, TouchstoneError
 from backend.common.formats.gguf import Header, parts, read_header
 from backend.common.formats.gguf.vocabulary import Vocabulary, read_vocabulary
-from backend.common.types import Placement, PlacementPart
+from backend.common.types import JsonObject, Placement, PlacementPart
 from backend.devices import split_id
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult, Session
 from backend.engines._formats import GGUF
@@ -197,7 +197,7 @@ class LlamaSession(Session):
         if request.texts is not None:
             return embed(self._server, request.texts, request.folder, emit)
         options = request.options
-        body: dict[str, Any] = {
+        body: JsonObject = {
             "stream": True,
             "stream_options": {"include_usage": True},
             "return_progress": True,

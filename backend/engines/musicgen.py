@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,7 @@ def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _check_complete(folder: MusicgenFolder, loading_info: dict[str, Any]) -> None:
+def _check_complete(folder: MusicgenFolder, loading_info: Mapping[str, Any]) -> None:
     """transformers fills what a file lacks with random numbers and a warning. Raises ModelBroken."""
     if missing := sorted(str(name) for name in loading_info.get("missing_keys", ())):
         raise ModelBroken(f"{folder.path.name} lacks {len(missing)} of its weights, such as {missing[0]}.", FETCH)

@@ -102,7 +102,7 @@ async def admit(context: AdmissionContext, request: GenerateRequest) -> tuple[Jo
         engine=request.engine,
         options=content.options,
         prompt=request.prompt,
-        messages=None if request.messages is None else [message.model_dump() for message in request.messages],
+        messages=None if request.messages is None else [message.to_typed() for message in request.messages],
         texts=content.texts,
         inputs=request.inputs or {},
         understood=content.understood,

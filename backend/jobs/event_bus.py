@@ -10,9 +10,8 @@ import itertools
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
-from backend.common.types import Event
+from backend.common.types import Event, JsonObject
 
 KEPT = 2000  # events
 
@@ -27,7 +26,7 @@ class EventBus:
         self._followers: set[asyncio.Event] = set()
         self._closed = False
 
-    def publish(self, event: str, data: dict[str, Any]) -> None:
+    def publish(self, event: str, data: JsonObject) -> None:
         """Add an event. Tokens are left out."""
         if event == "token":
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import (
     Field,
@@ -14,8 +14,9 @@ from pydantic import (
     model_validator,
 )
 
+from backend.common import engine_api
 from backend.common.config.strict_model import Name, StrictModel, to_validation_error
-from backend.common.types import Fallback
+from backend.common.types import Fallback, JsonObject
 from backend.engines import engines
 
 TEXT_LIMIT = 2048  # in one job for embeddings
@@ -29,7 +30,7 @@ class Call(StrictModel):
     """A function that the model calls, with its arguments by name."""
 
     name: str
-    arguments: dict[str, Any]
+    arguments: JsonObject
 
 
 class ToolCall(StrictModel):
@@ -60,9 +61,13 @@ class Message(StrictModel):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> JsonObject:
         """Return the members that are set; `content` in any case."""
         return {key: value for key, value in serialize(self).items() if value is not None or key == "content"}
+
+    def to_typed(self) -> engine_api.Message:
+        """Return the message as workers get it."""
+        return cast("engine_api.Message", self.model_dump())  # the type holds the same members
 
 
 class GenerateRequest(StrictModel):
@@ -92,7 +97,7 @@ class GenerateRequest(StrictModel):
     inputs: dict[Name, Any] | None = Field(
         None, description="By name: the id that PUT /api/files gave, or for onnx also a nested array"
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="See the model's options_schemas")
+    options: JsonObject = Field(default_factory=dict, description="See the model's options_schemas")
     stream: bool = Field(False, description="Answer with the job's events as they come")
 
     @model_validator(mode="after")

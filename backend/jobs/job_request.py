@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from backend.common.types import Fallback
+from backend.common.engine_api import Message
+from backend.common.types import Fallback, JsonObject
 from backend.jobs.generate_request import Spread
 from backend.tasks.music.prompt_parser import ParsedPrompt
 
-RequestRow = dict[str, Any]  # JSON, as the history stores it and the API shows it
-Options = dict[str, Any]  # validated by the task's schema, with all defaults filled in
+RequestRow = JsonObject  # JSON, as the history stores it and the API shows it
+Options = JsonObject  # validated by the task's schema, with all defaults filled in
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class JobRequest:
     engine: str | None = None
     options: Options | None = None
     prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
+    messages: list[Message] | None = None
     texts: list[str] | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     understood: ParsedPrompt | None = None

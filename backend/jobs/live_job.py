@@ -26,6 +26,7 @@ from backend.common.types import (
     Event,
     Job,
     JobStatus,
+    JsonObject,
     Output,
     Problem,
     Progress,
@@ -36,8 +37,8 @@ from backend.jobs.store.schema import Change, Row
 from backend.jobs.store.sqlite import JobStore
 from backend.tasks.lyrics.structure import describe_lyrics
 
-EventData = dict[str, Any]  # JSON, as events are stored and sent
-JobView = dict[str, Any]  # a Job as JSON, as the API shows it
+EventData = JsonObject  # JSON, as events are stored and sent
+JobView = JsonObject  # a Job as JSON, as the API shows it
 ID_BLOCK = 1000
 _last_stamp = 0
 
@@ -71,8 +72,8 @@ class LiveJob:
         self._followers: set[asyncio.Event] = set()
         self.artifacts = replay_artifacts(self.events)
         self.finish_reason: str | None = None
-        self.result: dict[str, Any] | None = None
-        self.lyrics: dict[str, Any] | None = None
+        self.result: JsonObject | None = None
+        self.lyrics: JsonObject | None = None
         self.progress: Progress | None = None
         self.receipt: Receipt | None = None
         self.error: Problem | None = None

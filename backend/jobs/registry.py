@@ -16,7 +16,7 @@ from backend.common.commands import command
 from backend.common.config.settings.schema import Task
 from backend.common.errors import TouchstoneError
 from backend.common.timestamps import timestamp
-from backend.common.types import ACTIVE, MAINTENANCE, TERMINAL, Event, JobStatus
+from backend.common.types import ACTIVE, MAINTENANCE, TERMINAL, Event, JobStatus, JsonObject
 from backend.jobs.event_bus import EventBus
 from backend.jobs.live_job import ID_BLOCK, JobView, LiveJob, seed_job_ids, stored_view, without_text
 from backend.jobs.store.schema import Row
@@ -132,7 +132,7 @@ class JobRegistry:
             return job.view()
         return stored_view(await self._row(job_id))
 
-    async def views(self, statuses: Iterable[str], task: str | None, limit: int, before: str | None) -> dict[str, Any]:
+    async def views(self, statuses: Iterable[str], task: str | None, limit: int, before: str | None) -> JsonObject:
         """Return a page of Jobs, newest first, without their text; `next` is the `before` of the next page.
 
         Raises Validation for an unknown status or task, and for a limit out of range.

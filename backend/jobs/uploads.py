@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 from backend.common.config.settings.schema import Files
 from backend.common.errors import DiskFull, PayloadTooLarge, Validation
 from backend.common.timestamps import timestamp
+from backend.common.types import JsonObject
 
 NAME_LIMIT = 255
 CHUNK_BYTES = 1 << 20
@@ -88,7 +89,7 @@ class UploadStore:
         try:
             if metadata_file is None:
                 raise FileNotFoundError
-            metadata: dict[str, Any] = json.loads(metadata_file.read_text(encoding="utf-8"))
+            metadata: JsonObject = json.loads(metadata_file.read_text(encoding="utf-8"))
             age_s = time.time() - metadata_file.stat().st_mtime
             return Upload(**metadata, expires_at=timestamp(timedelta(seconds=age_s - self._keep_s)))
         except (OSError, ValueError, TypeError):
@@ -104,7 +105,7 @@ class UploadStore:
             os.utime(self._folder(id_) / _METADATA)
         return self.file(id_)
 
-    def resolve_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve_inputs(self, inputs: Mapping[str, Any]) -> JsonObject:
         """Return a job's inputs for its worker: `{path, name, media_type}` for an upload. Raises Validation."""
         return {
             name: self._for_worker(self.file(value)) if isinstance(value, str) else value

@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from backend.common.commands import command
 from backend.common.config.settings import Settings
@@ -25,7 +24,7 @@ from backend.common.errors import (
 )
 from backend.common.formats.gguf import how_to_join, is_split_by_hand
 from backend.common.formats.safetensors import FETCH
-from backend.common.types import Model, ModelState
+from backend.common.types import JsonObject, Model, ModelState
 from backend.models.converted_forms import any_forms, with_forms
 from backend.models.details import details, licence
 from backend.models.entries import SERVED_BY, Entry, configured_models, entry_for, shipped, slug, suffixes
@@ -48,7 +47,7 @@ class Catalogue:
     def __init__(
         self,
         settings: Settings,
-        schema_for: Callable[[str], dict[str, Any]] = lambda task: {},
+        schema_for: Callable[[str], JsonObject] = lambda task: {},
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._settings = settings
@@ -127,7 +126,7 @@ class Catalogue:
             },
         )
 
-    def _schema(self, entry: Entry, task: str) -> dict[str, Any]:
+    def _schema(self, entry: Entry, task: str) -> JsonObject:
         return song_schema(entry.song) if entry.song else self._schema_for(task)
 
     def resolve(self, name: str, *, anywhere: bool = False) -> Entry:

@@ -8,16 +8,16 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from backend.child import handle
 from backend.child.convert import FORMS, OWN_RUNTIME, Form, quantization, source_bytes
-from backend.child.convert.comparison import TOKENS
+from backend.child.convert.comparison import TOKENS, ConvertedModel
 from backend.child.convert.quantization import KINDS
 from backend.child.convert.step_runner import run_step
 from backend.child.handle import ChildProcess
+from backend.child.wire_protocol import Frame
 from backend.common.config.settings import Settings
 from backend.common.errors import TouchstoneError, Validation, WorkerCrashed, from_code
 from backend.common.formats.safetensors import is_checkpoint
@@ -64,8 +64,8 @@ async def convert(
     on_progress: OnProgress,
     turn: asyncio.Lock,
     spawn: handle.Spawn = handle.spawn,
-) -> dict[str, Any]:
-    """Convert a model; return `{path, bytes, comparison}`. Cancelling it ends the child.
+) -> ConvertedModel:
+    """Convert a model and return the new form. Cancelling it ends the child.
 
     `turn` is the lock for installing environments. Raises what the children report (ModelIncompatible, DiskFull,
     RuntimeFailed …), WorkerCrashed if one exits without a report.
@@ -91,13 +91,13 @@ async def convert(
     log.info("conversion started", extra={**fields, "source_bytes": await asyncio.to_thread(_size, entry)})
     started_at = time.monotonic()
     try:
-        result = await _run(order, on_progress, spawn)
+        frame = await _run(order, on_progress, spawn)
     except TouchstoneError as error:
         log.warning("conversion failed", extra={**fields, "code": error.code, "reason": error.detail})
         raise
     seconds = round(time.monotonic() - started_at, 1)
-    log.info("conversion finished", extra={**fields, "bytes": result.get("bytes"), "seconds": seconds})
-    return result
+    log.info("conversion finished", extra={**fields, "bytes": frame["bytes"], "seconds": seconds})
+    return {"path": frame["path"], "bytes": frame["bytes"], "comparison": frame["comparison"]}
 
 
 def _size(entry: Entry) -> int | None:
@@ -106,7 +106,8 @@ def _size(entry: Entry) -> int | None:
     return None
 
 
-async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: handle.Spawn) -> dict[str, Any]:
+async def _run(order: Mapping[str, object], on_progress: OnProgress, spawn: handle.Spawn) -> Frame:
+    """Run a child and return its `done` frame. Raises the error that it reports, WorkerCrashed without a report."""
     child = ChildProcess(spawn(sys.executable, ["convert"]), asyncio.get_running_loop())
     child.send(order)
     try:
@@ -116,7 +117,7 @@ async def _run(order: dict[str, Any], on_progress: OnProgress, spawn: handle.Spa
             elif frame["op"] == "failed":
                 raise from_code(frame["code"], frame["detail"], frame["remedy"])
             elif frame["op"] == "done":
-                return {name: frame[name] for name in ("path", "bytes", "comparison") if name in frame}
+                return frame
         raise WorkerCrashed(
             f"The conversion process exited early: {child.exit_summary()}.", "Retry; the conversion resumes."
         )
@@ -142,7 +143,7 @@ async def _python(settings: Settings, on_progress: OnProgress, spawn: handle.Spa
 
 async def quantize(
     source: Path, target: Path, kind: str, samples: Sequence[str], settings: Settings, on_progress: OnProgress
-) -> dict[str, Any]:
+) -> quantization.Report:
     """Write a smaller ONNX graph in the environment for conversions; return its difference (`convert/quantization.py`).
 
     `samples` are `NAME=FILE.npy`. Raises Validation, Configuration, RuntimeFailed, DiskFull.
@@ -153,7 +154,7 @@ async def quantize(
     command = [python, "-I", str(Path(quantization.__file__)), str(source), str(target), kind, *samples]
     failing = f"the graph {source.name} could not be converted to {kind}"
     printed = await asyncio.to_thread(run_step, command, failing)
-    report: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    report: quantization.Report = json.loads(printed.splitlines()[-1])
     return report
 
 
@@ -203,7 +204,7 @@ def _current(shelf: RuntimeStore, recipe: Recipe) -> InstalledRuntime | None:
     return made if set(recipe.lines()) <= installed else None
 
 
-def said(form: str, made: dict[str, Any]) -> str:
+def said(form: str, made: ConvertedModel) -> str:
     """Return the outcome as text: how far the output of the new form matches that of its source."""
     comparison = made["comparison"]
     tokens = f"{comparison['tokens_alike']} of {comparison['tokens']} tokens before the first difference"

@@ -6,11 +6,11 @@ import json
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from backend.child.convert import MANIFEST
 from backend.common.errors import ModelBroken, TouchstoneError
 from backend.common.files import require_regular_file
+from backend.common.types import JsonObject
 from backend.engines import model_formats
 from backend.models.entries import Entry
 
@@ -36,7 +36,7 @@ def _card(file: Path) -> str:
         return card.read(_CARD_CHARS)
 
 
-def details(entry: Entry) -> dict[str, Any]:
+def details(entry: Entry) -> JsonObject:
     """Return the facts of the model's files. Unknown facts are None. Empty for files that cannot be parsed."""
     try:
         facts = entry.target.stat()
@@ -49,14 +49,14 @@ def details(entry: Entry) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def _describe(path: Path, size: int, mtime_ns: int) -> dict[str, Any]:
+def _describe(path: Path, size: int, mtime_ns: int) -> JsonObject:
     for model_format in model_formats():
         if model_format.describe and model_format.recognises(path):
             return {"format": model_format.name, **model_format.describe(path)}
     return {}
 
 
-def _form(place: Path) -> dict[str, Any]:
+def _form(place: Path) -> JsonObject:
     """Return the facts of a converted form: its size, and how far its output matches that of its source."""
     made = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
     counts = {name: value for name, value in made["comparison"].items() if isinstance(value, int)}

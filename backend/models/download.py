@@ -9,11 +9,12 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from backend.child import handle
+from backend.child.download.hub_client import HubOrder
+from backend.child.download.results import FileOrder, WebOrder
 from backend.child.download.workspace import NAME, part_for, sweep
 from backend.child.one_shot import Message, OnProgress, run_one_shot
 from backend.common.errors import Configuration, DiskFull, TouchstoneError, Validation
@@ -95,17 +96,24 @@ def order(entry: Entry, environ: Mapping[str, str]) -> bytes:
     """Return the first line on the child's stdin: addresses and token, which neither `ps` nor a log may show."""
     source = entry.source
     if source and source.kind == "hf":
-        request: dict[str, Any] = {"repo": source.repo, "revision": source.revision or "main", "asked": source.member}
-        request |= {"variant": source.variant, "variables": _of_the_hub(environ)}
-    elif source and source.kind == "https":
+        hub_order = HubOrder(
+            repo=str(source.repo),
+            revision=source.revision or "main",
+            asked=source.member,
+            variant=source.variant,
+            variables=_of_the_hub(environ),
+            stall_s=STALL_S,
+        )
+        return json.dumps(asdict(hub_order)).encode() + b"\n"
+    if source and source.kind == "https":
         names = source.members or part_names(source.file_name)
         inside = [entry.target / member for member in source.members or ()]
         places = inside or [entry.target.with_name(name) for name in part_names(entry.target.name)]
         pairs = zip(source.addresses(), names, places, strict=True)
-        request = {"files": [{"url": url, "name": name, "to": str(place.absolute())} for url, name, place in pairs]}
-    else:
-        return b""
-    return json.dumps({**request, "stall_s": STALL_S}).encode() + b"\n"
+        files: list[FileOrder] = [{"url": url, "name": name, "to": str(place.absolute())} for url, name, place in pairs]
+        web_order: WebOrder = {"files": files, "stall_s": STALL_S}
+        return json.dumps(web_order).encode() + b"\n"
+    return b""
 
 
 def _of_the_hub(environ: Mapping[str, str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from backend.common.config.settings import Settings
 from backend.common.config.settings.schema import OwnModel
 from backend.common.errors import Configuration, ModelBroken, unicode
 from backend.common.files import is_reserved_windows_name
+from backend.common.types import JsonObject
 from backend.engines import Engine, engines, model_formats, serves
 from backend.models.sources import Source
 from backend.tasks.songs.adapter import read_adapter
@@ -83,7 +84,7 @@ class Entry:
 
 def shipped(models_dir: Path) -> dict[str, Entry]:
     """Return the models of models.yaml."""
-    data: dict[str, dict[str, Any]] = yaml.safe_load(DATA.read_text(encoding="utf-8"))
+    data: dict[str, JsonObject] = yaml.safe_load(DATA.read_text(encoding="utf-8"))
     entries = {}
     for id_, facts in data.items():
         rest = {key: value for key, value in facts.items() if key not in ("file", "built_in", "source", "engines")}

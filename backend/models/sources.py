@@ -5,13 +5,12 @@ from __future__ import annotations
 import ipaddress
 import re
 import urllib.parse
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
 
 from backend.common.errors import Validation
 from backend.common.formats.gguf.kinds import part_names
+from backend.common.types import JsonObject
 from backend.models.file_names import check_member, check_name, web_suffixes
 
 _HUGGING_FACE = ("huggingface.co", "www.huggingface.co", "hf.co")
@@ -174,12 +173,12 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def as_data(source: Source) -> dict[str, Any]:
+def as_data(source: Source) -> JsonObject:
     """Return the fields that are set, as the file of added models stores them."""
     return {_STORED_NAMES.get(name, name): value for name, value in vars(source).items() if value is not None}
 
 
-def from_data(data: Mapping[str, Any]) -> Source:
+def from_data(data: JsonObject) -> Source:
     """Return the source that `as_data` stored. Raises TypeError for an unknown key."""
     fields = {stored: name for name, stored in _STORED_NAMES.items()}
     return Source(**{fields.get(name, name): value for name, value in data.items()})

@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any, get_args
+from typing import get_args
 
 from backend.child.download.workspace import NAME, lock_for
 from backend.common.config.settings.schema import Task
 from backend.common.errors import Configuration, DiskFull
 from backend.common.formats.gguf.kinds import SPLIT
+from backend.common.types import JsonObject
 from backend.models.entries import HUB, Entry, entry_for
 from backend.models.sources import Source, as_data, from_data
 
@@ -55,7 +56,7 @@ class UserModels:
         with self._changing() as models:
             models.pop(id_, None)
 
-    def _entry(self, id_: str, facts: dict[str, Any]) -> Entry:
+    def _entry(self, id_: str, facts: JsonObject) -> Entry:
         try:
             source, task = from_data(facts["source"]), facts.get("task")
             target = Path(source.path) if source.path else self._place(id_, source)
@@ -74,9 +75,9 @@ class UserModels:
         suffix = PurePosixPath(source.file_name).suffix.lower()
         return self.file.with_name(f"{id_}-00001-of-{part[3]}{suffix}" if part else f"{id_}{suffix}")
 
-    def _read(self) -> dict[str, dict[str, Any]]:
+    def _read(self) -> dict[str, JsonObject]:
         try:
-            models: dict[str, dict[str, Any]] = json.loads(self.file.read_text(encoding="utf-8"))["models"]
+            models: dict[str, JsonObject] = json.loads(self.file.read_text(encoding="utf-8"))["models"]
             return dict(models.items())
         except FileNotFoundError:
             return {}
@@ -86,7 +87,7 @@ class UserModels:
             raise self._damaged("it is not the JSON format of Touchstone") from None
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[dict[str, dict[str, Any]]]:
+    def _changing(self) -> Iterator[dict[str, JsonObject]]:
         try:
             workspace = self.file.parent / NAME
             workspace.mkdir(parents=True, exist_ok=True)
@@ -104,7 +105,7 @@ class UserModels:
         except OSError as error:
             raise DiskFull(f"{self.file} cannot be written: {error.strerror}.", "Free some space there.") from error
 
-    def _write(self, models: dict[str, dict[str, Any]]) -> None:
+    def _write(self, models: dict[str, JsonObject]) -> None:
         fresh = self.file.with_suffix(".new")
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)  # an address may contain a secret
         with os.fdopen(fd, "w", encoding="utf-8") as out:

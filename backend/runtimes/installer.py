@@ -14,9 +14,9 @@ import sysconfig
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 from backend.child.handle import Spawn
+from backend.child.install.orders import EnvironmentFacts, InstallOrder, LockOrder, MakeOrder
 from backend.child.one_shot import run_one_shot
 from backend.common.commands import command
 from backend.common.errors import DiskFull, RuntimeFailed, TouchstoneError, Validation
@@ -46,7 +46,7 @@ class RuntimeInstaller:
 
     async def lock(
         self, recipe: Recipe, on_progress: OnProgress, architecture: str | None = None, index: str | None = None
-    ) -> tuple[Lock, dict[str, Any]]:
+    ) -> tuple[Lock, EnvironmentFacts]:
         """Resolve a recipe for this machine; return the lock and the further facts that `make` needs.
 
         `index`: optional, a package index that replaces the recipe's. Raises RuntimeFailed, DiskFull, Validation.
@@ -59,9 +59,13 @@ class RuntimeInstaller:
             )
         self.check_space(recipe, build)
         work = self._shelf.root / recipe.name / "new.lock"
-        order = self._order(recipe, build, work, index)
-        order |= {"python": _own_python(recipe), "request": recipe.python[1], "upgrade": True}
-        order |= {"requirements": recipe.lines(architecture)}
+        order: LockOrder = {
+            **self._order(recipe, build, work, index),
+            "python": _own_python(recipe),
+            "request": recipe.python[1],
+            "upgrade": True,
+            "requirements": recipe.lines(architecture),
+        }
         answer = await run_one_shot(self._spawn, ["install", "lock"], _line(order), on_progress)
         lock = read_lock(answer["lock"], answer["python"])
         target = self._shelf.lock_file(recipe.name, lock.digest).parent
@@ -73,7 +77,7 @@ class RuntimeInstaller:
         return lock, {"python": answer["python"], "extra": answer["extra"], "index": order["index"]}
 
     async def make(
-        self, recipe: Recipe, lock: Lock, about: dict[str, Any], on_progress: OnProgress
+        self, recipe: Recipe, lock: Lock, about: EnvironmentFacts, on_progress: OnProgress
     ) -> InstalledRuntime:
         """Install the version of a lock, without a manifest and not yet current. A partial one is left in place.
 
@@ -81,8 +85,11 @@ class RuntimeInstaller:
         """
         build = buildable(recipe)
         folder = await asyncio.to_thread(self._shelf.clear, recipe.name, lock.digest)
-        order = self._order(recipe, build, folder, about["index"])
-        order |= {**about, "lock": str(self._shelf.lock_file(recipe.name, lock.digest))}
+        order: MakeOrder = {
+            **self._order(recipe, build, folder, about["index"]),
+            **about,
+            "lock": str(self._shelf.lock_file(recipe.name, lock.digest)),
+        }
         fields = {"runtime": recipe.name, "version": lock.digest}
         log.info("install started", extra={**fields, "download_bytes": lock.download_bytes})
         started_at = time.monotonic()
@@ -114,7 +121,7 @@ class RuntimeInstaller:
                 "to a folder on another disk.",
             )
 
-    def _order(self, recipe: Recipe, build: Build, folder: Path, index: str | None) -> dict[str, Any]:
+    def _order(self, recipe: Recipe, build: Build, folder: Path, index: str | None) -> InstallOrder:
         return {
             "name": recipe.name,
             "folder": str(folder),
@@ -150,7 +157,7 @@ def _own_python(recipe: Recipe) -> str | None:
     return str(getattr(sys, "_base_executable", sys.executable)) if fits else None
 
 
-def _line(order: dict[str, Any]) -> bytes:
+def _line(order: InstallOrder) -> bytes:
     return json.dumps(order).encode() + b"\n"
 
 

@@ -6,8 +6,9 @@ import hashlib
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from backend.common.types import JsonObject
 
 _DIGITS = 10  # length of the digest: short, because some systems limit the length of paths
 
@@ -24,7 +25,7 @@ class Lock:
 
 def read_lock(text: str, python: str) -> Lock:
     """Parse the lock file of an interpreter. Raises ValueError."""
-    listed: list[dict[str, Any]] = tomllib.loads(text).get("packages", [])
+    listed: list[JsonObject] = tomllib.loads(text).get("packages", [])
     packages = {package["name"]: str(package.get("version", "")) for package in listed}
     wheels = [_wheel(package) for package in listed]
     hashes = sorted(str(sorted(wheel.get("hashes", {}).items()) or wheel.get("url")) for wheel in wheels)
@@ -35,13 +36,13 @@ def read_lock(text: str, python: str) -> Lock:
     return Lock(text, hashlib.sha256("\n".join(about).encode()).hexdigest()[:_DIGITS], packages, total)
 
 
-def _wheel(package: dict[str, Any]) -> dict[str, Any]:
+def _wheel(package: JsonObject) -> JsonObject:
     """Return the wheel that is downloaded: uv lists the best one first."""
-    wheels: list[dict[str, Any]] = package.get("wheels") or [package.get("archive") or {}]
+    wheels: list[JsonObject] = package.get("wheels") or [package.get("archive") or {}]
     return wheels[0]
 
 
-def _size(wheel: dict[str, Any]) -> int | None:
+def _size(wheel: JsonObject) -> int | None:
     if "size" in wheel:
         return int(wheel["size"])
     parts = urlsplit(wheel.get("url", ""))

@@ -15,9 +15,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from backend.child.download.workspace import sync_folder
+from backend.common.types import JsonObject
 
 RUNTIMES = "runtimes"  # in the data folder
 MANIFEST = "touchstone.json"
@@ -123,25 +123,25 @@ class RuntimeStore:
             with contextlib.suppress(OSError):
                 (self.root / name).rmdir()
 
-    def _pointer(self, name: str) -> dict[str, Any]:
+    def _pointer(self, name: str) -> JsonObject:
         with contextlib.suppress(OSError, ValueError):
             return _read(self.root / name / POINTER)
         return {}
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path) -> JsonObject:
     """Return a JSON object from a file, parsed again only if the file changed. Raises OSError, ValueError."""
     facts = file.stat()
     return _parsed(file, facts.st_ino, facts.st_mtime_ns, facts.st_size)
 
 
 @lru_cache(maxsize=128)
-def _parsed(file: Path, *_facts: int) -> dict[str, Any]:
+def _parsed(file: Path, *_facts: int) -> JsonObject:
     read = json.loads(file.read_text(encoding="utf-8"))
     return read if isinstance(read, dict) else {}
 
 
-def _write(file: Path, content: dict[str, Any]) -> None:
+def _write(file: Path, content: JsonObject) -> None:
     """Write a file atomically."""
     fresh = file.with_name(file.name + ".new")
     with fresh.open("w", encoding="utf-8") as opened:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from backend.child.convert.comparison import PROMPTS, TOKENS, compare
+from backend.child.convert.comparison import PROMPTS, TOKENS, Answer, compare
 from tests.service import Server, start_server
 
 MODEL = "smollm2-135m-instruct"
@@ -61,7 +61,7 @@ def job(server: Server, engine: str, prompt: str) -> dict[str, Any]:
     return server.generate(model=MODEL, engine=engine, device="cpu", fallback="never", prompt=prompt, options=options)
 
 
-def words(server: Server, engine: str, prompt: str) -> dict[str, Any]:
+def words(server: Server, engine: str, prompt: str) -> Answer:
     """The same in tokens."""
     options = {"temperature": 0, "max_tokens": TOKENS, "logprobs": 0}
     body = {"model": MODEL, "engine": engine, "device": "cpu", "prompt": prompt, "options": options, "stream": True}

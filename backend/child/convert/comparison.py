@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import TypedDict
 
+from backend.common.engine_api import EventData
 from backend.common.system.resources import usable_threads
+from backend.common.types import JsonObject
 from backend.engines import LoadRequest, RunRequest, load_engine
 
 PROMPTS = (
@@ -22,29 +24,66 @@ PROMPTS = (
 TOKENS = 24
 
 
-def texts(engine: str, path: str, options: Mapping[str, Any], context_tokens: int = 512) -> list[dict[str, Any]]:
-    """Load a form in this process; return for each prompt `{text, tokens: [text of each], prompt_tokens}`.
+class Answer(TypedDict):
+    """The greedy answer of a form to a prompt. `tokens` are the texts of its tokens."""
+
+    text: str
+    tokens: list[str]
+    prompt_tokens: int
+
+
+class Difference(TypedDict):
+    """The two answers to a prompt, if they differ."""
+
+    prompt: str
+    source: str
+    made: str
+
+
+class Comparison(TypedDict):
+    """Counts over all prompts; those `alike` are counted up to the first different token."""
+
+    prompts: int
+    tokens: int
+    tokens_alike: int
+    first_alike: int
+    texts_alike: int
+    prompts_tokenized_alike: int
+    differences: list[Difference]
+
+
+class ConvertedModel(TypedDict):
+    """The result of a conversion."""
+
+    path: str
+    bytes: int
+    comparison: Comparison
+
+
+def texts(engine: str, path: str, options: JsonObject, context_tokens: int = 512) -> list[Answer]:
+    """Load a form in this process; return the answer to each prompt.
 
     `options` are all text options, with greedy decoding and `logprobs`.
     """
     with tempfile.TemporaryDirectory() as scratch:
         request = LoadRequest("cpu", path, context_tokens, usable_threads(), 1, scratch)
         session = load_engine(engine).load(request)
-    answers = []
+    answers: list[Answer] = []
     for prompt in PROMPTS:
         tokens: list[str] = []
 
-        def emit(event: str, data: dict[str, Any], tokens: list[str] = tokens) -> bool:
-            tokens += [token["token"] for token in data.get("logprobs", ())]
+        def emit(event: str, data: EventData, tokens: list[str] = tokens) -> bool:
+            if "text" in data:
+                tokens += [entry["token"] for entry in data.get("logprobs", ())]
             return False
 
-        result = session.run(RunRequest(None, prompt, dict(options), 1, False), emit)
+        result = session.run(RunRequest(None, prompt, options, 1, False), emit)
         prompt_tokens = result.counts["prompt_tokens"]
         answers.append({"text": "".join(tokens), "tokens": tokens, "prompt_tokens": prompt_tokens})
     return answers
 
 
-def compare(source: list[dict[str, Any]], made: list[dict[str, Any]]) -> dict[str, Any]:
+def compare(source: Sequence[Answer], made: Sequence[Answer]) -> Comparison:
     """Return counts of equal tokens before the first difference, equal texts, and equally tokenized prompts."""
     same = [_count_equal(before["tokens"], after["tokens"]) for before, after in zip(source, made, strict=True)]
     return {

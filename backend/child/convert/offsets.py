@@ -91,7 +91,8 @@ def _rows_of_groups(path: Path) -> Iterator[Any]:
         reader = Reader(file, path.stat().st_size, path.name, sys.byteorder)
         reader.number("I")
         count, keys = int(reader.number("Q")), int(reader.number("Q"))
-        alignment = reader.facts(keys).get("general.alignment") or 32
+        value = reader.facts(keys).get("general.alignment")
+        alignment = value if isinstance(value, int) and value else 32
         tensors = list(reader.tensors(count))
         start = -(-reader.at // alignment) * alignment
         for shape, kind, offset in tensors:

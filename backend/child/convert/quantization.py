@@ -16,10 +16,28 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 KINDS = ("int8", "int8-static", "fp16")
+Sample = dict[str, Any]  # NumPy arrays by input name; a script has no types of NumPy
 SAMPLES, SIDE = 8, 1  # random samples; the size of a dynamic dimension in them
+
+
+class OutputDifference(TypedDict):
+    """The largest difference of an output, divided by its largest number, and its signal-to-noise ratio in dB."""
+
+    difference: float
+    snr_db: float | None
+
+
+class Report(TypedDict):
+    """The sizes of both files, the number of samples, whether they are random, and the differences by output."""
+
+    bytes: int
+    source_bytes: int
+    samples: int
+    made_up: bool
+    outputs: dict[str, OutputDifference]
 
 
 def main(arguments: list[str]) -> int:
@@ -39,18 +57,18 @@ def main(arguments: list[str]) -> int:
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
-    facts = {
+    report: Report = {
         "bytes": target.stat().st_size,
         "source_bytes": source.stat().st_size,
         "samples": len(samples),
         "made_up": not arguments[3:],
         "outputs": outputs,
     }
-    print(json.dumps(facts))  # noqa: T201 (the result of this program)
+    print(json.dumps(report))  # noqa: T201 (the result of this program)
     return 0
 
 
-def _write(source: Path, target: Path, kind: str, samples: list[dict[str, Any]]) -> None:
+def _write(source: Path, target: Path, kind: str, samples: list[Sample]) -> None:
     if kind == "fp16":
         import onnx
         from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -65,7 +83,7 @@ def _write(source: Path, target: Path, kind: str, samples: list[dict[str, Any]])
         def __init__(self) -> None:
             self._left = list(samples)
 
-        def get_next(self) -> dict[str, Any] | None:
+        def get_next(self) -> Sample | None:
             """Return the next sample, None at the end."""
             return self._left.pop(0) if self._left else None
 
@@ -75,7 +93,7 @@ def _write(source: Path, target: Path, kind: str, samples: list[dict[str, Any]])
         quantize_static(str(source), str(target), Reader(), per_channel=True)
 
 
-def _samples(slots: list[Any], arguments: list[str]) -> list[dict[str, Any]]:
+def _samples(slots: list[Any], arguments: list[str]) -> list[Sample]:
     import numpy
 
     if arguments:
@@ -99,11 +117,11 @@ def _samples(slots: list[Any], arguments: list[str]) -> list[dict[str, Any]]:
     return made
 
 
-def _compare_outputs(before: Any, after: Any, samples: list[dict[str, Any]]) -> dict[str, dict[str, float | None]]:
+def _compare_outputs(before: Any, after: Any, samples: list[Sample]) -> dict[str, OutputDifference]:
     """Return the difference and the signal-to-noise ratio of each output of two sessions over all samples."""
     import numpy
 
-    differences = {}
+    differences: dict[str, OutputDifference] = {}
     pairs = [(before.run(None, sample), after.run(None, sample)) for sample in samples]
     for place, slot in enumerate(before.get_outputs()):
         wanted = numpy.concatenate([numpy.ravel(first[place]).astype("float64") for first, _ in pairs])

@@ -15,7 +15,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backend.child.download.errors import Refused, disk_full, explain_os
 from backend.child.download.http_errors import (
@@ -27,6 +27,7 @@ from backend.child.download.http_errors import (
 )
 from backend.child.download.network import DownloadClient
 from backend.child.download.partial_file import FileVersion, PartialFile
+from backend.child.download.results import DownloadedFile
 from backend.child.download.workspace import NAME, exclusive, sweep, sync_folder
 from backend.child.progress_report import ProgressReport
 from backend.common.errors import ModelBroken
@@ -60,8 +61,8 @@ class Order:
     stall_s: float = 30.0
 
 
-def fetch_http(order: Order, report: ProgressReport, sleep: Callable[[float], None] = time.sleep) -> dict[str, Any]:
-    """Download the file, unless it is in place; return its `{path, sha256, bytes}`. Raises Refused.
+def fetch_http(order: Order, report: ProgressReport, sleep: Callable[[float], None] = time.sleep) -> DownloadedFile:
+    """Download the file, unless it is in place; return its path, SHA-256 and size. Raises Refused.
 
     `sleep` waits between retries; default: time.sleep.
     """
@@ -77,7 +78,7 @@ def fetch_http(order: Order, report: ProgressReport, sleep: Callable[[float], No
         raise explain_os(error, order.to.parent) from error
 
 
-def _existing_result(order: Order) -> dict[str, Any] | None:
+def _existing_result(order: Order) -> DownloadedFile | None:
     """Return the result if the complete file is already in place."""
     if not order.to.is_file() or order.size_bytes not in (None, order.to.stat().st_size):
         return None
@@ -117,7 +118,7 @@ class Transfer:
         self._url_hash = hashlib.sha256(order.url.encode()).hexdigest()
         self._total = order.size_bytes
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> DownloadedFile:
         """Retry until the file is complete. A file from several pieces that fails its check is fetched once more."""
         try:
             was_resumed = self._transfer()
@@ -265,7 +266,7 @@ class Transfer:
         if total is not None and self._partial.size < total:
             raise TransientError(self._interrupted(f"broke off after {self._partial.size} of {total} bytes"))
 
-    def _finish(self) -> dict[str, Any]:
+    def _finish(self) -> DownloadedFile:
         """Verify the complete file and move it into place. Raises Refused."""
         version = self._partial.version()
         sha256, size = self._partial.digest.hexdigest(), self._partial.size

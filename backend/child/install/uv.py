@@ -14,6 +14,7 @@ from typing import Any
 
 from backend.child import process
 from backend.child.download.errors import Refused, explain_pip
+from backend.child.install.orders import InstallOrder
 from backend.child.progress_report import ProgressReport
 from backend.common.installer_errors import UV_KILLED
 
@@ -48,7 +49,7 @@ class Uv:
                 self._running.kill()
 
 
-def find_uv(order: dict[str, Any], report: ProgressReport) -> str:
+def find_uv(order: InstallOrder, report: ProgressReport) -> str:
     """Return uv next to this interpreter or in the tools folder, where pip installs it if absent. Raises Refused."""
     name = "uv.exe" if os.name == "nt" else "uv"
     local = Path(sysconfig.get_path("scripts")) / name

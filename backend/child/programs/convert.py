@@ -13,8 +13,8 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from backend.child.convert import (
     FOLDER,
@@ -52,7 +52,9 @@ def main(channel: Channel) -> int:
     threading.Thread(target=_exit_with_parent, args=(channel,), daemon=True).start()
     try:
         vocabulary = check(Path(order["source"]))
-        result = _Conversion(channel, order, vocabulary).run() if order["op"] == "convert" else {}
+        result: Mapping[str, object] = {}
+        if order["op"] == "convert":
+            result = _Conversion(channel, order, vocabulary).run()
         channel.send({"op": "done", **result})
     except TouchstoneError as error:
         channel.send({"op": "failed", "code": error.code, "detail": error.detail, "remedy": error.remedy})
@@ -98,7 +100,7 @@ class _Conversion:
         self._model = str(order["model"])
         self._work = Path(order["models_dir"]) / FOLDER / ".work" / self._model
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> comparing.ConvertedModel:
         """Convert the model. Raises TouchstoneError."""
         self._work.mkdir(parents=True, exist_ok=True)
         lock = lock_for(self._work.parent, self._model)
@@ -149,22 +151,22 @@ class _Conversion:
         self._run_library_step("graph", str(self._source), str(output))
         openvino_config.write_config(output, read_header(self._source), vocabulary)
 
-    def _answers(self, output: Path) -> list[dict[str, Any]]:
+    def _answers(self, output: Path) -> list[comparing.Answer]:
         """Return the texts of the form from its engine, in this environment or in the form's."""
         if self._form.runtime == OWN_RUNTIME:
             return comparing.texts(self._form.engine, str(output), self._options)
         texts_file = self._work / "texts.json"
         self._run_library_step("answers", self._form.engine, str(output), json.dumps(self._options), str(texts_file))
-        texts: list[dict[str, Any]] = json.loads(texts_file.read_text(encoding="utf-8"))
+        texts: list[comparing.Answer] = json.loads(texts_file.read_text(encoding="utf-8"))
         return texts
 
-    def _texts_of(self, checkpoint: Path) -> list[dict[str, Any]]:
+    def _texts_of(self, checkpoint: Path) -> list[comparing.Answer]:
         """Return the texts of the source from transformers."""
         self._step("compare")
         prompts_file, texts_file = self._work / "prompts.json", self._work / "texts.json"
         prompts_file.write_text(json.dumps({"prompts": comparing.PROMPTS, "tokens": comparing.TOKENS}))
         self._run_library_step("texts", str(checkpoint), str(prompts_file), str(texts_file))
-        texts: list[dict[str, Any]] = json.loads(texts_file.read_text(encoding="utf-8"))
+        texts: list[comparing.Answer] = json.loads(texts_file.read_text(encoding="utf-8"))
         return texts
 
     def _run_library_step(self, *arguments: str) -> None:
@@ -172,7 +174,7 @@ class _Conversion:
         command = [self._python, "-I", str(_PROGRAM), "library_steps", *arguments]
         run_step(command, f"the step '{arguments[0]}' failed", env)
 
-    def _finish(self, output: Path, comparison: dict[str, Any]) -> dict[str, Any]:
+    def _finish(self, output: Path, comparison: comparing.Comparison) -> comparing.ConvertedModel:
         size = sum(file.stat().st_size for file in output.iterdir())
         manifest = {"source": self._stamp(), "comparison": comparison, "at": time.time(), "bytes": size}
         (output / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -194,7 +196,7 @@ class _Conversion:
                 "Free some space, or set TOUCHSTONE_DATA_DIR to a folder on another disk.",
             )
 
-    def _stamp(self) -> dict[str, Any]:
+    def _stamp(self) -> dict[str, object]:
         return {"name": self._source.name, "bytes": source_bytes(self._source)}
 
     def _step(self, name: str) -> None:

@@ -11,13 +11,14 @@ import argparse
 import json
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from backend.child.download.errors import Refused
 from backend.child.download.http import Order, fetch_http
 from backend.child.download.hub import fetch_hub
 from backend.child.download.hub_client import HubOrder
+from backend.child.download.results import DownloadedFile, WebOrder
 from backend.child.download.wheel import fetch_wheel
 from backend.child.progress_report import FileProgressReport, ProgressReport
 from backend.tasks.stems.choices import DTYPES
@@ -27,16 +28,17 @@ def main(argv: list[str]) -> int:
     """Run the program and return its exit code."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     arguments = _parser().parse_args(argv)
-    order = {} if arguments.kind == "wheel" else json.loads(read_order_line())
+    line = b"{}" if arguments.kind == "wheel" else read_order_line()
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     report = ProgressReport(out)
+    result: Mapping[str, object]
     try:
         if arguments.kind == "wheel":
             result = fetch_wheel(arguments, report)
         elif arguments.kind == "hub":
-            result = fetch_hub(HubOrder(**order), report)
+            result = fetch_hub(HubOrder(**json.loads(line)), report)
         else:
-            result = _fetch_files(arguments, order, report)
+            result = _fetch_files(arguments, json.loads(line), report)
     except Refused as refused:
         report.send({"error": {"code": refused.code, "detail": refused.detail, "remedy": refused.remedy}})
         return 1
@@ -62,9 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fetch_files(arguments: argparse.Namespace, order: dict[str, Any], report: ProgressReport) -> dict[str, Any]:
+def _fetch_files(arguments: argparse.Namespace, order: WebOrder, report: ProgressReport) -> DownloadedFile:
     """Fetch one file after the other; return the result of the first, which is the model, with the size of all."""
-    results: list[dict[str, Any]] = []
+    results: list[DownloadedFile] = []
     files = order["files"]
     for file in files:
         fetched_bytes = sum(result["bytes"] for result in results)

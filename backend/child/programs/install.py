@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from backend.child.download.errors import Refused, explain_os
 from backend.child.install.errors import explain, is_unreachable, no_python, telling_line
+from backend.child.install.orders import LockOrder, LockResult, MakeOrder, MakeResult
 from backend.child.install.package_index import Index, configured, environment, pip_settings
 from backend.child.install.uv import Uv, find_uv
 from backend.child.programs.download import read_order_line
@@ -32,7 +33,8 @@ def main(argv: list[str]) -> int:
         own = {"UV_CACHE_DIR": order["cache"], "UV_PYTHON_INSTALL_DIR": str(Path(order["tools"]) / "python")}
         uv = Uv(find_uv(order, report), environment(index, own))
         threading.Thread(target=_end_with_stdin, args=(uv,), daemon=True).start()
-        result = (_lock if argv[0] == "lock" else _make)(order, index, uv, report)
+        result: Mapping[str, object]
+        result = _lock(order, index, uv, report) if argv[0] == "lock" else _make(order, index, uv, report)
     except (Refused, OSError) as error:
         refused = error if isinstance(error, Refused) else explain_os(error, Path(order["folder"]))
         report.send({"error": {"code": refused.code, "detail": refused.detail, "remedy": refused.remedy}})
@@ -41,7 +43,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _lock(order: dict[str, Any], index: Index, uv: Uv, report: ProgressReport) -> dict[str, Any]:
+def _lock(order: LockOrder, index: Index, uv: Uv, report: ProgressReport) -> LockResult:
     """Resolve the requirements. The recipe's index is left out if it cannot be reached and the user has set one."""
     python = _interpreter(order, uv, report)
     folder = Path(order["folder"])
@@ -65,10 +67,10 @@ def _lock(order: dict[str, Any], index: Index, uv: Uv, report: ProgressReport) -
     return {"lock": lock.read_text(encoding="utf-8"), "python": python, "extra": used}
 
 
-def _interpreter(order: dict[str, Any], uv: Uv, report: ProgressReport) -> str:
+def _interpreter(order: LockOrder, uv: Uv, report: ProgressReport) -> str:
     """Return the Python to use: the one of the order, else one that uv finds, else one that uv downloads."""
     if order["python"]:
-        return str(order["python"])
+        return order["python"]
     request = order["request"]
     report.progress("python", 0, None)
     code, output = uv.run(["python", "find", request, "--no-project", "--no-python-downloads"])
@@ -83,7 +85,7 @@ def _interpreter(order: dict[str, Any], uv: Uv, report: ProgressReport) -> str:
     return interpreters[-1]
 
 
-def _make(order: dict[str, Any], index: Index, uv: Uv, report: ProgressReport) -> dict[str, Any]:
+def _make(order: MakeOrder, index: Index, uv: Uv, report: ProgressReport) -> MakeResult:
     """Create the environment in `folder` from the lock file."""
     folder = Path(order["folder"])
     total = order["installed_bytes"]

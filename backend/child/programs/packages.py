@@ -18,7 +18,7 @@ import sys
 import sysconfig
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from backend.child.wire_protocol import Channel
 
@@ -59,6 +59,25 @@ def main(channel: Channel) -> int:
     return 0
 
 
+class InterpreterFacts(TypedDict):
+    """The version of the interpreter, 32 or 64 bits, its path, its base prefix, and its platform tag."""
+
+    version: str
+    bits: int
+    path: str
+    base: str
+    venv: bool
+    platform: str
+
+
+class Provider(TypedDict):
+    """A distribution that provides an import package, and how many of its listed files are missing."""
+
+    name: str
+    version: str
+    missing_files: int
+
+
 class _Distribution:
     """An installed distribution. Its name is empty if its metadata is corrupt."""
 
@@ -79,7 +98,7 @@ class _Distribution:
         return owned, missing
 
 
-def _interpreter() -> dict[str, Any]:
+def _interpreter() -> InterpreterFacts:
     return {
         "version": ".".join(map(str, sys.version_info[:3])),
         "bits": struct.calcsize("P") * 8,
@@ -90,13 +109,13 @@ def _interpreter() -> dict[str, Any]:
     }
 
 
-def _shared(distributions: dict[str, _Distribution]) -> dict[str, list[dict[str, Any]]]:
-    shared: dict[str, list[dict[str, Any]]] = {}
+def _shared(distributions: dict[str, _Distribution]) -> dict[str, list[Provider]]:
+    shared: dict[str, list[Provider]] = {}
     for key, distribution in sorted(distributions.items()):
         if _SHARED.match(key):
             owned, missing = distribution.provided_packages()
             for package in owned:
-                entry = {"name": distribution.name, "version": distribution.version, "missing_files": missing}
+                entry: Provider = {"name": distribution.name, "version": distribution.version, "missing_files": missing}
                 shared.setdefault(package, []).append(entry)
     return shared
 

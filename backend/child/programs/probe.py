@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from backend.child.wire_protocol import Channel
+from backend.child.wire_protocol import Channel, Frame
 from backend.devices import (
     INDEX_LIMIT,
     DeviceAbsent,
@@ -76,7 +76,7 @@ def _listed(channel: Channel, name: str, library: str) -> None:
     channel.send({**frame, "devices": devices, "left_out": len(detected) - len(devices)})
 
 
-def _prove(channel: Channel, order: dict[str, Any]) -> None:
+def _prove(channel: Channel, order: Frame) -> None:
     backend, device, runtime = order["backend"], detected_device_from(order["found"]), order["runtime"]
     show_only(backend, device)
     access = mechanism(backend, device.library)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
 
 from backend.child import artifact_writer, process
 from backend.child.token_batcher import TokenBatcher
@@ -29,7 +28,9 @@ from backend.child.wire_protocol import (
 )
 from backend.common import error_patterns
 from backend.common.commands import command
+from backend.common.engine_api import EventData
 from backend.common.errors import TouchstoneError
+from backend.common.types import JsonObject
 from backend.devices import detected_device_from, show_only, split_id
 from backend.engines import LoadRequest, RunRequest, Session, load_engine
 from backend.tasks.lyrics.generation import write_lyrics
@@ -137,13 +138,13 @@ class _Worker:
         writer = artifact_writer.ArtifactWriter(request.folder)
         tokens = self._tokens.open_job(job)
 
-        def emit(event: str, data: dict[str, Any]) -> bool:
+        def emit(event: str, data: EventData) -> bool:
             nonlocal first_token_s
-            if event == "token":
+            if "text" in data:
                 if data["count"]:
                     first_token_s = first_token_s or time.perf_counter() - start
                 tokens.add(data)
-            elif event == "artifact":
+            elif "media_type" in data:
                 tokens.flush()
                 size = writer.deliver(data["name"])
                 artifact: ArtifactFrame = {
@@ -154,7 +155,7 @@ class _Worker:
                     "bytes": size,
                 }
                 self._channel.send(artifact)
-            elif event != "poll":
+            elif "phase" in data:
                 self._channel.send({"op": event, "job": job, **data})
             return job in self._cancelled
 
@@ -187,7 +188,7 @@ class _Worker:
         code = error_patterns.classify_error_text(text) or ("model_load_failed" if job is None else "worker_crashed")
         self._fail(job, code, text, f"Retry; if it repeats, run `{command('doctor')}` and report its output.", {})
 
-    def _fail(self, job: str | None, code: str, detail: str, remedy: str, extra: dict[str, Any]) -> None:
+    def _fail(self, job: str | None, code: str, detail: str, remedy: str, extra: JsonObject) -> None:
         self._cancelled.discard(job or "")
         frame: FailedFrame = {
             "op": "failed",

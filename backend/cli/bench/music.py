@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.cli.bench.harness.isolated_server import Service
+from backend.common.types import JsonObject
 from backend.manager.benchmarks.rows import Row, row
 
 SECONDS, BATCH, BATCH_BARS, BATCHES = 30, 16, 16, 3
@@ -49,11 +50,11 @@ def measure(runs: int, device: str) -> list[Row]:
     ]
 
 
-def _generate(service: Service, device: str, **options: Any) -> dict[str, Any]:
+def _generate(service: Service, device: str, **options: Any) -> JsonObject:
     """Run a job and return its receipt. Raises RuntimeError if it fails."""
     body = {"task": "music", "device": device, "fallback": "never", "options": options}
     job = service.ask("POST", "/api/generate", body)
     if job.get("status") != "done":
         raise RuntimeError(str(job.get("detail", job)))
-    receipt: dict[str, Any] = job["receipt"]
+    receipt: JsonObject = job["receipt"]
     return receipt

@@ -17,6 +17,7 @@ from typing import Any
 from backend.cli.bench.harness.isolated_server import Service, work
 from backend.common.config.settings import Settings
 from backend.common.errors import Validation
+from backend.common.types import JsonObject
 from backend.manager.benchmarks.rows import Row, row
 
 JOBS_EACH, AT_ONCE_EACH = 8, 2  # per device: jobs of a round, and concurrent clients
@@ -35,7 +36,7 @@ class Asked:
     engine: str | None = None
     task: str = "music"
 
-    def body(self, devices: Sequence[str], spread: str, **options: Any) -> dict[str, Any]:
+    def body(self, devices: Sequence[str], spread: str, **options: Any) -> JsonObject:
         """Return the request of a job on some of the devices."""
         usual = {**TUNE} if self.task == "music" else {"max_tokens": TOKENS, "temperature": 0}
         named = {name: getattr(self, name) for name in ("task", "model", "engine") if getattr(self, name)}
@@ -114,7 +115,7 @@ def _row(what: str, unit: str, rates: dict[int, list[float]], number: int, sets:
     return row(found.metric, values, found.unit, device=devices, ratio=found.value / base if number > 1 else None)
 
 
-def _kept(settings: Settings) -> dict[str, Any]:
+def _kept(settings: Settings) -> JsonObject:
     """Return the settings that determine what runs: interpreters and models."""
     models = {
         name: {key: str(value) if isinstance(value, Path) else value for key, value in vars(one).items() if value}

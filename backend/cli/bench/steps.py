@@ -12,7 +12,6 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from typing import Any
 
 from backend.child.handle import environment
 from backend.cli.bench.harness import bare_torch
@@ -52,12 +51,13 @@ def measure(
             figures = _run_program(python, words)
             again = _run_program(python, [*words, COMPILED]) if device != "cpu" else []
         yardstick = next(one["value"] for one in figures if one["metric"] == "generate, alone")
-        for one in [*figures, *({**one, "metric": f"{_AGAIN}, {one['metric']}"} for one in again)]:
-            rows.append(_row(one, yardstick, device, shape))
+        for figure in again:
+            figure["metric"] = f"{_AGAIN}, {figure['metric']}"
+        rows += [_row(figure, yardstick, device, shape) for figure in [*figures, *again]]
     return rows
 
 
-def _row(figure: dict[str, Any], yardstick: float, device: str, shape: str) -> Row:
+def _row(figure: bare_torch.Figure, yardstick: float, device: str, shape: str) -> Row:
     value = figure["value"]
     return Row(
         metric=f"{shape}, {figure['metric']}",
@@ -72,7 +72,7 @@ def _row(figure: dict[str, Any], yardstick: float, device: str, shape: str) -> R
     )
 
 
-def _run_program(python: str, words: list[str]) -> list[dict[str, Any]]:
+def _run_program(python: str, words: list[str]) -> list[bare_torch.Figure]:
     """Run the program and return its figures. Raises RuntimeFailed if it fails."""
     command = [python, "-I", bare_torch.__file__, *words]
     done = subprocess.run(command, env=environment(os.environ), capture_output=True, text=True, check=False)

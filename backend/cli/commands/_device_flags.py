@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, get_args
+from typing import get_args
 
-from backend.common.types import Fallback
+from backend.common.types import Fallback, JsonObject
 
 
 def add_devices(parser: argparse.ArgumentParser, parallel: str, sequential: str, first_free: str | None = None) -> None:
@@ -28,8 +28,8 @@ def add_engine_and_fallback(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def device_keys(args: argparse.Namespace) -> dict[str, Any]:
+def device_keys(args: argparse.Namespace) -> JsonObject:
     """Return the request's keys `device` or `devices`, `fallback` and, if given, `engine`."""
     named: list[str] = args.device or ["auto"]
-    places: dict[str, Any] = {"device": named[0]} if len(named) == 1 else {"devices": named}
+    places: JsonObject = {"device": named[0]} if len(named) == 1 else {"devices": named}
     return {**places, "fallback": args.fallback, **({"engine": args.engine} if args.engine else {})}

@@ -22,6 +22,7 @@ from backend.cli.commands._settings import DATA_DIR_HELP, settings_from
 from backend.cli.progress_bar import ProgressBar
 from backend.common.commands import command
 from backend.common.errors import Validation
+from backend.common.types import JsonObject
 
 if TYPE_CHECKING:
     from backend.common.config.settings import Settings
@@ -100,7 +101,7 @@ def _devices(settings: Settings, args: argparse.Namespace) -> int:
     return 0
 
 
-async def _measure_devices(settings: Settings, request: dict[str, Any], bar: ProgressBar) -> dict[str, Any]:
+async def _measure_devices(settings: Settings, request: JsonObject, bar: ProgressBar) -> JsonObject:
     """Run the benchmark job in the running server or in this process, and return the finished job."""
     from backend.cli.client import HttpClient, open_manager
     from backend.cli.job_follower import ManagerJobs, follow_to_end
@@ -115,7 +116,7 @@ async def _measure_devices(settings: Settings, request: dict[str, Any], bar: Pro
         return await follow_to_end(ManagerJobs(manager), job.id, bar)
 
 
-async def _history(settings: Settings) -> dict[str, Any]:
+async def _history(settings: Settings) -> JsonObject:
     from dataclasses import asdict
 
     from backend.cli.client import remote

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from typing import Any
 
 from backend.cli.commands._settings import settings_from
+from backend.common.types import JsonObject
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def table(listing: dict[str, Any]) -> str:
+def table(listing: JsonObject) -> str:
     """Return the text for a terminal: ready devices, the others with reason and remedy, and the hardware."""
     from backend.server.log_format import escaped
 

@@ -10,9 +10,10 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backend.cli.commands._settings import settings_from
+from backend.common.types import JsonObject
 
 if TYPE_CHECKING:
     from backend.common.config.settings import Settings
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     return int(document["verdict"]["exit_code"])
 
 
-async def _examine(settings: Settings) -> dict[str, Any]:
+async def _examine(settings: Settings) -> JsonObject:
     from backend.cli.doctor.collector import gather
     from backend.cli.doctor.findings import examine
     from backend.cli.doctor.report import report

@@ -7,11 +7,11 @@ import asyncio
 import json
 import math
 import sys
-from typing import Any
 
 from backend.cli.commands._device_flags import add_engine_and_fallback, device_keys
 from backend.cli.commands._settings import settings_from
 from backend.common.errors import Validation, from_code
+from backend.common.types import JsonObject
 from backend.tasks.lyrics.sections import KINDS
 
 TEXT_OPTIONS = ("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty")
@@ -86,7 +86,7 @@ def _read_stdin() -> str:
         raise Validation(detail, "Send text in that encoding.") from error
 
 
-async def _generate(body: dict[str, Any], args: argparse.Namespace) -> int:
+async def _generate(body: JsonObject, args: argparse.Namespace) -> int:
     from backend.cli.client import connect
 
     async with connect(settings_from(args)) as client:
@@ -106,7 +106,7 @@ async def _generate(body: dict[str, Any], args: argparse.Namespace) -> int:
     return 0 if last.event == "done" else 1
 
 
-def _show(event: str, data: dict[str, Any]) -> None:
+def _show(event: str, data: JsonObject) -> None:
     if event == "token":
         from backend.server.log_format import escaped
 
@@ -117,7 +117,7 @@ def _show(event: str, data: dict[str, Any]) -> None:
         print(f"! {data['from']} could not be used, so this runs on {data['to']}: {data['reason']}", file=sys.stderr)
 
 
-def receipt_line(receipt: dict[str, Any]) -> str:
+def receipt_line(receipt: JsonObject) -> str:
     """Return the receipt in one line: the device used, the evidence for it, and the speed."""
     used = receipt["used"] or "unknown"
     rate = f", {receipt['rate']['value']:.1f} {receipt['rate']['unit']}" if receipt["rate"] else ""

@@ -6,9 +6,9 @@ import argparse
 import asyncio
 import json
 import sys
-from typing import Any
 
 from backend.cli.commands._settings import settings_from
+from backend.common.types import JsonObject
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _line(job: dict[str, Any]) -> str:
+def _line(job: JsonObject) -> str:
     from backend.server.log_format import escaped
 
     used = (job["receipt"] or {}).get("used") or "-"
@@ -42,7 +42,7 @@ def _line(job: dict[str, Any]) -> str:
     return f"{job['id']}  {job['status']:<11}  {job['task']:<8}  {used:<8}  {escaped(title)[:60]}"
 
 
-async def _request(args: argparse.Namespace) -> dict[str, Any]:
+async def _request(args: argparse.Namespace) -> JsonObject:
     from backend.cli.client import connect
 
     async with connect(settings_from(args)) as client:

@@ -9,12 +9,13 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backend.cli.commands._settings import DATA_DIR_HELP, settings_from
 from backend.cli.job_follower import ManagerJobs, follow_to_end
 from backend.cli.progress_bar import ProgressBar
 from backend.common.errors import ModelBroken, ModelNotDownloaded
+from backend.common.types import JsonObject
 
 if TYPE_CHECKING:
     from backend.cli.client import HttpClient
@@ -137,7 +138,7 @@ def _remove(settings: Settings, args: argparse.Namespace) -> int:
     return 0
 
 
-def table(models: list[dict[str, Any]]) -> str:
+def table(models: list[JsonObject]) -> str:
     """Return the models as columns, with reason and remedy below a model."""
     rows = [("ID", "TASK", "STATE", "SIZE", "ENGINES")]
     for model in models:
@@ -151,7 +152,7 @@ def table(models: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-async def _models(settings: Settings) -> list[dict[str, Any]]:
+async def _models(settings: Settings) -> list[JsonObject]:
     from backend.cli.client import remote
     from backend.models import Catalogue
     from backend.tasks.options import options_schema
@@ -232,7 +233,7 @@ def _progress_callback(bar: ProgressBar) -> Callable[[Progress], Awaitable[None]
     return show
 
 
-async def _download_in_server(server: HttpClient, body: dict[str, Any], bar: ProgressBar) -> dict[str, Any]:
+async def _download_in_server(server: HttpClient, body: JsonObject, bar: ProgressBar) -> JsonObject:
     """Let the server download, follow its job and return it. Leaving early cancels the job."""
     return await follow_to_end(server, (await server.add_model(body))["id"], bar, RETRY_REMEDY)
 

@@ -15,6 +15,7 @@ from backend.cli.commands._device_flags import add_devices, device_keys
 from backend.cli.commands._settings import settings_from
 from backend.cli.commands.generate import finite, receipt_line
 from backend.common.errors import Configuration, Validation, from_code
+from backend.common.types import JsonObject
 from backend.tasks.options.music import MusicOptions
 from backend.tasks.options.songs import SongOptions
 
@@ -98,7 +99,7 @@ def _check_folder(folder: Path) -> None:
         )
 
 
-async def _make(body: dict[str, Any], args: argparse.Namespace) -> int:
+async def _make(body: JsonObject, args: argparse.Namespace) -> int:
     from backend.cli.client import connect
     from backend.cli.job_follower import generate_with_progress
     from backend.cli.progress_bar import ProgressBar

@@ -18,7 +18,7 @@ from backend.cli.commands._settings import settings_from
 from backend.cli.commands.generate import receipt_line
 from backend.common.commands import command
 from backend.common.errors import UnknownModel, Validation, from_code
-from backend.common.types import Fallback
+from backend.common.types import Fallback, JsonObject
 
 if TYPE_CHECKING:
     from backend.cli.client import Client
@@ -145,7 +145,7 @@ def _quantize(settings: Settings, entry: Entry, args: argparse.Namespace) -> int
     return 0
 
 
-def facts(graph: dict[str, Any]) -> list[str]:
+def facts(graph: JsonObject) -> list[str]:
     """Return the result of `inspect` as lines."""
     sets = ", ".join(f"{domain} {version}" for domain, version in graph["operator_sets"].items())
     lines = [f"IR {graph['ir_version']}, operator sets {sets}, made by {graph['producer'] or 'an unnamed program'}"]
@@ -196,7 +196,7 @@ async def _run_job(settings: Settings, entry: Entry, args: argparse.Namespace) -
     return _print_result(job, args) if last.event == "done" else 1
 
 
-def _print_result(job: dict[str, Any], args: argparse.Namespace) -> int:
+def _print_result(job: JsonObject, args: argparse.Namespace) -> int:
     result = json.loads(job["output"]["text"] or "{}")
     if args.json:
         print(json.dumps(job if args.action == "run" else result, indent=2, ensure_ascii=False))

@@ -12,11 +12,12 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from backend.cli.commands._settings import DATA_DIR_HELP, settings_from
 from backend.cli.job_follower import JobSource, ManagerJobs, follow_to_end
 from backend.cli.progress_bar import ProgressBar
+from backend.common.types import JsonObject
 
 if TYPE_CHECKING:
     from backend.common.config.settings import Settings
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def table(listing: dict[str, Any]) -> str:
+def table(listing: JsonObject) -> str:
     """Return the text for a terminal: installed runtimes, installable ones, and the rest by name."""
     from backend.server.log_format import escaped
 
@@ -81,7 +82,7 @@ def table(listing: dict[str, Any]) -> str:
     return "\n".join(escaped(line) for line in lines)
 
 
-def _lines(runtime: dict[str, Any]) -> list[str]:
+def _lines(runtime: JsonObject) -> list[str]:
     state = "" if runtime["state"] in ("installed", "installable") else f" [{runtime['state']}]"
     lines = [f"  {runtime['name']}{state}: {runtime['title']}"]
     if runtime["bytes"] is not None:
@@ -91,7 +92,7 @@ def _lines(runtime: dict[str, Any]) -> list[str]:
     return lines + [f"      {runtime[key]}" for key in ("reason", "remedy", "note") if runtime[key]]
 
 
-def _summary(action: str, name: str, result: dict[str, Any]) -> str:
+def _summary(action: str, name: str, result: JsonObject) -> str:
     if action == "remove":
         return f"{name} is removed."
     if action == "rollback":
@@ -102,19 +103,19 @@ def _summary(action: str, name: str, result: dict[str, Any]) -> str:
 class _RuntimeStore(JobSource, Protocol):
     """Where runtimes are changed: in the server, or in this process."""
 
-    async def runtimes(self) -> dict[str, Any]: ...
-    async def change_runtime(self, task: str, name: str) -> dict[str, Any]: ...
+    async def runtimes(self) -> JsonObject: ...
+    async def change_runtime(self, task: str, name: str) -> JsonObject: ...
     async def remove_runtime(self, name: str) -> None: ...
 
 
 class _LocalRuntimes(ManagerJobs):
     """The runtimes of a manager in this process."""
 
-    async def runtimes(self) -> dict[str, Any]:
+    async def runtimes(self) -> JsonObject:
         """Return the answer of GET /api/runtimes."""
         return self.manager.runtime_service.overview()
 
-    async def change_runtime(self, task: str, name: str) -> dict[str, Any]:
+    async def change_runtime(self, task: str, name: str) -> JsonObject:
         """Start a job and return it; for `rollback` return the Runtime."""
         if task == "rollback":
             return asdict(await self.manager.runtime_service.rollback(name))
@@ -137,7 +138,7 @@ async def _open_store(settings: Settings) -> AsyncIterator[_RuntimeStore]:
             yield _LocalRuntimes(manager)
 
 
-async def _list(settings: Settings) -> dict[str, Any]:
+async def _list(settings: Settings) -> JsonObject:
     from backend.cli.client import remote
     from backend.manager import ModelManager
 
@@ -149,7 +150,7 @@ async def _list(settings: Settings) -> dict[str, Any]:
     return manager.runtime_service.overview()
 
 
-async def _change(settings: Settings, action: str, name: str, bar: ProgressBar) -> dict[str, Any]:
+async def _change(settings: Settings, action: str, name: str, bar: ProgressBar) -> JsonObject:
     async with _open_store(settings) as store:
         if action == "remove":
             await store.remove_runtime(name)
@@ -160,7 +161,7 @@ async def _change(settings: Settings, action: str, name: str, bar: ProgressBar) 
         return result if action == "rollback" else await follow_to_end(store, result["id"], bar, RETRY_REMEDY)
 
 
-def _cost(listing: dict[str, Any], name: str) -> str | None:
+def _cost(listing: JsonObject, name: str) -> str | None:
     """Return what an install takes, as a sentence. Optional: None if it is installed, or cannot be installed."""
     from backend.runtimes.recipes import costs, recipes
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 from datetime import timedelta
-from typing import Any
 
 from backend.cli.commands._settings import DATA_DIR_HELP, settings_from
 from backend.common.commands import command
+from backend.common.types import JsonObject
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if server else 1
 
 
-def _text(server: dict[str, Any]) -> str:
+def _text(server: JsonObject) -> str:
     devices = ", ".join(f"{count} {state}" for state, count in server["devices"].items() if count)
     uptime = timedelta(seconds=round(server["uptime_s"]))
     lines = [

@@ -11,14 +11,14 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 from backend.cli.commands._device_flags import add_devices, device_keys
 from backend.cli.commands._settings import settings_from
 from backend.cli.commands.generate import finite, receipt_line
 from backend.cli.commands.music import save
 from backend.common.errors import OutOfMemory, TouchstoneError, Validation, from_code
-from backend.common.types import Progress
+from backend.common.types import JsonObject, Progress
 from backend.tasks.options.stems import Stem, StemsOptions
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ def _output_folders(tracks: list[Path], folder: Path, overwrite: bool) -> dict[P
 class _Batch:
     """The tracks of one command, with one progress bar; the device that is free first takes the next track."""
 
-    body: dict[str, Any]
+    body: JsonObject
     folders: dict[Path, Path]
     as_json: bool
     shares: dict[Path, float] = field(default_factory=dict)  # progress of each track, 0 to 1
-    jobs: list[dict[str, Any]] = field(default_factory=list)
+    jobs: list[JsonObject] = field(default_factory=list)
     failures: list[TouchstoneError] = field(default_factory=list)
     started_s: float = field(default_factory=time.monotonic)
 
@@ -158,5 +158,5 @@ class _Batch:
             bar.show(Progress("stems", done, total, "tracks", elapsed_s / done * (total - done) if done else None))
 
 
-def _error_texts(data: dict[str, Any]) -> tuple[str, str]:
+def _error_texts(data: JsonObject) -> tuple[str, str]:
     return data.get("detail", "The job was cancelled."), data.get("remedy", "Run it again.")

@@ -11,7 +11,6 @@ import re
 import sqlite3
 import zipfile
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from backend.cli.doctor.text_page import page
@@ -19,6 +18,7 @@ from backend.common.commands import command
 from backend.common.config.settings import Settings
 from backend.common.errors import Configuration
 from backend.common.redaction import Redactor
+from backend.common.types import JsonObject
 
 JOBS, LOG_BYTES = 50, 500_000
 _ABOUT = """Written by `doctor --bundle`. Names, the home folder, tokens and keys are removed; prompts and results are
@@ -31,7 +31,7 @@ _TEXT_PROMPT = re.compile(rf" (?:{'|'.join(_PROMPT_FIELDS)})=.*")
 _COLUMNS = ("id", "task", "model", "status", "created_at", "started_at", "ended_at", "error", "receipt")
 
 
-def write(file: Path, document: dict[str, Any], settings: Settings, redact: Redactor) -> list[str]:
+def write(file: Path, document: JsonObject, settings: Settings, redact: Redactor) -> list[str]:
     """Write the archive completely or not at all; return the names of its files. Raises Configuration."""
     parts = {
         "README.txt": _ABOUT,
@@ -55,7 +55,7 @@ def write(file: Path, document: dict[str, Any], settings: Settings, redact: Reda
     return list(parts)
 
 
-def _jobs(history: Path) -> list[dict[str, Any]]:
+def _jobs(history: Path) -> list[JsonObject]:
     """Return the last jobs. Reads the history only, also while a server uses it."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{quote(str(history))}?mode=ro", uri=True)) as db:

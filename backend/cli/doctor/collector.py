@@ -25,7 +25,7 @@ from backend.common.config.settings import Settings
 from backend.common.errors import Configuration, TouchstoneError
 from backend.common.hardware.checks import System
 from backend.common.system.shared_libraries import distribution_ids
-from backend.common.types import Device, Hardware, Model
+from backend.common.types import Device, Hardware, JsonObject, Model
 from backend.models import Catalogue
 from backend.runtimes.recipes import recipes
 from backend.runtimes.store import RUNTIMES, RuntimeStore
@@ -47,7 +47,7 @@ class _Answer:
     default_reason: str | None = None
 
 
-async def gather(settings: Settings) -> tuple[Facts, dict[str, Any]]:
+async def gather(settings: Settings) -> tuple[Facts, JsonObject]:
     """Return all facts, and further data of the report: the default device, notices about unusable model files.
 
     Takes as long as the slowest probe. Does not raise; facts that cannot be determined are None or empty.

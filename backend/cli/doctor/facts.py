@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from backend.common.hardware.checks import Check
-from backend.common.types import Device, Hardware, Model
+from backend.common.types import Device, Hardware, JsonObject, Model
 
 PortState = Literal["free", "ours", "taken", "forbidden"]
 
@@ -89,7 +89,7 @@ class StorageFacts:
     filesystem: str | None = None  # as the mount table names it: "ext4", "9p", "nfs4" …
     free_bytes: int | None = None
     held: bool | None = None
-    holder: dict[str, Any] | None = None
+    holder: JsonObject | None = None
     history: str | None = None  # error when the job history is read
 
 

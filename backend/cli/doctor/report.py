@@ -18,6 +18,7 @@ from backend.common.config.settings import Settings
 from backend.common.redaction import SECRET, Redactor, redactor
 from backend.common.system.resources import memory_bytes, memory_free_bytes, usable_threads
 from backend.common.timestamps import utc_now
+from backend.common.types import JsonObject
 from backend.server.auth_token import kept_token
 
 FINE, BROKEN, ONLY_CPU = 0, 1, 3
@@ -37,11 +38,11 @@ def report(
     more: Mapping[str, Any],
     settings: Settings,
     environ: Mapping[str, str] = os.environ,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the document, without secrets, user names and the home folder."""
     code, sentence = verdict(facts, findings)
     redact = secret_redactor(settings, environ)
-    document: dict[str, Any] = {
+    document: JsonObject = {
         "touchstone": __version__,
         "at": utc_now(),
         "system": asdict(facts.platform),
@@ -74,7 +75,7 @@ def report(
         ],
         "verdict": {"exit_code": code, "sentence": sentence},
     }
-    shown: dict[str, Any] = redact.data(document)
+    shown: JsonObject = redact.data(document)
     return shown
 
 
@@ -103,7 +104,7 @@ def verdict(facts: Facts, findings: list[Finding]) -> tuple[int, str]:
     return (BROKEN, f"{works}{more}{count}.") if failing or broken else (FINE, f"Fine: {works}.")
 
 
-def changed_settings(settings: Settings) -> dict[str, Any]:
+def changed_settings(settings: Settings) -> dict[str, object]:
     """Return the settings that differ from their defaults, by dotted key; a secret is replaced."""
     default, current = _flat(asdict(Settings())), _flat(asdict(settings))
     changed = {
@@ -118,8 +119,8 @@ def _variables(environ: Mapping[str, str], redact: Redactor) -> dict[str, str]:
     return {name: value if len(value) <= LONGEST else value[:LONGEST] + "…" for name, value in redacted.items()}
 
 
-def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
     for key, value in data.items():
         if isinstance(value, Mapping) and value:
             flat |= _flat(value, f"{prefix}{key}.")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import Container, Mapping
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -76,7 +75,7 @@ def _read(name: str, python: str, frame: Frame) -> RuntimeFacts:
     )
 
 
-def torch_build(fields: dict[str, Any] | None) -> TorchBuild | None:
+def torch_build(fields: Mapping[str, str | None] | None) -> TorchBuild | None:
     """Return the relevant fields of torch's version file. Optional: None without the file; older versions lack some."""
     if not fields:
         return None

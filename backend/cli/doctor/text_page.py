@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from backend.common.types import JsonObject
 from backend.server.log_format import escaped
 
-Document = dict[str, Any]
+Document = JsonObject
 
 
 def page(document: Document) -> str:
@@ -138,11 +138,11 @@ def _to_do(document: Document) -> Iterator[str]:
         yield from steps or ["  No steps."]
 
 
-def _step(step: dict[str, Any]) -> str:
+def _step(step: JsonObject) -> str:
     return f"{step['do'].rstrip('.')}: {step['command']}" if step["command"] else str(step["do"])
 
 
-def _server(server: dict[str, Any]) -> str:
+def _server(server: JsonObject) -> str:
     if server["url"]:
         return f"runs at {server['url']}"
     states = {"free": "is free", "taken": "is taken", "forbidden": "is not permitted"}
@@ -150,7 +150,7 @@ def _server(server: dict[str, Any]) -> str:
     return f"none runs on this data; port {server['port']} of {server['host']} {state}"
 
 
-def _venv(python: dict[str, Any]) -> str:
+def _venv(python: JsonObject) -> str:
     return "a virtual environment" if python["venv"] else "no virtual environment"
 
 
@@ -158,7 +158,7 @@ def _versions(packages: dict[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in packages.items())
 
 
-def _pairs(values: dict[str, Any]) -> str:
+def _pairs(values: JsonObject) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 

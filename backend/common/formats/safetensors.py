@@ -18,6 +18,7 @@ from typing import Any
 from backend.common.errors import ModelBroken
 from backend.common.files import read_text, require_regular_file
 from backend.common.formats.gguf.kinds import check_foreign, truncated
+from backend.common.types import JsonObject
 
 CONFIG = "config.json"
 INDICES = ("model.safetensors.index.json", "diffusion_pytorch_model.safetensors.index.json")
@@ -175,7 +176,7 @@ def _damaged(file: Path, why: str) -> ModelBroken:
     return ModelBroken(f"{file.name} is damaged: {why}.", FETCH)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> JsonObject:
     named = f"{path.parent.name}/{path.name}"
     try:
         if path.stat().st_size > _LONGEST_TEXT:

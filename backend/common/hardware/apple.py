@@ -9,7 +9,7 @@ from typing import Any
 from backend.common.hardware.chip_names import vendor_name
 from backend.common.hardware.cpu import maker_of, processor
 from backend.common.hardware.host import COMMAND_LIMIT_S, Host, number
-from backend.common.types import Hardware
+from backend.common.types import Hardware, JsonObject
 
 GRAPHICS = ("/usr/sbin/system_profiler", "-json", "SPDisplaysDataType")
 PROCESSOR = (
@@ -51,7 +51,7 @@ def graphics(text: str, memory_bytes: int | None, driver: str | None) -> list[Ha
     return [_card(index, entry, memory_bytes, driver) for index, entry in enumerate(cards) if _name(entry)]
 
 
-def _card(index: int, entry: dict[str, Any], memory_bytes: int | None, driver: str | None) -> Hardware:
+def _card(index: int, entry: JsonObject, memory_bytes: int | None, driver: str | None) -> Hardware:
     name = _name(entry)
     own, shared = _size(entry.get("spdisplays_vram")), _size(entry.get("spdisplays_vram_shared"))
     apple = name.startswith("Apple")
@@ -69,7 +69,7 @@ def _card(index: int, entry: dict[str, Any], memory_bytes: int | None, driver: s
     )
 
 
-def _name(entry: dict[str, Any]) -> str:
+def _name(entry: JsonObject) -> str:
     name = entry.get("sppci_model") or entry.get("_name")
     return name if isinstance(name, str) else ""
 

@@ -14,7 +14,7 @@ from backend.common.hardware.cpu import maker_of, processor
 from backend.common.hardware.host import Host
 from backend.common.hardware.ids import luid_id, luid_text, pci_id
 from backend.common.hardware.nvidia import CardFacts
-from backend.common.types import DeviceKind, Hardware
+from backend.common.types import DeviceKind, Hardware, JsonObject
 
 _LUID_KEY = "60b193cb-5276-4d0f-96fc-f173abad3ec6"
 _PCI = re.compile(r"PCI\\VEN_([0-9A-F]{4})&DEV_([0-9A-F]{4})(?:.*&REV_([0-9A-F]{2}))?", re.IGNORECASE)
@@ -48,7 +48,7 @@ _DRIVER = "Install the vendor's driver for Windows, restart Windows, then refres
 class Windows:
     """The facts that Windows reported. `trouble`: optional, why there are none."""
 
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: JsonObject = field(default_factory=dict)
     trouble: str | None = None
 
     def text(self, *keys: str) -> str:
@@ -58,7 +58,7 @@ class Windows:
             value = value.get(key) if isinstance(value, dict) else None
         return str(value).strip() if isinstance(value, str | int) else ""
 
-    def rows(self, key: str) -> list[dict[str, Any]]:
+    def rows(self, key: str) -> list[JsonObject]:
         """Return a table. PowerShell writes a single row without a list."""
         rows = self.facts.get(key)
         return [row for row in (rows if isinstance(rows, list) else [rows]) if isinstance(row, dict)]
@@ -107,7 +107,7 @@ def _with_nvidia_facts(item: Hardware, facts: CardFacts) -> Hardware:
     )
 
 
-def _adapter(row: dict[str, Any], by_luid: dict[int | None, dict[str, Any]]) -> Hardware | None:
+def _adapter(row: JsonObject, by_luid: dict[int | None, JsonObject]) -> Hardware | None:
     instance, name = str(row.get("instance") or ""), str(row.get("name") or "").strip()
     chip = _PCI.match(instance)
     if row.get("class") not in ("Display", "ComputeAccelerator") and not _is_chip(row, instance):
@@ -140,7 +140,7 @@ def _adapter(row: dict[str, Any], by_luid: dict[int | None, dict[str, Any]]) -> 
     )
 
 
-def _is_chip(row: dict[str, Any], instance: str) -> bool:
+def _is_chip(row: JsonObject, instance: str) -> bool:
     """Return whether it is a card without a driver: Windows assigns no class, but lists compatible classes."""
     compatible = row.get("compatible")
     classes = compatible if isinstance(compatible, list) else [compatible]
@@ -157,7 +157,7 @@ def _other_id(luid: int | None, instance: str) -> str:
     return luid_id(luid) if luid else "platform:" + "\\".join(instance.lower().split("\\")[:2])
 
 
-def _kind(row: dict[str, Any], instance: str, vendor: str, device: str, bus: int | None) -> DeviceKind:
+def _kind(row: JsonObject, instance: str, vendor: str, device: str, bus: int | None) -> DeviceKind:
     if _emulator(instance, vendor, device):
         return "emulated"
     if row.get("class") == "ComputeAccelerator" or (vendor and is_npu(vendor, device, 0)):
@@ -170,7 +170,7 @@ def _emulator(instance: str, vendor: str, device: str) -> str | None:
     return _EMULATED[prefix] if prefix else emulated_by(vendor, device)
 
 
-def _obstacle(row: dict[str, Any], instance: str, vendor: str, device: str) -> tuple[str | None, str | None]:
+def _obstacle(row: JsonObject, instance: str, vendor: str, device: str) -> tuple[str | None, str | None]:
     if emulator := _emulator(instance, vendor, device):
         return f"It is {emulator} and cannot compute.", "Use the machine's physical card, or the CPU."
     if error := _int(row.get("error")):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from backend.common.timestamps import utc_now
-from backend.common.types import Proof
+from backend.common.types import JsonObject, Proof
 from backend.devices._mechanisms.reference_math import Difference, Reference, compare
 
 
@@ -17,7 +16,7 @@ class ProofRecorder:
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[JsonObject] = []
 
     def compare(
         self, name: str, dtype: str, got: list[float], reference: Reference, gflops: float | None = None

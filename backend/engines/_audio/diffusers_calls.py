@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from backend.tasks.songs.job import SongRequest
 
+Arguments = dict[str, Any]  # keyword arguments of a pipeline, or tensors by name: the library has no types for them
 # A callback after each denoising step, with its number from 0.
 OnStep = Callable[[int], None]
 
@@ -41,13 +42,11 @@ class Call:
         """Return the length to request for at least so many samples."""
         return frames / self.rate
 
-    def arguments(
-        self, request: SongRequest, seeds: list[int], generators: list[Any], on_step: OnStep
-    ) -> dict[str, Any]:
+    def arguments(self, request: SongRequest, seeds: list[int], generators: list[Any], on_step: OnStep) -> Arguments:
         """Return all arguments of the pipeline."""
         options, count = request.options, len(seeds)
 
-        def on_step_end(pipe: Any, step: int, time: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        def on_step_end(pipe: Any, step: int, time: Any, tensors: Arguments) -> Arguments:
             on_step(step)
             return tensors
 
@@ -62,7 +61,7 @@ class Call:
             **self.text_arguments(options, count),
         }
 
-    def text_arguments(self, options: Any, count: int) -> dict[str, Any]:
+    def text_arguments(self, options: Any, count: int) -> Arguments:
         """Return the text arguments beyond the description."""
         negative = options["negative_prompt"]
         return {"negative_prompt": [negative] * count} if negative else {}
@@ -71,7 +70,7 @@ class Call:
 class AceStep(Call):
     """Lyrics; and tempo, key and metre as its training data has them."""
 
-    def text_arguments(self, options: Any, count: int) -> dict[str, Any]:
+    def text_arguments(self, options: Any, count: int) -> Arguments:
         """Return lyrics and musical properties in the pipeline's format."""
         meter = options["meter"]
         return {
@@ -98,9 +97,7 @@ class StableAudio(Call):
         longest = self.pipe.transformer.config.sample_size * self.pipe.vae.hop_length / self.rate
         return float(min((frames + 0.5) / self.rate, longest))
 
-    def arguments(
-        self, request: SongRequest, seeds: list[int], generators: list[Any], on_step: OnStep
-    ) -> dict[str, Any]:
+    def arguments(self, request: SongRequest, seeds: list[int], generators: list[Any], on_step: OnStep) -> Arguments:
         """Return the arguments with the older callback."""
         arguments = super().arguments(request, seeds, generators, on_step)
         del arguments["callback_on_step_end"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from backend.engines._audio.diffusers_calls import Call
@@ -73,7 +74,7 @@ class SongComposer:
         free = self._place.access.free_bytes()
         raise self._memory.advice(seconds, len(seeds), message, self._memory.bytes_a_second, free)
 
-    def receipt_values(self) -> dict[str, Any]:
+    def receipt_values(self) -> Mapping[str, object]:
         """Return the facts for the receipt."""
         return {"in_turns": self._memory_placement.sequential_offload, **self._memory.receipt_values()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from backend.common import error_patterns
@@ -47,7 +48,7 @@ class SongMemory:
         if self._card is not None:
             self._card.empty_cache()
 
-    def receipt_values(self) -> dict[str, Any]:
+    def receipt_values(self) -> Mapping[str, object]:
         """Return the facts for the receipt."""
         measured = {} if self.peak is None else {"card_peak_bytes": self.peak}
         return {"number": self._memory_placement.dtype, "memory": self._memory_placement.description, **measured}

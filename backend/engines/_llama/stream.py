@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
+from backend.common.engine_api import TokenEvent
 from backend.common.errors import ContextLengthExceeded, ModelIncompatible, TouchstoneError
+from backend.common.types import JsonObject
 from backend.engines import Emit, RunResult
 from backend.engines._text.logprobs import Logprobs
 from backend.tasks.text.stop_sequences import StopFilter
@@ -32,12 +34,12 @@ class Stream:
         self._stops = StopFilter([stop] if isinstance(stop, str) else stop or [])
         self._shown_tokens = 0
         self._counted_tokens = 0
-        self._timings: dict[str, Any] = {}
+        self._timings: JsonObject = {}
         self._finish = "cancelled"
-        self._usage: dict[str, Any] = {}
+        self._usage: JsonObject = {}
         self._error: TouchstoneError | None = None
 
-    def __call__(self, chunk: dict[str, Any]) -> bool:
+    def __call__(self, chunk: JsonObject) -> bool:
         if "error" in chunk:
             self._error = _run_error(chunk["error"])
             return True
@@ -69,8 +71,10 @@ class Stream:
         if not text:
             return False
         count, self._shown_tokens = self._counted_tokens - self._shown_tokens, self._counted_tokens
-        listed = {"logprobs": self._logprobs.of(text)} if self._logprobs else {}
-        return self._emit("token", {"text": text, "count": count, **listed})
+        event: TokenEvent = {"text": text, "count": count}
+        if self._logprobs:
+            event["logprobs"] = self._logprobs.of(text)
+        return self._emit("token", event)
 
     def result(self, template: Literal["model", "default"] | None) -> RunResult:
         """Return the counts of the last chunk; after a stop sequence, those of the chunk with the last token."""
@@ -86,7 +90,7 @@ class Stream:
         return RunResult(counts, self._finish, template)
 
 
-def _run_error(error: dict[str, Any]) -> TouchstoneError:
+def _run_error(error: JsonObject) -> TouchstoneError:
     message = str(error.get("message", "no message"))
     if error.get("type") == "exceed_context_size_error":
         needed, limit = error.get("n_prompt_tokens"), error.get("n_ctx")

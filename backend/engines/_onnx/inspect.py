@@ -10,16 +10,17 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from backend.common.errors import JobCancelled, ModelIncompatible
 from backend.common.formats.onnx.graph import node_outputs, read_graph, with_outputs
+from backend.common.types import JsonObject
 from backend.devices import onnx_place
 from backend.engines import Emit, RunRequest
 from backend.engines._onnx.cancellable_run import terminated_on_cancel
 from backend.engines._onnx.errors import translate_error
 from backend.engines._onnx.loaded_graph import LoadedGraph
-from backend.engines._onnx.tensor_io import describe, random_inputs, to_inputs
+from backend.engines._onnx.tensor_io import Arrays, describe, random_inputs, to_inputs
 
 # The allowed difference by type, relative to the largest value of the tensor; integers must be equal.
 TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 1e-2}
@@ -27,7 +28,27 @@ GROUP = 32  # nodes whose outputs are compared in one run
 _WARM = 3
 
 
-def inspect(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
+class OutputComparison(TypedDict):
+    """Whether an output agrees with the CPU's.
+
+    `difference`: the largest one, relative to the largest value; None for NaN, and for outputs that are not numbers of
+    the same shape, which have no tolerance either.
+    """
+
+    name: str
+    agrees: bool
+    difference: float | None
+    tolerance: float | None
+
+
+class NodeComparison(OutputComparison):
+    """The first output of a node that does not agree."""
+
+    node: str
+    operator: str
+
+
+def inspect(graph: LoadedGraph, request: RunRequest, emit: Emit) -> JsonObject:
     """Return the facts of the file, and which nodes run on the device."""
     facts = read_graph(graph.path)
     here, elsewhere = 0, Counter[str]()
@@ -50,7 +71,7 @@ def inspect(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, An
     }
 
 
-def bench(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
+def bench(graph: LoadedGraph, request: RunRequest, emit: Emit) -> JsonObject:
     """Run alternately with a bare session of the same provider and threads; return times per run and the overhead."""
     inputs, names = _inputs(graph, request), [slot.name for slot in graph.session.get_outputs()]
     bare = graph.place.bare_session(graph.path, graph.threads, graph.libraries)
@@ -81,7 +102,7 @@ def bench(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]
     }
 
 
-def check(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]:
+def check(graph: LoadedGraph, request: RunRequest, emit: Emit) -> JsonObject:
     """Compare the outputs with those of the CPU; name the first node, in the file's order, that differs."""
     inputs = _inputs(graph, request)
     processor = onnx_place("cpu")
@@ -104,7 +125,7 @@ def check(graph: LoadedGraph, request: RunRequest, emit: Emit) -> dict[str, Any]
 
 def _first_difference(
     graph: LoadedGraph, processor: Any, inputs: Mapping[str, Any], emit: Emit
-) -> dict[str, Any] | None:
+) -> NodeComparison | None:
     """Find the first node that differs, by sessions that also return the results of a group of nodes."""
     nodes = node_outputs(graph.path)
     for begin in range(0, len(nodes), GROUP):
@@ -130,10 +151,10 @@ def _first_difference(
     return None
 
 
-def _compared(names: list[str], ours: list[Any], theirs: list[Any]) -> list[dict[str, Any]]:
+def _compared(names: list[str], ours: list[Any], theirs: list[Any]) -> list[OutputComparison]:
     import numpy
 
-    compared = []
+    compared: list[OutputComparison] = []
     for name, here, there in zip(names, ours, theirs, strict=True):
         if not isinstance(here, numpy.ndarray) or here.dtype.kind not in "biufc" or here.shape != there.shape:
             agrees = _equal(here, there)
@@ -164,7 +185,7 @@ def _equal(here: Any, there: Any) -> bool:
     return bool(here == there)
 
 
-def _inputs(graph: LoadedGraph, request: RunRequest) -> dict[str, Any]:
+def _inputs(graph: LoadedGraph, request: RunRequest) -> Arrays:
     slots = graph.session.get_inputs()
     if request.inputs:
         return to_inputs(slots, request.inputs)

@@ -1,7 +1,8 @@
 """Decode PNG pictures into arrays, with NumPy and the standard library, which every runtime has.
 
 Follows the PNG specification (W3C, third edition): 8 or 16 bits per sample, grey, colour or palette, with or without
-alpha, not interlaced. Checksums are verified.
+alpha, not interlaced. Checksums are verified. Own code, because workers read pictures in runtimes and in users'
+environments, where Pillow is not installed.
 """
 
 from __future__ import annotations

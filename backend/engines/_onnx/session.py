@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from backend.common.errors import Validation
 from backend.common.types import Placement
@@ -26,6 +26,19 @@ LIBRARY_BYTES = 120_000_000  # ONNX Runtime and NumPy
 SHOWN_VALUES = 4096  # up to so many values, JSON outputs are also part of the job's text
 _PROGRESS_INTERVAL_S = 0.5
 _NAME_LIMIT = 100
+
+
+class _OutputFile(TypedDict):
+    name: str
+    file: str
+    type: str
+    shape: list[int]
+
+
+class OutputFile(_OutputFile, total=False):
+    """The file of an output, its NumPy type and shape. Optional: how many of its values are NaN or infinite."""
+
+    not_finite: int
 
 
 @dataclass
@@ -98,15 +111,17 @@ class GraphSession(LoadedGraph, Session):
             )
         return asked
 
-    def _hand_over(self, outputs: Mapping[str, Any], request: RunRequest, emit: Emit) -> list[dict[str, Any]]:
+    def _hand_over(self, outputs: Mapping[str, Any], request: RunRequest, emit: Emit) -> list[OutputFile]:
         as_json, folder, used = request.options["outputs"] == "json", Path(request.folder), set[str]()
-        facts, shown = [], {}
+        facts: list[OutputFile] = []
+        shown = {}
         for name, value in outputs.items():
             file, media_type, plain = write_output(folder, _file_name(name, used), value, as_json)
             emit("artifact", {"name": file, "media_type": media_type})
             shape = list(getattr(value, "shape", []))
-            odd = {"not_finite": found} if (found := count_non_finite(value)) else {}
-            facts.append({"name": name, "file": file, "type": str(getattr(value, "dtype", "")), "shape": shape, **odd})
+            facts.append({"name": name, "file": file, "type": str(getattr(value, "dtype", "")), "shape": shape})
+            if count := count_non_finite(value):
+                facts[-1]["not_finite"] = count
             if plain is not None and getattr(value, "size", SHOWN_VALUES + 1) <= SHOWN_VALUES:
                 shown[name] = plain
         if shown and len(shown) == len(outputs):

@@ -20,10 +20,11 @@ _NUMPY = {
     **{name: name for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
     **{"complex64": "complex64", "complex128": "complex128"},
 }
+Arrays = dict[str, Any]  # NumPy arrays by name; the runtimes of the user may have no types for NumPy
 _SEND = "Send a .npy, .npz, WAV or PNG file, or a nested array."
 
 
-def to_inputs(slots: Sequence[Any], inputs: Mapping[str, Any], more_sides: int = 0) -> dict[str, Any]:
+def to_inputs(slots: Sequence[Any], inputs: Mapping[str, Any], more_sides: int = 0) -> Arrays:
     """Return arrays for a session's inputs (`get_inputs()`). `more_sides`: extra leading dimensions of each input.
 
     Raises Validation with the input's name, the expected and the actual shape.
@@ -46,7 +47,7 @@ def describe(slot: Any) -> str:
     return f"{_dtype(slot) or slot.type} [{sides}]"
 
 
-def random_inputs(slots: Sequence[Any], seed: int, sizes: Mapping[str, int]) -> dict[str, Any]:
+def random_inputs(slots: Sequence[Any], seed: int, sizes: Mapping[str, int]) -> Arrays:
     """Return arrays that fit a session's inputs: normally distributed floats; integers 0 or 1, which are valid indices.
 
     Dynamic dimensions are 1, or taken from `sizes` by name. Raises Validation for a type without numbers.
@@ -117,7 +118,7 @@ def _opened(inputs: Mapping[str, Any], slots: Mapping[str, Any]) -> list[tuple[s
     return entries
 
 
-def _only(name: str, arrays: dict[str, Any]) -> Any:
+def _only(name: str, arrays: Arrays) -> Any:
     if name in arrays or len(arrays) == 1:
         return arrays.get(name, next(iter(arrays.values())))
     raise _refusal(name, f"the .npz has several arrays: {', '.join(arrays)[:200]}", "Name one of them as the input.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+
+from backend.common.engine_api import TokenLogprob, TokenProbability
 
 _LOWEST = -9999.0  # OpenAI's value for an impossible token; JSON has no minus infinity
 
@@ -17,18 +18,18 @@ class Logprobs:
 
     def __init__(self, alternatives: int) -> None:
         self._alternatives = alternatives
-        self._waiting: deque[tuple[int, dict[str, Any]]] = deque()  # with the byte offset of each token in the text
+        self._waiting: deque[tuple[int, TokenLogprob]] = deque()  # with the byte offset of each token in the text
         self._taken_bytes = 0
         self._shown_bytes = 0
 
-    def take(self, tokens: Iterable[dict[str, Any]]) -> None:
+    def take(self, tokens: Iterable[TokenLogprob]) -> None:
         """Add generated tokens."""
         for token in tokens:
             likeliest = [_shape(other) for other in token.get("top_logprobs", ())[: self._alternatives]]
             self._waiting.append((self._taken_bytes, {**_shape(token), "top_logprobs": likeliest}))
             self._taken_bytes += len(token["bytes"])
 
-    def of(self, text: str) -> list[dict[str, Any]]:
+    def of(self, text: str) -> list[TokenLogprob]:
         """Return the log probabilities of the text that is shown next."""
         self._shown_bytes += len(text.encode())
         listed = []
@@ -37,7 +38,7 @@ class Logprobs:
         return listed
 
 
-def _shape(token: dict[str, Any]) -> dict[str, Any]:
+def _shape(token: TokenProbability) -> TokenProbability:
     logprob = token["logprob"]
     return {
         "id": token["id"],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
+from backend.common.engine_api import TokenEvent, TokenLogprob, TokenProbability
 from backend.common.errors import ContextLengthExceeded
 from backend.common.types import Placement
 from backend.engines import Emit, RunRequest, RunResult, Session
@@ -99,8 +100,15 @@ class TextSession(Session):
                 if isinstance(update, Exception):
                     raise _run_error(update)
                 if isinstance(update, int):
-                    progress = {"phase": "prompt", "done": update, "total": len(prompt), "unit": "tokens"}
-                    if emit("progress", progress):
+                    if emit(
+                        "progress",
+                        {
+                            "phase": "prompt",
+                            "done": update,
+                            "total": len(prompt),
+                            "unit": "tokens",
+                        },
+                    ):
                         break
                     continue
                 reason, cancelled = output.take(update)
@@ -153,17 +161,19 @@ class _OutputStream:
         if not text:
             return self._emit("poll", {})
         count, self._shown = self.tokens - self._shown, self.tokens
-        listed = {"logprobs": self._logprobs.of(text)} if self._logprobs else {}
-        return self._emit("token", {"text": text, "count": count, **listed})
+        event: TokenEvent = {"text": text, "count": count}
+        if self._logprobs:
+            event["logprobs"] = self._logprobs.of(text)
+        return self._emit("token", event)
 
-    def _with_logprobs(self, update: TokenUpdate, piece: str) -> dict[str, Any]:
+    def _with_logprobs(self, update: TokenUpdate, piece: str) -> TokenLogprob:
         alternatives = [
             _token_entry(token, self._vocabulary.text(token), value) for token, value in update.sampled.top_logprobs
         ]
         return {**_token_entry(update.sampled.token, piece, update.sampled.logprob), "top_logprobs": alternatives}
 
 
-def _token_entry(token: int, text: str, logprob: float | None) -> dict[str, Any]:
+def _token_entry(token: int, text: str, logprob: float | None) -> TokenProbability:
     return {"id": token, "token": text, "bytes": list(text.encode()), "logprob": logprob}
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from backend.common.errors import ModelBroken
 from backend.common.files import read_text
+from backend.common.types import JsonObject
 
 _FETCH = "Download the complete folder again from its source."
 
@@ -73,7 +74,7 @@ class TokenizerFolder:
         return any("SpecialToken" in (step.get("single") or [{}])[0] for step in steps)
 
 
-def read_json(path: Path, missing: dict[str, Any] | None = None) -> dict[str, Any]:
+def read_json(path: Path, missing: JsonObject | None = None) -> JsonObject:
     """Parse a JSON object from a file. Returns `missing` if there is no file and it is not None. Raises ModelBroken."""
     try:
         content = json.loads(read_text(path))

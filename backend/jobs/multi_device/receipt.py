@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from backend.common.types import Attempt, Memory, Placement, PlacementPart, Rate, Receipt, Times
+from backend.common.types import Attempt, JsonObject, Memory, Placement, PlacementPart, Rate, Receipt, Times
 from backend.jobs.multi_device.division import ShareSpec
 
 Value = TypeVar("Value", int, float)
@@ -89,7 +89,7 @@ def _combine_times(receipts: Sequence[Receipt], run_s: float | None) -> Times:
     return Times(first_token_s=min(known_values("first_token_s"), default=None), run_s=run_s, **longest)
 
 
-def _combine_chosen(receipts: Sequence[Receipt]) -> dict[str, Any]:
+def _combine_chosen(receipts: Sequence[Receipt]) -> JsonObject:
     """Return the choices of the first share, with the seeds of all shares."""
     seeds = [seed for receipt in receipts for seed in receipt.chosen.get("seeds", ())]
     return {**receipts[0].chosen, **({"seeds": seeds} if seeds else {})}

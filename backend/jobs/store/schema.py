@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from backend.common.types import Event
+from backend.common.types import Event, JsonObject
 
-Row = dict[str, Any]
+Row = JsonObject
 Statement = tuple[str, list[Any]]
 Change = tuple[str, Row, list[Event]]  # a job's id, its new fields, its new events
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from backend import __version__
 from backend.common.timestamps import utc_now
@@ -97,7 +96,7 @@ def _was_busy(results: BenchmarkResults) -> bool:
 def _rows(target: MeasuredTarget, targets: Sequence[MeasuredTarget]) -> list[Row]:
     """Return the rows of a target; `targets` are all targets of its model."""
     candidate = target.candidate
-    labels: dict[str, Any] = {
+    labels: dict[str, str] = {
         "device": candidate.device.id, "engine": candidate.engine, "model": candidate.entry.id
     }  # fmt: skip
     unit, name = UNITS[candidate.entry.task], "decode" if candidate.entry.task == "text" else "making"

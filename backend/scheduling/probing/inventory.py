@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import logging
 import sys
-from typing import Any
 
 from backend.child.handle import ChildProcess, Spawn
 from backend.child.wire_protocol import Frame
 from backend.common.hardware.checks import Check, System
-from backend.common.types import Hardware
+from backend.common.types import Hardware, JsonObject
 
 log = logging.getLogger(__name__)
 LIMIT_S = 60.0  # PowerShell may need half of it right after boot
@@ -23,14 +22,14 @@ async def query_hardware(spawn: Spawn, limit_s: float = LIMIT_S) -> list[Hardwar
     After a timeout it returns the last complete list, which may be empty; failures are logged.
     """
     frames = await _survey(spawn, "hardware", limit_s)
-    lists: list[list[dict[str, Any]]] = [frame["hardware"] for frame in frames if frame["op"] == "hardware"]
+    lists: list[list[JsonObject]] = [frame["hardware"] for frame in frames if frame["op"] == "hardware"]
     return [Hardware(**fields) for fields in lists[-1]] if lists else []
 
 
 async def query_system(spawn: Spawn, limit_s: float = LIMIT_S) -> System | None:
     """Return the facts about the system for the doctor, None if the child failed or timed out."""
     frames = await _survey(spawn, "system", limit_s)
-    facts: dict[str, Any] | None = next((frame["system"] for frame in frames if frame["op"] == "system"), None)
+    facts: JsonObject | None = next((frame["system"] for frame in frames if frame["op"] == "system"), None)
     return System(**{**facts, "checks": [Check(**fields) for fields in facts["checks"]]}) if facts else None
 
 

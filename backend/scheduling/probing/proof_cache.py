@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from backend.common.json_file import JsonFile
-from backend.common.types import Device, Proof, Speed
+from backend.common.types import Device, JsonObject, Proof, Speed
 
 _FORMAT = 1
 
@@ -23,7 +22,7 @@ class ProofCache:
         """Load the proofs of earlier starts from a file, which is kept up to date from now on."""
         self._file = JsonFile(path, "devices", _FORMAT)
         stored = self._file.read()
-        self._entries: dict[str, dict[str, Any]] = stored if isinstance(stored, dict) else {}
+        self._entries: dict[str, JsonObject] = stored if isinstance(stored, dict) else {}
 
     @staticmethod
     def key(device: Device, runtime: str, python: str, versions: dict[str, str], driver: str | None) -> str:

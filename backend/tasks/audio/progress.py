@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-# The event callback of a job: takes an event's name and data, returns True if the job should stop.
-Emit = Callable[[str, dict[str, Any]], bool]
+from backend.common.engine_api import Emit
 
 
 class Cancelled(Exception):
@@ -24,7 +23,7 @@ class RenderResult:
     complete: bool
     audio_s: float | None
     phases: dict[str, float]
-    chosen: dict[str, Any]
+    chosen: Mapping[str, object]
 
     @property
     def finish_reason(self) -> Literal["stop", "cancelled"]:

@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from backend.common.engine_api import Emit, RunRequest, RunResult, Session
+from backend.common.engine_api import Emit, EventData, RunRequest, RunResult, Session
 from backend.common.seeds import offset_seed
 from backend.tasks.lyrics.line_filter import LineFilter
 from backend.tasks.lyrics.prompts import LyricsRequest, build_messages
@@ -30,8 +30,15 @@ def write_lyrics(session: Session, request: RunRequest, emit: Emit) -> RunResult
     the job. Raises the exceptions of the session's `run`.
     """
     assert request.song, "a job for lyrics has a song"
-    fields = {**request.song, "sections": tuple(request.song["sections"])}
-    lyrics = LyricsRequest(**fields, instructions=request.prompt, messages=tuple(request.messages or ()))
+    lyrics = LyricsRequest(
+        theme=request.song["theme"],
+        style=request.song["style"],
+        language=request.song["language"],
+        sections=tuple(request.song["sections"]),
+        lines_per_section=request.song["lines_per_section"],
+        instructions=request.prompt,
+        messages=tuple(request.messages or ()),
+    )
     return _LyricsWriter(session, request, lyrics, emit).write()
 
 
@@ -107,9 +114,9 @@ class _LyricsWriter:
         )
         ended, received_tokens = False, 0  # ended: the section is complete, a stop matched, or the job was cancelled
 
-        def on_event(event: str, data: dict[str, Any]) -> bool:
+        def on_event(event: str, data: EventData) -> bool:
             nonlocal ended, received_tokens
-            if event == "token":
+            if "text" in data:
                 received_tokens += data["count"]
                 self._unreported_tokens += data["count"]
                 ended = self._accept(part, line_filter, self._stops.feed(data["text"]))

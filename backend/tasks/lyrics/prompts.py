@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from backend.common.engine_api import Message
 from backend.tasks.lyrics.sections import Section
 
 _NUMBER_WORDS = "no one two three four five six seven eight nine ten eleven twelve".split()
@@ -22,16 +22,16 @@ class LyricsRequest:
     sections: tuple[str, ...]
     lines_per_section: int
     instructions: str | None = None
-    messages: tuple[dict[str, Any], ...] = ()
+    messages: tuple[Message, ...] = ()
 
 
-def build_messages(song: LyricsRequest, part: Section, missing: int, before: Section | None) -> list[dict[str, Any]]:
+def build_messages(song: LyricsRequest, part: Section, missing: int, before: Section | None) -> list[Message]:
     """Return the chat messages that request `missing` more lines of the section `part`.
 
     The section `before` is included as an assistant message. More of the song would fill the context and lead a small
     model to copy it. All instructions are user messages, since some templates reject system messages.
     """
-    turns: list[dict[str, Any]] = []
+    turns: list[Message] = []
     if before and before.lines:
         turns += _exchange(_section_request(song, before.kind, before.label, len(before.lines)), before.lines)
     if part.lines:
@@ -63,15 +63,15 @@ def _line_count(count: int, more: bool = False) -> str:
     return f"{number} {'more ' if more else ''}short line{'' if count == 1 else 's'}"
 
 
-def _user_message(content: str) -> dict[str, Any]:
+def _user_message(content: str) -> Message:
     return {"role": "user", "content": content}
 
 
-def _exchange(request: str, lines: Sequence[str]) -> list[dict[str, Any]]:
+def _exchange(request: str, lines: Sequence[str]) -> list[Message]:
     return [_user_message(request), {"role": "assistant", "content": "\n".join(lines)}]
 
 
-def _append_turns(history: Sequence[dict[str, Any]], turns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _append_turns(history: Sequence[Message], turns: list[Message]) -> list[Message]:
     """Append turns to the client's messages. Join two user messages in a row: templates need alternating roles."""
     if history and history[-1]["role"] == "user":
         joined = _user_message(f"{history[-1]['content']}\n\n{turns[0]['content']}")

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from backend.common.engine_api import Emit
 from backend.common.errors import Validation
 from backend.common.files import require_disk_space
 from backend.tasks.audio.files.kinds import KINDS
 from backend.tasks.audio.files.tags import provenance_facts
-from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, RenderResult
+from backend.tasks.audio.progress import Cancelled, ProgressReporter, RenderResult
 from backend.tasks.music import tokens
 from backend.tasks.music.audio import length_frames
 from backend.tasks.music.backing import arrange
@@ -172,7 +173,7 @@ def describe_settings(settings: TuneSettings, seeds: list[int], preface: str = "
 _BACKINGS = {"none": "alone", "chords": "with chords", "bass": "with a bass", "full": "with chords and bass"}
 
 
-def chosen_values(settings: TuneSettings, seeds: list[int]) -> dict[str, Any]:
+def chosen_values(settings: TuneSettings, seeds: list[int]) -> dict[str, object]:
     """Return the chosen values for the receipt, by the names of the options."""
     plan = settings.plan
     return {

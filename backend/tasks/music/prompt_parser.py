@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from backend.common.types import JsonObject
 from backend.tasks.music.choices import INSTRUMENTS, tempo_of
 from backend.tasks.music.length import fit_tempo, format_meter, parse_meter_name
 from backend.tasks.music.number_words import DIGITS, DURATIONS, NUMBER, parse_duration_s, parse_number
@@ -27,7 +28,7 @@ NEGATED = "negations are not supported: describe what the tune should be"
 class ParsedPrompt:
     """The result of parsing: option values by name, and ignored words, each as `{words, reason}`."""
 
-    options: dict[str, Any]
+    options: JsonObject
     ignored: list[dict[str, str]]
 
     def summary(self) -> str:
@@ -50,7 +51,7 @@ class _PromptText:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.options: dict[str, Any] = {}
+        self.options: JsonObject = {}
         self.sources: dict[str, str] = {}
         self.ignored: list[dict[str, str]] = []
 

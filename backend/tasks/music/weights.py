@@ -11,11 +11,11 @@ import mmap
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.common.types import JsonObject
 from backend.tasks.music.decoder import Floats, Ints
 from backend.tasks.music.grid import SIDES
 from backend.tasks.music.network import ROTARY_BASE, Shape
@@ -69,7 +69,7 @@ def read_weights(path: Path = WEIGHTS) -> Weights:
     return Weights(shape, arrays)
 
 
-def read_header(path: Path) -> tuple[dict[str, Any], int]:
+def read_header(path: Path) -> tuple[JsonObject, int]:
     """Return the JSON header of a safetensors file and the offset of its arrays. Raises OSError, ValueError."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

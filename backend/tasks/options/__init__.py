@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from backend.common.config.strict_model import StrictModel, to_validation_error
+from backend.common.types import JsonObject
 from backend.tasks.options.embeddings import EmbeddingsOptions
 from backend.tasks.options.lyrics import LyricsOptions
 from backend.tasks.options.music import MusicOptions
@@ -33,7 +34,7 @@ OPTIONS: dict[str, type[StrictModel]] = {
 }
 
 
-def parse_options(task: str, options: Mapping[str, Any], default_max_tokens: int = 256) -> dict[str, Any]:
+def parse_options(task: str, options: Mapping[str, Any], default_max_tokens: int = 256) -> JsonObject:
     """Return a task's options, parsed, with all defaults. Raises Validation."""
     model = OPTIONS[task]
     configured = {"max_tokens": default_max_tokens} if _has_default_length(model) else {}
@@ -51,14 +52,14 @@ def _has_default_length(model: type[StrictModel]) -> bool:
     return max_tokens is not None and max_tokens.default is not None
 
 
-def fill_defaults(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def fill_defaults(task: str, options: Mapping[str, Any]) -> JsonObject:
     """Return stored options, with the defaults of options that did not exist when the job was stored."""
     fields = OPTIONS[task].model_fields if task in OPTIONS else {}
     return {**{name: field.default for name, field in fields.items()}, **options}
 
 
 @cache
-def options_schema(task: str, default_max_tokens: int) -> dict[str, Any]:
+def options_schema(task: str, default_max_tokens: int) -> JsonObject:
     """Return the JSON Schema of a task's options for `Model.options_schema`; empty for a task without options.
 
     The result is cached and shared, since many models in a list have the same schema: do not modify it.

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, StringConstraints
 
+from backend.common.engine_api import SongFields
+from backend.common.types import JsonObject
 from backend.tasks.lyrics.sections import DEFAULT_LINES, DEFAULT_SECTIONS, KINDS, MAX_LINES, MAX_SECTIONS
 from backend.tasks.options.text import TEMPERATURE, Sampling
 
@@ -55,10 +57,16 @@ class LyricsOptions(Sampling):
     )
 
 
-SONG_OPTIONS = ("theme", "style", "language", "sections", "lines_per_section")
+SONG_OPTIONS = tuple(SongFields.__annotations__)
 
 
-def split_song_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split_song_options(options: Mapping[str, Any]) -> tuple[SongFields, JsonObject]:
     """Return two sets of options: those that describe the song, and those for sampling its text."""
-    song = {name: options[name] for name in SONG_OPTIONS}
+    song: SongFields = {
+        "theme": options["theme"],
+        "style": options["style"],
+        "language": options["language"],
+        "sections": options["sections"],
+        "lines_per_section": options["lines_per_section"],
+    }
     return song, {name: value for name, value in options.items() if name not in SONG_OPTIONS}

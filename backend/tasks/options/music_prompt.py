@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from backend.common.errors import Validation
+from backend.common.types import JsonObject
 from backend.tasks.music.controls import check_options
 from backend.tasks.music.prompt_parser import ParsedPrompt, parse_prompt
 from backend.tasks.options import parse_options
@@ -13,7 +14,7 @@ from backend.tasks.options import parse_options
 PROMPT_LIMIT = 5000  # characters; the prompt is parsed in the server's event loop
 
 
-def apply_prompt(prompt: str | None, options: Mapping[str, Any]) -> tuple[dict[str, Any], ParsedPrompt | None]:
+def apply_prompt(prompt: str | None, options: Mapping[str, Any]) -> tuple[JsonObject, ParsedPrompt | None]:
     """Return all options, and the parsed prompt if there is one. Raises Validation."""
     given = parse_options("music", options)
     if prompt and len(prompt) > PROMPT_LIMIT:

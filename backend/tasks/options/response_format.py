@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from backend.common.config.strict_model import StrictModel
+from backend.common.types import JsonObject
 
 PARTS_LIMIT = 20_000  # JSON values in a schema, nested ones included
 ITEMS_LIMIT = 100_000  # sum of minItems and maxItems in a schema; its grammar takes two seconds and 0.3 GB
 
 
-def _check_size(schema: dict[str, Any]) -> dict[str, Any]:
+def _check_size(schema: JsonObject) -> JsonObject:
     """Return the schema unless its grammar would be too large. Raises ValueError.
 
     The grammar repeats its rule for each item of an array, so a schema with a billion items would use all memory.
@@ -36,7 +37,7 @@ def _check_size(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-Schema = Annotated[dict[str, Any], AfterValidator(_check_size)]
+Schema = Annotated[JsonObject, AfterValidator(_check_size)]
 
 
 class JsonSchema(StrictModel):

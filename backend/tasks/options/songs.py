@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 from backend.common.config.strict_model import StrictModel, to_validation_error
 from backend.common.errors import ModelBroken, UnsupportedParameter, Validation
 from backend.common.seeds import SEEDS
+from backend.common.types import JsonObject
 from backend.tasks.music.plan import MAX_VARIATIONS
 from backend.tasks.songs.model_kinds import COMMON_OPTIONS, SongKind
 
@@ -97,7 +98,7 @@ class SongOptions(StrictModel):
     )
 
 
-def song_options(kind: SongKind, prompt: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+def song_options(kind: SongKind, prompt: str | None, options: Mapping[str, Any]) -> JsonObject:
     """Return all options of a song with the model's defaults. Raises Validation, UnsupportedParameter, ModelBroken."""
     check_defaults(kind)
     try:
@@ -133,7 +134,7 @@ def check_defaults(kind: SongKind) -> None:
         )
 
 
-def song_schema(kind: SongKind) -> dict[str, Any]:
+def song_schema(kind: SongKind) -> JsonObject:
     """Return the JSON Schema of the options that a song model takes, with its own defaults and limits."""
     schema = copy.deepcopy(_full_schema())
     schema["properties"] = {name: field for name, field in schema["properties"].items() if name in kind.options}
@@ -146,7 +147,7 @@ def song_schema(kind: SongKind) -> dict[str, Any]:
 
 
 @cache
-def _full_schema() -> dict[str, Any]:
+def _full_schema() -> JsonObject:
     return SongOptions.model_json_schema()
 
 

@@ -15,13 +15,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.common.engine_api import Emit
 from backend.common.error_patterns import require_finite
 from backend.common.errors import OutOfMemory, Validation
 from backend.common.files import require_disk_space
 from backend.tasks.audio.files.kinds import KINDS, why_unsupported
 from backend.tasks.audio.files.tags import Tags, provenance_facts
 from backend.tasks.audio.files.writer import SoundFiles
-from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, RenderResult
+from backend.tasks.audio.progress import Cancelled, ProgressReporter, RenderResult
 from backend.tasks.music.controls import variation_seeds
 
 REPORT_INTERVAL_S = 0.1
@@ -61,7 +62,7 @@ class Composer(Protocol):
         """
         ...
 
-    def receipt_values(self) -> dict[str, Any]:
+    def receipt_values(self) -> Mapping[str, object]:
         """Return the values that the engine chose, for the receipt."""
         ...
 
@@ -210,7 +211,7 @@ class _Job:
         self.audio_s += seconds
         self.written_count += 1
 
-    def _chosen_values(self, request: SongRequest, numbered_seeds: list[tuple[int, int]]) -> dict[str, Any]:
+    def _chosen_values(self, request: SongRequest, numbered_seeds: list[tuple[int, int]]) -> dict[str, object]:
         options = {name: value for name, value in self.spec.options.items() if value is not None}
         options = {name: value for name, value in options.items() if name not in ("lyrics", "seed", "variations")}
         facts = {"seeds": [seed for _, seed in numbered_seeds], "rate": self.composer.rate, "peaks": self.peaks}

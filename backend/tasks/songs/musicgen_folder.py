@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from backend.common.errors import ModelBroken, ModelIncompatible
 from backend.common.formats.safetensors import FETCH, Checkpoint, open_checkpoint
@@ -46,7 +45,7 @@ def open_musicgen(path: Path) -> MusicgenFolder:
             f"{path.name} is not a MusicGen model but {kind[:60] or 'a model without a class name'}.",
             "Choose another engine.",
         )
-    parts: dict[str, Any] = {name: checkpoint.config.get(name) for name in _PARTS}
+    parts: dict[str, object] = {name: checkpoint.config.get(name) for name in _PARTS}
     if missing := [name for name, part in parts.items() if not isinstance(part, dict)]:
         raise ModelBroken(f"{path.name}/config.json has no section {missing[0]}.", FETCH)
     if not (path / TOKENIZER).is_file():

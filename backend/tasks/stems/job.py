@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from backend.common.engine_api import Emit
 from backend.common.errors import Validation
 from backend.common.files import require_disk_space
 from backend.tasks.audio.files.tags import Tags, provenance_facts
-from backend.tasks.audio.progress import Cancelled, Emit, ProgressReporter, RenderResult
+from backend.tasks.audio.progress import Cancelled, ProgressReporter, RenderResult
 from backend.tasks.stems.audio_source import Source, measure
 from backend.tasks.stems.choices import FORMATS, Format
 from backend.tasks.stems.overlap import separate_stream
@@ -49,7 +50,7 @@ class _Job:
     emit: Emit
     reporter: ProgressReporter
     counts: dict[str, int] = field(default_factory=dict)
-    chosen: dict[str, Any] = field(default_factory=dict)
+    chosen: dict[str, object] = field(default_factory=dict)
     audio_s: float = 0.0
 
     def run(self) -> RenderResult:

@@ -15,18 +15,19 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 sys.path.insert(0, str(Path(__file__).parents[4]))
 
+from backend.common.engine_api import EventData  # noqa: E402
+from backend.common.types import JsonObject  # noqa: E402
 from backend.devices import show_all_devices, torch_place  # noqa: E402
 from backend.engines import LoadRequest, RunRequest, load_engine  # noqa: E402
 from backend.engines._torch.cuda_graphs import COMPILED, RECORDED, SINGLY  # noqa: E402
 
-Options = dict[str, Any]
-_LLAMA: dict[str, Any] = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "max_position_embeddings": 8192}
+_LLAMA: JsonObject = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "max_position_embeddings": 8192}
 engine: Any = load_engine("transformers")
-SHAPES: dict[str, dict[str, Any]] = {
+SHAPES: dict[str, JsonObject] = {
     "smollm2-135m": {
         **_LLAMA,
         **{"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30, "head_dim": 64},
@@ -48,7 +49,29 @@ TOKENS, CONTEXT_TOKENS, THREADS = 400, 1024, 8
 COMPILE_LIMIT_S = 240
 
 
-def main(device: str, shape: str, streams: int, runs: int, cache: str, options: Options, ways: list[str]) -> None:
+class _Figure(TypedDict):
+    metric: str
+    value: float
+    unit: str
+
+
+class Figure(_Figure, total=False):
+    """A printed figure. Optional: the lowest and highest value of the runs."""
+
+    low: float
+    high: float
+
+
+class Timing(TypedDict):
+    """The times and tokens of concurrent texts, and how the first one was computed."""
+
+    first_s: float
+    run_s: float
+    tokens: int
+    said: str
+
+
+def main(device: str, shape: str, streams: int, runs: int, cache: str, options: JsonObject, ways: list[str]) -> None:
     """Measure one model shape on one device."""
     show_all_devices()
     import torch
@@ -72,7 +95,7 @@ def main(device: str, shape: str, streams: int, runs: int, cache: str, options: 
             bound(place, numbers)
 
 
-def measured(session: Any, way: str, options: Options, streams: int, runs: int, start: float) -> None:
+def measured(session: Any, way: str, options: JsonObject, streams: int, runs: int, start: float) -> None:
     """Measure the engine with one way to compute a step: single stream, first token, many streams."""
     tell(f"{way}: first text's first token", timed(session, options, 1, 8)["first_s"] * 1000, "ms")
     for count in dict.fromkeys((1, streams)):
@@ -93,7 +116,7 @@ def measured(session: Any, way: str, options: Options, streams: int, runs: int, 
         print(json.dumps({"said": found[-1]["said"]}), flush=True)  # noqa: T201 (this program answers on stdout)
 
 
-def timed(session: Any, options: Options, streams: int, tokens: int) -> dict[str, Any]:
+def timed(session: Any, options: JsonObject, streams: int, tokens: int) -> Timing:
     """Run concurrent texts, one thread each, as a worker runs its jobs."""
     firsts: list[float] = []
     ends: list[float] = []
@@ -104,7 +127,7 @@ def timed(session: Any, options: Options, streams: int, tokens: int) -> dict[str
     def one(number: int) -> None:
         first = 0.0
 
-        def emit(event: str, data: dict[str, Any]) -> bool:
+        def emit(event: str, data: EventData) -> bool:
             nonlocal first
             if event == "token" and not first:
                 first = time.perf_counter()
@@ -125,8 +148,7 @@ def timed(session: Any, options: Options, streams: int, tokens: int) -> dict[str
     start = time.perf_counter()
     for thread in threads:
         thread.join()
-    times = {"first_s": min(firsts) - start, "run_s": max(ends) - start}
-    return {**times, "tokens": sum(counts), "said": said[0]}
+    return {"first_s": min(firsts) - start, "run_s": max(ends) - start, "tokens": sum(counts), "said": said[0]}
 
 
 def bare(place: Any, folder: Path, runs: int) -> int:
@@ -186,7 +208,7 @@ def made(folder: Path, place: Any) -> Any:
     return model.eval()
 
 
-def write_folder(folder: Path, config: dict[str, Any]) -> None:
+def write_folder(folder: Path, config: JsonObject) -> None:
     """Write a model folder without weights. The first tokens are bytes, the others unused words."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))

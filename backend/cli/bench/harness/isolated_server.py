@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from backend.common.types import JsonObject
+
 QUEUE_LIMIT = 1100
 FOLLOWER_LIMIT = 100
 
@@ -21,7 +23,7 @@ FOLLOWER_LIMIT = 100
 class Service:
     """A server on a temporary data folder; `running` starts and stops it."""
 
-    def __init__(self, folder: Path, models: dict[str, Path], more: dict[str, Any] | None = None) -> None:
+    def __init__(self, folder: Path, models: dict[str, Path], more: JsonObject | None = None) -> None:
         self._folder = folder
         self.starts_s: list[float] = []  # per start: seconds to the first answer of /api/health
         self._config = folder / "config.yaml"

@@ -24,6 +24,7 @@ from backend.common.config.settings.names import (
     takes_text,
 )
 from backend.common.errors import Configuration
+from backend.common.types import JsonObject
 
 KeyPath = tuple[str, ...]
 
@@ -32,7 +33,7 @@ KeyPath = tuple[str, ...]
 class Layer:
     """The values of one source, and where each was set."""
 
-    data: dict[str, Any] = field(default_factory=dict)
+    data: JsonObject = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
 
     def put(self, path: KeyPath, value: Any, origin: str) -> None:
@@ -62,7 +63,7 @@ class Layer:
         self.origins.update(other.origins)
 
 
-def _merge(base: dict[str, Any], over: dict[str, Any]) -> None:
+def _merge(base: JsonObject, over: JsonObject) -> None:
     for key, value in over.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):
             _merge(base[key], value)
@@ -108,7 +109,7 @@ def read_file(path: Path) -> Layer:
     return layer
 
 
-def _without_empty(data: dict[str, Any], path: KeyPath) -> dict[str, Any]:
+def _without_empty(data: JsonObject, path: KeyPath) -> JsonObject:
     """Return the data without empty groups, such as `models:` with only comments below it."""
     kept = {}
     for key, value in data.items():
@@ -126,7 +127,7 @@ def _build(loader: _Loader, node: yaml.Node, path: KeyPath, layer: Layer, file: 
         return [_build(loader, item, (*path, str(index)), layer, file) for index, item in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
         return loader.construct_object(node, deep=True)
-    data: dict[str, Any] = {}
+    data: JsonObject = {}
     for key_node, value_node in node.value:
         if not isinstance(key_node, yaml.ScalarNode):
             raise yaml.MarkedYAMLError(None, None, "a key must be a plain name", key_node.start_mark)

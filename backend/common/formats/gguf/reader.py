@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -14,6 +14,7 @@ from backend.common.formats.gguf.kinds import damaged, truncated
 _MAX_KEYS, _MAX_TENSORS, _MAX_LIST_TEXTS = 65_536, 262_144, 2_000_000
 _KEPT_TEXT_BYTES = 1024
 _STRING, _ARRAY = 8, 9
+Scalar = int | float | str | None  # a value of the metadata; bool counts as int
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _SIZES = ("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "attention.key_length")
 # Weights per block and bytes per block, by tensor type. The size of other types is unknown.
@@ -98,9 +99,9 @@ class Reader:
             pooling=integer(f"{architecture}.pooling_type"),
         )
 
-    def facts(self, count: int) -> dict[str, Any]:
+    def facts(self, count: int) -> dict[str, Scalar]:
         """Parse the metadata. The values of arrays and long strings are None."""
-        facts: dict[str, Any] = {}
+        facts: dict[str, Scalar] = {}
         for _ in range(count):
             key = self.text()
             if key is None or key in facts:
@@ -110,10 +111,11 @@ class Reader:
             facts[key] = self.value(int(self.number("I")))
         return facts
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int) -> Scalar:
         """Parse one value. Returns None for an array or a long string."""
         if kind in _SCALARS:
-            return self.number(_SCALARS[kind])
+            number: int | float = self.number(_SCALARS[kind])
+            return number
         if kind == _STRING:
             return self.text()
         if kind != _ARRAY:
@@ -208,7 +210,7 @@ class Reader:
         self.file.seek(self.at)
 
 
-def _getter(facts: dict[str, Any], kind: type[Any]) -> Callable[[str], Any]:
+def _getter(facts: Mapping[str, Scalar], kind: type[Any]) -> Callable[[str], Any]:
     def value(key: str) -> Any:
         fact = facts.get(key)
         return fact if isinstance(fact, kind) and not isinstance(fact, bool) else None

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from backend.common.errors import ModelIncompatible
 from backend.common.formats.gguf.vocabulary import CONTROL, USER_DEFINED, Vocabulary
+from backend.common.types import JsonObject
 
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -39,7 +39,7 @@ def write(vocabulary: Vocabulary, folder: Path, context_tokens: int | None) -> N
         (folder / "chat_template.jinja").write_text(vocabulary.chat_template, encoding="utf-8")
 
 
-def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
+def tokenizer_json(vocabulary: Vocabulary) -> JsonObject:
     """Return the content of tokenizer.json. Raises ModelIncompatible for an unsupported kind."""
     pre_tokenizer = _pre_tokenizer(vocabulary.pre)
     if vocabulary.model != "gpt2" or pre_tokenizer is None or not vocabulary.merges:
@@ -76,7 +76,7 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def _pre_tokenizer(pre: str | None) -> dict[str, Any] | None:
+def _pre_tokenizer(pre: str | None) -> JsonObject | None:
     levels = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     if pre in ("gpt-2", "default"):
         return levels
@@ -89,9 +89,9 @@ def _pre_tokenizer(pre: str | None) -> dict[str, Any] | None:
     return None
 
 
-def _sequence(*steps: dict[str, Any]) -> dict[str, Any]:
+def _sequence(*steps: JsonObject) -> JsonObject:
     return {"type": "Sequence", "pretokenizers": list(steps)}
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _write(path: Path, content: JsonObject) -> None:
     path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")

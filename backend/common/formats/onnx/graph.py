@@ -11,11 +11,11 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from backend.common.errors import ModelBroken
 from backend.common.formats.onnx.validation import integer, read_onnx, text
 from backend.common.formats.protobuf import fields, varint
+from backend.common.types import JsonObject
 
 # By number of TensorProto.DataType: NumPy's name, otherwise ONNX's, and bits per element.
 _TYPES = {
@@ -62,7 +62,7 @@ class OnnxGraph:
     external: tuple[tuple[str, int], ...]
     weight_bytes: int
 
-    def as_data(self) -> dict[str, Any]:
+    def as_data(self) -> JsonObject:
         """Return the facts as plain data for JSON."""
         return asdict(self)
 

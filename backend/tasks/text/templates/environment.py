@@ -14,6 +14,8 @@ import sys
 from datetime import datetime
 from typing import Any, BinaryIO
 
+from backend.common.types import JsonObject
+
 _MEMORY_BYTES = 1 << 30
 _IMPORT_LIMIT_S = 5.0  # extra CPU time for the import of jinja2
 
@@ -65,7 +67,7 @@ def _lock_down() -> None:
                 resource.setrlimit(kind, (limit, limit))
 
 
-def render(template: Any, request: dict[str, Any], names: dict[str, str]) -> dict[str, str]:
+def render(template: Any, request: JsonObject, names: dict[str, str]) -> dict[str, str]:
     """Return the response to one request."""
     import jinja2
 

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from backend.common.commands import command
+from backend.common.engine_api import Message
 from backend.common.errors import ModelBroken, ModelLoadFailed, TouchstoneError, Validation
+from backend.common.types import JsonObject
 from backend.tasks.text.templates.control_tokens import ControlTokens, split_segments
 
 LIMIT_S = 2.0  # CPU time per request
@@ -44,7 +46,7 @@ class Renderer:
         self._limit_s = limit_s
         self._start()
 
-    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> list[str]:
+    def render(self, messages: Sequence[Message], tools: list[JsonObject] | None = None) -> list[str]:
         """Return the prompt as segments; tokenize each one separately.
 
         Raises Validation if the template rejects the messages, ModelBroken if it fails or exceeds a time limit,
@@ -67,7 +69,7 @@ class Renderer:
         """Kill the child process and close its pipes when the model is garbage collected."""
         self._end()
 
-    def _request(self, request: dict[str, Any]) -> dict[str, str]:
+    def _request(self, request: JsonObject) -> dict[str, str]:
         if self._process is None:
             self._start()
         process = self._process

@@ -9,11 +9,11 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import soundfile
 
+from backend.common.types import JsonObject
 from backend.tasks.music.tools.soundbank_build.shaping import Onset, ShapedRecording, shape
 from backend.tasks.music.tools.soundbank_build.soundfont import SoundFont, Zone
 
@@ -76,7 +76,7 @@ def main(source: Path, folder: Path) -> None:
     (folder / "sounds.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _write(font: SoundFont, name: str, recipe: _Recipe, folder: Path) -> dict[str, Any]:
+def _write(font: SoundFont, name: str, recipe: _Recipe, folder: Path) -> JsonObject:
     zones = _select_zones(font.zones(recipe.program, _VELOCITY), recipe)
     shaped = [shape(zone, recipe.longest_s, recipe.onset) for zone in zones]
     pcm = np.concatenate([item.zone.pcm for item in shaped])
@@ -105,7 +105,7 @@ def _select_zones(zones: list[Zone], recipe: _Recipe) -> list[Zone]:
     return needed
 
 
-def _zone_metadata(item: ShapedRecording, recipe: _Recipe, start: int, gain: float) -> dict[str, Any]:
+def _zone_metadata(item: ShapedRecording, recipe: _Recipe, start: int, gain: float) -> JsonObject:
     zone = item.zone
     return {
         "start": start,

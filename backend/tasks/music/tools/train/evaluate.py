@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from backend.common.types import JsonObject
 from backend.tasks.music import tokens
 from backend.tasks.music.composer import compose_rows
 from backend.tasks.music.decoder_torch import TorchDecoder
@@ -137,7 +138,7 @@ def _ids(batches: Batches, number: int) -> list[int]:
     return ids[: int(batches.length[number])]
 
 
-def evaluate(folder: Path, data: Path, device: str, samples: int, test: bool) -> dict[str, Any]:
+def evaluate(folder: Path, data: Path, device: str, samples: int, test: bool) -> JsonObject:
     """Return all results.
 
     `test` includes the test split, which should be used once. `samples` tunes per form are composed on `device`.
@@ -149,7 +150,7 @@ def evaluate(folder: Path, data: Path, device: str, samples: int, test: bool) ->
     ngram = NGram(7)
     for number in batches.select("train"):
         ngram.learn(_ids(batches, int(number)))
-    results: dict[str, Any] = {"parameters": int(sum(array.size for array in weights.arrays.values()))}
+    results: JsonObject = {"parameters": int(sum(array.size for array in weights.arrays.values()))}
     forms = lambda number: tokens.FORMS[batches.form[number]]  # noqa: E731
     modes = lambda number: tokens.MODES[batches.mode[number]]  # noqa: E731
     for split in ("valid", "test") if test else ("valid",):
@@ -173,7 +174,7 @@ def evaluate(folder: Path, data: Path, device: str, samples: int, test: bool) ->
     return results
 
 
-def _evaluate_samples(batches: Batches, decoder: Any, folder: Path, count: int) -> dict[str, Any]:
+def _evaluate_samples(batches: Batches, decoder: Any, folder: Path, count: int) -> JsonObject:
     guard = CopyGuard.read(folder)
     real = {
         split: [real_grid(batches, int(number)) for number in batches.select(split)]
@@ -183,7 +184,7 @@ def _evaluate_samples(batches: Batches, decoder: Any, folder: Path, count: int) 
     all_real = [*real["train"], *held_out]
     rows: list[TuneGrid] = []
     random = np.random.default_rng(7)
-    results: dict[str, Any] = {"rhythm": {}, "scale": {}}
+    results: JsonObject = {"rhythm": {}, "scale": {}}
     for form in tokens.FORMS[1:]:
         real_of_form = [row for row in all_real if row.heading.form == form and row.heading.meter in FORMS[form]]
         headings = [real_of_form[pick].heading for pick in random.choice(len(real_of_form), count)]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 
+from backend.common.types import JsonObject
 from backend.tasks.music import tokens
 from backend.tasks.music.grid import ECHO_BARS, SIDES
 from backend.tasks.music.network import Shape
@@ -19,7 +20,7 @@ from backend.tasks.music.tools.train.fit import Config
 from backend.tasks.music.tools.train.graph import write_graphs
 
 
-def export(checkpoint: Path, data: Path, folder: Path) -> dict[str, Any]:
+def export(checkpoint: Path, data: Path, folder: Path) -> JsonObject:
     """Write the model's files and return their sizes in bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     state = torch.load(checkpoint, map_location="cpu")
@@ -38,7 +39,7 @@ def write_weights(weights: dict[str, torch.Tensor], shape: Shape, path: Path) ->
     save_file(arrays, path, metadata={"shape": json.dumps(asdict(shape))})
 
 
-def _tokeniser() -> dict[str, Any]:
+def _tokeniser() -> JsonObject:
     return {
         "ticks_per_whole_note": 96,
         "tokens": tokens.token_names(),

@@ -9,6 +9,8 @@ from typing import Any
 
 import matplotlib
 
+from backend.common.types import JsonObject
+
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt  # noqa: E402
 
@@ -34,7 +36,7 @@ def plots(sweeps: Sequence[Path], evaluation: Path, folder: Path) -> list[str]:
     return files
 
 
-def _curves(sweeps: Sequence[dict[str, Any]]) -> Any:
+def _curves(sweeps: Sequence[JsonObject]) -> Any:
     figure, axis = plt.subplots(figsize=(8, 4))
     best = min(each["valid"] for sweep in sweeps for each in sweep.values())
     for colour, sweep in zip(("tab:grey", "tab:blue"), sweeps, strict=False):
@@ -51,7 +53,7 @@ def _curves(sweeps: Sequence[dict[str, Any]]) -> Any:
     return figure
 
 
-def _bits(test: dict[str, Any]) -> Any:
+def _bits(test: JsonObject) -> Any:
     figure, axis = plt.subplots(figsize=(8, 3.5))
     forms = list(test["by form"])
     positions = range(len(forms))
@@ -65,7 +67,7 @@ def _bits(test: dict[str, Any]) -> Any:
     return figure
 
 
-def _rhythm(rhythm: dict[str, Any]) -> Any:
+def _rhythm(rhythm: JsonObject) -> Any:
     figure, axes = plt.subplots(1, len(DOTTED), figsize=(10, 3), sharey=True)
     for axis, form in zip(axes, DOTTED, strict=True):
         for shift, name in ((-0.2, "real"), (0.2, "generated")):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
+from backend.common.types import JsonObject
 from backend.tasks.music.abc_fields import AbcError
 from backend.tasks.music.tools.train.corpus import read_corpus
 from backend.tasks.music.tools.train.dataset import build_dataset
@@ -38,7 +38,7 @@ def read_tunes(without_campin: bool = False) -> tuple[list[WrittenTune], Counter
     return tunes, reasons
 
 
-def prepare(path: Path, without_campin: bool = False, seed: int | None = None) -> dict[str, Any]:
+def prepare(path: Path, without_campin: bool = False, seed: int | None = None) -> JsonObject:
     """Write the dataset to `path` and return counts. `seed` draws a new split; default: the released one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     tunes, reasons = read_tunes(without_campin)

@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+
+from backend.common.types import JsonObject
 
 
 def sweep(
-    data: Path, folder: Path, configs: dict[str, dict[str, Any]], device: str, limit_s: float, keep: int
-) -> dict[str, Any]:
+    data: Path, folder: Path, configs: dict[str, JsonObject], device: str, limit_s: float, keep: int
+) -> JsonObject:
     """Train, write sweep.json and NAME.pt of the `keep` best to `folder`, and return the results, best first."""
     import torch
 
@@ -27,7 +28,7 @@ def sweep(
         processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
     for process in processes.values():
         process.wait()
-    results: dict[str, dict[str, Any]] = {}
+    results: dict[str, JsonObject] = {}
     for name in configs:
         try:
             state = torch.load(work / name / "best.pt", map_location="cpu")
