@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -106,11 +106,11 @@ def run(
     stop_at: str | None = None,
     error: Exception | None = None,
     **options: Any,
-) -> tuple[RunResult, list[tuple[str, dict[str, Any]]], Script]:
+) -> tuple[RunResult, list[tuple[str, Mapping[str, Any]]], Script]:
     """Run one request. `stop_at` is the event at which the caller cancels."""
-    events: list[tuple[str, dict[str, Any]]] = []
+    events: list[tuple[str, Mapping[str, Any]]] = []
 
-    def emit(event: str, data: dict[str, Any]) -> bool:
+    def emit(event: str, data: Mapping[str, Any]) -> bool:
         if event != "poll":
             events.append((event, data))
         return event == stop_at
@@ -122,7 +122,7 @@ def run(
     return session.run(request, emit), events, model
 
 
-def shown(events: list[tuple[str, dict[str, Any]]]) -> str:
+def shown(events: list[tuple[str, Mapping[str, Any]]]) -> str:
     """Return the text of all token events."""
     return "".join(data["text"] for event, data in events if event == "token")
 
@@ -225,7 +225,7 @@ def test_a_bias_beyond_the_vocabulary_is_rejected_by_its_id() -> None:
 # Log probabilities
 
 
-def entry(text: str, logprob: float | None = -1.0, **more: Any) -> dict[str, Any]:
+def entry(text: str, logprob: float | None = -1.0, **more: Any) -> Any:
     """Return a token as llama.cpp's server reports it."""
     return {"id": 1, "token": text, "bytes": list(text.encode()), "logprob": logprob, **more}
 

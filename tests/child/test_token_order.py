@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.child.token_batcher import JobTokens, TokenBatcher
 from backend.child.wire_protocol import TokenFrame
+from backend.common.engine_api import TokenLogprob
 
 JOBS = ("a", "b", "c")
 # Each step: a job, the milliseconds since the last step, and whether the job ends after its token.
@@ -39,7 +38,8 @@ class Play:
         self.now_s += passed_ms / 1000
         text = f"{job}{len(self.added[job])};"
         self.added[job] += text
-        self.open[job].add({"text": text, "count": 1, "logprobs": [{"token": text}]})
+        entry: TokenLogprob = {"id": 0, "token": text, "bytes": [], "logprob": 0.0, "top_logprobs": []}
+        self.open[job].add({"text": text, "count": 1, "logprobs": [entry]})
         if ends:
             self.open[job].flush()
 
@@ -110,6 +110,5 @@ def test_a_job_may_end_twice() -> None:
 def test_a_frame_without_log_probabilities_has_no_such_field() -> None:
     sent: list[TokenFrame] = []
     tokens: JobTokens = Steps(sent.extend, lambda: 0.0).open_job("a")
-    data: dict[str, Any] = {"text": "x", "count": 2}
-    tokens.add(data)
+    tokens.add({"text": "x", "count": 2})
     assert sent == [{"op": "token", "job": "a", "text": "x", "count": 2}]

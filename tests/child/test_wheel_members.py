@@ -14,6 +14,7 @@ import pytest
 
 from backend.child.download import wheel
 from backend.child.download.errors import Refused
+from backend.child.download.results import DownloadedFile
 from backend.child.download.workspace import NAME
 from backend.child.progress_report import ProgressReport
 
@@ -56,7 +57,7 @@ def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return served
 
 
-def fetch(arguments: argparse.Namespace) -> dict[str, Any]:
+def fetch(arguments: argparse.Namespace) -> DownloadedFile:
     return wheel.fetch_wheel(arguments, ProgressReport(io.StringIO()))
 
 

@@ -49,6 +49,7 @@ class Running:
         self.process = process
         self.lines: list[str] = []
         self._fresh: queue.Queue[str | None] = queue.Queue()
+        self._passed_over: list[str] = []  # lines that came before an expected one; the order of two streams varies
         for stream in (process.stdout, process.stderr):
             threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
@@ -59,7 +60,10 @@ class Running:
         self._fresh.put(None)
 
     def expect(self, words: str, limit_s: float = LIMIT_S) -> str:
-        """The first line with these words; fails with everything said so far if it does not come."""
+        """Return the first line with these words. Fails with all output so far if it does not come."""
+        if early := next((line for line in self._passed_over if words in line), None):
+            self._passed_over.remove(early)
+            return early
         deadline, open_streams = time.monotonic() + limit_s, 2
         while open_streams:
             try:
@@ -72,6 +76,7 @@ class Running:
             self.lines.append(line)
             if words in line:
                 return line
+            self._passed_over.append(line)
         raise AssertionError(f"{words!r} was not said in:\n" + "\n".join(self.lines))
 
     def end(self, number: int) -> int:
