@@ -1,4 +1,4 @@
-"""A real server on a free port with the real default model, for the tests that need one."""
+"""Fixtures: a real server on a free port with the default model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts the fault-playing child in place of ours."""
+"""Start the child with planned faults in place of the real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A web server with one file, for downloads: it keeps its word, or cuts, lies, stalls, forbids and leads astray."""
+"""A web server with one file for download tests. It can cut, change, delay, forbid or redirect the download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the web servers of tests share: a thread of their own, a gate at which an answer can be held, a clean end."""
+"""The base of the tests' web servers: a separate thread, a gate that holds an answer, and a clean shutdown."""
 
 from __future__ import annotations
 

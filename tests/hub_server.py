@@ -1,4 +1,4 @@
-"""A server that speaks the part of Hugging Face's API that downloads need, with a content network beside it.
+"""A server with the part of Hugging Face's API that downloads use, and a content network next to it.
 
 The answers follow what huggingface.co sends: large files by a redirect that tells size and SHA-256 and leads to another
 origin, small ones directly with Git's SHA-1 as ETag; a list of files with sizes; errors by `X-Error-Code`.

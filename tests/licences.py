@@ -1,4 +1,4 @@
-"""`python -m tests.licences` regenerates the table of packages in docs/licences.md from the installed packages."""
+"""Regenerate the table of packages in docs/licences.md from the installed packages: `python -m tests.licences`."""
 
 from __future__ import annotations
 

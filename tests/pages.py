@@ -1,4 +1,4 @@
-"""`python -m tests.pages` regenerates the tables in docs/ that come from the code; a test compares them."""
+"""Regenerate the tables of docs/ that come from the code: `python -m tests.pages`. A test compares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions of the small part of PowerShell that launch.ps1 is written in; `ps1_language` runs its statements."""
+"""Expressions of the part of PowerShell that launch.ps1 uses; `ps1_language` runs its statements."""
 
 from __future__ import annotations
 

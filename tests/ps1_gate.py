@@ -1,4 +1,4 @@
-"""Holds launch.ps1 to what Windows PowerShell 5.1 and PowerShell 7 both understand, where neither can run it.
+"""Check that Windows PowerShell 5.1 and PowerShell 7 both parse launch.ps1, without running either.
 
 A grammar finds broken syntax; lists of what is allowed find the rest: a command, parameter, variable or member that is
 on none of them fails, which is how typing errors and habits of other shells show. That is its form. Its meaning is

@@ -1,4 +1,4 @@
-"""Runs the small part of PowerShell that launch.ps1 is written in, as far as its rules are documented by Microsoft.
+"""An interpreter of the part of PowerShell that launch.ps1 uses, by Microsoft's documentation.
 
 A construct that is not known here raises NotUnderstood, so that nothing passes because it was not looked at. What is
 modelled: scopes that see their caller's variables, strict mode, output that every statement adds to, the unrolling of

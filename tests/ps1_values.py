@@ -1,4 +1,4 @@
-"""Values, errors and the small rules of PowerShell that `ps1_language` builds on, as Microsoft documents them."""
+"""Values, errors and conversion rules of PowerShell for `ps1_language`, by Microsoft's documentation."""
 
 from __future__ import annotations
 

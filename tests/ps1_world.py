@@ -1,4 +1,4 @@
-"""Windows as launch.ps1 meets it, made up: what is installed, what runs, and what must then happen.
+"""A simulated Windows for launch.ps1: installed programs, running commands, and the expected result.
 
 Each scenario runs the script in `ps1_language`, as Windows PowerShell 5.1 and as PowerShell 7 would.
 """

@@ -1,4 +1,4 @@
-"""What every refusal of the service must be: a problem document with a reason and a remedy."""
+"""Checks of error responses: a problem document with a reason and a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real `python -m backend serve`, as the tests drive it."""
+"""Start and use a real `python -m backend serve` in tests."""
 
 from __future__ import annotations
 

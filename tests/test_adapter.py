@@ -1,4 +1,4 @@
-"""Songs by an adapter: a user's file that runs in the user's interpreter, with a package that the service lacks."""
+"""The engine `adapter`: a user's file runs in the user's interpreter, with packages that the service lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/adding.md works: its backend, engine, format, option and error are added to a copy of the code and used."""
+"""docs/adding.md: its backend, engine, format, option and error are added to a copy of the code and used."""
 
 from __future__ import annotations
 

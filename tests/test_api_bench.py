@@ -1,4 +1,4 @@
-"""POST /api/bench on the real service: a job with progress, rows, words and what `auto` then goes by."""
+"""POST /api/bench on a real server: a job with progress, rows and text, and the order of `auto` after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real server against its own description: what it sends to any request is what /openapi.json says.
+"""Responses of a real server to generated requests match /openapi.json.
 
 Schemathesis makes the requests from the description, right ones and wrong ones. `TOUCHSTONE_API_EXAMPLES` (8 for each
 route unless set) and `TOUCHSTONE_API_COVERAGE=1` (each boundary of each member) make more by hand.

@@ -1,4 +1,4 @@
-"""The devices and health as callers see them: proved by a computation, said in words, and probed again on demand."""
+"""Devices and health over HTTP: proofs, reasons and remedies, and probing on request."""
 
 from __future__ import annotations
 

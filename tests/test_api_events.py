@@ -1,4 +1,4 @@
-"""GET /api/events on the real service: one stream for everything, resumed by id, limited in number."""
+"""GET /api/events on a real server: one stream of all events, resumed by id, limited in number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PUT /api/files: what callers send is kept whole, under their name as a fact, until nobody needs it."""
+"""PUT /api/files: uploads are stored completely with their file name, and deleted when no job needs them."""
 
 from __future__ import annotations
 

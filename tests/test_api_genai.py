@@ -1,4 +1,4 @@
-"""A folder of ONNX Runtime GenAI on a real server: recognised, run, shared by jobs, and its limits said in words."""
+"""A folder of ONNX Runtime GenAI on a real server: recognised, run, shared by jobs, and its limits reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""POST /api/generate: its three forms, what it refuses and in which words, aliases, fallback and the receipt."""
+"""POST /api/generate: its three response forms, validation errors, aliases, fallback and the receipt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands before every route: Host, Origin, token, and the headers that each answer carries."""
+"""Checks before every route (Host, Origin, token) and the headers of every response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of jobs, their events with resume, cancel in every phase, rerun, delete, and who may leave unharmed."""
+"""Jobs over HTTP: history, events with resume, cancel in every phase, rerun, delete, and disconnecting clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models over HTTP: their state in words, loading and unloading as jobs, and files that are no models."""
+"""Models over HTTP: their states, load and unload jobs, and files that are not models."""
 
 from __future__ import annotations
 

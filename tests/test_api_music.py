@@ -1,4 +1,4 @@
-"""Tunes by the running service: words and options in, files out, cancelled, repeated, deleted, killed in the middle."""
+"""Tunes on a real server: prompts and options in, files out; cancel, repeat, delete, and a killed worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may import whom, what may be imported at module level, and where a backend's name may stand."""
+"""Rules of the code: allowed imports, module-level imports, and where names of backends may occur."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of jobs: whole or not there, gone with their job, counted by the retention."""
+"""Files of jobs: complete or absent, deleted with their job, counted by the retention."""
 
 from __future__ import annotations
 

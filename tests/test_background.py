@@ -1,4 +1,4 @@
-"""start, status and stop: a server in the background that is found, asked to end, and gone."""
+"""`start`, `status` and `stop`: a background server is found, asked to stop, and ends."""
 
 from __future__ import annotations
 

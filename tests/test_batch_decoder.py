@@ -1,4 +1,4 @@
-"""The loop that decodes several texts at once, with a model of these tests that checks its rows at every call."""
+"""The batch decoder with a fake model that checks its rows at every call."""
 
 from __future__ import annotations
 

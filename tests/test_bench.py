@@ -1,4 +1,4 @@
-"""The benchmarks run and print what they measured; the stand-in engine goes through the real child and its wire."""
+"""The benchmarks run and print their figures; the stub engine uses the real child and protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bench steps`: what cannot be measured is refused by name; the program's figures become rows."""
+"""`bench steps`: errors for what cannot be measured, and rows from the program's figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a receipt says of a card's memory: what was free before the load less what is free now, as the driver tells."""
+"""Memory of a card in receipts: free memory before the load minus free memory now, as the driver reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue: what it offers, the state of each file in words, and which paths callers may name."""
+"""The catalogue: its models, the state of each file, and which paths a caller may name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short run of the random faults, with a fixed choice of them; `docs/testing.md` tells of the long one."""
+"""A short run of the random faults with fixed seeds; docs/testing.md describes the long one."""
 
 from __future__ import annotations
 

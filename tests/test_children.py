@@ -1,4 +1,4 @@
-"""Children: frames, flow control, the last telling line, and an environment without secrets."""
+"""Child processes: frames, flow control, the relevant line of stderr, and an environment without secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as people and scripts use it: exit codes, streams, and the running server or none."""
+"""The command line for people and scripts: exit codes, streams, with and without a running server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remedies name commands as the user of the process types them."""
+"""Remedies contain commands in the form in which the user started the program."""
 
 from __future__ import annotations
 

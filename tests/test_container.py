@@ -1,4 +1,4 @@
-"""A server in a container: it makes its token, keeps it, prints the address that opens the page, and lets none in."""
+"""A server in a container: it creates and keeps its token, prints the page's address, and requires the token."""
 
 from __future__ import annotations
 

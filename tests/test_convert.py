@@ -1,4 +1,4 @@
-"""Converting a model: its tokenizer cuts words as llama.cpp does, forms are found, and what cannot be is said first."""
+"""Conversion: its tokenizer equals llama.cpp's, forms are found, and unsupported models fail early."""
 
 from __future__ import annotations
 

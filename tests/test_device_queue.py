@@ -1,4 +1,4 @@
-"""Lanes: one turn at a time, fair between callers, and no turn lost by a cancel."""
+"""The device queue: one turn at a time, fair between callers, and no turn lost by a cancel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From words to devices: ids, aliases of other tools, `auto`, and refusals that list what is valid."""
+"""Names of devices: ids, aliases of other tools, `auto`, and errors that list the valid names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of `devices`, from what the server says."""
+"""The output of `devices` from the server's response."""
 
 from __future__ import annotations
 

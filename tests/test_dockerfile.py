@@ -1,4 +1,4 @@
-"""The Dockerfile: a linter finds nothing, and its promises stand in it. `tests/slow/docker.sh` builds it for real."""
+"""The Dockerfile passes a linter and has the documented properties. `tests/slow/docker.sh` builds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads: a real child with a real pip, against package indexes that behave, stall, lie or are not there."""
+"""Downloads with a real child and pip, from package indexes that work, stall, send wrong data or are absent."""
 
 from __future__ import annotations
 

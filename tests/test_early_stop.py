@@ -1,4 +1,4 @@
-"""A stop that comes before the server serves is a stop like any other: exit code 0, nothing left behind."""
+"""A stop before the server is ready: exit code 0, and no process or file remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two simulated hours of jobs and faults leave nothing behind; `python -m tests.endurance` runs a day and more."""
+"""Two simulated hours of jobs and faults leave nothing behind; `python -m tests.endurance` runs a day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What engines, runtimes and the catalogue say of each other fits together."""
+"""The facts of engines, runtimes and the catalogue are consistent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an error's text tells of the device, and what the kernel's counts tell of a killed child."""
+"""Causes found in error texts, and in the kernel's counters after a child was killed."""
 
 from __future__ import annotations
 

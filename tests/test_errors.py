@@ -1,4 +1,4 @@
-"""The exception hierarchy: what a subclass inherits, and what an error becomes when it crosses a process."""
+"""The exception hierarchy: inherited codes and flags, and errors from another process."""
 
 from __future__ import annotations
 

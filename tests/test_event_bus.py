@@ -1,4 +1,4 @@
-"""The page's one stream: every job's events but tokens, device changes, ids of its own, and no follower left behind."""
+"""The event bus: all events but tokens, device changes, its own ids, and subscriptions that end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/examples/export_onnx.py: its graph, sent through the API as the example does it, gives torch's numbers."""
+"""docs/examples/export_onnx.py: its graph, sent through the API, gives torch's numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job on its way: attempts, fallbacks by policy, true endings. Children that play faults stand for the devices."""
+"""The executor: attempts, fallback by policy, and endings, with children that simulate faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faulty stacks, each in a real interpreter, from `runtimes: {NAME: {python}}` to the device list."""
+"""Faulty libraries, each in a real interpreter, from `runtimes: {NAME: {python}}` to the device list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads from web servers: a real child, against servers that cut, ignore ranges, change the file, stall and lie."""
+"""Downloads by a real child from web servers that cut, ignore ranges, change the file, stall or send wrong data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that trickle, sit idle, come in crowds or speak no HTTP keep nobody else out."""
+"""Slow, idle, numerous or malformed clients do not block other clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models from Hugging Face: the real `huggingface_hub` in a real child, against a server that speaks the Hub's API."""
+"""Models from Hugging Face: the real `huggingface_hub` in a real child, with a server of the Hub's API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a repository are chosen, as public repositories are laid out, and what is said of the rest."""
+"""Which files of a repository are chosen, for layouts of public repositories, and the notes on the rest."""
 
 from __future__ import annotations
 

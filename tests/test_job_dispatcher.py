@@ -1,4 +1,4 @@
-"""The registry of job handlers, and a job that can be followed by its id through the log."""
+"""The registry of job handlers, and log lines with the id of the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a job: all that happens to it can be followed by its id."""
+"""The log of a job: its lines can be followed by the job's id."""
 
 from __future__ import annotations
 

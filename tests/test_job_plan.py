@@ -1,4 +1,4 @@
-"""A job resolves its device and looks at its model once, and reading files never blocks the event loop."""
+"""A job resolves its device and its model once, and reading files never blocks the event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Live jobs: event numbers never repeat, an ending is stored before it is seen, followers join at any point."""
+"""Live jobs: unique event ids, terminal events stored before they are sent, subscriptions at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/licences.md names the licence of all that is shipped: the packages that are installed, and what lies here."""
+"""docs/licences.md names the licence of every installed package and shipped file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""llama.cpp writes its log from another thread: what loading says there is waited for, and not for ever."""
+"""llama.cpp writes its log from another thread: the load waits for the line, up to a timeout."""
 
 from __future__ import annotations
 

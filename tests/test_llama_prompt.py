@@ -1,4 +1,4 @@
-"""How a prompt in pieces goes to the server of llama.cpp: typed marks stay text, and the beginning stands once."""
+"""Prompts for llama.cpp's server: typed control tokens stay text, and the begin token occurs once."""
 
 from __future__ import annotations
 

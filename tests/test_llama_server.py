@@ -1,4 +1,4 @@
-"""llama.cpp on a card: its program as a child, on a stand-in that speaks as it does; what it says, and how it ends."""
+"""llama.cpp on a card: its server program as a child, with a fake program; load log, errors and exit."""
 
 from __future__ import annotations
 

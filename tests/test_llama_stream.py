@@ -1,4 +1,4 @@
-"""What llama.cpp sends becomes events: how far the prompt is read is told seldom, and a cancel is always heard."""
+"""llama.cpp's stream as events: progress of the prefill at intervals, and a cancel at any time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log: nothing in it steers a terminal, and as JSON every line is an object."""
+"""The log: control characters are escaped, and every JSON line is an object."""
 
 from __future__ import annotations
 

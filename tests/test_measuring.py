@@ -1,4 +1,4 @@
-"""Measurements: kept, counted only while nothing changed, compared over updates, taken while the machine rests."""
+"""Measurements: stored, used only while nothing changed, compared across updates, taken on an idle machine."""
 
 from __future__ import annotations
 

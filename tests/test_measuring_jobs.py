@@ -1,4 +1,4 @@
-"""Measuring as a job and by itself: what fails is left out and said, jobs come first, and the idle machine decides.
+"""Benchmark jobs: failures are skipped and reported, other jobs come first, and idle machines start one.
 
 Children that play faults stand for the devices: the n-th worker that starts plays the n-th fault.
 """

@@ -1,4 +1,4 @@
-"""Memory on the real service: a kill by the kernel, a refusal with numbers, models beside each other, slots."""
+"""Memory on a real server: a kill by the kernel, out_of_memory with numbers, several models, slots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices a model fits: the reckoned need against what could be had, and nothing where either is not known."""
+"""Which devices a model fits: estimated need against available memory; no statement if either is unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/metrics: what it counts is what happened, and the dashboard and alert rules ask for figures that there are."""
+"""/metrics counts what happened, and the dashboard and alert rules use only existing metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb `models`: its table, its progress on a terminal and elsewhere, and its exit codes."""
+"""The verb `models`: its table, its progress with and without a terminal, and its exit codes."""
 
 from __future__ import annotations
 

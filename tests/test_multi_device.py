@@ -1,4 +1,4 @@
-"""Several devices for one job: shares, one progress, one receipt, and a faulty device that costs time alone."""
+"""Several devices for one job: shares, progress, one receipt, and a failing device."""
 
 from __future__ import annotations
 

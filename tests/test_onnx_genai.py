@@ -1,4 +1,4 @@
-"""The engine onnx-genai on a tiny folder: several texts at once, sampling, endings, and folders that are no models."""
+"""The engine onnx-genai on a tiny folder: batches, sampling, stops, and folders that are not models."""
 
 from __future__ import annotations
 

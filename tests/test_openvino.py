@@ -1,4 +1,4 @@
-"""The engine openvino-genai on a stand-in: texts alone and together, the device by its name, evidence, refusals."""
+"""The engine openvino-genai on fakes: single texts and batches, the device by name, evidence, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages are true: generated parts match the code, links resolve, commands are run or marked as not run.
+"""The docs are correct: generated parts match the code, links resolve, commands are run or marked.
 
 An HTML comment on the line before a block of commands gives the reason why the test does not run it
 (`<!-- not run: REASON -->`) or names the test that does (`<!-- run by tests/... -->`). Viewers of Markdown hide such

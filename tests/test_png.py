@@ -1,4 +1,4 @@
-"""The decoder of PNG pictures: every filter, depth and colour type against an encoder of these tests, and damage."""
+"""The PNG decoder: every filter, depth and colour type against an encoder of the test, and damaged files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loaded models: beside each other as long as they fit, the one unused longest goes first, and never without need."""
+"""The worker pool: several models while they fit, LRU eviction, and no eviction without need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round takes is told by counters, or by looks at a card, or not at all."""
+"""Energy of a benchmark run: from counters, from samples of a card's power, or None."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proofs by children that crash, hang or lie: each becomes a state with stage, reason and remedy."""
+"""Proofs by children that crash, hang or send wrong results: each becomes a state with reason and remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to jobs, children and files when a process is killed, stopped, started twice or cut off."""
+"""Jobs, children and files when a process is killed, stopped, started twice or disconnected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three deaths of a pair put it aside; a finished job, a person, or nothing else brings it back."""
+"""Quarantine: three worker deaths of a device and model; a finished job or a release ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of devices and engines: by what was measured, never within the noise, else the documented one, and said."""
+"""The order of devices and engines: by measured speed beyond the noise, else documented, with the reason."""
 
 from __future__ import annotations
 

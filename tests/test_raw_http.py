@@ -1,4 +1,4 @@
-"""2,000 malformed requests on the raw socket: bodies, headers and framings. None fails the server, none is carried out.
+"""2,000 malformed requests on the raw socket: no server error, and no request is carried out.
 
 The seed is fixed; `TOUCHSTONE_RAW_SEED` and `TOUCHSTONE_RAW_COUNT` take others by hand.
 """

@@ -1,4 +1,4 @@
-"""Receipts: `used` is what the worker's evidence names, or unknown; never what was asked for."""
+"""Receipts: `used` comes from the worker's evidence or is unknown, never from the request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The golden file of shapes against the code, and the real server's answers against the golden file."""
+"""The golden file of shapes equals the code, and a real server's responses match it."""
 
 from __future__ import annotations
 

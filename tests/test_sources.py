@@ -1,4 +1,4 @@
-"""What may be named as a model's source, how it is read, and what is said of the rest."""
+"""Sources of models: which texts are valid, how they are parsed, and the errors for the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The streams of events as such: who gets a place, what fills the pauses, and that followers share the work."""
+"""Event streams: limits, heartbeats in pauses, and work shared between subscribers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stand-ins offer nothing that the real packages lack, so a call which those lack fails on the stand-ins too."""
+"""The fakes of libraries have no name that the real packages lack."""
 
 from __future__ import annotations
 

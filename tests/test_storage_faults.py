@@ -1,4 +1,4 @@
-"""Disks that are full or read-only, a history that another program holds, things that lie where they should not."""
+"""Full or read-only disks, a locked history, and unexpected files in the data folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history file: whole after every write, in order, refused in words where it cannot be."""
+"""The history file: consistent after every write, ordered, and clear errors if it cannot be used."""
 
 from __future__ import annotations
 

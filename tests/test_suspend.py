@@ -1,4 +1,4 @@
-"""A machine that slept is noticed, one that was just busy is not; a clock that is set makes nothing old."""
+"""A suspended machine is detected, a busy one is not, and setting the clock expires nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs of ONNX graphs: arrays, files and types that fit a graph's inputs, and those that do not."""
+"""Inputs and outputs of ONNX graphs: arrays, files and types, valid and invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a text model's answers hold to: seeds, limits, stops across token borders, whole characters, prompts."""
+"""Text generation with a real model: seeds, limits, stops across tokens, complete characters, prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text request in the worker, with a vocabulary of letters: prompt tokens, shown text, stops, cancels and errors."""
+"""A text session with a vocabulary of letters: prompt tokens, shown text, stops, cancels and errors."""
 
 from __future__ import annotations
 

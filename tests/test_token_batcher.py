@@ -1,4 +1,4 @@
-"""Tokens on their way out of a worker: the first at once, fast ones joined, those of a step together."""
+"""The token batcher: the first token at once, fast tokens joined, tokens of a step sent together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of model folders in all their spellings: templates, special tokens, end tokens, sizes of the cache."""
+"""Settings of model folders in all spellings: templates, special tokens, end tokens, cache sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that are recorded and played give the texts of steps that run one by one, whoever comes and goes meanwhile.
+"""Recorded steps give the same texts as single steps while sequences join and leave.
 
 On stand-ins: what a recording would do is done again each time it plays. The real thing is run by hand
 (`tests/slow/tiny_models.py --device cuda:0`, `bench torch`).

@@ -1,4 +1,4 @@
-"""Sampling on the device chooses what sampling on the processor does, from the same logits, options and seed."""
+"""Sampling on the device equals sampling on the CPU for the same logits, options and seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine transformers from the request to the receipt, on stand-ins for cards: text, several at once, ends."""
+"""The engine transformers from request to receipt, with fake cards: text, batches, ends."""
 
 from __future__ import annotations
 

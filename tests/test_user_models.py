@@ -1,4 +1,4 @@
-"""Models that a person adds and removes: ids, the register that survives, and what is left alone."""
+"""Models that a user adds and removes: ids, the stored file, and what stays untouched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Help is fast, works without the packages, and answers the verbs of other tools."""
+"""Help: fast, without the packages, and with hints for verbs of other tools."""
 
 from __future__ import annotations
 

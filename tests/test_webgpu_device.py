@@ -1,4 +1,4 @@
-"""A real device that is not the processor: ONNX Runtime's WebGPU provider on a software Vulkan, as Chromium brings it.
+"""A device other than the CPU: ONNX Runtime's WebGPU provider on a software Vulkan from Chromium.
 
 The provider wants a card in /sys/class/drm, where a machine without one has nothing: the server runs in a mount
 namespace of its own whose /sys/class shows one, which only root may make.

@@ -1,4 +1,4 @@
-"""The wire: frames go through whole, and anything else is refused without being believed."""
+"""The wire protocol: frames arrive complete, and anything else is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers whose child crashes, hangs, lies or floods: each ends in its own words, and nothing is left over."""
+"""Workers whose child crashes, hangs, sends wrong frames or floods: each error, and no process remains."""
 
 from __future__ import annotations
 

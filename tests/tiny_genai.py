@@ -1,4 +1,4 @@
-"""Makes a tiny ONNX Runtime GenAI folder with random weights: one layer, bytes as tokens. What it writes is nonsense.
+"""Make a tiny ONNX Runtime GenAI folder with random weights: one layer, bytes as tokens.
 
 Protobuf by hand, by the field numbers of onnx.proto3, so that the tests need no onnx package.
 """

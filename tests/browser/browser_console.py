@@ -1,4 +1,4 @@
-"""What the browser complained of while a test ran."""
+"""Collect the errors of the browser's console during a test."""
 
 from __future__ import annotations
 

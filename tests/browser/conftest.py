@@ -1,4 +1,4 @@
-"""A real Chromium on the real page: any error in the console fails the test, unless the test said it would come."""
+"""Fixtures: Chromium on the real page. An unexpected error in the console fails the test."""
 
 from __future__ import annotations
 

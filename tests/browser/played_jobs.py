@@ -1,4 +1,4 @@
-"""Jobs in the contract's shape, for the moments that a healthy server does not have."""
+"""Jobs in the API's shape, for states that a healthy server does not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers between the page and the events: one long stream at a fast device's pace, and a line that breaks once."""
+"""Servers for event streams: one long and fast stream, and one that disconnects once."""
 
 from __future__ import annotations
 

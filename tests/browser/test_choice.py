@@ -1,4 +1,4 @@
-"""What helps to choose: presets, lyrics, what each device offers, what was measured, and what is said of a slow one."""
+"""Help with the choice: presets, lyrics, what each device offers, measured speeds, and notes on slow devices."""
 
 from __future__ import annotations
 

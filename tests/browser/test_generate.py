@@ -1,4 +1,4 @@
-"""The way of one job on the page, with the real model: pick, generate, watch, read the receipt, stop, repeat."""
+"""One job on the page with the real model: choose, generate, watch, read the receipt, cancel, rerun."""
 
 from __future__ import annotations
 

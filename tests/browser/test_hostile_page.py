@@ -1,4 +1,4 @@
-"""A foreign page, in a real browser on this machine, can read nothing of the server and start nothing there."""
+"""A page of another origin in a real browser can neither read from the server nor start jobs."""
 
 from __future__ import annotations
 

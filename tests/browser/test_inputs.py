@@ -1,4 +1,4 @@
-"""Any graph on the page: a field for each of its inputs, filled with an array or a file."""
+"""The form of an ONNX graph: a field for each input, filled with an array or a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs on the page: found, filtered, compared, run again elsewhere, deleted; and what a finished tune leads to."""
+"""Jobs on the page: search, filter, compare, rerun on another device, delete; and actions for a finished tune."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""20,000 tokens: the page stays responsive, and a token late costs what a token early costs.
+"""20,000 tokens: the page stays responsive, and late tokens cost no more than early ones.
 
 Measured as processor time of the page's main thread, task by task, so that a busy machine does not count against it.
 """

@@ -1,4 +1,4 @@
-"""Accessible by axe's rules at both widths and in both colours, nothing to scroll sideways, light to load."""
+"""Accessibility by axe at both widths and colour schemes, no horizontal scrolling, and the size of the page."""
 
 from __future__ import annotations
 

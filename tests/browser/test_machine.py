@@ -1,4 +1,4 @@
-"""The machine on the page: each piece of hardware, every way in, what hides or blocks it and what to do."""
+"""The machine on the page: hardware, its devices, problems and remedies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring on the page: a button, how far it is, what came of it, what Auto then says; against the real service."""
+"""Benchmarks on the page with the real server: start, progress, result, and the order of `auto`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tune on the page: the task switched, words or fields, progress, the player, the sheet, the text, the downloads."""
+"""A tune on the page: task, prompt or fields, progress, player, sheet, text, downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reload must not lose: the choice, the prompt, the job that is under way."""
+"""A reload keeps the selection, the prompt, and the running job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtimes on the page: what there is, an install with its progress, and a removal."""
+"""Runtimes on the page: the list, an install with progress, and a removal."""
 
 from __future__ import annotations
 

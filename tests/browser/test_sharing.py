@@ -1,4 +1,4 @@
-"""Variations of one job shared among several devices, chosen on the page."""
+"""Variations of one job on several devices, chosen on the page."""
 
 from __future__ import annotations
 

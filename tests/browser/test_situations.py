@@ -1,4 +1,4 @@
-"""One table of the situations that a page gets into; in each it says what is so, works on, fits and is accessible.
+"""A table of situations of the page: in each it reports the state, keeps working, fits and is accessible.
 
 Elsewhere: a token is needed (test_token), 20,000 tokens (test_long_answer), foreign text (test_untrusted_text), a line
 that breaks (test_generate), a server that goes while the page is open (test_states).

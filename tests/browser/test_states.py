@@ -1,4 +1,4 @@
-"""The page's states beside the happy one: devices, downloads, a server that is away, evidence that is missing."""
+"""States of the page: devices, downloads, an unreachable server, missing evidence."""
 
 from __future__ import annotations
 

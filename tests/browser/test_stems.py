@@ -1,4 +1,4 @@
-"""Stems on the page: a file chosen or dropped, separated, played together, muted and heard alone, downloaded."""
+"""Stems on the page: a file chosen or dropped, separated, played, muted, soloed, downloaded."""
 
 from __future__ import annotations
 

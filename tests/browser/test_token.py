@@ -1,4 +1,4 @@
-"""A server with a token lets the page in after it was typed once, and the events too."""
+"""A server with a token: the page and its event stream work after the token was entered once."""
 
 from __future__ import annotations
 

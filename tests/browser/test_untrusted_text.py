@@ -1,4 +1,4 @@
-"""Foreign text is text: nothing of it runs, nothing is lost, its direction marks end where it ends."""
+"""Untrusted text is shown as text: it never runs, is complete, and its direction marks do not leak."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page as a person uses it: by labels and names, so that a test reads as a story."""
+"""A page object: find and use parts of the page by their labels and names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos --rounds 200 [--seed N]` prints what struck and what came of it; 1 if a promise broke."""
+"""`python -m tests.chaos --rounds 200 [--seed N]`: print the faults and their results; exit code 1 on a violation."""
 
 from __future__ import annotations
 

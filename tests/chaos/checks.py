@@ -1,4 +1,4 @@
-"""What was promised of every job, compared with what happened to it and what clients were told."""
+"""Check each job: the guarantees, against what happened to it and what clients received."""
 
 from __future__ import annotations
 

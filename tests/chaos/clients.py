@@ -1,4 +1,4 @@
-"""Clients that submit all the time in every way, remember what they were told, and can be cut off in the middle."""
+"""Clients that submit jobs in every way, record the responses, and can be disconnected."""
 
 from __future__ import annotations
 

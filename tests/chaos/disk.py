@@ -1,4 +1,4 @@
-"""The disk of the data folder: a small file system in memory that can be filled, where the user may mount one."""
+"""The disk of the data folder: a small file system in memory that can be filled, if the user may mount one."""
 
 from __future__ import annotations
 

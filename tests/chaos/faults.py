@@ -1,4 +1,4 @@
-"""The faults. Each strikes once and waits out its own time; all may strike at the same time."""
+"""The faults. Each acts once and waits until it is over; all may act at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was done to the server and what its clients were told: the evidence that the checks compare with the history."""
+"""The record of faults and of responses to clients, which the checks compare with the history."""
 
 from __future__ import annotations
 

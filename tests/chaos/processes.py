@@ -1,4 +1,4 @@
-"""The processes of one run, found by a mark in their environment, which children inherit."""
+"""The processes of one run, found by a variable in their environment, which children inherit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Asks for health all the time: it must always answer while the server lives."""
+"""Request the health route continuously: it must always answer while the server lives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rounds: clients work, faults strike, then all comes to rest and is judged."""
+"""Rounds: clients work, faults act, then the load stops and the checks run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real server under test, over all its lives on one data folder."""
+"""The real server under test, across restarts on one data folder."""
 
 from __future__ import annotations
 

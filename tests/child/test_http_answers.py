@@ -1,4 +1,4 @@
-"""What is shown for a web server's answer without the file, and for a connection that fails."""
+"""Messages for a web server's response without the file, and for a failed connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a Hugging Face repository are downloaded, whatever the repository lists, and how errors are shown."""
+"""Which files of a Hugging Face repository are downloaded, for any listing, and the error messages."""
 
 from __future__ import annotations
 

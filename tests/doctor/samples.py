@@ -1,4 +1,4 @@
-"""Machines as facts: what people reported of theirs, and healthy ones, made short."""
+"""Facts of sample machines: shortened from public reports, and healthy ones."""
 
 from __future__ import annotations
 

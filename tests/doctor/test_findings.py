@@ -1,4 +1,4 @@
-"""Each finding on machines that were reported in public, and its silence on those that are well."""
+"""Each finding on machines from public reports, and no finding on healthy ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a child reads of a real environment: one made here, with packages that are metadata and a few files alone."""
+"""The packages that a child reads from a real environment, which has only metadata and a few files."""
 
 from __future__ import annotations
 

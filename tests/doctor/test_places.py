@@ -1,4 +1,4 @@
-"""Where a data folder lies, whether it is held, whether its history can be read: looked at without a touch."""
+"""Facts about a data folder (disk, lock, readable history) are read without changing it."""
 
 from __future__ import annotations
 

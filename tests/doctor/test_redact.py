@@ -1,4 +1,4 @@
-"""Nothing that names a person or opens a door may stand in a report; everything else must."""
+"""Redaction: names and secrets are removed from a report, and everything else stays."""
 
 from __future__ import annotations
 

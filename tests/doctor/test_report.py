@@ -1,4 +1,4 @@
-"""The page and the data hold the same, name nobody, and end with the verdict."""
+"""The text page and the JSON report have the same content, no names, and the verdict at the end."""
 
 from __future__ import annotations
 

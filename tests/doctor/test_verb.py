@@ -1,4 +1,4 @@
-"""`doctor` as people run it: exit codes, with a server and without, on folders and environments that are broken."""
+"""The verb `doctor`: exit codes, with and without a server, on broken folders and environments."""
 
 from __future__ import annotations
 

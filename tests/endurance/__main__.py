@@ -1,4 +1,4 @@
-"""`python -m tests.endurance [--jobs 10000] [--hours 24] [--seed N]` prints each hour and what broke; 1 if any did."""
+"""`python -m tests.endurance [--jobs 10000] [--hours 24] [--seed N]`: print each hour; exit code 1 on a failure."""
 
 from __future__ import annotations
 

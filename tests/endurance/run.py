@@ -1,4 +1,4 @@
-"""Jobs and faults hour by hour, and what the server holds at the end of each: memory, descriptors, children, files."""
+"""Run jobs and faults by the hour, and check memory, descriptors, children and files after each."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Children that crash, hang, lie and flood, speaking the real wire over real pipes."""
+"""Children that crash, hang, flood or send wrong frames, over real pipes."""

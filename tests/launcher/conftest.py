@@ -1,4 +1,4 @@
-"""Folders that hold the true launcher beside a stand-in for the rest, so that every failure can be had at will."""
+"""Fixtures: folders with the real launcher and a fake program, so that every failure can be simulated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One folder under test: runs its launcher, waits for what it says, and leaves no process behind."""
+"""One folder under test: run its launcher, wait for its output, and end its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands in for the program `backend` in the launcher's tests: it does what `plan.json` beside it says, and notes it.
+"""A fake program `backend` for the launcher's tests: it follows `plan.json` in its folder and records its calls.
 
 Copied as backend/__main__.py into a folder of its own, together with the true launcher.
 """

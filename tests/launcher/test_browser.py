@@ -1,4 +1,4 @@
-"""The page opens in the browser that the user has: on Linux the desktop's, under WSL the one of Windows."""
+"""The page opens in the user's browser: on Linux the desktop's, under WSL that of Windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`.venv` is made once, made again after an interruption, and never half there; every refusal says what to do."""
+"""`.venv` is created once, again after an interruption, and is never incomplete; errors have a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pip's own words, as recorded from real failures, become one telling line and something to do."""
+"""pip's recorded error output becomes one relevant line and a remedy."""
 
 from __future__ import annotations
 

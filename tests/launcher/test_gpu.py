@@ -1,4 +1,4 @@
-"""A person at a terminal is asked before gigabytes come, and a no is remembered."""
+"""The question before a download of gigabytes at a terminal, and the stored answer."""
 
 from __future__ import annotations
 

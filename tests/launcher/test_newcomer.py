@@ -1,4 +1,4 @@
-"""A stranger's first five minutes: a new folder, the one command, an answer, the end, and a second start offline."""
+"""A first use: a new folder, one command, a response, a stop, and a second start offline."""
 
 from __future__ import annotations
 

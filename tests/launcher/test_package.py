@@ -1,4 +1,4 @@
-"""The package as `pip install .` makes it, in a fresh environment and outside the repository."""
+"""The package that `pip install .` makes, in a fresh environment outside the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""launch.ps1 passes its gate, and the gate finds faults: each one here is planted into the true script."""
+"""launch.ps1 passes its gate, and the gate finds faults that are planted in the script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every package of requirements.txt is to be had ready-made on each system that README names."""
+"""Every package of requirements.txt has a wheel on each system that README names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each situation of the table: arranged for real, started, and the words compared; docs/starts.md is the same table."""
+"""Each situation of docs/starts.md is set up and started, and the output compared."""
 
 from __future__ import annotations
 

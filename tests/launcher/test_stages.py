@@ -1,4 +1,4 @@
-"""The test verb tells passed, failed and skipped apart, and its stages look at what they claim to."""
+"""The verb `test`: passed, failed and skipped tests, and the content of its stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the command to a healthy server and back: what is waited for, what is said, and that nothing stays behind."""
+"""From the command to a healthy server and back: waiting, output, and no process remains."""
 
 from __future__ import annotations
 

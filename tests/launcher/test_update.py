@@ -1,4 +1,4 @@
-"""`update`: a newer version by git or from a zip file, what keeps it from coming, and the way back."""
+"""`update`: a newer version by git or from a zip file, errors, and the way back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Independent readers of our files, which return notes as (start, length, pitch) in ticks of the score."""
+"""Independent readers of the written files, which return notes as (start, length, pitch) in ticks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the tests ask OpenAI's API over plain HTTP."""
+"""Send requests to the OpenAI-compatible API over plain HTTP."""
 
 from __future__ import annotations
 

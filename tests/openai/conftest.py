@@ -1,4 +1,4 @@
-"""One server for all of OpenAI's API: the default model, one made to call tools, one made for embeddings."""
+"""Fixtures: one server for the OpenAI-compatible API, with models for text, tool calls and embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bad line: a TCP proxy in this process that delays, throttles, cuts with a reset, or swallows what comes back."""
+"""A TCP proxy that delays, throttles, resets or drops responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models for tests, made from one that is here: the same weights with another chat template, or with one fact more."""
+"""Make variants of a GGUF file for tests: the same weights with another chat template or other metadata."""
 
 from __future__ import annotations
 

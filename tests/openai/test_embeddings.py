@@ -1,4 +1,4 @@
-"""POST /v1/embeddings, by a model whose file says that it was made for it; and the same as a job with a file."""
+"""POST /v1/embeddings with an embedding model, and the same as a job with a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker does wrong, as a client of OpenAI's API sees it: a status while none was sent, else an error chunk.
+"""Worker failures for clients of the OpenAI-compatible API: a status before the stream, then an error chunk.
 
 Children that play faults stand for the devices.
 """

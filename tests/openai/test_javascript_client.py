@@ -1,4 +1,4 @@
-"""The official JavaScript client, end to end: `javascript/suite.mjs`, run by Node's own test runner."""
+"""The official JavaScript client, end to end: `javascript/suite.mjs` with Node's test runner."""
 
 from __future__ import annotations
 

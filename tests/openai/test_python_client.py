@@ -1,4 +1,4 @@
-"""The official Python client, end to end on the real server and the real model, also over bad lines."""
+"""The official Python client, end to end on a real server and model, also over faulty connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What OpenAI's API refuses: before any stream is opened, by name, in OpenAI's shape, with the contract's status."""
+"""Errors of the OpenAI-compatible API: before the stream starts, in OpenAI's shape, with the documented status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every answer in OpenAI's shapes, held against the models of the official package, and a job behind each choice."""
+"""Responses in OpenAI's shapes, checked with the models of the official package, and one job per choice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools: made by force, found in what a model says, told to it and back, refused where the template has no place."""
+"""Tool calls: forced, parsed from the model's output, passed back, and rejected if the template has no tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One manager for all tests of this folder: starting it, and its first proofs, take seconds."""
+"""Fixtures: one manager for all tests of this folder, because its start and first proofs take seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiny real runtimes: wheels made here, an index that serves them and can misbehave, and a manager that installs them.
+"""Tiny real runtimes: generated wheels, an index that serves them with faults, and a manager that installs them.
 
 A tiny wheel brings one line that lets its environment find the libraries of this one; so installing takes a second and
 the proofs are the real ones. Worse versions put a package of the same name before those libraries.

@@ -1,4 +1,4 @@
-"""The user's package index in uv's words, and what uv's own words mean."""
+"""The user's package index as uv's settings, and the meaning of uv's error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a runtime, with real environments and real proofs: installed, updated, gone back from, removed."""
+"""Runtimes with real environments and proofs: install, update, go back, remove."""
 
 from __future__ import annotations
 

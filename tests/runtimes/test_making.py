@@ -1,4 +1,4 @@
-"""Making an environment when something is against it: each failure has its reason and remedy, and leaves nothing."""
+"""Failing installs: each has a reason and a remedy, and leaves no files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runtimes through a real server: a kill or a cancel midway leaves nothing; what is installed is there at once."""
+"""Runtimes on a real server: a kill or cancel leaves no files, and an installed runtime is usable at once."""
 
 from __future__ import annotations
 

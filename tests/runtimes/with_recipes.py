@@ -1,4 +1,4 @@
-"""`python -m tests.runtimes.with_recipes FOLDER PYTHON -m backend …`: that command, with the recipes of a folder."""
+"""Run a command with the recipes of a folder: `python -m tests.runtimes.with_recipes FOLDER PYTHON -m backend …`."""
 
 from __future__ import annotations
 

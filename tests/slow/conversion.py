@@ -1,4 +1,4 @@
-"""Converts the default model for real: `python -m tests.slow.conversion [--data-dir FOLDER]`, some minutes and 2 GB.
+"""Convert the default model: `python -m tests.slow.conversion [--data-dir FOLDER]`, some minutes and 2 GB.
 
 As a user would: a server, the environment made by the service itself, the GGUF file to int8, then the same weights as a
 folder of safetensors to int8. Each form must say what its source says, and answer through the service with its receipt.

@@ -1,4 +1,4 @@
-"""Makes the small graphs of tests/cases/onnx, in an environment with the package onnx; run by hand, results are kept.
+"""Make the small graphs of tests/cases/onnx in an environment with the package onnx. Run by hand.
 
 `python -m tests.slow.onnx_cases` writes them anew; with a folder it writes all of the package's test data there.
 """

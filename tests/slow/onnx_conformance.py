@@ -1,4 +1,4 @@
-"""The package onnx's own test data, run by the engine on a device: passed, failed, not taken.
+"""Run the package onnx's test data with the engine on a device: passed, failed, not taken.
 
     python -m tests.slow.onnx_cases /tmp/cases        in an environment with the package onnx: writes some 2,000 cases
     python -m tests.slow.onnx_conformance /tmp/cases --device cpu [--json FILE]

@@ -1,4 +1,4 @@
-"""LiteLLM and LangChain against the real server: `python -m tests.slow.other_clients [--python PATH]`.
+"""LiteLLM and LangChain with a real server: `python -m tests.slow.other_clients [--python PATH]`.
 
 They are heavy (some 400 MB), so they get an environment of their own, made here unless `--python` names one that has
 them, and do not run with the other tests.

@@ -1,4 +1,4 @@
-"""`python -m tests.slow.runtimes [NAME …]`: what each runtime is made of fits together on every system that it names.
+"""`python -m tests.slow.runtimes [NAME …]`: the packages of each runtime resolve on every platform that it names.
 
 uv resolves for the other system, then pip, which reads an index in its own way, has to find a wheel for each version
 that uv chose. Nothing is installed, and no wheel is kept. An index that cannot be reached is skipped, with the reason.

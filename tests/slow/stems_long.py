@@ -1,4 +1,4 @@
-"""Memory and speed of a separation that lasts: `python -m tests.slow.stems_long MODEL_FOLDER [--hours 2] [--chunks N]`.
+"""Memory and speed of a long separation: `python -m tests.slow.stems_long MODEL_FOLDER [--hours 2] [--chunks N]`.
 
 Makes a file of that length (16 bits, stereo) in a temporary folder, separates it on the processor and prints how much
 memory was resident at most, before and after, and the speed. With `--chunks N` the network computes the first N chunks

@@ -1,4 +1,4 @@
-"""Computes with transformers what tests/test_templates.py expects of our renderer: `golden.json` beside the templates.
+"""Compute `golden.json` for tests/test_templates.py with transformers.
 
 Run it in an environment with transformers (no torch is needed): without arguments it compares, with --write it writes.
 """

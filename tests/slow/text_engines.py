@@ -1,4 +1,4 @@
-"""`python -m tests.slow.text_engines DATA_DIR`: how far the engines' greedy texts of the default model agree.
+"""`python -m tests.slow.text_engines DATA_DIR`: compare the engines' greedy texts of the default model.
 
 In the data folder are the model, the runtimes `torch` and `openvino` as they are installed, and its forms: `models
 convert ID --to openvino | onnx-int8`. The service runs on it; each engine answers eight prompts on the processor, alone

@@ -1,4 +1,4 @@
-"""`python tests/slow/tiny_models.py`, in an environment with torch and transformers: greedy texts against `generate`.
+"""`python tests/slow/tiny_models.py`, in an environment with torch and transformers: compare with `generate`.
 
 Tiny models with random weights of several architectures, written as folders of safetensors, are loaded by the engine
 `transformers` in float32. Each text, alone and with three others, must be that of the library's own `generate`.

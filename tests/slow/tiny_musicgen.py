@@ -1,4 +1,4 @@
-"""Makes tiny MusicGens with random weights, as transformers saves them: mono, stereo, and with a melody.
+"""Make tiny MusicGen models with random weights, as transformers saves them: mono, stereo, with melody.
 
     RUNTIME_PYTHON -m tests.slow.tiny_musicgen FOLDER
 
