@@ -33,6 +33,8 @@ class Crowd:
         writer.write(head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
         first = True
         async for line in reader:
+            if first and line.startswith(b"event: error"):
+                raise RuntimeError(f"a stream failed before its first token: {await reader.readline()!r}")
             if line.startswith(b"data:") and (place := line.find(COUNT)) > 0:
                 self.tokens += int(line[place + len(COUNT) :].split(b",")[0].split(b"}")[0])
                 self.events += 1
@@ -47,7 +49,10 @@ async def main(address: str, streams: int, seconds: float) -> None:
     """Count for a time, then close the streams."""
     crowd = Crowd(address, streams)
     reading = [asyncio.create_task(crowd.read()) for _ in range(streams)]
-    await crowd.begun.wait()
+    begun = asyncio.create_task(crowd.begun.wait())
+    done, _ = await asyncio.wait({begun, *reading}, return_when=asyncio.FIRST_COMPLETED)
+    for task in done - {begun}:
+        task.result()  # raises why a stream ended before all had started
     _say("begun")
     before, began = (crowd.tokens, crowd.events), time.perf_counter()
     await asyncio.sleep(seconds)

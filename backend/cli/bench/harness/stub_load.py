@@ -44,7 +44,8 @@ def streams(model: Path, count: int, tokens_a_second: int) -> list[Row]:
         words = [sys.executable, stream_readers.__file__, address, str(count), str(SECONDS)]
         with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as reading:
             assert reading.stdout
-            reading.stdout.readline()  # all streams have started
+            if not reading.stdout.readline():  # all streams have started
+                raise RuntimeError("The streams did not start; the reader's message is above.")
             before_s, began = process_cpu_s(pid) or 0.0, time.perf_counter()
             times = _health(address)
             spent_s, wall_s = (process_cpu_s(pid) or 0.0) - before_s, time.perf_counter() - began

@@ -16,20 +16,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[4]))  # under -I the pac
 from backend.child.programs import run
 from backend.child.wire_protocol import claim_stdio
 from backend.common.types import Placement, PlacementPart
-from backend.engines import Emit, LoadRequest, RunRequest, RunResult
+from backend.engines import Emit, LoadRequest, RunRequest, RunResult, Session
 
 WORD = "stone "
 _START_S = time.perf_counter()
 
 
-class Paced:
+class Paced(Session):
     """A stub of a loaded model."""
 
-    threads = 0
-    versions: dict[str, str] = {}
-    model_file: str | None = None
-
     def __init__(self, device: str, pace: float) -> None:
+        self.threads: int | None = 0
+        self.versions: dict[str, str] = {}
         self.placement = Placement(None, [PlacementPart(device, 1.0)], "A stub without computation.")
         self._gap_s = 1 / pace
 
