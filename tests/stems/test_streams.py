@@ -29,7 +29,7 @@ def never() -> bool:
 class Halves:
     """A separator that gives a quarter of the sound to one stem and the rest to the other. It keeps its chunks."""
 
-    stems = ("quarter", "rest")
+    stems: tuple[str, ...] = ("quarter", "rest")
     rate = 8
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Halves:
 class Constant(Halves):
     """A separator whose n-th chunk is n everywhere, so that the crossfades can be seen."""
 
-    stems = ("number",)
+    stems: tuple[str, ...] = ("number",)
 
     def separate(self, chunk: Samples, stop: Stop) -> Samples:
         self.chunks.append(chunk)
