@@ -331,6 +331,10 @@ def test_the_accidentals_of_the_key_are_not_written_and_others_are() -> None:
     assert music(tune([(0, 24, 66), (24, 24, 65), (48, 24, 73), (72, 24, 72)], tonic="D")) == ["F2=F2 c2=c2 |]"]
 
 
+def test_an_accidental_holds_until_the_barline_and_needs_no_natural_after_it() -> None:
+    assert music(tune([(0, 48, 66), (48, 48, 66), (96, 96, 65)], bars=2)) == ["^F4 F4 | F8 |]"]
+
+
 def test_a_tie_over_a_barline_is_written_once() -> None:
     assert music(tune([(0, 48, 60), (48, 96, 62), (144, 48, 64)], bars=2)) == ["C4 D4- | D4 E4 |]"]
 
