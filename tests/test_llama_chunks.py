@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from backend.engines._llama.embeddings import embed
 from backend.engines._llama.grammar import grammar_of
 from backend.engines._llama.stream import Stream
 
-Events = list[tuple[str, dict[str, Any]]]
+Events = list[tuple[str, Mapping[str, Any]]]
 
 
 def text(content: str, finish: str | None = None, **more: Any) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def play(*chunks: dict[str, Any], stop: str | list[str] | None = None, cancel_at
     """Feed chunks until one ends the generation. Returns the stream and its events."""
     events: Events = []
 
-    def emit(event: str, data: dict[str, Any]) -> bool:
+    def emit(event: str, data: Mapping[str, Any]) -> bool:
         events.append((event, data))
         return bool(cancel_at) and cancel_at in data.get("text", "")
 
@@ -43,8 +43,8 @@ def shown(events: Events) -> str:
     return "".join(data["text"] for event, data in events if event == "token")
 
 
-def collecting(events: Events, cancel: bool = False) -> Callable[[str, dict[str, Any]], bool]:
-    def emit(event: str, data: dict[str, Any]) -> bool:
+def collecting(events: Events, cancel: bool = False) -> Callable[[str, Mapping[str, Any]], bool]:
+    def emit(event: str, data: Mapping[str, Any]) -> bool:
         events.append((event, data))
         return cancel
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.common.engine_api import Message
 from backend.tasks.lyrics.line_filter import MAX_LINE_CHARS, LineFilter
 from backend.tasks.lyrics.prompts import LyricsRequest, build_messages
 from backend.tasks.lyrics.pronunciation import split_words
@@ -160,13 +161,13 @@ def test_missing_lines_are_requested_after_the_lines_that_exist() -> None:
     song = LyricsRequest("rain", None, "English", ("verse",), 4, instructions="No adjectives.")
     messages = build_messages(song, Section("verse", "Verse 1", ["a", "b"]), 2, Section("chorus", "Chorus"))
     assert [message["role"] for message in messages] == ["user", "assistant", "user"]
-    assert messages[0]["content"].endswith("Two short lines that rhyme. No adjectives.")
+    assert str(messages[0]["content"]).endswith("Two short lines that rhyme. No adjectives.")
     assert messages[1]["content"] == "a\nb"
     assert messages[2]["content"] == "Go on: two more short lines of this verse, and nothing else."
 
 
 def test_a_conversation_that_ends_with_an_assistant_is_continued_and_not_joined() -> None:
-    history = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"})
+    history: tuple[Message, ...] = ({"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"})
     song = LyricsRequest(None, None, "English", ("verse",), 1, messages=history)
     messages = build_messages(song, Section("verse", "Verse 1"), 1, None)
     assert messages[:2] == list(history) and len(messages) == 3

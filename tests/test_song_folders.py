@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ def test_an_adapter_is_parsed_again_when_its_file_changes(tmp_path: Path) -> Non
 def test_progress_in_between_is_reported_only_after_the_interval_and_polls_instead() -> None:
     events: list[tuple[str, float | None]] = []
 
-    def emit(event: str, data: dict[str, Any]) -> bool:
+    def emit(event: str, data: Mapping[str, Any]) -> bool:
         events.append((event, data.get("done")))
         return event == "poll"
 
@@ -186,9 +187,9 @@ def test_progress_in_between_is_reported_only_after_the_interval_and_polls_inste
 
 
 def test_without_an_interval_every_progress_is_reported() -> None:
-    events: list[dict[str, Any]] = []
+    events: list[Mapping[str, Any]] = []
 
-    def emit(event: str, data: dict[str, Any]) -> bool:
+    def emit(event: str, data: Mapping[str, Any]) -> bool:
         events.append(data)
         return False
 
