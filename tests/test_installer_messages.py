@@ -32,8 +32,8 @@ MESSAGES = {
         "no_match",
     ),
     "uv, no wheel for this platform": (
-        "error: Distribution `torch==2.9.0 @ registry+https://download.pytorch.org/whl/cu130` can't be installed because"
-        " the binary distribution has no wheels with a matching platform tag",
+        "error: Distribution `torch==2.9.0 @ registry+https://download.pytorch.org/whl/cu130` can't be installed "
+        "because the binary distribution has no wheels with a matching platform tag",
         "no_match",
     ),
     "uv, a full disk": (
@@ -42,7 +42,7 @@ MESSAGES = {
         "disk_full",
     ),
     "uv, a file in use on Windows": (
-        "error: failed to remove file `C:\\ts\\Lib\\site-packages\\torch\\lib\\c10.dll`: Access is denied. (os error 5)",
+        "error: failed to remove file `C:\\ts\\Lib\\torch\\lib\\c10.dll`: Access is denied. (os error 5)",
         "denied",
     ),
     "uv, no interpreter": ("error: No interpreter found for Python 3.12 in managed installations", "no_python"),
