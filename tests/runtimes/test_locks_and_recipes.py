@@ -160,9 +160,7 @@ def test_packages_of_the_base_keep_their_pins() -> None:
     assert line.startswith("numpy") and line != "numpy"
 
 
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 MB"), (999_000_000, "999 MB"), (1e9, "1.0 GB"), (7_035e6, "7.0 GB")]
-)
+@pytest.mark.parametrize(("count", "text"), [(0, "0 MB"), (999_000_000, "999 MB"), (1e9, "1.0 GB"), (7e9, "7.0 GB")])
 def test_sizes_are_shown_in_megabytes_or_gigabytes(count: float, text: str) -> None:
     assert size(count) == text
 

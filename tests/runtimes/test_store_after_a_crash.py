@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> RuntimeStore:
 def used(store: RuntimeStore) -> tuple[str | None, str | None]:
     """Return the current and the previous version."""
     current, previous = store.current(NAME), store.previous(NAME)
-    return (current and current.version, previous and previous.version)
+    return current.version if current else None, previous.version if previous else None
 
 
 def test_an_update_keeps_the_version_before_and_drops_older_ones(store: RuntimeStore) -> None:
@@ -80,9 +80,15 @@ def test_a_damaged_current_version_does_not_become_the_previous_one(store: Runti
     assert used(store) == ("v3", "v1")
 
 
+def update(store: RuntimeStore) -> None:
+    """Install a second version and switch to it."""
+    install(store, "v2")
+    store.switch(NAME, "v2")
+
+
 STEPS: dict[str, Callable[[RuntimeStore], object]] = {
     "install": lambda store: install(store, "v2"),
-    "switch": lambda store: (install(store, "v2"), store.switch(NAME, "v2")),
+    "switch": update,
     "clear": lambda store: store.clear(NAME, "v2"),
     "sweep": lambda store: store.sweep(NAME),
 }
