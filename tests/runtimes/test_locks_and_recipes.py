@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from backend.child.install.errors import explain, telling_line
+from backend.child.install.orders import InstallOrder
 from backend.child.install.package_index import Index, configured, environment, parse_settings
 from backend.child.install.uv import Uv, find_uv
 from backend.child.progress_report import ProgressReport
@@ -301,7 +302,9 @@ def test_uv_next_to_the_interpreter_is_preferred_to_that_of_the_tools(
         folder.mkdir(parents=True)
         (folder / "uv").write_text("")
     monkeypatch.setattr("sysconfig.get_path", lambda _name: str(scripts))
-    order = {"tools": str(tmp_path / "tools"), "uv": "uv==0.13.9"}
+    order = InstallOrder(
+        name="r", folder="", cache="", tools=str(tmp_path / "tools"), uv="uv==0.13.9", index=None, installed_bytes=0
+    )
     report = ProgressReport(io.StringIO())
     assert find_uv(order, report) == str(scripts / "uv")
     (scripts / "uv").unlink()
