@@ -281,6 +281,10 @@ def test_variations_have_seeds_of_their_own_that_stay_valid(seed: int, first: in
     assert 0 <= random_seed() < SEEDS
 
 
+def test_the_seed_after_the_last_one_is_the_first() -> None:
+    assert offset_seed(SEEDS - 1, 1) == 0
+
+
 def test_messages_become_rarer_with_more_sequences_up_to_a_limit() -> None:
     intervals = [flush_interval_s(count) for count in range(1, 100)]
     assert intervals == sorted(intervals) and intervals[0] < intervals[9] and intervals[-1] == intervals[-2]
