@@ -42,6 +42,10 @@ def test_one_unknown_speed_makes_all_shares_equal() -> None:
     assert [share.count for share in divide(9, ["a", "b", "c"], [1.0, None, 100.0])] == [3, 3, 3]
 
 
+def test_the_largest_remainder_gets_the_variation_that_is_left() -> None:
+    assert [share.count for share in divide(5, ["a", "b", "c"], [1.0, 1.0, 1.4])] == [2, 1, 2]
+
+
 def test_a_share_is_shown_with_its_variations() -> None:
     assert ShareSpec("cpu", 2, 3).label == "3 to 5 on cpu" and ShareSpec("cpu", 0, 1).label == "1 on cpu"
 
@@ -89,6 +93,14 @@ def test_a_complete_share_no_longer_decides_the_phase_and_a_restarted_one_starts
     joint.reset(1)
     restarted = joint.update(1, step(0, 20))
     assert (restarted.done, restarted.total, restarted.eta_s) == (20, 40, 0.0)
+
+
+def test_a_complete_share_that_reports_again_counts_as_it_reports() -> None:
+    joint = CombinedProgress([1, 1], Clock())
+    joint.update(0, step(10, 20))
+    joint.update(1, step(10, 20))
+    joint.complete(0)
+    assert joint.update(0, step(5, 20)).done == 15
 
 
 def receipt(device: str, pid: int = 1, share: float | None = 1.0, **more: Any) -> Receipt:

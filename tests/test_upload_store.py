@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -131,6 +132,16 @@ def test_a_broken_transfer_leaves_nothing_and_its_exception_reaches_the_caller(t
 
     with pytest.raises(EOFError):
         asyncio.run(uploads.receive("a.wav", breaking()))
+    assert left(uploads) == []
+
+
+def test_a_disk_that_fills_up_during_an_upload_ends_it_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploads, free = store(tmp_path), iter([10**9, 10**9, CHUNK_BYTES])
+    monkeypatch.setattr("backend.jobs.uploads.shutil.disk_usage", lambda _: SimpleNamespace(free=next(free)))
+    with pytest.raises(DiskFull):
+        send(uploads, b"x" * CHUNK_BYTES, b"y" * CHUNK_BYTES)
     assert left(uploads) == []
 
 
