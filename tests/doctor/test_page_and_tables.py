@@ -149,12 +149,13 @@ def test_the_exit_code_is_0_only_if_a_card_works_and_nothing_needs_a_fix(
 
 @settings(max_examples=40, derandomize=True, deadline=None, database=None)
 @given(st.permutations(range(4)))
-def test_the_order_of_findings_depends_on_their_level_only(order: list[int]) -> None:
+def test_the_most_severe_findings_come_first(order: list[int]) -> None:
     runtimes = [torch("2.13.0+cpu"), runtime("b", trouble="gone", interpreter=None), runtime("c"), runtime("d")]
-    facts = machine(LINUX, nvidia("580.1"), runtimes=[runtimes[place] for place in order])
+    card = replace(nvidia("580.1"), hidden_by=["CUDA_VISIBLE_DEVICES hides it."])
+    facts = machine(LINUX, card, runtimes=[runtimes[place] for place in order], storage=storage(writable=False))
     levels = [LEVELS.index(finding.level) for finding in examine(facts)]
     assert levels == sorted(levels)
-    assert {finding.code for finding in examine(facts)} == {"torch-build", "no-interpreter"}
+    assert {finding.code for finding in examine(facts)} == {"data-folder", "torch-build", "no-interpreter", "hidden"}
 
 
 def test_each_function_is_silent_without_facts() -> None:

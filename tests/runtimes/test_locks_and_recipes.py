@@ -45,7 +45,7 @@ def wheel(name: str, size_bytes: int | None = None, digest: str = "aa") -> str:
 
 
 def lock_of(packages: dict[str, tuple[str, int | None]], names: list[str]) -> Lock:
-    text = "\n".join(package(name, packages[name][0], wheel(name, packages[name][1])) for name in names)
+    text = "\n".join(package(name, packages[name][0], wheel(name, packages[name][1], name)) for name in names)
     return read_lock(text, "3.12")
 
 
