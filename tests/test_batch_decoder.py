@@ -217,9 +217,11 @@ class DelayedModel(SummingModel):
         super().__init__(batch=100)
         self.running = 0
         self.most_running = 0
+        self.started = 0
 
     def start_decode(self, sequences: Sequence[TextSequence]) -> Callable[[], list[SampledToken]]:
         self.running += 1
+        self.started += 1
         self.most_running = max(self.most_running, self.running)
         # The device knows the token of the step in flight; the host has not read it yet.
         for row, one in enumerate(sequences):
@@ -239,6 +241,7 @@ def test_on_an_asynchronous_device_the_next_step_starts_before_the_tokens_are_re
     BatchDecoder(model, 2).add(one)
     assert collect(one) == (alone([3, 4], 6), "length", [])
     assert model.most_running == 2
+    assert model.started == 5, "the first of six tokens comes from the prefill, and no step is started for a seventh"
 
 
 def test_on_an_asynchronous_device_a_text_that_ended_loses_its_surplus_token() -> None:
@@ -248,3 +251,4 @@ def test_on_an_asynchronous_device_a_text_that_ended_loses_its_surplus_token() -
     held_back(model, 2, [ends, other])
     assert collect(ends) == (expected[:3], "stop", [])
     assert collect(other)[0] == alone([1], 9)
+    assert ends.generated == 3 and not ends.pending and ends.updates.empty()

@@ -212,12 +212,8 @@ def _at(address: int, position: int) -> DetectedDevice:
 def test_a_new_card_gets_a_new_index_and_backends_count_apart() -> None:
     numbering = Numbering()
     assert [index for index, _ in numbering.of("cuda", [_at(5, 0)])] == [0]
-    assert sorted(
-        (index, card.identity["pci"][5:7]) for index, card in numbering.of("cuda", [_at(1, 0), _at(5, 1)])
-    ) == [
-        (0, "05"),
-        (1, "01"),
-    ]
+    both = sorted((index, card.identity["pci"][5:7]) for index, card in numbering.of("cuda", [_at(1, 0), _at(5, 1)]))
+    assert both == [(0, "05"), (1, "01")]
     assert [index for index, _ in numbering.of("vulkan", [_at(1, 0)])] == [0]
 
 

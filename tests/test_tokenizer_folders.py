@@ -92,6 +92,12 @@ def test_whether_a_text_begins_with_bos_is_read_from_the_settings_or_the_post_pr
     assert TokenizerFolder(tmp_path).begins_with_bos is expected
 
 
+def test_a_template_that_is_not_utf_8_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "chat_template.jinja").write_bytes(b"{{ messages }}\xff")
+    with pytest.raises(ModelBroken, match=r"chat_template\.jinja is not UTF-8 text"):
+        TokenizerFolder(tmp_path).chat_template  # noqa: B018 (a property)
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [("", "not JSON"), ("{", "not JSON"), ("[]", "not a JSON object"), ("5", "not a JSON object"), ("nul", "not JSON")],
@@ -232,6 +238,13 @@ def test_the_ends_of_a_checkpoint_are_its_declared_ids_and_its_written_token(
     checkpoint(tmp_path, config, tokenizer__json={}, tokenizer_config__json=tokenizer, **files)
     words = open_tokenizer(tmp_path)
     assert words.ends == ends and words.begin == "<s>" and words.tokenizer_json == "{}"
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+def test_damaged_generation_settings_are_named(tmp_path: Path, content: str) -> None:
+    checkpoint(tmp_path, {}, tokenizer__json={}, generation_config__json=content)
+    with pytest.raises(ModelBroken, match=r"generation_config\.json is not"):
+        wording(tmp_path)
 
 
 def test_a_checkpoint_with_another_kind_of_tokenizer_is_incompatible(tmp_path: Path) -> None:

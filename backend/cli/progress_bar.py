@@ -66,7 +66,7 @@ def _text(progress: Progress) -> str:
     done = f"{progress.done / scale:.{digits}f}"
     if not progress.total:
         return f"{progress.phase} {done} {unit}" if progress.done else progress.phase
-    filled = round(_BAR_WIDTH * progress.done / progress.total)
+    filled = round(_BAR_WIDTH * min(1.0, progress.done / progress.total))  # a total may be an estimate
     bar = "#" * filled + "-" * (_BAR_WIDTH - filled)
     text = f"{progress.phase:<8} [{bar}] {done} of {progress.total / scale:.{digits}f} {unit}"
     if progress.per_s:

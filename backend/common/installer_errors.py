@@ -112,7 +112,7 @@ ERRORS = (
     ),
     InstallerError(
         "credentials",
-        _STATUS.format("40[13]") + "|Credentials not correct",
+        _STATUS.format("40[13]") + "|(?P<pip_401>401) Error, Credentials not correct",
         "{source} answered {status}{where}: it requires credentials",
         "Add the credentials to {index_setting} (https://USER:PASSWORD@HOST/simple) or to a netrc file, then {again}.",
         is_source=True,
@@ -227,13 +227,13 @@ def diagnosis_of(kind: str, operation: Operation) -> Diagnosis:
 
 def without_credentials(text: str) -> str:
     """Remove user names and passwords from the URLs in a text."""
-    return re.sub(r"//[^/@\s]+@", "//", text)
+    return re.sub(r"//[^/\s]+@", "//", text)
 
 
 def _diagnosis(
     error: InstallerError, operation: Operation, line: str, where: str, groups: Mapping[str, str]
 ) -> Diagnosis:
-    status = next((text for name, text in groups.items() if name in ("pip", "index", "code", "uv")), "404")
+    status = next((text for name, text in groups.items() if name in ("pip", "index", "code", "uv", "pip_401")), "404")
     fields = {
         "status": status,
         **groups,

@@ -87,7 +87,7 @@ def to_validation_error(errors: Sequence[Mapping[str, Any]], known: Mapping[str,
         elif error["type"] == "string_unicode":
             sentences.append(f"{where} is not valid Unicode (it contains a lone surrogate)")
             remedies.append("Send valid UTF-8 text.")
-        elif error["type"] == "model_attributes_type":
+        elif error["type"] in ("model_attributes_type", "model_type"):
             sentences.append(f"{where} is not a JSON object")
         elif error["type"] == "too_short":
             sentences.append(f"{where} has {error['ctx']['actual_length']} entries")

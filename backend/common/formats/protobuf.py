@@ -13,6 +13,8 @@ def fields(data: bytes | mmap.mmap, at: int, end: int) -> Iterator[tuple[int, in
         kind = key & 7
         if kind == 0:
             value, at = varint(data, at)
+            if at > end:
+                raise ValueError("truncated")
             yield key >> 3, value
             continue
         if kind == 2:

@@ -158,18 +158,24 @@ def _dtypes(file: Path, size: int, mtime_ns: int) -> dict[str, int]:
         try:
             header = json.loads(opened.read(length))
             tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
-            places = [(tensor["dtype"], *map(int, tensor["data_offsets"])) for tensor in tensors]
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            places = [_place(tensor) for tensor in tensors]
+        except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):
             raise _damaged(file, "its header is not valid") from None
     sizes: Counter[str] = Counter()
     for dtype, start_at, end in places:
         if not 0 <= start_at <= end:
             raise _damaged(file, "a tensor ends before its start")
-        sizes[str(dtype)] += end - start_at
+        sizes[dtype] += end - start_at
     needed = 8 + length + max((end for _, _, end in places), default=0)
     if size < needed:
         raise truncated(file.name, f"it has {size} bytes, but its tensors end at byte {needed}")
     return dict(sizes)
+
+
+def _place(tensor: dict[str, Any]) -> tuple[str, int, int]:
+    """Return type, start and end of a tensor in a header. Raises an exception if they are not as in the format."""
+    start, end = map(int, tensor["data_offsets"])
+    return str(tensor["dtype"]), start, end
 
 
 def _damaged(file: Path, why: str) -> ModelBroken:

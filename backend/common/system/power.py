@@ -31,10 +31,16 @@ def on_battery(supplies: Path = SUPPLIES) -> bool:
 
 
 def processor_j(root: Path = RAPL) -> float | None:
-    """Return the processors' energy counters in joules, None if none is readable."""
-    texts = [_text(place / "energy_uj") for place in _places(root) if place.name.count(":") == 1]
-    microjoules = [int(text) for text in texts if text.isdigit()]
-    return sum(microjoules) / 1e6 if microjoules else None
+    """Return the processors' energy counters in joules, None if none is readable.
+
+    A laptop may list each package twice (`intel-rapl` and `intel-rapl-mmio`), and `psys`, which contains the packages.
+    """
+    microjoules: dict[str, int] = {}
+    for place in _places(root):
+        text, name = _text(place / "energy_uj"), _text(place / "name") or place.name
+        if place.name.count(":") == 1 and name != "psys" and text.isdigit():
+            microjoules[name] = int(text)
+    return sum(microjoules.values()) / 1e6 if microjoules else None
 
 
 def _places(root: Path) -> list[Path]:

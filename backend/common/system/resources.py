@@ -45,9 +45,10 @@ def memory_free_bytes() -> int | None:
 def process_cpu_s(pid: int) -> float | None:
     """Return the processor time of a process on all cores in seconds, None if unknown or if it has exited."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()  # a program's name may contain spaces
+        stat = (cgroups.PROC / str(pid) / "stat").read_bytes()
     except OSError:
         return None
+    fields = stat.rpartition(b")")[2].split()  # a program's name may contain spaces, and half a character at its end
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

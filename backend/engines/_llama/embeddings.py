@@ -41,7 +41,7 @@ def embed(server: Any, texts: list[str], folder: str, emit: Emit) -> RunResult:
 
 def _error(which: str, message: str) -> ContextLengthExceeded | ModelIncompatible:
     if found := _TOO_LONG.search(message):
-        needed, limit = int(found[1]), int(found[2])
+        needed, limit = (int(number) for number in found.groups() if number)
         return ContextLengthExceeded(
             f"{which} has {needed} tokens; the context holds {limit}.",
             "Split it into shorter texts, or raise text.context_tokens in config.yaml if the model supports more.",

@@ -26,18 +26,19 @@ _UNKNOWN = re.compile(
     r"([\w.]*):(\w+)\(-?\d*\) is not a registered function/op|No Op registered for (\S+) with domain_version of (\d+)"
 )
 _NO_KERNEL = re.compile(r"Could not find an implementation for (\S+?)\((\d+)\) node with name '([^']*)'")
-_UNSUPPORTED = re.compile(r"[^\n:)]*\b(?:not supported|NOT_IMPLEMENTED|not implemented)\b[^\n.]*")
+_UNSUPPORTED = re.compile(r"[^\n:)]{0,300}\b(?:not supported|NOT_IMPLEMENTED|not implemented)\b[^\n.]*")
 _ELSEWHERE = re.compile(r"This session contains graph nodes that are assigned to the default CPU EP")
 _SIZE = re.compile(r"requested buffer of size (\d+)")
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\]\s*:\s*\d+\s*:\s*\w+\s*:\s*(?:Load model from .*? failed:\s*)?", re.DOTALL)
 _SOURCE = re.compile(r"/?\S*onnxruntime\S*\.(?:cc|h):\d+ .*?\) (?=[A-Z])", re.DOTALL)
+_READ_CHARS = 4_000  # of a message: it may contain names from an untrusted file, and the patterns are not linear
 
 
 def translate_error(error: Exception, name: str, loading: bool) -> TouchstoneError:
     """Return the error for an exception of ONNX Runtime."""
     if isinstance(error, TouchstoneError):
         return error
-    text = str(error)
+    text = str(error)[:_READ_CHARS]
     plain = f"{_SOURCE.sub('', _PREFIX.sub('', text)).strip()[:500].rstrip('.')}."
     translated = _incompatible(text, name) or _machine_error(error, text, plain, name)
     if translated:

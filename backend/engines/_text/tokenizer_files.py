@@ -39,7 +39,7 @@ class TokenizerFolder:
         """Optional. The chat template; of several, the one named `default`."""
         file = self.path / "chat_template.jinja"
         if file.is_file():
-            return file.read_text(encoding="utf-8")
+            return _read_template(file)
         template = self.tokenizer.get("chat_template")
         if template is None:
             template = read_json(self.path / "chat_template.json", missing={}).get("chat_template")
@@ -72,6 +72,15 @@ class TokenizerFolder:
         processor = self._vocabulary.get("post_processor") or {}
         steps = [processor, *(processor.get("processors") or ())]
         return any("SpecialToken" in (step.get("single") or [{}])[0] for step in steps)
+
+
+def _read_template(path: Path) -> str:
+    try:
+        return read_text(path)
+    except OSError as error:
+        raise ModelBroken(f"{path} cannot be read: {error.strerror}.", "Check that you may read it.") from None
+    except ValueError:
+        raise ModelBroken(f"{path.parent.name}/{path.name} is not UTF-8 text.", _FETCH) from None
 
 
 def read_json(path: Path, missing: JsonObject | None = None) -> JsonObject:

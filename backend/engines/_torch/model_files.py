@@ -15,7 +15,7 @@ from backend.common.errors import ModelBroken, ModelIncompatible
 from backend.common.formats.gguf import parts, read_header, tokenizer
 from backend.common.formats.gguf.vocabulary import CONTROL, ENDS, read_vocabulary
 from backend.common.formats.safetensors import open_checkpoint
-from backend.engines._text.tokenizer_files import TokenizerFolder
+from backend.engines._text.tokenizer_files import TokenizerFolder, read_json
 
 
 @dataclass(frozen=True)
@@ -136,12 +136,10 @@ def _tokenizer_of_folder(path: Path) -> TokenizerFiles:
 
 
 def _declared_ends(path: Path) -> list[int]:
-    """Return the end tokens of the model's own settings."""
+    """Return the end tokens of the model's own settings. Raises ModelBroken for a damaged file."""
     for name in ("generation_config.json", "config.json"):
-        file = path / name
-        if file.is_file():
-            end_ids = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
-            listed = end_ids if isinstance(end_ids, list) else [end_ids]
-            if ids := [end_id for end_id in listed if isinstance(end_id, int)]:
-                return ids
+        end_ids = read_json(path / name, missing={}).get("eos_token_id")
+        listed = end_ids if isinstance(end_ids, list) else [end_ids]
+        if ids := [end_id for end_id in listed if isinstance(end_id, int)]:
+            return ids
     return []

@@ -66,14 +66,21 @@ class LineFilter:
         line = _LIST_MARK.sub("", bare).rstrip("*_ ")
         if not line:
             return ""
-        inner = line[1:-1] if line[0] + line[-1] in ("[]", "()", "{}", "<>") else line
-        if inner is not line or _HEADING.fullmatch(inner) or _REMARK.match(line):
+        if _is_in_brackets(line) or _HEADING.fullmatch(line) or _REMARK.match(line):
             self.rejected["heading"] += 1
             return ""
         line = _HEADING_PREFIX.sub("", line)
         if len(line) > 1 and _QUOTES.get(line[0]) == line[-1]:
             line = line[1:-1].strip()
         return line
+
+
+def _is_in_brackets(line: str) -> bool:
+    """Return whether one pair of brackets encloses the line, which "(Oh) my love (oh)" does not have."""
+    opening, inner, closing = line[0], line[1:-1], line[-1]
+    if opening + closing not in ("[]", "()", "{}", "<>"):
+        return False
+    return closing not in inner or 0 <= inner.find(opening) < inner.find(closing)
 
 
 def _break_line(text: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import field
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,7 +24,7 @@ def parse_size(value: object) -> object:
     if match is None:
         raise ValueError("should be a size such as 512MB, 4GB or 4GiB")
     number, prefix, binary = match.groups()
-    return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
+    return int(Fraction(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 
 
 def with_home(path: str | Path) -> Path:

@@ -117,7 +117,8 @@ class _TokenizerReader(Reader):
             end = at + 8 + length_at(block, at)[0]
             if end > len(block):
                 self.skip(at)
-                block, end, at = self.file.read(end - at), end - at, 0
+                end, at = end - at, 0
+                block = self.file.read(min(end, self.size - self.at))
                 if end > len(block):
                     raise truncated(self.name, f"a list of texts ends after byte {self.at}")
             texts.append(block[at + 8 : end].decode("utf-8", "replace"))

@@ -134,7 +134,9 @@ def _weight(data: mmap.mmap, where: slice) -> tuple[str, int]:
             kind = integer(value)
         elif number == 8:
             name = text(data, value)
-    return name, math.prod(max(0, side) for side in sides) * _TYPES.get(kind, ("", 0))[1] // 8
+    # A negative dimension is a varint of 2^63 or more.
+    elements = math.prod(side if side < 1 << 63 else 0 for side in sides)
+    return name, elements * _TYPES.get(kind, ("", 0))[1] // 8
 
 
 def _numbers(data: mmap.mmap, value: int | slice) -> list[int]:

@@ -1,0 +1,326 @@
+"""Which card is which: ids in every spelling, matching after a change, visibility, and evidence of placement."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent, TorchAccess, detected_device_from
+from backend.common.errors import DeviceNotReady
+from backend.devices import _placement, _registry
+from backend.devices._mechanisms import torch_cuda
+from backend.devices._mechanisms.identity import clean, hardware_id, match_device, pci_address, size, uuid_text
+from backend.devices._mechanisms.onnx import clean_error_text, provider_key
+from backend.devices._mechanisms.torch import build_name, preferred_dtype, versions
+from backend.devices._mechanisms.torch_placement import TorchPlace
+from backend.devices._visibility import show_all_devices, show_only, visibility_variables
+
+
+def card(position: int, count: int = 2, **identity: str) -> DetectedDevice:
+    return DetectedDevice(
+        f"card {position}", "gpu", None, None, None, "torch", position=position, count=count, identity=identity
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("0000:01:00.0", "0000:01:00.0"),
+        ("00000000:C1:00.0", "0000:c1:00.0"),
+        ("1:0", "0000:01:00.0"),
+        ("10000:e1:00.0", "10000:e1:00.0"),
+        ("0000:00:00.0", None),
+        ("0000:01:20.0", None),
+        ("GPU-0", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_an_address_has_one_spelling_and_all_zeros_is_none(text: Any, address: str | None) -> None:
+    assert pci_address(text) == address
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("5b4e6d3a-aaaa-bbbb-cccc-0123456789ab", "GPU-5b4e6d3a-aaaa-bbbb-cccc-0123456789ab"),
+        ("GPU-5B4E6D3A-AAAA-BBBB-CCCC-0123456789AB", "GPU-5b4e6d3a-aaaa-bbbb-cccc-0123456789ab"),
+        ("5b4e6d3aaaaabbbbcccc0123456789ab", "GPU-5b4e6d3a-aaaa-bbbb-cccc-0123456789ab"),
+        ("66346165-3061-3135-3732-613266313031", "GPU-f4ae0a1572a2f101"),
+        ("00000000-0000-0000-0000-000000000000", None),
+        ("GPU-short", None),
+        (None, None),
+        ("", None),
+    ],
+    ids=["torch", "nvidia-smi", "Vulkan", "HIP: characters as bytes", "zeros", "too short", "none", "empty"],
+)
+def test_a_uuid_is_written_as_the_driver_s_tool_writes_it(value: Any, text: str | None) -> None:
+    assert uuid_text(value) == text
+
+
+def test_the_best_identity_names_the_hardware() -> None:
+    assert hardware_id({"pci": "0000:01:00.0", "luid": "x", "uuid": "GPU-AB"}) == "pci:0000:01:00.0"
+    assert hardware_id({"luid": "0x00000000_0x0000c8d2", "uuid": "GPU-AB"}) == "luid:0x00000000_0x0000c8d2"
+    assert hardware_id({"uuid": "GPU-AB"}) == "uuid:ab"
+    assert hardware_id({"listed": "yes"}) is None
+
+
+@settings(max_examples=40, derandomize=True, database=None, deadline=None)
+@given(st.permutations(range(5)))
+def test_a_card_is_found_by_its_address_in_any_order(order: list[int]) -> None:
+    cards = [card(number, 5, pci=f"0000:0{number}:00.0") for number in range(5)]
+    listed = [replace(cards[number], position=place) for place, number in enumerate(order)]
+    for wanted in cards:
+        assert match_device(wanted, listed).name == wanted.name
+
+
+def test_a_card_that_is_gone_is_never_replaced_by_its_neighbour() -> None:
+    wanted = card(0, pci="0000:01:00.0")
+    with pytest.raises(DeviceAbsent, match="is gone"):
+        match_device(wanted, [card(0, 1, pci="0000:02:00.0")])
+    with pytest.raises(DeviceAbsent):
+        match_device(wanted, [])
+
+
+def test_a_library_that_reports_less_is_matched_by_what_both_report() -> None:
+    wanted = card(1, pci="0000:02:00.0", uuid="GPU-b")
+    listed = [card(0, uuid="GPU-a"), card(1, uuid="GPU-b")]
+    assert match_device(wanted, listed) is listed[1]
+    assert match_device(wanted, list(reversed(listed))) is listed[1]
+
+
+def test_without_an_identity_only_an_unchanged_list_is_trusted() -> None:
+    assert match_device(card(1), [card(0), card(1)]).position == 1
+    assert match_device(card(1), [card(0, 1)]).position == 0, "the process sees only that card"
+    with pytest.raises(DeviceAbsent, match="3 devices instead of 2"):
+        match_device(card(1), [card(0, 3), card(1, 3), card(2, 3)])
+
+
+@pytest.mark.parametrize(
+    ("name", "cleaned"),
+    [
+        ("NVIDIA H100", "NVIDIA H100"),
+        ("\x1b[31mred\x00\u202e", "[31mred"),
+        ("", "unnamed"),
+        ("\u200b \n", "unnamed"),
+        ("a\ud800b", "a?b"),
+        (None, "None"),
+    ],
+)
+def test_names_of_drivers_are_shown_without_control_characters(name: Any, cleaned: str) -> None:
+    assert clean(name) == cleaned
+
+
+def test_a_name_of_kilobytes_is_cut() -> None:
+    assert clean("x" * 5000) == "x" * 100
+
+
+@pytest.mark.parametrize("value", [None, "", "much", 0, -1, float("nan"), float("inf"), 2**63, [], -(2**70)])
+def test_implausible_sizes_are_unknown(value: Any) -> None:
+    assert size(value) is None
+
+
+def test_sizes_may_be_texts_and_fractions() -> None:
+    assert (size("8589934592"), size(1.9), size(1 << 50)) == (8589934592, 1, 1 << 50)
+
+
+def test_a_device_survives_its_way_through_json() -> None:
+    device = card(1, pci="0000:01:00.0")
+    assert detected_device_from(dict(device.__dict__)) == device
+    with pytest.raises(TypeError):
+        detected_device_from({"name": "x", "unknown": 1})
+
+
+def test_a_backend_without_any_library_is_an_error_at_import() -> None:
+    with pytest.raises(ValueError, match="names no library"):
+        Backend("x", "X", "gpu", 1, ("torch",))
+
+
+@pytest.mark.parametrize(
+    ("device", "parts"), [("cpu", ("cpu", 0)), ("cuda:0", ("cuda", 0)), ("onnx-cuda:12", ("onnx-cuda", 12))]
+)
+def test_an_id_has_a_backend_and_an_index(device: str, parts: tuple[str, int]) -> None:
+    assert _registry.split_id(device) == parts
+
+
+def test_every_library_reaches_its_backends_and_no_other() -> None:
+    for library in _registry.libraries():
+        names = _registry.backends_of(library)
+        assert names and all(library in _registry.backends()[name].libraries for name in names)
+        assert "cpu" not in names[1:], "the processor is first"
+    with pytest.raises(KeyError, match="does not reach"):
+        _registry.mechanism("cuda", "onnxruntime")
+    assert _registry.library_of("directml") == "torch_directml"
+
+
+def test_an_engine_cannot_open_a_device_that_its_library_does_not_reach() -> None:
+    with pytest.raises(DeviceNotReady, match="torch does not reach"):
+        _placement.torch_place("vulkan:0")
+    with pytest.raises(DeviceNotReady, match="ONNX Runtime does not reach"):
+        _placement.onnx_place("cuda:0")
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    saved = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(saved)
+
+
+@pytest.mark.usefixtures("environment")
+def test_for_listing_no_variable_of_the_user_hides_a_card() -> None:
+    for name in visibility_variables():
+        os.environ[name] = "7"
+    os.environ["CUDA_DEVICE_ORDER"] = "FASTEST_FIRST"
+    show_all_devices()
+    assert not [name for name in visibility_variables() if os.environ.get(name) == "7"]
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+@pytest.mark.usefixtures("environment")
+def test_a_worker_sees_its_card_and_none_of_other_backends() -> None:
+    show_only("cuda", card(1, uuid="GPU-b"))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
+    assert os.environ["HIP_VISIBLE_DEVICES"] == "-1" and os.environ["GGML_VK_VISIBLE_DEVICES"] == ""
+    show_only("rocm", card(3))
+    assert os.environ["HIP_VISIBLE_DEVICES"] == "3"
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ, "HIP obeys it too"
+    show_only("cpu", None)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1" == os.environ["HIP_VISIBLE_DEVICES"]
+
+
+def fake_torch(cards: list[Any], hip: str | None = None, failure: Exception | None = None) -> Any:
+    def init() -> None:
+        if failure:
+            raise failure
+
+    cuda = SimpleNamespace(
+        is_available=lambda: bool(cards),
+        device_count=lambda: len(cards),
+        get_device_properties=lambda position: cards[position],
+        get_device_name=lambda position: f"card {position}",
+        init=init,
+    )
+    return SimpleNamespace(cuda=cuda, __version__="2.9.0", version=SimpleNamespace(hip=hip, cuda="13.0", xpu=None))
+
+
+def test_cards_of_torch_are_described_by_what_this_version_reports() -> None:
+    old = SimpleNamespace(name="NVIDIA H100", total_memory=80 << 30, major=9, minor=0)
+    new = SimpleNamespace(name="NVIDIA L4", total_memory=24 << 30, pci_domain_id=0, pci_bus_id=0xC1, pci_device_id=0)
+    first, second = torch_cuda.list_cards(fake_torch([old, new]), lambda position: "0000:01:00.0")
+    assert (first.hardware_id, first.architecture) == ("pci:0000:01:00.0", "sm_90")
+    assert (second.hardware_id, second.architecture) == ("pci:0000:c1:00.0", None)
+    assert (first.memory_bytes, second.position, second.count) == (80 << 30, 1, 2)
+
+
+def test_a_card_of_rocm_is_named_by_its_target_without_features() -> None:
+    props = SimpleNamespace(name="", gcnArchName="gfx90a:sramecc+:xnack-", major=9, minor=0, is_integrated=1)
+    (device,) = torch_cuda.list_cards(fake_torch([props], hip="6.4"), lambda position: None)
+    assert (device.architecture, device.kind, device.name, device.hardware_id) == (
+        "gfx90a",
+        "integrated",
+        "card 0",
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (
+            RuntimeError("Found no NVIDIA driver on your system.\nPlease check"),
+            "Found no NVIDIA driver on your system.",
+        ),
+        (AssertionError("Torch not compiled with CUDA enabled"), "Torch not compiled with CUDA enabled"),
+        (RuntimeError(""), "RuntimeError"),
+        (AttributeError("init"), "it lists no card"),
+        (None, "it lists no card"),
+    ],
+)
+def test_no_card_is_explained_in_the_words_of_torch(failure: Exception | None, reason: str) -> None:
+    with pytest.raises(DeviceAbsent) as caught:
+        torch_cuda.list_cards(fake_torch([], failure=failure), lambda position: None)
+    assert str(caught.value) == reason
+
+
+def test_a_driver_library_that_is_missing_reports_no_address() -> None:
+    addresses = torch_cuda.driver_addresses(("libnothing-at-all.so.1",), "cuDeviceGetPCIBusId", by_ordinal=False)
+    assert addresses(0) is None
+    assert torch_cuda.loaded_library("libnothing-at-all") == ()
+
+
+def test_builds_and_versions_of_torch_are_named() -> None:
+    assert build_name(fake_torch([], hip="6.4")) == "torch 2.9.0, built for ROCm (HIP 6.4)"
+    assert build_name(fake_torch([])) == "torch 2.9.0, built for CUDA 13.0"
+    assert build_name(SimpleNamespace()) == "torch of an unknown version, built for the processor alone"
+    mps = SimpleNamespace(is_built=lambda: True)
+    assert "Apple" in build_name(SimpleNamespace(__version__="2", backends=SimpleNamespace(mps=mps)))
+
+
+def test_bfloat16_is_used_only_where_the_card_computes_it_itself() -> None:
+    def supported(including_emulation: bool = True) -> bool:
+        return including_emulation
+
+    assert preferred_dtype(SimpleNamespace(is_bf16_supported=supported)) == "float16"
+    assert preferred_dtype(SimpleNamespace(is_bf16_supported=lambda including_emulation: True)) == "bfloat16"
+    assert preferred_dtype(SimpleNamespace()) == "float16"
+
+
+def test_versions_come_from_the_imported_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torch", fake_torch([]))
+    assert versions("torch") == {"torch": "2.9.0", "cuda": "13.0"}
+
+
+def tensor(where: str, numbers: int) -> Any:
+    return SimpleNamespace(device=SimpleNamespace(type=where), numel=lambda: numbers, element_size=lambda: 2)
+
+
+def place(counted: int | None, free: int | None = None) -> TorchPlace:
+    allocated = None if counted is None else lambda: counted
+    access = TorchAccess(None, "cuda:0", "cuda", lambda: None, allocated, free_bytes=lambda: free)
+    return TorchPlace("cuda:0", access)
+
+
+def test_placement_is_counted_in_bytes_and_checked_by_the_allocator() -> None:
+    placement = place(1000).placement([tensor("cuda", 300), tensor("cpu", 100)])
+    assert placement.on_device == 0.75
+    assert [(part.where, part.share_of_nodes) for part in placement.parts] == [("cuda:0", 0.75), ("cpu", 0.25)]
+
+
+def test_tensors_that_were_never_allocated_prove_nothing() -> None:
+    placement = place(599).placement([tensor("cuda", 300)])
+    assert placement.on_device is None and "placement unknown" in placement.evidence
+
+
+def test_a_library_that_does_not_count_is_believed_and_named() -> None:
+    placement = place(None).placement([tensor("cuda", 300)])
+    assert placement.on_device == 1 and "not counted" in placement.evidence
+    assert place(None).placement([]).on_device is None
+
+
+def test_memory_taken_is_the_difference_of_the_free_memory() -> None:
+    assert place(0, free=300).taken_since(1000)() == 700
+    assert place(0, free=1200).taken_since(1000)() == 0, "another program exited"
+    assert place(0, free=300).taken_since(None)() is None
+    assert place(0, free=None).taken_since(1000)() is None
+
+
+@pytest.mark.parametrize(
+    "name", ["DmlExecutionProvider", "DML", "dml", " Dml_Execution_Provider ", "DMLExecutionProvider"]
+)
+def test_a_provider_has_one_name_in_all_versions(name: str) -> None:
+    assert provider_key(name) == "dml"
+
+
+def test_errors_of_onnx_runtime_lose_their_prefix() -> None:
+    error = RuntimeError("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Conv(11)")
+    assert clean_error_text(error) == "Could not find an implementation for Conv(11)"
+    assert clean_error_text(ValueError("")) == "ValueError"
