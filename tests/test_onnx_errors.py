@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backend.common.errors import TouchstoneError, Validation
-from backend.engines._audio.memory_placement import with_work
+from backend.engines._audio.memory_placement import with_activation_memory
 from backend.engines._memory_errors import needs_more_memory, out_of_memory_message
 from backend.engines._onnx.errors import translate_error
 
@@ -121,4 +121,4 @@ def test_what_a_model_needs_and_what_is_free_are_in_gigabytes() -> None:
     ],
 )
 def test_the_memory_for_computing_grows_with_the_weights(weights: int, needed: int) -> None:
-    assert with_work(weights) == needed
+    assert with_activation_memory(weights) == needed

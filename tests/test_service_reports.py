@@ -18,7 +18,7 @@ from backend.manager.health import HealthReporter
 from backend.manager.metrics import Gauges, Metrics
 from backend.models import Catalogue
 from backend.scheduling.device_directory import DeviceDirectory
-from backend.scheduling.probing.device_table import Trouble
+from backend.scheduling.probing.device_table import RuntimeProblem
 
 AT = "2026-01-01T00:00:00.000Z"
 PROOF = Proof("matmul", "float32", 0.0, 1e-3, 0.25, {}, AT, 7)
@@ -226,7 +226,7 @@ def test_what_the_service_can_live_with_is_told_and_degrades_nothing(tmp_path: P
     service.directory.probes.started = True
     service.registry.corrupt_backup = tmp_path / "corrupt"
     service.free_bytes = 1000
-    service.directory.probes.table.troubles["torch"] = Trouble("It does not start.", "Reinstall it.")
+    service.directory.probes.table.runtime_problems["torch"] = RuntimeProblem("It does not start.", "Reinstall it.")
     service.directory.record_worker_death("cpu", "stone", WorkerCrashed("It died.", "Rerun the job."))
     health = service.health()
     assert health["status"] == "ok"

@@ -244,7 +244,7 @@ def test_the_ends_of_a_checkpoint_are_its_declared_ids_and_its_written_token(
 def test_damaged_generation_settings_are_named(tmp_path: Path, content: str) -> None:
     checkpoint(tmp_path, {}, tokenizer__json={}, generation_config__json=content)
     with pytest.raises(ModelBroken, match=r"generation_config\.json is not"):
-        wording(tmp_path)
+        open_tokenizer(tmp_path)
 
 
 def test_a_checkpoint_with_another_kind_of_tokenizer_is_incompatible(tmp_path: Path) -> None:

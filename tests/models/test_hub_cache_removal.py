@@ -31,7 +31,7 @@ class Cache:
         return file
 
     def source(self, path: Path, *brought: str, commit: str | None = COMMIT) -> Source:
-        return Source("hf", repo="maker/model", path=str(path), commit=commit, brought=list(brought))
+        return Source("hf", repo="maker/model", path=str(path), commit=commit, downloaded_files=list(brought))
 
     def blobs(self) -> set[str]:
         return {file.name for file in (self.repository / "blobs").glob("*") if file.is_file()}

@@ -221,7 +221,7 @@ def test_a_second_download_of_the_same_commit_keeps_the_list_of_files(build: Bui
     settle(catalogue, entry, came)
     settle(catalogue, catalogue.resolve(entry.id), {**came, "brought": ["y.gguf"]})
     source = catalogue.added.entries()[entry.id].source
-    assert source and source.brought == ["x.gguf", "y.gguf"]
+    assert source and source.downloaded_files == ["x.gguf", "y.gguf"]
     settle(catalogue, catalogue.resolve(entry.id), {**came, "commit": "c2", "brought": []})
     source = catalogue.added.entries()[entry.id].source
-    assert source and (source.brought, source.commit) == ([], "c2")
+    assert source and (source.downloaded_files, source.commit) == ([], "c2")
