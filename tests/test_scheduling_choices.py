@@ -283,7 +283,7 @@ def play(bench: Bench, act: Callable[[], Awaitable[None]]) -> None:
         finally:
             for each in bench.pool.loaded_models():
                 each.users = 0
-            await bench.pool.close("stop")
+            await bench.pool.close("test ended")
             assert bench.models == []
 
     asyncio.run(run())
@@ -354,8 +354,8 @@ def test_the_measured_memory_of_a_model_corrects_its_estimate(monkeypatch: pytes
         held = await bench.take("a-30")
         cast(Any, held.worker).peak_bytes = 90
         bench.pool.release(held)
-        await bench.pool.unload(held, "request")
-        await bench.pool.unload(held, "request")
+        await bench.pool.unload(held, "test")
+        await bench.pool.unload(held, "test")
         await bench.use("b-20")
         await bench.use("a-30")
         assert bench.models == ["a-30"], "with its estimate both would have fit"

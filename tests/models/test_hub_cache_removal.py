@@ -30,8 +30,8 @@ class Cache:
         file.symlink_to(blobs / blob)
         return file
 
-    def source(self, path: Path, *downloaded_files: str, commit: str | None = COMMIT) -> Source:
-        return Source("hf", repo="maker/model", path=str(path), commit=commit, downloaded_files=list(downloaded_files))
+    def source(self, path: Path, *brought: str, commit: str | None = COMMIT) -> Source:
+        return Source("hf", repo="maker/model", path=str(path), commit=commit, downloaded_files=list(brought))
 
     def blobs(self) -> set[str]:
         return {file.name for file in (self.repository / "blobs").glob("*") if file.is_file()}
