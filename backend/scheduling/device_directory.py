@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -98,10 +98,6 @@ class DeviceDirectory:
         """Return the hardware behind the devices found so far."""
         return list(self.probes.hardware.values())
 
-    def _each_hardware(self) -> Iterator[Hardware]:
-        """Yield the hardware. It is collected only for a name whose meaning depends on it."""
-        yield from self.hardware()
-
     def driver(self, hardware_id: str | None) -> str | None:
         """Return name and version of a hardware's driver, None if unknown."""
         hardware = self.probes.table.surveyed.get(hardware_id or "")
@@ -120,7 +116,8 @@ class DeviceDirectory:
         """
         name = apply_default(asked, self._settings.device)
         devices = {device.id: device for device in self.known_devices()}
-        return resolve(name, devices, self._each_hardware(), task=task, engine=engine, query=query)
+        surveyed = self.probes.table.surveyed.values()
+        return resolve(name, devices, surveyed, task=task, engine=engine, query=query)
 
     def refresh(self, asked: str | None = None) -> None:
         """Probe one device again, or all by default. Raises UnknownDevice."""
