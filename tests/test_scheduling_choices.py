@@ -18,6 +18,7 @@ from backend.common.config.settings import load_settings
 from backend.common.errors import Configuration, DeviceNotReady, OutOfMemory, UnknownDevice, UnsupportedParameter
 from backend.common.types import Device, Speed
 from backend.devices import backends
+from backend.manager.benchmarks.history import Measurements
 from backend.scheduling import worker_pool
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.device_resolution import check_device_name, in_order, resolve, unreachable
@@ -174,6 +175,7 @@ def test_an_option_that_the_device_s_library_does_not_have_is_refused_at_the_sta
 def directory(settings_: Any, changed: list[Device] | None = None, **more: Any) -> DeviceDirectory:
     arguments: dict[str, Any] = {
         "start_task": lambda work: work.close(),
+        "measurements": Measurements(),
         "measured_speeds": lambda each: [],
         "is_occupied": lambda each: False,
         "on_change": (changed if changed is not None else []).append,

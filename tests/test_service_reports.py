@@ -14,6 +14,7 @@ from backend.common.config.settings import load_settings
 from backend.common.errors import DiskFull, WorkerCrashed
 from backend.common.types import Attempt, Device, Proof, Receipt, Times
 from backend.devices import backends
+from backend.manager.benchmarks.history import Measurements
 from backend.manager.health import HealthReporter
 from backend.manager.metrics import Gauges, Metrics
 from backend.models import Catalogue
@@ -143,6 +144,7 @@ class Service:
             {},
             cast(Any, None),
             start_task=lambda work: cast(Any, work.close()),
+            measurements=Measurements(),
             measured_speeds=lambda each: [],
             is_occupied=lambda each: False,
             on_change=lambda each: None,

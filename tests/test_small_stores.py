@@ -25,7 +25,7 @@ from backend.common.file_lock import FileLock
 from backend.common.files import is_reserved_windows_name, read_text, require_disk_space, require_regular_file
 from backend.common.installation import ROOT
 from backend.common.json_file import JsonFile
-from backend.common.seeds import SEEDS, offset_seed, random_seed
+from backend.common.seeds import SEEDS, offset_seed
 from backend.common.token_batching import flush_interval_s
 
 FEW = settings(max_examples=50, derandomize=True, database=None, deadline=None)
@@ -278,7 +278,6 @@ def test_variations_have_seeds_of_their_own_that_stay_valid(seed: int, first: in
     offsets = offset_seed(seed, first), offset_seed(seed, second)
     assert all(0 <= offset < SEEDS for offset in offsets)
     assert (offsets[0] == offsets[1]) == (first == second)
-    assert 0 <= random_seed() < SEEDS
 
 
 def test_the_seed_after_the_last_one_is_the_first() -> None:

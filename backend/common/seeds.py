@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-
 SEEDS = 2**32 - 1  # valid seeds are 0 to SEEDS - 1
-
-
-def random_seed() -> int:
-    """Return the seed of a job that specifies none."""
-    return secrets.randbelow(SEEDS)
 
 
 def offset_seed(seed: int, number: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from backend.common.device_api import Backend, DetectedDevice, Mechanism, Prover
@@ -65,6 +65,7 @@ def known_options(backend: str) -> tuple[str, ...]:
     return onnx_provider.options if onnx_provider else ()
 
 
+@lru_cache(1024)  # sort keys need it for each job
 def split_id(device: str) -> tuple[str, int]:
     """Return backend and index of a device id."""
     backend, _, index = device.partition(":")

@@ -84,6 +84,8 @@ async def admit(context: AdmissionContext, request: GenerateRequest) -> tuple[Jo
     if model.song:
         content = _parse_song(model.song, request)
     else:
+        if request.inputs or task in INPUTS:
+            check_inputs(task, request.inputs)
         content = _parse_content(task, request, context.settings.text.max_tokens)
     check_honoured(task, content.options, [request.engine] if request.engine else entry.engines)
     if model.problem:
@@ -132,11 +134,10 @@ def _choose_spread(request: GenerateRequest, task: str, options: Options) -> Spr
 
 
 def _parse_content(task: str, request: GenerateRequest, max_tokens: int) -> _Content:
-    """Parse prompt, messages, inputs and options by the rules of the task. Raises Validation.
+    """Parse prompt, messages and options by the rules of the task. Raises Validation.
 
     `max_tokens` is the default length of a text.
     """
-    check_inputs(task, request.inputs)
     if (request.texts is not None) is not (task == "embeddings"):
         raise errors.Validation(
             f"texts: only a job for embeddings takes texts; this is a job for {task}.",

@@ -19,6 +19,7 @@ from backend.jobs.receipt import PLACEMENT_FLOOR, ReceiptBuilder
 from backend.jobs.uploads import UploadStore
 from backend.jobs.worker_events import JobSink, WorkerEventHandler, build_run_request, open_output_dir
 from backend.models import Entry
+from backend.models.details import licence
 from backend.scheduling.device_queue import acquire_first
 from backend.scheduling.device_resolution import Resolution
 from backend.scheduling.ranking import by_preference
@@ -100,9 +101,9 @@ class JobExecutor:
         self._job.receipt = self._receipt.build(time.perf_counter(), seed, file.name)
 
     async def _build_run_request(self) -> RunRequest | None:
-        """Return the request to the worker, None for a job that only loads. It reads the model's licence."""
-        if self._job.request.options is None:
-            return None
+        """Return the request to the worker, None for a job that only loads."""
+        if self._job.task != "music":
+            return build_run_request(self._job, self._entry)
         return await asyncio.to_thread(build_run_request, self._job, self._entry)
 
     async def _make_plan(self) -> Plan:
@@ -145,7 +146,8 @@ class JobExecutor:
                     self.note_receipt()
                     if self._run_request:
                         await self._generate(worker, device, self._run_request)
-                        self._context.quarantine.record_success(device.id, self._entry.id)
+                        if self._context.quarantine.last:
+                            self._context.quarantine.record_success(device.id, self._entry.id)
                 self._receipt.end_attempt()
             except TouchstoneError as error:
                 self._note_failure(target, error)
@@ -290,7 +292,7 @@ class JobExecutor:
             engine = engines()[worker.key.engine]
             if engine.makes_files or job.task in engine.file_tasks:
                 async with self._open_output_dir() as folder:
-                    await self._forward_frames(worker, replace(request, folder=folder), stored)
+                    await self._forward_frames(worker, await self._with_files(request, folder), stored)
             else:
                 await self._forward_frames(worker, request, stored)
         except TouchstoneError as error:
@@ -303,6 +305,11 @@ class JobExecutor:
                 stored.exception()  # it is raised where the first frame is awaited
         if job.cancelling.is_set():
             raise cancelled()
+
+    async def _with_files(self, request: RunRequest, folder: str) -> RunRequest:
+        """Return the request of a job that makes files in `folder`. The model's licence becomes part of them."""
+        declared = self._entry.licence or await asyncio.to_thread(licence, self._entry.target)
+        return replace(request, folder=folder, licence=declared)
 
     async def _forward_frames(self, worker: Worker, request: RunRequest, stored: asyncio.Future[None]) -> None:
         """Run the request and pass the worker's frames to the job, none before its status is stored."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from backend.child.wire_protocol import Frame
-from backend.common.seeds import random_seed
+from backend.common.seeds import SEEDS
 from backend.common.types import Artifact, JobStatus, Progress, Receipt
 from backend.engines import RunRequest
 from backend.jobs.artifacts import ArtifactStore
@@ -19,7 +20,6 @@ from backend.jobs.job_request import JobRequest
 from backend.jobs.live_job import EventData
 from backend.jobs.receipt import ReceiptBuilder
 from backend.models import Entry
-from backend.models.details import licence
 from backend.tasks.options import fill_defaults
 from backend.tasks.options.lyrics import split_song_options
 
@@ -105,7 +105,7 @@ async def open_output_dir(artifacts: ArtifactStore, job_id: str) -> AsyncIterato
 
 
 def build_run_request(job: JobSink, entry: Entry) -> RunRequest | None:
-    """Return the request to the worker, None for a job that only loads. It may read the model's files."""
+    """Return the request to the worker, None for a job that only loads. It reads the folder of a song model."""
     request = job.request
     if request.options is None:
         return None
@@ -121,9 +121,8 @@ def build_run_request(job: JobSink, entry: Entry) -> RunRequest | None:
         inputs=dict(request.inputs),
         options=options,
         song=song,
-        seed=random_seed() if seed is None else seed,
+        seed=secrets.randbelow(SEEDS) if seed is None else seed,
         reuse_cache=seed is None,  # with a seed the caller wants the same text again
         preface=request.understood.summary() if request.understood else "",
         model=entry.id,
-        licence=entry.licence or licence(entry.target),
     )

@@ -89,6 +89,7 @@ class Core:
             self.pythons,
             spawn,
             start_task=self._tasks.start,
+            measurements=self._history,
             measured_speeds=self._speeds.of,
             is_occupied=lambda device_id: self.pool.occupies(device_id),
             on_change=self._publish_device,

@@ -12,9 +12,10 @@ from backend.common.errors import QueueFull, TouchstoneError, Validation
 from backend.common.types import Device
 from backend.jobs.admission import admit
 from backend.jobs.artifacts import ArtifactStore
+from backend.jobs.executor import JobExecutor
 from backend.jobs.generate_request import GenerateRequest, parse_request, served_tasks
 from backend.jobs.live_job import LiveJob, new_row
-from backend.jobs.multi_device import executor_for
+from backend.jobs.multi_device import MultiDeviceJob
 from backend.jobs.registry import JobRegistry
 from backend.jobs.uploads import UploadStore
 from backend.manager.job_dispatcher import JobWork, StartJob
@@ -122,7 +123,8 @@ class GenerationService:
     def handle(self, job: LiveJob) -> JobWork:
         """Return the work of a generation or `load` job. Raises UnknownModel, UnknownDevice, Validation."""
         entry = self._entries.pop(job.id, None) or self._context.catalogue.resolve(job.model or "")
-        executor = executor_for(self._context, job, entry)
+        executor_class = MultiDeviceJob if job.request.is_shared_out else JobExecutor
+        executor = executor_class(self._context, job, entry)
         return JobWork(executor.run(), executor.note_receipt)
 
     async def _accept(self, request: GenerateRequest, caller: str, key: Mapping[str, str]) -> LiveJob:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from backend.child.convert import FOLDER
 from backend.common.commands import command
 from backend.common.config.settings import Settings
 from backend.common.config.settings.schema import with_home
@@ -25,7 +26,7 @@ from backend.common.errors import (
 from backend.common.formats.gguf import how_to_join, is_split_by_hand
 from backend.common.formats.safetensors import FETCH
 from backend.common.types import JsonObject, Model, ModelState
-from backend.models.converted_forms import any_forms, with_forms
+from backend.models.converted_forms import with_forms
 from backend.models.details import details, licence
 from backend.models.entries import SERVED_BY, Entry, configured_models, entry_for, shipped, slug, suffixes
 from backend.models.file_checks import absent, check, file_bytes, is_there
@@ -54,6 +55,7 @@ class Catalogue:
         self._schema_for = schema_for
         self.environ = environ
         self._folders = Folders(settings, environ)
+        self._forms_dir = settings.models_dir / FOLDER  # missing until a model is converted
         self._own = configured_models(settings)
         self._shipped = shipped(settings.models_dir)
         self._known = {**self._shipped, **self._own}
@@ -67,18 +69,24 @@ class Catalogue:
         """Return all models by id."""
         entries = dict(self._known)
         for id_, entry in self.added.entries().items():
-            shipped_entry = entries.setdefault(id_, entry)
-            source = shipped_entry.source
-            if shipped_entry.model_class and source and source.kind == "hf":  # a shipped model that was downloaded
-                entries[id_] = replace(shipped_entry, target=entry.target, source=entry.source)
+            entries[id_] = _downloaded(entries[id_], entry) if id_ in entries else entry
         taken = {entry.target for entry in entries.values()}
         for file in self._folders.model_files():
             if file not in taken:
                 entry = self._entry_of_file(file, entries)
                 entries[entry.id] = entry
-        if any_forms(self._settings.models_dir):
+        if self._forms_dir.is_dir():
             entries = {id_: with_forms(entry, self._settings.models_dir) for id_, entry in entries.items()}
         return entries
+
+    def _find(self, id_: str) -> Entry | None:
+        """Return the entry that `entries` has under an id. Folders are not read for a known or added model."""
+        entry = self._known.get(id_)
+        if (entry is None or _is_downloaded_later(entry)) and (added := self.added.entries().get(id_)):
+            entry = _downloaded(entry, added) if entry else added
+        if entry is None:
+            return self.entries().get(id_)
+        return with_forms(entry, self._settings.models_dir) if self._forms_dir.is_dir() else entry
 
     def models(self) -> list[Model]:
         """Return all models as the API shows them."""
@@ -134,11 +142,11 @@ class Catalogue:
 
         Raises UnknownModel, whose member `valid` lists the ids, or Validation for a path that is not allowed.
         """
-        entries = self.entries()
-        if name in entries:
-            return entries[name]
+        if entry := self._find(name):
+            return entry
         if "/" in name or "\\" in name or Path(name).suffix.lower() in suffixes():
             return self._resolve_path(name, anywhere)
+        entries = self.entries()
         near = difflib.get_close_matches(name.lower(), entries, 1, 0.5)
         raise UnknownModel(
             f"Unknown model {name[:200]!r}.",
@@ -251,6 +259,16 @@ class Catalogue:
         entry = _entry_for_path(path, self.entries())
         self._known[entry.id] = entry  # from now on, its id is valid too
         return entry
+
+
+def _is_downloaded_later(entry: Entry) -> bool:
+    """Return whether the entry is a shipped model of Hugging Face, whose folder is known once it is downloaded."""
+    return bool(entry.model_class and entry.source and entry.source.kind == "hf")
+
+
+def _downloaded(known: Entry, added: Entry) -> Entry:
+    """Return a known model with the folder of its download, if `added` is that download."""
+    return replace(known, target=added.target, source=added.source) if _is_downloaded_later(known) else known
 
 
 def _entry_for_path(path: Path, taken: Mapping[str, Entry]) -> Entry:

@@ -21,11 +21,6 @@ def with_forms(entry: Entry, models_dir: Path) -> Entry:
     return replace(entry, engines=(*entry.engines, *forms), forms=forms) if forms else entry
 
 
-def any_forms(models_dir: Path) -> bool:
-    """Return whether any model was ever converted."""
-    return (models_dir / FOLDER).is_dir()
-
-
 def drop_forms(id_: str, models_dir: Path) -> None:
     """Remove the converted forms of a model."""
     shutil.rmtree(models_dir / FOLDER / id_, ignore_errors=True)

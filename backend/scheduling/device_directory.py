@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from backend.child.handle import Spawn
 from backend.common.config.settings import Settings
@@ -26,6 +26,12 @@ log = logging.getLogger(__name__)
 StartTask = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
+class Revisioned(Protocol):
+    """A collection that counts its changes."""
+
+    revision: int
+
+
 class DeviceDirectory:
     """The devices of this machine, overlaid with the user's settings, the quarantine and the measured speeds.
 
@@ -39,20 +45,25 @@ class DeviceDirectory:
         spawn: Spawn,
         *,
         start_task: StartTask,
+        measurements: Revisioned,
         measured_speeds: Callable[[Device], list[Speed]],
         is_occupied: Callable[[str], bool],
         on_change: Callable[[Device], None],
     ) -> None:
         """`pythons` are the interpreters to probe, by runtime; a later change of the mapping counts.
 
-        `start_task` runs a coroutine in the background. `is_occupied` returns whether a worker uses a device, which is
-        then not probed. `on_change` is called with a device whenever it changes, the overlay included.
+        `start_task` runs a coroutine in the background. `measured_speeds` returns the speeds of a device that hold, and
+        `measurements` counts the changes of what they are made from. `is_occupied` returns whether a worker uses a
+        device, which is then not probed. `on_change` is called with a device whenever it changes, the overlay included.
         Raises Configuration if `device` in the settings names no device.
         """
         self._settings = settings
         self._start_task = start_task
+        self._measurements = measurements
         self._measured_speeds = measured_speeds
         self._on_change = on_change
+        # By device id: the device as probes left it, the stamp of its overlay, and the device with the overlay.
+        self._overlaid: dict[str, tuple[Device, tuple[int, int, str | None], Device]] = {}
         self._queues: dict[str, DeviceQueue] = {}
         self._loading_locks: dict[str, asyncio.Lock] = {}
         self._proofs = ProofCache()
@@ -105,7 +116,8 @@ class DeviceDirectory:
         """
         name = apply_default(asked, self._settings.device)
         devices = {device.id: device for device in self.known_devices()}
-        return resolve(name, devices, self.hardware(), task=task, engine=engine, query=query)
+        surveyed = self.probes.table.surveyed.values()
+        return resolve(name, devices, surveyed, task=task, engine=engine, query=query)
 
     def refresh(self, asked: str | None = None) -> None:
         """Probe one device again, or all by default. Raises UnknownDevice."""
@@ -145,7 +157,18 @@ class DeviceDirectory:
         self._on_change(self._overlay(device))
 
     def _overlay(self, device: Device) -> Device:
-        """Return the device with its measured speeds, its quarantine, and the user's choice to disable it."""
+        """Return the device with its measured speeds, its quarantine, and the user's choice to disable it.
+
+        Computed again only after the device, its driver, the measurements or the quarantine changed.
+        """
+        driver = self.driver(device.hardware_id) if device.state == "ready" else None  # others have no speeds
+        stamp = self._measurements.revision, self.quarantine.revision, driver
+        cached = self._overlaid.get(device.id)
+        if cached is None or cached[0] is not device or cached[1] != stamp:
+            cached = self._overlaid[device.id] = device, stamp, self._with_overlay(device)
+        return cached[2]
+
+    def _with_overlay(self, device: Device) -> Device:
         if speeds := self._measured_speeds(device):
             device = replace(device, speed=speeds)
         if models := self.quarantine.models(device.id):

@@ -17,17 +17,20 @@ class Quarantine:
     def __init__(self) -> None:
         self._deaths: dict[tuple[str, str], int] = {}
         self.last: dict[tuple[str, str], TouchstoneError] = {}  # kept until a job of the pair finishes
+        self.revision = 0  # increases with each change
 
     def record_crash(self, device: str, model: str, error: TouchstoneError) -> bool:
         """Count a death. Return True if it is the one that starts the quarantine of the pair."""
         self._deaths[device, model] = self._deaths.get((device, model), 0) + 1
         self.last[device, model] = error
+        self.revision += 1
         return self._deaths[device, model] == DEATHS
 
     def record_success(self, device: str, model: str) -> None:
         """Reset the count after a finished job."""
         self._deaths.pop((device, model), None)
         self.last.pop((device, model), None)
+        self.revision += 1
 
     def models(self, device: str) -> list[str]:
         """Return the models in quarantine on a device."""

@@ -45,7 +45,7 @@ async def generate(
         raise Validation("stream and Prefer: respond-async exclude each other.", "Use one of them.")
     if body.stream:
         streams.check()  # before a job is accepted whose events cannot be sent
-    job = await manager.submit(body, caller, idempotency_key)
+    job = await manager.generation.submit(body, caller, idempotency_key)
     if isinstance(job, str):
         return await _repeated(manager, job, streams if body.stream else None, respond_async)
     if respond_async:

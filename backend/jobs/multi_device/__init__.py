@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from backend.common.seeds import random_seed
+from backend.common.seeds import SEEDS
 from backend.common.timestamps import utc_now
 from backend.common.types import Attempt
 from backend.jobs.executor import ExecutorContext, JobExecutor, cancel_on, cancelled
@@ -26,12 +27,6 @@ from backend.models import Entry
 from backend.scheduling.target_selection import Plan, Target, TargetSelector
 
 log = logging.getLogger(__name__)
-
-
-def executor_for(context: ExecutorContext, job: LiveJob, entry: Entry) -> JobExecutor | MultiDeviceJob:
-    """Return the executor of a generation job."""
-    executor_class = MultiDeviceJob if job.request.is_shared_out else JobExecutor
-    return executor_class(context, job, entry)
 
 
 class MultiDeviceJob:
@@ -103,7 +98,7 @@ class MultiDeviceJob:
         shares = divide(job.request.variations, devices, speeds)
         combined = CombinedProgress([share.count for share in shares])
         chosen_seed: int | None = (job.request.options or {}).get("seed")
-        seed = random_seed() if chosen_seed is None else chosen_seed
+        seed = secrets.randbelow(SEEDS) if chosen_seed is None else chosen_seed
         for number, share in enumerate(shares):
             others = [device for device in devices if device != share.device]
             share_job = ShareJob(job, Path(folder), number, share, others, seed, combined)

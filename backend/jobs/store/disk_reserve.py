@@ -18,28 +18,21 @@ class DiskReserve:
     def __init__(self, path: Path, size_bytes: int = RESERVE_BYTES) -> None:
         self._path = path
         self._size_bytes = size_bytes
-        self._is_allocated = False
-
-    @property
-    def is_allocated(self) -> bool:
-        """Whether the space is reserved."""
-        return self._is_allocated
+        self.is_allocated = False
 
     def allocate(self) -> None:
         """Reserve the space. Raises OSError if the disk is too full."""
-        if self._is_allocated:
-            return
         try:
             if not self._path.exists() or self._path.stat().st_size != self._size_bytes:
                 self._path.write_bytes(os.urandom(self._size_bytes))
         except OSError:
             self._path.unlink(missing_ok=True)
             raise
-        self._is_allocated = True
+        self.is_allocated = True
 
     def release(self) -> bool:
         """Free the space. Return False if none was reserved."""
-        was_allocated, self._is_allocated = self._is_allocated, False
+        was_allocated, self.is_allocated = self.is_allocated, False
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
         return was_allocated

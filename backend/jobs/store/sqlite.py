@@ -235,6 +235,8 @@ class JobStore:
         return None
 
     def _allocate_reserve(self) -> None:
+        if self._reserve.is_allocated:
+            return
         try:
             self._reserve.allocate()
         except OSError as error:

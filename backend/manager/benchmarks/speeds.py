@@ -11,7 +11,7 @@ from backend.models.file_checks import file_bytes
 
 
 class MeasuredSpeeds:
-    """Looks up the valid measurements of devices, with a cache: every view of a device needs them."""
+    """Looks up the valid measurements of devices."""
 
     def __init__(
         self, history: Measurements, catalogue: Catalogue, driver_of: Callable[[str | None], str | None]
@@ -20,18 +20,10 @@ class MeasuredSpeeds:
         self._history = history
         self._catalogue = catalogue
         self._driver_of = driver_of
-        self._cache: dict[str, tuple[Device, tuple[int, str | None], list[Speed]]] = {}
 
     def of(self, device: Device) -> list[Speed]:
-        """Return the measured speeds of a device. Computed again only after the device or the history changed."""
-        if device.state != "ready":
-            return []
-        key = (self._history.revision, self._driver_of(device.hardware_id))
-        cached = self._cache.get(device.id)
-        if cached is None or cached[0] is not device or cached[1] != key:
-            speeds = [measurement.speed for measurement in self.valid(device)]
-            cached = self._cache[device.id] = (device, key, speeds)
-        return cached[2]
+        """Return the measured speeds of a device, none for one that is not ready."""
+        return [measurement.speed for measurement in self.valid(device)] if device.state == "ready" else []
 
     def valid(self, device: Device) -> list[Measurement]:
         """Return the measurements that hold for a device and the models' files as they are now."""

@@ -72,25 +72,17 @@ class ProbeService:
         self._waiting_rounds: set[str | None] = set()  # kinds of rounds that wait for one of their kind to end
         self._idle = asyncio.Event()  # first set after the first round
         self.started = False
+        self.probing = True  # whether anything is being probed, or the first round has not ended
         self.table = DeviceTable(on_change, is_enabled)
+        self.devices = self.table.devices  # all known devices by id
         for backend in backends().values():
             if backend.kind == "cpu":
                 self.table.set_device(BASE, unproved(device_id(backend, 0), backend, BASE))
 
     @property
-    def devices(self) -> dict[str, Device]:
-        """All known devices by id."""
-        return self.table.devices
-
-    @property
     def hardware(self) -> dict[str, Hardware]:
         """All hardware by id, with the devices that reach it."""
         return self.table.hardware
-
-    @property
-    def probing(self) -> bool:
-        """Whether anything is being probed, or the first round has not ended."""
-        return self._running > 0 or not self.started
 
     def driver(self, hardware_id: str) -> str | None:
         """Return name and version of a hardware's driver, None if unknown."""
@@ -115,6 +107,7 @@ class ProbeService:
             await self.wait_until_idle()
             return
         self._running += 1
+        self.probing = True
         self._idle.clear()
         log.info("probing started", extra={"device": only, "runtime": runtime})
         try:
@@ -129,6 +122,7 @@ class ProbeService:
             self._running -= 1
             self.started, self._prober.patience = True, 1.0
             if not self._running:
+                self.probing = False
                 self._idle.set()
                 log.info("probing finished", extra={"ready": self._ready_devices()})
 

@@ -33,7 +33,7 @@ class Choices:
         jobs: list[LiveJob] = []
         try:
             for request in requests:
-                job = await manager.submit(request, caller)
+                job = await manager.generation.submit(request, caller)
                 assert isinstance(job, LiveJob), "only a request with an Idempotency-Key returns an id"
                 jobs.append(job)
         except BaseException:
