@@ -219,9 +219,9 @@ def test_a_second_download_of_the_same_commit_keeps_the_list_of_files(build: Bui
     entry = add(catalogue, "hf:maker/model/x.gguf").entry
     came = {"path": "/hub/x.gguf", "commit": "c1", "brought": ["x.gguf"], "licence": "mit"}
     settle(catalogue, entry, came)
-    settle(catalogue, catalogue.resolve(entry.id), {**came, "downloaded_files": ["y.gguf"]})
+    settle(catalogue, catalogue.resolve(entry.id), {**came, "brought": ["y.gguf"]})
     source = catalogue.added.entries()[entry.id].source
     assert source and source.downloaded_files == ["x.gguf", "y.gguf"]
-    settle(catalogue, catalogue.resolve(entry.id), {**came, "commit": "c2", "downloaded_files": []})
+    settle(catalogue, catalogue.resolve(entry.id), {**came, "commit": "c2", "brought": []})
     source = catalogue.added.entries()[entry.id].source
     assert source and (source.downloaded_files, source.commit) == ([], "c2")
