@@ -241,7 +241,7 @@ class StandIn:
     async def load(self, *_: object) -> None:
         self.alive = True
 
-    async def close(self) -> None:
+    async def close(self, job_id: str | None, cause: str) -> None:
         self.alive = False
 
 
