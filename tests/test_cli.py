@@ -378,7 +378,7 @@ def test_jobs_can_cancel_one(server: Server) -> None:
 @pytest.mark.parametrize(
     ("flags", "code", "words"),
     [
-        (["0" * 21], 1, ["no job"]),
+        (["0" * 21], 1, ["Unknown job"]),
         (["--status", "finished"], 1, ["status", "'finished'"]),
         (["--limit", "0"], 1, ["limit"]),
         (["--limit", "x"], 2, ["--limit"]),

@@ -133,7 +133,11 @@ def test_the_verb_inspects_a_file_without_any_device(tmp_path: Path, capsys: pyt
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [((), "No module named 'onnx'"), (("x=gone.npy",), "is no .npy file that is there"), (("x",), "is no input")],
+    [
+        ((), "No module named 'onnx'"),
+        (("x=gone.npy",), "The .npy file 'gone.npy' does not exist"),
+        (("x",), "is not an input"),
+    ],
 )
 def test_a_quantisation_that_cannot_be_says_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str

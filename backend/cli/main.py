@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import logging
 import select
 import sys
 from collections.abc import Sequence
@@ -56,6 +57,9 @@ def _run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a console with another encoding must not raise
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    # Without a handler, Python prints warnings of the log on stderr, where a verb prints its own words only. `serve`
+    # installs its handlers over this one.
+    logging.getLogger().addHandler(logging.NullHandler())
     args = _parse(words)
     try:
         return int(args.run(args))

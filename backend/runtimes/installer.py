@@ -141,7 +141,7 @@ def buildable(recipe: Recipe) -> Build:
     if build is None:
         raise Validation(
             f"The runtime {recipe.name} is not available for this platform ({sysconfig.get_platform()}).",
-            f"`{command('runtimes')}` lists the available ones. Or use an environment of yours: {_own(recipe)}",
+            f"`{command('runtimes')}` lists the available ones. Or use your own environment. {_own(recipe)}",
         )
     return build
 

@@ -157,7 +157,7 @@ def interpreter(code: str) -> Callable[[Path], str]:
         (lambda folder: str(folder), "Permission denied"),
         (interpreter("import sys; sys.exit(9009 % 256)"), "exited with code 49"),
         (interpreter("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"), "SIGSEGV"),
-        (interpreter("print('Python was not found; run without arguments to install it')"), "nonsense"),
+        (interpreter("print('Python was not found; run without arguments to install it')"), "invalid frame"),
         (interpreter("import time; time.sleep(600)"), "no answer within 0.5 s"),
     ],
     ids=["absent", "folder", "exits", "crashes", "prints", "hangs"],

@@ -33,8 +33,8 @@ class Regression:
             "code": "slower_after_update",
             "detail": f"{speed.model} with {speed.engine} is {1 - speed.value / was.value:.0%} slower on "
             f"{self.now.device} since an update: {was.value:.3g} → {speed.value:.3g} {speed.unit}; changed: {changes}.",
-            "remedy": f"{self._how_to_revert} To measure again: `bench devices --device {self.now.device} --model "
-            f"{speed.model}`.",
+            "remedy": f"{self._how_to_revert} To measure again: `"
+            f"{command(f'bench devices --device {self.now.device} --model {speed.model}')}`.",
         }
 
     @property
