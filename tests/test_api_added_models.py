@@ -118,7 +118,11 @@ def test_a_model_of_hugging_face_is_chosen_fetched_used_and_removed(launch: Laun
         done = server.until(add(server, source="hf:maker/model")["id"], "done", "error")
         assert done["status"] == "done", done["error"]
         said = done["output"]["text"]
-        assert "it is tiny.Q4_K_M.gguf" in said and "hf:maker/model:Q8_0" in said and "It fits cpu (llama.cpp" in said
+        assert (
+            "tiny.Q4_K_M.gguf (0 MB) was selected" in said
+            and "hf:maker/model:Q8_0" in said
+            and "It fits cpu (llama.cpp" in said
+        )
         added = model(server, "model")
         assert added and (added["state"], added["bytes"]) == ("ready", len(files["tiny.Q4_K_M.gguf"]))
         again = add(server, source="hf:maker/model")
