@@ -156,7 +156,7 @@ def test_an_impossible_wish_is_refused_with_the_possible_ones(music: TouchstoneP
     console.expect("422")
     set_field(music, form="jig", meter="4/4")
     music.generate.click()
-    expect(music.alert).to_contain_text("no tunes of the form jig in 4/4")
+    expect(music.alert).to_contain_text("Tunes of the form jig in 4/4 are not supported")
     expect(music.alert.locator(".remedy")).to_contain_text("6/8")
 
 
