@@ -171,7 +171,7 @@ class JobRegistry:
         return _replay(events, after)
 
     async def cancel(self, job_id: str) -> JobView:
-        """Ask a job to end, and return it. Raises UnknownJob, JobFinished."""
+        """Ask a job to end, log the request, and return the job. Raises UnknownJob, JobFinished."""
         job = self.live.get(job_id)
         if job is None or not job.active:
             view = await self.view(job_id)
@@ -243,7 +243,7 @@ class JobRegistry:
             await self._flush()
 
     async def _flush(self) -> None:
-        """Store the unsaved events and changes of all jobs in one transaction."""
+        """Store the unsaved events and changes of all jobs in one transaction. Log when storage fails or recovers."""
         if dirty := [job for job in self.live.values() if job.dirty]:
             try:
                 async with contextlib.AsyncExitStack() as stack:

@@ -58,7 +58,7 @@ class Housekeeping:
         return [self.heartbeat(), self.expire_jobs(), self.expire_files(), self.preload()]
 
     async def heartbeat(self) -> None:
-        """Write the heartbeat of this server to the data folder. After a suspend, prove the devices again."""
+        """Write the heartbeat of this server to the data folder. Log a suspend and prove the devices again."""
         while True:
             self._data_dir.heartbeat()
             if slept_s := self._suspend.slept_s():
@@ -89,7 +89,7 @@ class Housekeeping:
             await asyncio.sleep(SWEEP_S)
 
     async def expire_files(self) -> None:
-        """Delete expired uploads that no active job needs, and old compile caches."""
+        """Delete expired uploads that no active job needs, and old compile caches. Log the count."""
         jumps = ClockJumpDetector()
         while True:
             needed = named_files(self._registry.live.values())

@@ -93,7 +93,7 @@ class Catalogue:
         return [self.model(entry) for entry in self.entries().values()]
 
     def model(self, entry: Entry) -> Model:
-        """Return a model as the API shows it, with the current state of its file."""
+        """Return a model as the API shows it, with the current state of its file. Log a model that cannot be read."""
         try:
             return self._model(entry)
         except Exception as error:  # noqa: BLE001 (whatever the content of its files, the other models are listed)

@@ -131,7 +131,7 @@ class DeviceDirectory:
         self.refresh(asked)
 
     def record_worker_death(self, device_id: str, model: str, error: TouchstoneError) -> None:
-        """Count the death of a worker. The one that starts a quarantine makes the device prove itself again."""
+        """Count the death of a worker. One that starts a quarantine is logged, and the device is probed again."""
         if self.quarantine.record_crash(device_id, model, error):
             log.error("quarantined", extra={"device": device_id, "model": model, "code": error.code})
             self.refresh(device_id)

@@ -187,7 +187,7 @@ class WorkerPool:
         on_load: OnLoad,
         job_id: str | None,
     ) -> LoadedModel:
-        """Evict what is necessary and load the model in a new worker."""
+        """Evict what is necessary, log each eviction, and load the model in a new worker."""
         if key.runtime not in self._pythons:  # it was removed while the job waited
             raise DeviceNotReady(
                 f"Runtime {key.runtime} is not installed.", f"`{command(f'runtimes install {key.runtime}')}`"

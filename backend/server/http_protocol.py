@@ -30,7 +30,7 @@ class LimitedHttpProtocol(H11Protocol):
         self._timeout: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection, or close it if too many are open."""
+        """Accept the connection. If too many are open, log that and close it."""
         super().connection_made(transport)
         if len(self.connections) > self._limit:
             log.warning("connection closed: too many are open", extra={"limit": self._limit})

@@ -54,7 +54,7 @@ class SecurityMiddleware:
         self._hosts |= {host.lower() for host in settings.allowed_hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request, or pass it on with its body read."""
+        """Refuse the request, or pass it on with its body read. Log an unhandled exception."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

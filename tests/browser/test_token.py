@@ -23,7 +23,7 @@ def test_the_token_opens_the_page(page: Page, console: Console, launch: Callable
     field.fill("wrong")
     page.keyboard.press("Enter")
     expect(page.locator("#token-wrong")).to_be_focused()
-    expect(page.locator("#token-wrong")).to_contain_text("not this server's token")
+    expect(page.locator("#token-wrong")).to_contain_text("Wrong token")
     field.fill("a-stone-and-a-streak")
     page.get_by_role("button", name="Open").click()
     expect(field).to_be_hidden()

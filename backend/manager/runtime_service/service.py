@@ -135,7 +135,7 @@ class RuntimeService:
         return self.runtime(name)
 
     async def remove(self, name: str) -> int:
-        """Remove a runtime. Returns the bytes freed. Raises NotFound, Validation, JobActive."""
+        """Remove a runtime and log it. Returns the bytes freed. Raises NotFound, Validation, JobActive."""
         self._check_removable(name)
         await self._directory.probes.wait_until_idle()  # a probe that ends later would list its devices again
         async with self._accept_lock:  # no job is accepted for it meanwhile

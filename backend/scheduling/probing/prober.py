@@ -91,7 +91,7 @@ class Prober:
         on_frame: Callable[[Outcome], bool],
         on_silence: Callable[[Outcome], None],
     ) -> None:
-        """Read the child's frames into `outcome` until it ends, times out, or is no longer needed."""
+        """Read the child's frames into `outcome` until it ends, times out (logged), or is not needed."""
         clock = asyncio.get_running_loop().time
         limit_s = self._limit_s * self.patience
         started_at = clock()
