@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from backend.common import errors
@@ -45,11 +47,18 @@ PUBLISHED = {
 
 
 class DeviceBusy(DeviceNotReady):
-    """A subclass that defines no code."""
+    """A subclass without a code of its own."""
 
 
-class DeviceAsleep(DeviceBusy):
-    code, title = "device_asleep_in_a_test", "The device sleeps"
+@pytest.fixture
+def device_asleep() -> Iterator[type[DeviceNotReady]]:
+    """A subclass of a subclass, registered for one test: the list of codes is one for all tests of a process."""
+
+    class DeviceAsleep(DeviceBusy):
+        code, title = "device_asleep_in_a_test", "The device sleeps"
+
+    yield DeviceAsleep
+    del BY_CODE[DeviceAsleep.code]
 
 
 def test_published_codes_keep_their_status_and_fallback() -> None:
@@ -62,9 +71,9 @@ def test_a_subclass_inherits_code_status_title_and_flags() -> None:
     assert DeviceBusy.falls_back and not DeviceBusy.kills_worker
 
 
-def test_an_error_is_rebuilt_from_its_code_at_any_depth() -> None:
+def test_an_error_is_rebuilt_from_its_code_at_any_depth(device_asleep: type[DeviceNotReady]) -> None:
     rebuilt = from_code("device_asleep_in_a_test", "It sleeps.", "Wake it.", fields=["device"])
-    assert type(rebuilt) is DeviceAsleep and isinstance(rebuilt, DeviceNotReady)
+    assert type(rebuilt) is device_asleep and isinstance(rebuilt, DeviceNotReady)
     assert (rebuilt.status, rebuilt.falls_back, rebuilt.extra) == (409, True, {"fields": ["device"]})
 
 
