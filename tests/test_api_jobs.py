@@ -305,8 +305,9 @@ def test_cancel_after_the_end_is_refused(server: Server, finished: str) -> None:
 
 def test_a_waiting_post_whose_job_is_cancelled_says_so(server: Server) -> None:
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(server.http.post, "/api/generate", json={**LONG, "prompt": "Cancelled while awaited."})
-        job_id = wait_for(lambda: running(server, "Cancelled while awaited."))
+        prompt = f"{LONG['prompt']} Cancelled while awaited."  # its answer is long: no other end comes first
+        waiting = pool.submit(server.http.post, "/api/generate", json={**LONG, "prompt": prompt})
+        job_id = wait_for(lambda: running(server, prompt))
         cancel(server, job_id)
         problem = refused(waiting.result(), 409, "job_cancelled")
     assert problem["job"] == server.job(job_id)
