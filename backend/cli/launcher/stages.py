@@ -54,9 +54,12 @@ def stages(root: Path) -> tuple[Stage, ...]:
                 "not browser and not javascript",
                 "--ignore=tests/launcher",
                 "--ignore=tests/browser",
+                "--ignore=tests/faulty_stacks",
                 "--ignore=tests/test_webgpu_device.py",
             ),
         ),
+        # Prints how many stand-in stacks were judged, and how many wrongly.
+        Stage("stacks", tests=("tests/faulty_stacks", "--numprocesses=2", "--dist=loadgroup")),
         Stage(
             "launcher",
             (

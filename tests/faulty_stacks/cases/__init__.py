@@ -1,7 +1,7 @@
-"""The matrix of faults: by mechanism, what fails in a stack, and what the device list must report."""
+"""Stacks in interpreters of their own, by topic: each module defines `CASES`, what fails and what the list reports."""
 
-from tests.faulty_stacks.cases import builds, cards, computing, ending, listing, loading, providers
 from tests.faulty_stacks.cases.case import SECRET, Case, card
+from tests.faulty_stacks.stack import collect
 
 __all__ = ["CASES", "SECRET", "Case", "card"]
-CASES = [*computing.CASES, *ending.CASES, *loading.CASES, *builds.CASES, *listing.CASES, *cards.CASES, *providers.CASES]
+CASES: list[Case] = collect(__name__, __path__, "CASES")

@@ -6,11 +6,22 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.faulty_stacks.stack import Category
+
 CARD = {"uuid": "3f2b1c4d-0a5e-4f6b-8c7d-9e0f1a2b3c4d", "pci_domain_id": 0, "pci_bus_id": 1, "pci_device_id": 0}
 TWIN = CARD | {"uuid": "3f2b1c4d-0a5e-4f6b-8c7d-9e0f1a2b3c4e", "pci_bus_id": 2}
 PCI, TWIN_PCI = "pci:0000:01:00.0", "pci:0000:02:00.0"
 SECRET = "hf_" + "Qw3rTy9uIoPaSdFgHjKl"  # noqa: S105 (nobody's)
 TORCH, DIRECTML = ("torch",), ("torch", "torch_directml")
+
+_CATEGORIES: dict[str, Category] = {
+    "wrong numbers": "numbers",
+    "CPU passed off": "numbers",
+    "DirectML": "windows",
+    "import error": "interpreter",
+    "missing library": "interpreter",
+    "version mismatch": "interpreter",
+}
 
 
 @dataclass(frozen=True)
@@ -28,11 +39,17 @@ class Case:
     device: str = "cuda:0"
     packages: tuple[str, ...] = TORCH
     also: dict[str, Any] = field(default_factory=dict)  # further fields of the device
+    stated_category: Category | None = None  # optional, where the mechanism does not decide it
 
     @property
     def name(self) -> str:
         """The id of the test and the name of its folder."""
         return re.sub(r"[^\w.-]+", "_", f"{self.mechanism}-{self.variant}")
+
+    @property
+    def category(self) -> Category:
+        """The category in the matrix. Default: that of the mechanism."""
+        return self.stated_category or _CATEGORIES.get(self.mechanism, "other")
 
     @property
     def shares(self) -> bool:

@@ -1,4 +1,7 @@
-"""Faulty libraries, each in a real interpreter, from `runtimes: {NAME: {python}}` to the device list."""
+"""The matrix of stacks: each is judged as it should be. `conftest.py` prints "N stacks, 0 wrong".
+
+The cases have real interpreters with stand-in packages, from `runtimes: {NAME: {python}}` to the device list.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,19 @@ from backend.scheduling.probing import ProbeService
 from backend.scheduling.probing.inventory import query_hardware
 from tests.faulty_stacks.cases import CASES, SECRET, Case, card
 from tests.faulty_stacks.environments import make
+from tests.faulty_stacks.stack import Category, Stack
+from tests.faulty_stacks.stacks import STACKS
 
+# The least number of stacks by category, and of all.
+LEAST: dict[Category, int] = {
+    "control": 30,
+    "windows": 15,
+    "visibility": 10,
+    "interpreter": 20,
+    "numbers": 20,
+    "receipt": 15,
+}
+LEAST_OF_ALL = 150
 AT_ONCE = 6
 TOGETHER = 8
 LIMIT_S = 12.0
@@ -99,11 +114,29 @@ def device_of(case: Case, answer: Answer) -> dict[str, Any]:
     return next(device for device in found if device["id"] == case.device)
 
 
+@pytest.mark.xdist_group("cases")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_it_is_stated_for_what_it_is(case: Case, answers: dict[str, Answer]) -> None:
-    device = device_of(case, answers[case.name])
-    said = {name: device[name] for name in ("state", "stage", "layer", "reason", "remedy", "note")}
-    assert (device["state"], device["stage"]) == (case.state, case.stage), said
+def test_stack(case: Case, answers: dict[str, Answer]) -> None:
+    check_device(case, answers[case.name])
+    if not case.shares:
+        check_no_other_is_ready(case, answers[case.name])
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [pytest.param(stack, marks=pytest.mark.xdist_group(stack.check.__module__), id=stack.name) for stack in STACKS],
+)
+def test_stack_of_its_own(stack: Stack, tmp_path: Path) -> None:
+    judged = stack.check(tmp_path)
+    if judged is not None:
+        asyncio.run(judged)
+
+
+def check_device(case: Case, answer: Answer) -> None:
+    """Assert that the case's device is listed as expected."""
+    device = device_of(case, answer)
+    listed = {name: device[name] for name in ("state", "stage", "layer", "reason", "remedy", "note")}
+    assert (device["state"], device["stage"]) == (case.state, case.stage), listed
     assert (device["state"] == "ready") == (device["reason"] is None) and (
         device["state"] != "ready" or device["proof"]
     )
@@ -112,29 +145,37 @@ def test_it_is_stated_for_what_it_is(case: Case, answers: dict[str, Answer]) -> 
             device["proof"]["max_abs_error"] <= device["proof"]["tolerance"] and device["proof"]["pid"] != os.getpid()
         )
     else:
-        assert device["layer"] and (case.layer in (None, device["layer"])), said
+        assert device["layer"] and (case.layer in (None, device["layer"])), listed
         reason = case.reason.replace(case.device, device["id"])
-        assert re.search(reason, device["reason"], re.DOTALL) and device["reason"].endswith("."), said
-        assert re.search(case.remedy, device["remedy"], re.DOTALL) and device["remedy"].endswith("."), said
+        assert re.search(reason, device["reason"], re.DOTALL) and device["reason"].endswith("."), listed
+        assert re.search(case.remedy, device["remedy"], re.DOTALL) and device["remedy"].endswith("."), listed
     for name, value in case.also.items():
         if name == "no_secret":
-            assert SECRET not in json.dumps(answers[case.name])
+            assert SECRET not in json.dumps(answer)
         elif name == "note":
             assert re.search(value, device["note"] or "")
         else:
             assert device[name] == value
 
 
-def test_no_stack_made_another_device_ready(answers: dict[str, Answer]) -> None:
-    for case in CASES:
-        if not case.shares:
-            ready = {device["backend"] for device in answers[case.name]["devices"] if device["state"] == "ready"} - {
-                "cpu"
-            }
-            assert ready <= {case.device.partition(":")[0]} and bool(ready) <= (case.state == "ready" or case.several)
+def check_no_other_is_ready(case: Case, answer: Answer) -> None:
+    """Assert that the stack made no device of another backend ready."""
+    ready = {device["backend"] for device in answer["devices"] if device["state"] == "ready"} - {"cpu"}
+    assert ready <= {case.device.partition(":")[0]} and bool(ready) <= (case.state == "ready" or case.several)
 
 
-def test_the_matrix_is_as_wide_as_promised() -> None:
-    widths = Counter(case.mechanism for case in CASES)
-    assert len(widths) >= 12 and min(widths.values()) >= 5, widths
-    assert len({case.name for case in CASES}) == len(CASES)
+def test_matrix_is_as_wide_as_promised() -> None:
+    stacks: list[Case | Stack] = [*CASES, *STACKS]
+    names = Counter(stack.name for stack in stacks)
+    assert names.most_common(1)[0][1] == 1, names.most_common(3)
+    categories = Counter(stack.category for stack in stacks)
+    assert all(categories[name] >= least for name, least in LEAST.items()), categories
+    assert len(stacks) >= LEAST_OF_ALL, len(stacks)
+    mechanisms = Counter(case.mechanism for case in CASES)
+    assert len(mechanisms) >= 12, mechanisms
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/devices.md"])
+def test_document_states_the_number_of_stacks(document: str) -> None:
+    text = Path(document).read_text(encoding="utf-8")
+    assert f"{len(CASES) + len(STACKS)} stacks, 0 wrong" in text
