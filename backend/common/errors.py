@@ -7,7 +7,7 @@ TouchstoneError(detail, remedy)
 ├── UnknownName: UnknownDevice, UnknownModel, UnknownJob
 ├── StateConflict: DeviceNotReady, Quarantined, JobFinished, JobActive, JobCancelled, ModelNotDownloaded,
 │   PlacementTooLow, ModelIncompatible, ModelBroken, QueueFull
-├── WorkerFailure: WorkerCrashed, WorkerHung, ModelLoadFailed, DeviceLost, OutOfMemory
+├── WorkerFailure: WorkerCrashed, WorkerHung, ModelLoadFailed, DeviceLost, DeviceWrong, OutOfMemory
 └── ServiceFailure: Interrupted, DiskFull, RuntimeFailed, Internal, Configuration
 
 A new error is one class here. A subclass inherits code, title, status and flags; `from_code` returns the class that
@@ -230,6 +230,11 @@ class ModelLoadFailed(WorkerFailure):
 class DeviceLost(WorkerFailure):
     code, title = "device_lost", "The device was lost"
     status = 503
+    falls_back = True
+
+
+class DeviceWrong(WorkerFailure):
+    code, title = "device_wrong", "The results or the placement on the device are wrong"
     falls_back = True
 
 

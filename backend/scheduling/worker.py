@@ -21,7 +21,15 @@ from backend.child.wire_protocol import WIRE_VERSION, Frame
 from backend.common import error_patterns
 from backend.common.commands import command
 from backend.common.data_dir import scratch_home
-from backend.common.errors import DeviceLost, OutOfMemory, TouchstoneError, WorkerCrashed, WorkerHung, from_code
+from backend.common.errors import (
+    DeviceLost,
+    DeviceWrong,
+    OutOfMemory,
+    TouchstoneError,
+    WorkerCrashed,
+    WorkerHung,
+    from_code,
+)
 from backend.common.system import oom_kills
 from backend.common.system.resources import memory_free_bytes
 from backend.common.types import Placement, PlacementPart
@@ -293,7 +301,7 @@ class Worker:
     def _to_error(self, frame: Frame) -> TouchstoneError:
         """Return the error that the child reports. After some of them the child gets no more jobs."""
         error = from_code(frame["code"], frame["detail"], frame["remedy"], **frame.get("extra", {}))
-        if error.kills_worker or isinstance(error, DeviceLost | OutOfMemory):
+        if error.kills_worker or isinstance(error, DeviceLost | DeviceWrong | OutOfMemory):
             self.loaded = None
         return error
 
