@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from backend.common.device_api import DetectedDevice
 from backend.common.types import Device, DeviceState, Hardware, Proof
 from backend.devices import INDEX_LIMIT, backends
+from backend.engines import engines
 from backend.scheduling.probing.classification import proved, refused, unproved
 from backend.scheduling.probing.device_merge import Numbering, merged, on_hardware
 from backend.scheduling.probing.failure_layers import cause_of
@@ -184,6 +185,51 @@ def test_the_service_s_own_runtime_must_have_an_engine_and_another_one_need_not(
     device = proved(fresh(runtime, "vulkan"), runtime, outcome(missing))
     assert device.state == state and device.proof, "the device itself computes"
     assert (device.layer == "runtime package") == (state == "broken")
+
+
+UNUSABLE = "bfloat16 results are wrong on this device (MatMul bfloat16 was off by up to 3 in 768 of 768 entries)"
+FAILED_TYPE = {"operation": "MatMul", "dtype": "bfloat16", "failed": "MatMul bfloat16 was off"}
+REFUSED_TYPE = {"op": "no_engine", "engine": "transformers", "detail": UNUSABLE, "data_type": "bfloat16"}
+
+
+def of_types(*frames: dict[str, Any], row: dict[str, Any] | None = None) -> Outcome:
+    """The frames of a device whose proof has an unusable data type."""
+    proof = replace(PROOF, checks=[row or FAILED_TYPE], unusable={"bfloat16": UNUSABLE}, model_dtype="bfloat16")
+    return Outcome([{"op": "proved", "proof": asdict(proof), "memory_free_bytes": 0}, *frames])
+
+
+@pytest.mark.parametrize("runtime", ["torch", "my-own"])
+def test_an_engine_whose_data_type_is_wrong_is_not_offered_and_the_others_are(runtime: str) -> None:
+    device = proved(fresh(runtime), runtime, of_types(REFUSED_TYPE, {"op": "engines", "engines": {"torch": {}}}))
+    assert (device.state, device.engines, device.memory_free_bytes) == ("ready", ["torch"], 0), (
+        "no free memory is a fact"
+    )
+    assert device.lacks["transformers"].startswith(f"{UNUSABLE}: transformers computes in bfloat16. Update")
+    unsupported = {"operation": "MatMul", "dtype": "bfloat16", "skipped": "not implemented"}
+    device = proved(
+        fresh(runtime), runtime, of_types(REFUSED_TYPE, {"op": "engines", "engines": {"torch": {}}}, row=unsupported)
+    )
+    assert "Use another engine or another device." in device.lacks["transformers"]
+
+
+def test_a_device_whose_only_engines_need_a_wrong_data_type_is_broken() -> None:
+    device = proved(fresh(), "torch", of_types(REFUSED_TYPE, {"op": "engines", "engines": {}}))
+    assert (device.state, device.layer) == ("broken", "computation") and "transformers" in device.lacks
+    assert device.reason == f"No engine can compute on this device: {UNUSABLE}." and "driver" in str(device.remedy)
+
+
+def test_engines_need_the_data_type_that_models_compute_in() -> None:
+    for backend, name, model_dtype, wrong, expected in (
+        ("cuda", "transformers", "bfloat16", "bfloat16", "bfloat16"),
+        ("cuda", "transformers", "float16", "bfloat16", None),
+        ("cuda", "musicgen", "float16", "bfloat16", None),
+        ("cpu", "musicgen", "float32", "bfloat16", "bfloat16"),
+        ("cpu", "transformers", "float32", "bfloat16", None),
+        ("cuda", "torch", "bfloat16", "bfloat16", None),
+        ("cuda", "transformers", None, "bfloat16", None),
+    ):
+        proof = replace(PROOF, unusable={wrong: "wrong"}, model_dtype=model_dtype)
+        assert engines()[name].unusable_type(backend, proof) == expected, (backend, name)
 
 
 def test_a_result_without_a_proof_is_a_refusal() -> None:

@@ -28,7 +28,8 @@ Each program of `backend/child/programs` speaks a part of it. `→` is server to
 |          | ← failed    | `backends, detail`: any other exception                                                    |
 |          | ← proved    | `proof, memory_free_bytes`                                                                 |
 |          | ← engines   | `engines`: versions by engine, of those that load so far                                   |
-|          | ← no_engine | `engine, detail`: an engine that does not load                                             |
+|          | ← no_engine | `engine, detail, data_type`: an engine that does not load (null), or that needs a type     |
+|          |             | that the device computes wrongly or not at all                                             |
 |          | ← end       | the list is complete                                                                       |
 | survey   | ← hardware  | `hardware`: sent after each step, the last one is the most complete                        |
 |          | ← system    | `system`: facts for the doctor                                                             |

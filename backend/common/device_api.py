@@ -190,5 +190,9 @@ class Mechanism(Protocol):
 class Prover(Protocol):
     """How one library proves a device. The `*_proof` modules in `devices/_mechanisms/` implement it."""
 
-    def prove(self, backend: Backend, detected: DetectedDevice) -> Proof:
-        """Compute on the device and compare. Raises WrongResult, DeviceAbsent, and what the library raises."""
+    def prove(self, backend: Backend, detected: DetectedDevice, on_step: Callable[[str], None]) -> Proof:
+        """Compute on the device and compare.
+
+        `on_step` is called with each data type before it is checked. Data types that fail are in `Proof.unusable`,
+        except float32. Raises WrongResult, DeviceAbsent, and what the library raises.
+        """

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict, final
 
 from backend.common.device_api import DetectedDevice
-from backend.common.types import JsonObject, Placement
+from backend.common.types import JsonObject, Placement, Proof
+
+MODEL_DTYPE = "model"  # the data type that torch's models compute in on a device: `Proof.model_dtype`
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,16 @@ class Engine:
     options: frozenset[str] | None = None  # supported options of its tasks; None: all
     # The least memory of a card that swaps the model's parts in and out. Default: what `estimate_bytes` returns.
     least_bytes: Callable[[str], int] | None = None
+    # Data types that its models compute in, beyond float32, as a proof spells them. Default: only float32.
+    data_types: tuple[str, ...] = ()
+    # Optional. Those of single backends, instead of `data_types`.
+    data_types_by_backend: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def unusable_type(self, backend: str, proof: Proof) -> str | None:
+        """Return the first data type that the engine needs on a proved device and that is unusable there; or None."""
+        needed = self.data_types_by_backend.get(backend, self.data_types)
+        named = (proof.model_dtype if dtype == MODEL_DTYPE else dtype for dtype in needed)
+        return next((dtype for dtype in named if dtype in proof.unusable), None)
 
     @property
     def suffixes(self) -> tuple[str, ...]:

@@ -28,8 +28,11 @@ class Proof:
     """What a child process computed to prove a device, and the difference from the reference.
 
     `max_abs_error` and `tolerance` are those of the entry closest to its tolerance. `checks` lists all operations as
-    `{operation, dtype, max_abs_error, tolerance}`, or `{operation, dtype, skipped}` with the library's reason.
-    `evidence`: optional, how the placement of data was checked. `gflops`: optional, rate of a float32 matrix product.
+    `{operation, dtype, max_abs_error, tolerance}`, `{operation, dtype, failed}` with what was wrong, or
+    `{operation, dtype, skipped}` with the library's reason. `evidence`: optional, how data placement was checked.
+    `gflops`: optional, rate of a float32 matrix product. `unusable`: data types that the device computes wrongly or not
+    at all, each with a sentence; engines that need one are not offered. `model_dtype`: optional, the data type that
+    torch's models compute in there.
     """
 
     operation: str
@@ -43,6 +46,8 @@ class Proof:
     checks: list[JsonObject] = field(default_factory=list)
     evidence: str | None = None
     gflops: float | None = None
+    unusable: dict[str, str] = field(default_factory=dict)
+    model_dtype: str | None = None
 
 
 @dataclass(frozen=True)

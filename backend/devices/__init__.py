@@ -15,6 +15,7 @@ from backend.common.device_api import (
     WrongResult,
     detected_device_from,
 )
+from backend.devices._mechanisms.proof_record import is_unsupported
 from backend.devices._placement import onnx_place, torch_place
 from backend.devices._registry import (
     INDEX_LIMIT,
@@ -43,6 +44,7 @@ __all__ = [
     "detected_device_from",
     "device_id",
     "has_compile_cache",
+    "is_unsupported",
     "known_options",
     "libraries",
     "library_of",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -45,13 +46,14 @@ def mechanism(backend: str, library: str) -> Mechanism:
     return _mechanism_and_prover(backends()[backend], library)[0]
 
 
-def prove(backend: str, detected: DetectedDevice) -> Proof:
+def prove(backend: str, detected: DetectedDevice, on_step: Callable[[str], None] = lambda _: None) -> Proof:
     """Compute on the device and compare with references.
 
-    Raises WrongResult, DeviceAbsent, and what the library raises.
+    `on_step`: optional, called with each data type before it is checked. Raises WrongResult, DeviceAbsent, and what the
+    library raises.
     """
     facts = backends()[backend]
-    return _mechanism_and_prover(facts, detected.library)[1].prove(facts, detected)
+    return _mechanism_and_prover(facts, detected.library)[1].prove(facts, detected, on_step)
 
 
 def has_compile_cache(backend: str) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.common.commands import command
+from backend.common.engine_api import MODEL_DTYPE
 from backend.common.errors import ModelBroken, ModelIncompatible, TouchstoneError
 from backend.common.formats.safetensors import FETCH
 from backend.common.types import Placement, PlacementPart
@@ -69,6 +70,8 @@ ENGINE = Engine(
     ),
     makes_files=True,
     least_bytes=_least_bytes,
+    data_types=(MODEL_DTYPE,),
+    data_types_by_backend={"cpu": (MODEL_DTYPE, "bfloat16")},  # bfloat16 where float32 does not fit in memory
 )
 _DIFFUSERS_BYTES = 300_000_000  # with transformers and accelerate, beyond torch, measured on x86-64
 

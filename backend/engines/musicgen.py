@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend.common.engine_api import MODEL_DTYPE
 from backend.common.errors import ModelBroken, TouchstoneError
 from backend.common.formats.safetensors import CONFIG, FETCH
 from backend.devices import torch_place
@@ -36,6 +37,8 @@ ENGINE = Engine(
         ),
     ),
     makes_files=True,
+    data_types=(MODEL_DTYPE,),
+    data_types_by_backend={"cpu": (MODEL_DTYPE, "bfloat16")},  # bfloat16 where float32 does not fit in memory
 )
 _TRANSFORMERS_BYTES = 250_000_000
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.common.commands import command
+from backend.common.engine_api import MODEL_DTYPE
 from backend.common.errors import ModelIncompatible, ModelLoadFailed, TouchstoneError
 from backend.common.system.resources import memory_free_bytes
 from backend.devices import torch_place
@@ -43,6 +44,7 @@ ENGINE = Engine(
         "max_tokens temperature top_p top_k seed stop repetition_penalty presence_penalty frequency_penalty"
         " logit_bias logprobs raw tools".split()
     ),
+    data_types=(MODEL_DTYPE,),
 )
 _COMPILE_THREADS = 8  # the most compiler threads, because steps run at the same time
 _SWITCH_S = (

@@ -154,6 +154,9 @@ def check_device(case: Case, answer: Answer) -> None:
             assert SECRET not in json.dumps(answer)
         elif name == "note":
             assert re.search(value, device["note"] or "")
+        elif name in ("lacks", "unusable"):  # patterns by engine, or by data type
+            found = device["proof"]["unusable"] if name == "unusable" else device["lacks"]
+            assert all(re.search(pattern, found.get(key, ""), re.DOTALL) for key, pattern in value.items()), found
         else:
             assert device[name] == value
 

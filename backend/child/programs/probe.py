@@ -4,8 +4,8 @@
 
 The frames are in `wire_protocol.py`. A `step` frame precedes each risky step, so that the parent can attribute a crash
 or a hang. `list` sends `plan`, then for each backend `listed`, `absent`, `missing` or `failed`, then `end`. `prove`
-sends `proved`, then `engines` after each engine that loads and `no_engine` for one that does not; or `wrong`, `absent`,
-`missing`, `failed`.
+sends `proved`, then `engines` after each engine that loads and `no_engine` for one that does not, or that needs a data
+type which the device computes wrongly; or `wrong`, `absent`, `missing`, `failed`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from dataclasses import asdict
 from typing import Any
 
 from backend.child.wire_protocol import Channel, Frame
+from backend.common.types import Proof
 from backend.devices import (
     INDEX_LIMIT,
+    DetectedDevice,
     DeviceAbsent,
     WrongResult,
     backends,
     backends_of,
     detected_device_from,
+    is_unsupported,
     libraries,
     mechanism,
     prove,
@@ -83,30 +86,52 @@ def _prove(channel: Channel, order: Frame) -> None:
     channel.send({"op": "step", "what": f"importing {device.library}", "backends": [backend]})
     if not _try(channel, [backend], lambda: access.load(device.library)):
         return
-    channel.send({"op": "step", "what": f"computing on {order['device']}", "backends": [backend]})
-    if not _try(channel, [backend], lambda: _proved(channel, access, backend, device)):
+    proofs: list[Proof] = []
+    if not _try(channel, [backend], lambda: proofs.append(_proved(channel, access, order["device"], device))):
         return
     checked: dict[str, dict[str, str]] = {}
     for engine in engines().values():
         if backend not in engine.backends or not serves(engine, runtime):
             continue
         channel.send({"op": "step", "what": f"loading {engine.library}", "backends": [backend]})
+        refused = {"op": "no_engine", "engine": engine.name}
         try:
-            checked[engine.name] = load_engine(engine.name).check()
+            engine_versions = load_engine(engine.name).check()
         except (ImportError, OSError) as error:
-            channel.send({"op": "no_engine", "engine": engine.name, "detail": _one_line(error)})
+            channel.send({**refused, "detail": _one_line(error), "data_type": None})
+        else:
+            if dtype := engine.unusable_type(backend, proofs[0]):
+                channel.send({**refused, "detail": proofs[0].unusable[dtype], "data_type": dtype})
+            else:
+                checked[engine.name] = engine_versions
         channel.send(
             {"op": "engines", "engines": checked}
         )  # after each, so that an engine that hangs does not lose the others
 
 
-def _proved(channel: Channel, access: Any, backend: str, device: Any) -> None:
-    proof = prove(backend, device)
-    try:
-        free = access.free_bytes(backends()[backend], device)
-    except Exception:  # noqa: BLE001 (optional; the device has just proved that it computes)
-        free = None
+def _proved(channel: Channel, access: Any, device_id: str, detected: DetectedDevice) -> Proof:
+    backend = device_id.partition(":")[0]
+
+    def step(what: str) -> None:
+        channel.send({"op": "step", "what": what, "backends": [backend]})
+
+    step(f"computing on {device_id}")
+    proof = prove(backend, detected, lambda dtype: step(f"computing on {device_id} in {dtype}"))
+    step(f"reading the free memory of {device_id}")
+    free = _free_bytes(access, backend, detected)
     channel.send({"op": "proved", "proof": asdict(proof), "memory_free_bytes": free})
+    return proof
+
+
+def _free_bytes(access: Any, backend: str, detected: DetectedDevice) -> int | None:
+    """Return the free memory, None if the library cannot report it. Raises what a failing device raises."""
+    try:
+        free: int | None = access.free_bytes(backends()[backend], detected)
+    except Exception as error:
+        if not is_unsupported(error):
+            raise
+        return None
+    return free
 
 
 def _try(channel: Channel, names: Iterable[str], work: Callable[[], object]) -> bool:

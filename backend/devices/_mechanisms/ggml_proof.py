@@ -11,7 +11,7 @@ from typing import Any
 from backend.common.device_api import Backend, DetectedDevice
 from backend.common.types import Proof
 from backend.devices._mechanisms.ggml import F16, F32, I32, Ggml, InitParams, open_device, versions
-from backend.devices._mechanisms.proof_record import ProofRecorder
+from backend.devices._mechanisms.proof_record import OnStep, ProofRecorder
 from backend.devices._mechanisms.reference_math import (
     COARSE,
     RIGHT_OUTLIER,
@@ -33,13 +33,13 @@ _FORMATS = {F32: "f", F16: "e", I32: "i"}
 _CONTEXT_BYTES = 4 * 1024 * 1024
 
 
-def prove(backend: Backend, detected: DetectedDevice) -> Proof:
+def prove(backend: Backend, detected: DetectedDevice, on_step: OnStep) -> Proof:
     """Compute on the device and compare.
 
     Raises WrongResult if numbers are wrong, DeviceAbsent, OSError if the device cannot be opened.
     """
     ggml, handle = open_device(detected)
-    checks = ProofRecorder()
+    checks = ProofRecorder(on_step)
     ggml_backend = ggml.base.ggml_backend_dev_init(handle, None)
     if not ggml_backend:
         raise OSError(f"llama.cpp's Vulkan could not open {detected.name}")

@@ -17,7 +17,7 @@ from backend.common.types import Proof
 from backend.devices._mechanisms.onnx import clean_error_text, open_device, versions
 from backend.devices._mechanisms.onnx_placement import OnnxPlace
 from backend.devices._mechanisms.onnx_test_models import Value, one_node
-from backend.devices._mechanisms.proof_record import ProofRecorder
+from backend.devices._mechanisms.proof_record import OnStep, ProofRecorder
 from backend.devices._mechanisms.reference_math import (
     COARSE,
     PRECISE,
@@ -61,13 +61,13 @@ class _Case:
         return one_node(self.name, values, Value("y", self.dtype, self.shape), self.attributes)
 
 
-def prove(backend: Backend, detected: DetectedDevice) -> Proof:
+def prove(backend: Backend, detected: DetectedDevice, on_step: OnStep) -> Proof:
     """Compute on the device and compare.
 
     Raises WrongResult if numbers or placement are wrong, DeviceAbsent, and what ONNX Runtime raises.
     """
     place = open_device(backend, detected)
-    checks = ProofRecorder()
+    checks = ProofRecorder(on_step)
     nodes: dict[str, int] = {}
     share = COARSE if place.rounds_inputs else PRECISE
     try:

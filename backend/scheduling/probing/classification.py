@@ -23,6 +23,14 @@ _WRONG = (
     "Do not trust this device: update its driver and the runtime, then refresh. If it repeats, the card and this build "
     "are incompatible, or the card is damaged. Use the CPU meanwhile."
 )
+_WRONG_TYPE = (
+    "Update the device's driver and the runtime, then refresh. If it repeats, this card and this build are "
+    "incompatible in that data type; use another engine, or the CPU."
+)
+_UNSUPPORTED_TYPE = (
+    "Use another engine or another device. A newer build of the runtime may support it: update the runtime and the "
+    "device's driver, then refresh."
+)
 _GONE = (
     f"Check that the card is plugged in and its driver runs (see `{command('doctor')}`), or use another device; then "
     "refresh."
@@ -71,7 +79,7 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
     frame = outcome.first("proved")
     if frame is None:
         return refused(device, outcome)
-    proof = Proof(**frame["proof"])
+    proof, free_bytes = Proof(**frame["proof"]), frame.get("memory_free_bytes")
     frame_of_engines = outcome.last("engines") or {"engines": {}}
     checked: dict[str, dict[str, str]] = frame_of_engines["engines"]  # versions by engine
     device = replace(
@@ -82,8 +90,13 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
             **proof.versions,
             **{name: version for versions in checked.values() for name, version in versions.items()},
         },
-        memory_free_bytes=frame.get("memory_free_bytes") or device.memory_free_bytes,
+        memory_free_bytes=device.memory_free_bytes if free_bytes is None else free_bytes,
     )
+    lacks = _lacks(device.backend, runtime, checked, proof, outcome)
+    if not checked and (refusal := next((each for each in outcome.frames if each.get("data_type")), None)):
+        reason = _secrets().text(f"No engine can compute on this device: {refusal['detail']}.")
+        remedy = _remedy_of_type(proof, refusal["data_type"])
+        return replace(device, state="broken", reason=reason, remedy=remedy, layer="computation", lacks=lacks)
     missing = outcome.first("no_engine")
     if runtime == BASE and not checked and (missing or outcome.trouble):
         detail = missing["detail"] if missing else str(outcome.trouble)
@@ -99,24 +112,37 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
         engines=list(checked),
         tasks=tasks,
         served_by={runtime: list(checked)},
-        lacks=_lacks(device.backend, runtime, checked, outcome),
+        lacks=lacks,
     )
 
 
-def _lacks(backend: str, runtime: str, checked: Collection[str], outcome: Outcome) -> dict[str, str]:
-    """Return why engines that this runtime should have are missing: they do not load, or were not checked."""
-    details = {frame["engine"]: frame["detail"] for frame in outcome.frames if frame["op"] == "no_engine"}
+def _lacks(backend: str, runtime: str, checked: Collection[str], proof: Proof, outcome: Outcome) -> dict[str, str]:
+    """Return why engines that this runtime should have are missing.
+
+    They do not load, need a data type that is unusable on the device, or were not checked.
+    """
+    refusals = {frame["engine"]: frame for frame in outcome.frames if frame["op"] == "no_engine"}
     lacks = {}
     for engine in engines().values():
+        refusal = refusals.get(engine.name, {})
+        if dtype := refusal.get("data_type"):
+            why = f"{refusal['detail']}: {engine.name} computes in {dtype}. {_remedy_of_type(proof, dtype)}"
+            lacks[engine.name] = _secrets().text(why)
+            continue
         if engine.name in checked or backend not in engine.backends or runtime not in engine.runtimes:
             continue
-        if detail := details.get(engine.name):
+        if detail := refusal.get("detail"):
             brings = REINSTALL if runtime == BASE else _BRINGS.format(runtime=runtime, library=engine.library)
             lacks[engine.name] = _secrets().text(f"The runtime {runtime} lacks it ({detail.rstrip('.')}). {brings}")
         elif outcome.trouble:
             reason = f"It was not checked in the runtime {runtime}: {outcome.trouble.rstrip('.')}."
             lacks[engine.name] = _secrets().text(f"{reason} {_AGAIN}")
     return lacks
+
+
+def _remedy_of_type(proof: Proof, dtype: str) -> str:
+    is_wrong = any("failed" in row for row in proof.checks if row["dtype"] == dtype)
+    return _WRONG_TYPE if is_wrong else _UNSUPPORTED_TYPE
 
 
 def refused(device: Device, outcome: Outcome, frame: Frame | None = None) -> Device:

@@ -9,7 +9,7 @@ from pathlib import Path
 from backend.common.json_file import JsonFile
 from backend.common.types import Device, JsonObject, Proof, Speed
 
-_FORMAT = 1
+_FORMAT = 2  # since 2 a proof has a verdict for each data type
 
 
 class ProofCache:
