@@ -191,7 +191,8 @@ def test_a_cancel_that_is_not_heard_is_carried_out_by_force(tmp_path: Path) -> N
     assert job.status == "cancelled" and seconds < 2 and job.view()["output"]["text"]
 
 
-def test_what_dies_three_times_is_put_aside_until_a_person_lets_it_go(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prompts", ["abc", "aaa"])
+def test_what_dies_three_times_is_put_aside_until_a_person_lets_it_go(tmp_path: Path, prompts: str) -> None:
     left = ["dies_running"] * 3 + ["ok"]
 
     def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
@@ -202,15 +203,21 @@ def test_what_dies_three_times_is_put_aside_until_a_person_lets_it_go(tmp_path: 
         await core.start()
         try:
 
-            async def ended() -> LiveJob:
-                job = await core.submit(parse_request({"prompt": "Hi", "device": "cpu"}), "test")
+            async def ended(prompt: str = "Hi") -> LiveJob:
+                job = await core.submit(parse_request({"prompt": prompt, "device": "cpu"}), "test")
                 assert isinstance(job, LiveJob)
                 await job.ended.wait()
                 return job
 
             await core.probes.wait_until_idle()
-            codes = [job.error.code for job in [await ended() for _ in range(3)] if job.error]
+            codes = [job.error.code for job in [await ended(prompt) for prompt in prompts] if job.error]
             assert codes == ["worker_crashed"] * 3
+            if len(set(prompts)) == 1:
+                assert core.directory.device("cpu").quarantined_models == []
+                refused = await ended(prompts[0])
+                assert refused.error and refused.error.code == "quarantined" and left == ["ok"]
+                assert (await ended("another")).status == "done"
+                return
             await core.probes.wait_until_idle()
             assert (
                 core.directory.device("cpu").quarantined_models == ["tiny"]
@@ -310,7 +317,8 @@ def test_a_device_that_breaks_while_a_job_waits_for_it_is_not_used(tmp_path: Pat
     asyncio.run(play())
 
 
-def test_a_device_whose_proof_fails_after_three_deaths_is_quarantined_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prompts", ["abc", "aaa"])
+def test_a_device_whose_proof_fails_after_three_deaths_is_quarantined_itself(tmp_path: Path, prompts: str) -> None:
     probes = ["ok", "ok"]  # listing and proving at the start; afterwards every probe dies
 
     def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
@@ -324,12 +332,15 @@ def test_a_device_whose_proof_fails_after_three_deaths_is_quarantined_itself(tmp
         await core.start()
         try:
             await core.probes.wait_until_idle()
-            for _ in range(3):
-                job = await core.submit(parse_request({"prompt": "Hi", "device": "cpu"}), "test")
+            for prompt in prompts:
+                job = await core.submit(parse_request({"prompt": prompt, "device": "cpu"}), "test")
                 assert isinstance(job, LiveJob)
                 await job.ended.wait()
             await core.probes.wait_until_idle()
             device = core.directory.device("cpu")
+            if len(set(prompts)) == 1:
+                assert device.state == "broken", "one request alone: the device is proved again, and its proof fails"
+                return
             assert device.state == "quarantined" and device.reason and "SIGSEGV" in device.reason
             assert core.health.health()["status"] == "degraded" and core.health.health()["devices"]["quarantined"] == 1
             with pytest.raises(errors.Quarantined):

@@ -25,7 +25,7 @@ from backend.jobs.job_request import JobRequest
 from backend.models.entries import Entry
 from backend.scheduling.device_queue import DeviceQueue
 from backend.scheduling.device_resolution import Resolution, resolve, unreachable
-from backend.scheduling.quarantine import Quarantine
+from backend.scheduling.quarantine import Quarantine, WorkerDeath
 from backend.scheduling.ranking import RankingQuery
 from backend.scheduling.worker import LoadResult, WorkerKey
 
@@ -135,8 +135,8 @@ class Shop:
     def runs_beside_others(self, model: str) -> bool:
         return False
 
-    def worker_died(self, device: str, model: str, error: TouchstoneError) -> None:
-        self.deaths[device] += 1
+    def worker_died(self, death: WorkerDeath) -> None:
+        self.deaths[death.place.device] += 1
 
     def joinable_engine(self, device: str, model: str, names: object) -> None:
         return None

@@ -15,7 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend.common.config.settings import load_settings
-from backend.common.errors import Configuration, DeviceNotReady, OutOfMemory, UnknownDevice, UnsupportedParameter
+from backend.common.errors import (
+    Configuration,
+    DeviceNotReady,
+    OutOfMemory,
+    UnknownDevice,
+    UnsupportedParameter,
+    WorkerCrashed,
+)
 from backend.common.types import Device, Speed
 from backend.devices import backends
 from backend.manager.benchmarks.history import Measurements
@@ -24,6 +31,7 @@ from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.device_resolution import check_device_name, in_order, resolve, unreachable
 from backend.scheduling.option_support import check_honoured, engines_honouring
 from backend.scheduling.provider_options import check_provider_options
+from backend.scheduling.quarantine import Combination, WorkerDeath
 from backend.scheduling.ranking import NOISE, RankingQuery, SpeedFigure, by_preference, by_speed, equal
 from backend.scheduling.worker import WorkerKey
 from backend.scheduling.worker_pool import LoadedModel, WorkerPool
@@ -201,7 +209,9 @@ def test_the_third_death_of_a_pair_quarantines_it_and_probes_the_device_until_a_
     devices = directory(_settings(tmp_path, ""), start_task=start)
     devices.probes.devices["cuda:0"] = device("cuda:0")
     for number in range(4):
-        devices.record_worker_death("cuda:0", "stone", OutOfMemory("x", "y"))
+        devices.record_worker_death(
+            WorkerDeath(Combination("cuda:0", "torch", "stone"), WorkerCrashed("x", "y"), engines=("torch",))
+        )
         assert len(probed) == (number >= 2)
     assert devices.device("cuda:0").quarantined_models == ["stone"] and devices.device("cuda:0").state == "ready"
     devices.probes.devices["cuda:0"] = device("cuda:0", state="broken", reason="It is wrong.")

@@ -20,6 +20,7 @@ from backend.manager.metrics import Gauges, Metrics
 from backend.models import Catalogue
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.probing.device_table import RuntimeProblem
+from backend.scheduling.quarantine import Combination, WorkerDeath
 
 AT = "2026-01-01T00:00:00.000Z"
 PROOF = Proof("matmul", "float32", 0.0, 1e-3, 0.25, {}, AT, 7)
@@ -229,7 +230,8 @@ def test_what_the_service_can_live_with_is_told_and_degrades_nothing(tmp_path: P
     service.registry.corrupt_backup = tmp_path / "corrupt"
     service.free_bytes = 1000
     service.directory.probes.table.runtime_problems["torch"] = RuntimeProblem("It does not start.", "Reinstall it.")
-    service.directory.record_worker_death("cpu", "stone", WorkerCrashed("It died.", "Rerun the job."))
+    place = Combination("cpu", "llama.cpp", "stone")
+    service.directory.record_worker_death(WorkerDeath(place, WorkerCrashed("It died.", "Rerun the job.")))
     health = service.health()
     assert health["status"] == "ok"
     assert codes(health) == [
@@ -240,7 +242,7 @@ def test_what_the_service_can_live_with_is_told_and_degrades_nothing(tmp_path: P
         ("cpu", "worker_crashed"),
     ]
     assert str(tmp_path / "corrupt") in health["problems"][0]["detail"]
-    service.directory.quarantine.record_success("cpu", "stone")
+    service.directory.quarantine.record_success(place)
     assert ("cpu", "worker_crashed") not in codes(service.health()), "a finished job ends the warning"
 
 

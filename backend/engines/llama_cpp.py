@@ -23,14 +23,14 @@ from backend.common import error_patterns
 from backend.common.errors import ModelIncompatible, ModelLoadFailed, TouchstoneError
 from backend.common.formats.gguf import Header, parts, read_header
 from backend.common.formats.gguf.vocabulary import Vocabulary, read_vocabulary
-from backend.common.types import JsonObject, Placement, PlacementPart
+from backend.common.types import Placement, PlacementPart
 from backend.devices import split_id
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult, Session
 from backend.engines._formats import GGUF
 from backend.engines._llama import server_process
 from backend.engines._llama.embeddings import embed
-from backend.engines._llama.grammar import grammar_of
 from backend.engines._llama.prompt import prompt_of
+from backend.engines._llama.request import completion_body
 from backend.engines._llama.stream import Stream
 from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit
 from backend.engines._text.chat_prompt import Chat
@@ -50,7 +50,6 @@ ENGINE = Engine(
         " logit_bias logprobs response_format raw tools".split()
     ),
 )
-_PASSED_THROUGH = ("max_tokens", "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "logit_bias")
 _LIBRARY_BYTES = 100_000_000  # measured with SmolLM2-135M on x86-64: 63 MB beyond weights and KV cache
 _READY = re.compile(r"listening on ")  # the last line of loading
 _LOG_S = 1.0
@@ -197,23 +196,8 @@ class LlamaSession(Session):
         if request.texts is not None:
             return embed(self._server, request.texts, request.folder, emit)
         options = request.options
-        body: JsonObject = {
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            "return_progress": True,
-            "timings_per_token": True,
-            "cache_prompt": request.reuse_cache,
-            "seed": request.seed,
-            "min_p": 0.0,  # on by default in the server, but not one of Touchstone's options
-            "repeat_penalty": options["repetition_penalty"],
-            "repeat_last_n": self._context_tokens,  # penalties count prompt and text, not only the last 64 tokens
-            **{key: options[key] for key in _PASSED_THROUGH},
-        }
         check_biases(options["logit_bias"], len(self._vocabulary.tokens))  # the library ignores unknown ids
-        if options["logprobs"] is not None:
-            body["n_probs"] = max(1, options["logprobs"])
-        if options["response_format"]:
-            body["grammar"] = grammar_of(options["response_format"])
+        body = completion_body(options, request.seed, self._context_tokens, request.reuse_cache)
         pieces, template = self._chat.pieces(request)
         reading = Stream(emit, options["stop"], options["logprobs"])
         self._server.handle_completions({**body, "prompt": prompt_of(pieces, self._vocabulary)}, reading)

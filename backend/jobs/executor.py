@@ -22,10 +22,12 @@ from backend.models import Entry
 from backend.models.details import licence
 from backend.scheduling.device_queue import acquire_first
 from backend.scheduling.device_resolution import Resolution
+from backend.scheduling.quarantine import Combination, WorkerDeath
 from backend.scheduling.ranking import by_preference
 from backend.scheduling.target_selection import Plan, SchedulingContext, Target, TargetSelector, unusable_error
-from backend.scheduling.worker import Worker
+from backend.scheduling.worker import KILLED, Worker
 from backend.scheduling.worker_pool import LoadedModel
+from backend.tasks.options.text import unusual_options
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -53,7 +55,14 @@ class JobExecutor:
         self._entry = entry
         request = job.request
         self._names = request.device_names
-        self._selector = TargetSelector(context, entry, job.task, engine=request.engine, options=request.options)
+        self._selector = TargetSelector(
+            context,
+            entry,
+            job.task,
+            engine=request.engine,
+            options=request.options,
+            fingerprint=lambda: request.fingerprint,
+        )
         self._run_request: RunRequest | None = None
         self._plan: Plan
         self._receipt = ReceiptBuilder(
@@ -140,21 +149,26 @@ class JobExecutor:
             self._refresh(target)  # the device may have been lost or quarantined during the wait
             await self._note_device(device, len(devices) > 1)
             self._receipt.begin_attempt(device, target.key.runtime, target.key.engine)
+            worker: Worker | None = None
             try:
                 async with self._loaded(target) as worker:
                     self._check_placement(worker, device)
                     self.note_receipt()
                     if self._run_request:
                         await self._generate(worker, device, self._run_request)
-                        if self._context.quarantine.last:
-                            self._context.quarantine.record_success(device.id, self._entry.id)
+                        if not self._context.quarantine.is_empty:
+                            place = _combination(target)
+                            self._context.quarantine.record_success(place, self._job.request.fingerprint)
                 self._receipt.end_attempt()
             except TouchstoneError as error:
-                self._note_failure(target, error)
+                self._note_failure(target, error, worker.pid if worker else None)
                 raise
 
-    def _note_failure(self, target: Target, error: TouchstoneError) -> None:
-        """Record a failed attempt in the receipt, the log, and for the quarantine."""
+    def _note_failure(self, target: Target, error: TouchstoneError, worker: int | None) -> None:
+        """Record a failed attempt in the receipt, the log, and for the quarantine.
+
+        `worker` is the process id of the worker that ran the job, None if it failed to load the model.
+        """
         device = target.device.id
         self._receipt.end_attempt(error.code)
         self._failed_devices.append(device)
@@ -172,7 +186,18 @@ class JobExecutor:
         )
         if error.kills_worker:
             self._worker_deaths += 1
-            self._context.worker_died(device, self._entry.id, error)
+            request = self._job.request
+            is_suspect = worker is not None and self._run_request is not None and not error.extra.get(KILLED)
+            self._context.worker_died(
+                WorkerDeath(
+                    _combination(target),
+                    error,
+                    worker,
+                    request.fingerprint if is_suspect else None,
+                    is_suspect and bool(unusual_options(request.options or {})),
+                    tuple(self._entry.engines),
+                )
+            )
 
     def _usable_targets(self, devices: Sequence[str]) -> list[Target]:
         """Return the targets on these devices, those with the model loaded first.
@@ -378,6 +403,10 @@ async def cancel_on(event: asyncio.Event, work: Awaitable[Result], error: Callab
         if not working.done():
             working.cancel()
             await asyncio.wait({working})
+
+
+def _combination(target: Target) -> Combination:
+    return Combination(target.key.device, target.key.engine, target.key.model)
 
 
 def cancelled() -> errors.JobCancelled:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 from backend.common.engine_api import Message
@@ -41,6 +44,13 @@ class JobRequest:
     def device_names(self) -> tuple[str, ...]:
         """The devices that the caller named, at least one."""
         return self.devices or (self.device,)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of what a worker computes: equal requests have the same one. The seed is not part of it."""
+        options = {name: value for name, value in (self.options or {}).items() if name != "seed"}
+        content = [self.task, self.model, options, self.prompt, self.messages, self.texts, dict(self.inputs)]
+        return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
     @property
     def variations(self) -> int:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 
 from backend.common.config.settings import Settings
-from backend.common.errors import QueueFull, TouchstoneError, Validation
+from backend.common.errors import QueueFull, Validation
 from backend.common.types import Device
 from backend.jobs.admission import admit
 from backend.jobs.artifacts import ArtifactStore
@@ -23,6 +23,7 @@ from backend.models import Catalogue, Entry
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.device_queue import DeviceQueue
 from backend.scheduling.device_resolution import Resolution
+from backend.scheduling.quarantine import WorkerDeath
 from backend.scheduling.ranking import ANY, RankingQuery
 from backend.scheduling.worker_pool import WorkerPool
 
@@ -77,9 +78,9 @@ class JobContext:
         """Return the device that a caller's name means now. Raises UnknownDevice, Validation."""
         return self._directory.resolve(asked, task, engine, query)
 
-    def worker_died(self, device: str, model: str, error: TouchstoneError) -> None:
+    def worker_died(self, death: WorkerDeath) -> None:
         """Count the death of a worker."""
-        self._directory.record_worker_death(device, model, error)
+        self._directory.record_worker_death(death)
 
     def runs_beside_others(self, model: str) -> bool:
         """Return whether a job of the model would share its worker with other jobs."""

@@ -109,9 +109,8 @@ class HealthReporter:
         for source in self._problem_sources:
             warnings += source()
         # A crashed worker is reported, but its device works: only the device's own state degrades the service.
-        crashes = self._directory.quarantine.last.items()
-        warnings += [_problem(device, error.code, error.detail, error.remedy) for (device, _), error in crashes]
-        return warnings
+        crashes = self._directory.quarantine.problems()
+        return warnings + [_problem(device, error.code, error.detail, error.remedy) for device, error in crashes]
 
     def _storage_warnings(self) -> list[HealthProblem]:
         warnings = []

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 from backend.child.handle import Spawn
 from backend.common.config.settings import Settings
 from backend.common.device_api import DetectedDevice
-from backend.common.errors import Configuration, TouchstoneError, UnknownDevice
+from backend.common.errors import Configuration, UnknownDevice
 from backend.common.types import Device, Hardware, Speed
 from backend.devices import backends
 from backend.scheduling.device_queue import DeviceQueue
 from backend.scheduling.device_resolution import Resolution, apply_default, in_order, resolve, unreachable
 from backend.scheduling.probing import ProbeService
 from backend.scheduling.probing.proof_cache import ProofCache
-from backend.scheduling.quarantine import Quarantine
+from backend.scheduling.quarantine import Quarantine, WorkerDeath
 from backend.scheduling.ranking import ANY, RankingQuery
 
 log = logging.getLogger(__name__)
@@ -130,11 +130,12 @@ class DeviceDirectory:
             log.info("quarantine lifted", extra={"device": device_id, "model": model})
         self.refresh(asked)
 
-    def record_worker_death(self, device_id: str, model: str, error: TouchstoneError) -> None:
+    def record_worker_death(self, death: WorkerDeath) -> None:
         """Count the death of a worker. One that starts a quarantine is logged, and the device is probed again."""
-        if self.quarantine.record_crash(device_id, model, error):
-            log.error("quarantined", extra={"device": device_id, "model": model, "code": error.code})
-            self.refresh(device_id)
+        if self.quarantine.record_death(death):
+            extra = {**death.place._asdict(), "code": death.error.code, "request": death.request}
+            log.error("quarantined", extra=extra)
+            self.refresh(death.place.device)
 
     def queue(self, hardware_id: str) -> DeviceQueue:
         """Return the queue of a hardware id."""
@@ -171,7 +172,7 @@ class DeviceDirectory:
     def _with_overlay(self, device: Device) -> Device:
         if speeds := self._measured_speeds(device):
             device = replace(device, speed=speeds)
-        if models := self.quarantine.models(device.id):
+        if models := self.quarantine.models(device.id, device.engines):
             device = replace(device, quarantined_models=models)
             if device.state == "broken":  # the models alone are not to blame: the proof failed as well
                 reason = f"Workers kept crashing on it, and its check failed: {device.reason}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from backend.scheduling.device_queue import DeviceQueue, QueueRequest
 from backend.scheduling.device_resolution import Resolution
 from backend.scheduling.option_support import check_honoured, engines_honouring
 from backend.scheduling.probing import ProbeService
-from backend.scheduling.quarantine import DEATHS, Quarantine
+from backend.scheduling.quarantine import DEATHS, Combination, Quarantine, WorkerDeath
 from backend.scheduling.ranking import RankingQuery, engines_by_speed
 from backend.scheduling.worker import WorkerKey
 from backend.scheduling.worker_pool import WorkerPool
@@ -33,7 +33,7 @@ class SchedulingContext(Protocol):
 
     @property
     def slots(self) -> int: ...
-    def worker_died(self, device: str, model: str, error: TouchstoneError) -> None: ...
+    def worker_died(self, death: WorkerDeath) -> None: ...
     def loading_lock(self, hardware_id: str) -> asyncio.Lock: ...
     def device(self, id_: str) -> Device: ...
     def known_devices(self) -> list[Device]: ...
@@ -95,8 +95,13 @@ class TargetSelector:
         *,
         engine: str | None = None,
         options: Mapping[str, Any] | None = None,
+        fingerprint: Callable[[], str] = str,
     ) -> None:
-        """`engine` is the one that the request names. `options` is None for a job that only loads the model."""
+        """`engine` is the one that the request names. `options` is None for a job that only loads the model.
+
+        `fingerprint` returns what identifies the request in the quarantine, by default nothing.
+        """
+        self._fingerprint = fingerprint
         self._context = context
         self._entry = entry
         self._task = task
@@ -134,7 +139,7 @@ class TargetSelector:
     def refresh(self, target: Target, query: RankingQuery) -> Target:
         """Return the target as its device is now: the same one if the device has not changed. Raises as `select`."""
         device = self._context.device(target.device.id)
-        if device == target.device:
+        if device == target.device and not self._refusal(device.id, target.key.engine):
             return target
         return self._target_on(device, target.engine, query)
 
@@ -159,10 +164,17 @@ class TargetSelector:
         queue = self._context.queue(device.hardware_id or device.id)
         return Target(device, WorkerKey(device.id, runtime, name, self._entry.id), queue, engine)
 
+    def _refusal(self, device: str, engine: str) -> errors.Quarantined | None:
+        """Return why the quarantine forbids this job with an engine on a device, or None."""
+        if self._context.quarantine.is_empty:
+            return None
+        place = Combination(device, engine, self._entry.id)
+        return self._context.quarantine.refusal(place, self._fingerprint)
+
     def _choose_engine(self, device: Device, engine: str | None, query: RankingQuery) -> str:
         """Return the engine to use on a device: one with a batch to join, else the fastest or first documented one.
 
-        Raises ModelIncompatible, UnsupportedParameter.
+        Raises ModelIncompatible, UnsupportedParameter, Quarantined.
         """
         wanted = [engine] if engine else self._entry.engines
         only = self._entry.runtime
@@ -171,6 +183,11 @@ class TargetSelector:
         if self._options is not None:
             check_honoured(self._task, self._options, usable)
             usable = engines_honouring(self._task, self._options, usable)
+        refusals = {name: self._refusal(device.id, name) for name in usable}
+        for name in usable:
+            if (refusal := refusals[name]) and all(refusals.values()):
+                raise refusal
+        usable = [name for name in usable if refusals[name] is None]
         if usable:
             joinable = self._context.pool.joinable_engine(device.id, self._entry.id, usable)
             return joinable or engines_by_speed(device, replace(query, engines=tuple(usable)))[0]

@@ -37,6 +37,7 @@ from backend.engines import LoadRequest, RunRequest
 
 log = logging.getLogger(__name__)
 OnMemory = Callable[[int], Awaitable[None]]
+KILLED = "killed_from_outside"  # in `extra` of an error: another program killed the worker
 EVENT_LOOP_STALL_S = 0.5  # if a timer fires this late, the server stalled, so the worker is not to blame
 
 
@@ -372,5 +373,7 @@ def classify_exit(
             summary, f"Wait for the driver to recover, then refresh the devices; run `{command('doctor')}`."
         )
     return WorkerCrashed(
-        summary, f"Rerun the job. If it fails again, choose another device or engine and run `{command('doctor')}`."
+        summary,
+        f"Rerun the job. If it fails again, choose another device or engine and run `{command('doctor')}`.",
+        **({KILLED: True} if child.killed_from_outside else {}),
     )

@@ -10,6 +10,7 @@ from backend.common.types import Device
 from backend.models import Entry
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.device_resolution import in_order
+from backend.scheduling.quarantine import Combination
 from backend.scheduling.target_selection import unusable_error
 from backend.scheduling.worker import WorkerKey
 
@@ -29,6 +30,11 @@ class Candidate:
     def key(self) -> WorkerKey:
         """The key of the worker that runs it."""
         return WorkerKey(self.device.id, self.runtime, self.engine, self.entry.id)
+
+    @property
+    def place(self) -> Combination:
+        """What its worker's deaths count against."""
+        return Combination(self.device.id, self.engine, self.entry.id)
 
     @property
     def title(self) -> str:

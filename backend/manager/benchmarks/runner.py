@@ -27,6 +27,7 @@ from backend.manager.benchmarks.power_meter import PowerMeter, free_bytes
 from backend.manager.benchmarks.trial import Figures, Sample, Trial
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.device_resolution import Resolution
+from backend.scheduling.quarantine import WorkerDeath
 from backend.scheduling.target_selection import unusable_error
 from backend.scheduling.worker import Worker
 from backend.scheduling.worker_pool import LoadedModel, WorkerPool
@@ -132,7 +133,9 @@ class BenchmarkRunner:
             try:
                 await self._run_on_worker(target, loaded, load_s)
             except (WorkerCrashed, WorkerHung) as error:
-                directory.record_worker_death(candidate.device.id, candidate.entry.id, error)
+                directory.record_worker_death(
+                    WorkerDeath(candidate.place, error, loaded.worker.pid, engines=tuple(candidate.entry.engines))
+                )
                 raise
             finally:
                 self._pool.release(loaded)
@@ -155,7 +158,7 @@ class BenchmarkRunner:
                 return
         await self._measure(target)
         target.memory_bytes = max(filter(None, (target.memory_bytes, worker.peak_bytes)), default=None)
-        self._directory.quarantine.record_success(candidate.device.id, candidate.entry.id)
+        self._directory.quarantine.record_success(candidate.place)
 
     async def _measure(self, target: MeasuredTarget) -> None:
         assert target.trial

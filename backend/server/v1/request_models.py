@@ -11,6 +11,7 @@ from backend.common.types import Fallback, JsonObject
 from backend.jobs.generate_request import MESSAGE_LIMIT, TEXT_LIMIT
 from backend.server.v1.unsupported_keys import Body
 from backend.tasks.options.response_format import ResponseFormat
+from backend.tasks.options.sampling_numbers import Share
 from backend.tasks.options.text import LOGPROBS_LIMIT, TOOL_LIMIT, Sampling
 from backend.tasks.options.tools import FunctionName, Tool
 
@@ -35,7 +36,7 @@ class StreamOptions(Body):
 class Generation(TargetKeys, Sampling):
     """The keys that chat and completions share."""
 
-    top_p: float = Field(0.95, ge=0, le=1, allow_inf_nan=False, description="Share of probability to sample from")
+    top_p: Share = Field(0.95, ge=0, le=1, allow_inf_nan=False, description="Share of probability to sample from")
     top_k: int = Field(0, ge=0, le=1_000_000, description="Number of likeliest tokens to sample from. Default: 0, all")
     seed: int | None = Field(
         None, ge=-(2**63), lt=2**63, description="The same seed returns the same text. Values beyond 32 bits are folded"

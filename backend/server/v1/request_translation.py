@@ -19,8 +19,6 @@ from backend.server.v1.request_models import Generation, TargetKeys
 from backend.server.v1.response_shapes import CompletionResponse
 from backend.tasks.options.text import Sampling
 
-MIN_TOP_P = 1e-6
-
 
 def run_keys(body: TargetKeys) -> JsonObject:
     """Return the keys of a job's request that decide where it runs. Raises UnknownModel if the body has no model."""
@@ -42,8 +40,6 @@ def require_model_task(manager: ModelManager, body: TargetKeys, task: str) -> No
 def sampling_options(body: Generation) -> JsonObject:
     """Return the options that the body sets. The others keep the service's defaults, except that top_k is off."""
     options = body.model_dump(include=set(Sampling.model_fields), exclude_unset=True)
-    if options.get("top_p") == 0:  # allowed by OpenAI's API: only the likeliest token
-        options["top_p"] = MIN_TOP_P
     return {"top_k": body.top_k, **options}
 
 

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints
 from backend.common.engine_api import SongFields
 from backend.common.types import JsonObject
 from backend.tasks.lyrics.sections import DEFAULT_LINES, DEFAULT_SECTIONS, KINDS, MAX_LINES, MAX_SECTIONS
+from backend.tasks.options.sampling_numbers import MIN_REPETITION_PENALTY, Temperature
 from backend.tasks.options.text import TEMPERATURE, Sampling
 
 
@@ -44,10 +45,10 @@ class LyricsOptions(Sampling):
         description=f"Sections in their order, any of {', '.join(KINDS)}; every chorus has the same words",
     )
     lines_per_section: int = Field(DEFAULT_LINES, ge=1, le=MAX_LINES, description="Number of lines in each section")
-    temperature: float = Field(0.8, ge=0, le=2, allow_inf_nan=False, description=TEMPERATURE)
+    temperature: Temperature = Field(0.8, ge=0, le=2, allow_inf_nan=False, description=TEMPERATURE)
     repetition_penalty: float = Field(
         1.1,
-        gt=0,
+        ge=MIN_REPETITION_PENALTY,
         le=2,
         allow_inf_nan=False,
         description="Penalty on repeated tokens; 1 is off, and then small models repeat themselves",

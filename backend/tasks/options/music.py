@@ -13,6 +13,7 @@ from backend.tasks.music.choices import BACKINGS, DEFAULT_FORMATS, INSTRUMENTS, 
 from backend.tasks.music.length import DEFAULT_BARS, MAX_SECONDS, format_meter
 from backend.tasks.music.plan import FORMS, MAX_BARS, MAX_VARIATIONS, MODES, TONICS, Plan
 from backend.tasks.music.tune_options import ANY
+from backend.tasks.options.sampling_numbers import Share, Temperature
 
 ABC_LIMIT = 5000
 Format = Literal["wav", "flac", "mp3", "ogg", "midi", "abc", "svg"]
@@ -69,14 +70,14 @@ class MusicOptions(StrictModel):
     seed: int | None = Field(
         None, ge=0, le=SEEDS - 1, description="Random seed; the same seed gives the same tune; default: random"
     )
-    temperature: float = Field(
+    temperature: Temperature = Field(
         Plan.temperature,
         ge=0,
         le=2,
         allow_inf_nan=False,
         description="Sampling temperature; 0 always picks the most likely note, higher values vary more",
     )
-    top_p: float = Field(
+    top_p: Share = Field(
         Plan.top_p,
         gt=0,
         le=1,

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from backend.common.config.strict_model import StrictModel, to_validation_error
 from backend.common.errors import ModelBroken, UnsupportedParameter, Validation
 from backend.common.seeds import SEEDS
 from backend.common.types import JsonObject
 from backend.tasks.music.plan import MAX_VARIATIONS
+from backend.tasks.options.sampling_numbers import limit_share, limit_temperature
 from backend.tasks.songs.model_kinds import COMMON_OPTIONS, SongKind
 
 LYRICS_LIMIT, PROMPT_LIMIT = 20_000, 5_000
@@ -96,6 +97,16 @@ class SongOptions(StrictModel):
     formats: Annotated[list[Literal["wav", "flac", "mp3", "ogg"]], Field(min_length=1)] | None = Field(
         None, description="File formats to write (default: wav)", json_schema_extra={"uniqueItems": True}
     )
+
+    @field_validator("temperature")
+    @classmethod
+    def _limit_temperature(cls, value: float | None) -> float | None:
+        return None if value is None else limit_temperature(value)
+
+    @field_validator("top_p")
+    @classmethod
+    def _limit_share(cls, value: float | None) -> float | None:
+        return None if value is None else limit_share(value)
 
 
 def song_options(kind: SongKind, prompt: str | None, options: Mapping[str, Any]) -> JsonObject:

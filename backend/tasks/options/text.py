@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -10,13 +11,14 @@ from pydantic import BeforeValidator, Field
 from backend.common.config.strict_model import StrictModel
 from backend.common.seeds import SEEDS
 from backend.tasks.options.response_format import ResponseFormat
+from backend.tasks.options.sampling_numbers import MIN_REPETITION_PENALTY, Share, Temperature
 from backend.tasks.options.tools import Tool
 
 STOP_LIMIT = 16
 BIAS_LIMIT = 1024
 LOGPROBS_LIMIT = 20
 TOOL_LIMIT = 128
-TEMPERATURE = "Sampling temperature; 0 always picks the most likely token, higher values vary more"
+TEMPERATURE = "Sampling temperature; 0 always picks the most likely token, higher values vary more; below 0.001 is 0"
 _TOKEN_ID = re.compile(r"0|[1-9]\d{0,9}")
 
 
@@ -45,8 +47,8 @@ class Sampling(StrictModel):
     """The sampling options, with the names that other text generation services use."""
 
     max_tokens: int = Field(256, ge=1, le=1_000_000, description="Maximum number of tokens to generate")
-    temperature: float = Field(0.7, ge=0, le=2, allow_inf_nan=False, description=TEMPERATURE)
-    top_p: float = Field(
+    temperature: Temperature = Field(0.7, ge=0, le=2, allow_inf_nan=False, description=TEMPERATURE)
+    top_p: Share = Field(
         0.95,
         gt=0,
         le=1,
@@ -61,7 +63,11 @@ class Sampling(StrictModel):
         None, description=f"Stop sequence, or a list of up to {STOP_LIMIT}; generation ends before it; default: none"
     )
     repetition_penalty: float = Field(
-        1.0, gt=0, le=2, allow_inf_nan=False, description="Penalty on repeated tokens; 1 is off"
+        1.0,
+        ge=MIN_REPETITION_PENALTY,
+        le=2,
+        allow_inf_nan=False,
+        description="Penalty on repeated tokens; 1 is off",
     )
     presence_penalty: float = Field(
         0.0,
@@ -98,3 +104,29 @@ class TextOptions(Sampling):
     tools: list[Tool] | None = Field(
         None, max_length=TOOL_LIMIT, description="Functions that the model may call; default: none"
     )
+
+
+# Where most requests are. Of an option that is not listed, only the default is usual.
+_USUAL: dict[str, tuple[float, float]] = {
+    "temperature": (0.0, 1.5),
+    "top_p": (0.05, 1.0),
+    "top_k": (0, 1000),
+    "repetition_penalty": (0.8, 1.5),
+    "presence_penalty": (-1.0, 1.0),
+    "frequency_penalty": (-1.0, 1.0),
+    "max_tokens": (1, 1_000_000),
+    "logprobs": (0, LOGPROBS_LIMIT),
+}
+
+
+def unusual_options(options: Mapping[str, Any]) -> list[str]:
+    """Return the sampling options with values that few requests have. Seed, stop and raw are always usual."""
+    fields = TextOptions.model_fields
+    unusual = []
+    for name, value in options.items():
+        if name not in fields or name in ("seed", "stop", "raw") or value == fields[name].default:
+            continue
+        low, high = _USUAL.get(name, (1, 0))
+        if not isinstance(value, int | float) or not low <= value <= high:
+            unusual.append(name)
+    return unusual
