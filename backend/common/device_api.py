@@ -114,6 +114,9 @@ class OnnxProvider:
     options: tuple[str, ...] = ()
     proof_options: Mapping[str, str] | None = None  # Optional. Options under which float32 is computed as float32.
     rounds_inputs: bool = False  # by default float32 is computed with inputs of 11 bits or in float16
+    # The accuracy level of products with 4-bit weights that the builder of ONNX Runtime GenAI writes for the provider
+    # (`onnxruntime_genai/models/quantization/quant_config.py`): 4 quantizes the inputs to 8 bits, 0 leaves the choice.
+    accuracy_level: int = 0
     compiles_shapes: bool = False  # each new input shape is compiled, or only fixed shapes are accepted
     lists_devices: bool = False  # `get_ep_devices` is complete: no listed device means that there is none
     none_listed: str = "its provider is installed and lists no device"
