@@ -34,17 +34,34 @@ def lay(root: Path, version: int, inside: str, files: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("inside", ["box/a", ""], ids=["nested", "seen from a container"])
-@pytest.mark.parametrize(("quota", "threads"), [("max 100000", 8), ("250000 100000", 3), ("10000 100000", 1), ("", 8)])
+@pytest.mark.parametrize(
+    ("quota", "threads"),
+    [("max 100000", 8), ("250000 100000", 2), ("150000 100000", 1), ("200000 100000", 2), ("10000 100000", 1), ("", 8)],
+)
 def test_the_quota_of_version_2_limits_threads(root: Path, inside: str, quota: str, threads: int) -> None:
     lay(root, 2, inside, {"cpu.max": quota})
     assert resources.usable_threads() == threads
 
 
 @pytest.mark.parametrize("inside", ["box/a", ""], ids=["nested", "seen from a container"])
-@pytest.mark.parametrize(("quota", "threads"), [("-1", 8), ("150000", 2)])
+@pytest.mark.parametrize(("quota", "threads"), [("-1", 8), ("150000", 1), ("250000", 2)])
 def test_the_quota_of_version_1_limits_threads(root: Path, inside: str, quota: str, threads: int) -> None:
     lay(root, 1, inside, {"cpu.cfs_quota_us": quota, "cpu.cfs_period_us": "100000"})
     assert resources.usable_threads() == threads
+
+
+def test_the_lowest_quota_of_all_levels_counts(root: Path) -> None:
+    lay(root, 2, "box/a", {"cpu.max": "400000 100000"})
+    lay(root, 2, "box", {"cpu.max": "150000 100000"})
+    assert resources.usable_threads() == 1
+    lay(root, 2, "box/a", {"cpu.max": "max 100000"})
+    assert resources.usable_threads() == 1
+
+
+def test_a_path_above_the_visible_root_means_that_root(root: Path) -> None:
+    lay(root, 2, "", {"cpu.max": "300000 100000"})
+    write(root / "proc/self/cgroup", "rubbish\n0::/../../elsewhere")
+    assert resources.usable_threads() == 3
 
 
 def test_physical_cores_limit_threads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,6 +77,17 @@ def test_the_memory_limit_counts_and_idle_file_cache_does_not(root: Path, inside
     files = {"memory.limit_in_bytes": "900000", "memory.usage_in_bytes": "400000", "memory.stat": stat}
     lay(root, 1, inside, files)
     assert (resources.memory_bytes(), resources.memory_free_bytes()) == (900_000, 600_000)
+
+
+def test_the_least_rest_of_all_levels_is_free(root: Path) -> None:
+    lay(root, 2, "box/a", {"memory.max": "900000", "memory.current": "100000"})
+    lay(root, 2, "box", {"memory.max": "2000000", "memory.current": "1900000"})
+    assert (resources.memory_bytes(), resources.memory_free_bytes()) == (900_000, 100_000)
+
+
+def test_no_free_memory_is_not_unknown(root: Path) -> None:
+    write(root / "proc/meminfo", "MemTotal: 8000 kB\nMemAvailable: 0 kB")
+    assert resources.memory_free_bytes() == 0
 
 
 @pytest.mark.parametrize("text", ["max", "9223372036854771712", "", "nonsense"])

@@ -70,7 +70,7 @@ def test_placeholders_of_nvidia_smi_are_unknown_and_not_texts(make: Make) -> Non
 def test_a_tool_that_fails_is_reported_with_what_it_printed(make: Make, tmp_path: Path) -> None:
     assert nvidia.from_tool(make()) == nvidia.Driver({}), "no tool, no error"
     driver = nvidia.from_tool(make(files={SMI: ""}))
-    assert driver.cards == {} and "not found" in str(driver.error)
+    assert driver.cards == {} and "not found" in str(driver.failure)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def adapter(**changes: Any) -> dict[str, Any]:
 
 def of_windows(*rows: Any, directx: Any = None) -> list[Hardware]:
     text = json.dumps({"devices": rows[0] if len(rows) == 1 else list(rows), "directx": directx})
-    return windows.adapters(windows.parse_facts(f"Loading profile…\r\n{text}\r\nPS C:\\>"), {})
+    return windows.adapters(windows.parse_facts(f"Loading profile…\r\n{text}\r\nPS C:\\>"), nvidia.Driver({}))
 
 
 def test_a_single_row_is_written_without_its_list() -> None:

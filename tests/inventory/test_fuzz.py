@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from backend.common.hardware import windows
+from backend.common.hardware import nvidia, windows
 from backend.common.hardware.system import system
 from backend.common.hardware.windows_checks import windows_checks
 from tests.inventory.machines import NAMES, host, sample, steps
@@ -81,7 +81,7 @@ def test_windows_answers_of_any_type(name: str, tmp_path: Path) -> None:
             place = place[key]
         place[path[-1]] = dice.choice((None, [], {}, "", "x", -1, [None], {"a": 1}, True, 1 << 70))
         told = windows.parse_facts(json.dumps(changed))
-        found = [windows.windows_cpu(there, told), *windows.adapters(told, {})]
+        found = [windows.windows_cpu(there, told), *windows.adapters(told, nvidia.Driver({}))]
         assert len({item.id for item in found}) == len(found)
         assert all(check.detail for check in windows_checks(there, told))
 

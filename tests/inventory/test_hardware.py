@@ -6,12 +6,14 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from backend.child.handle import Spawn, spawn
-from backend.common.hardware.host import Answer, remembered, run_command
+from backend.common.bounded_reads import TEXT_LIMIT
+from backend.common.hardware.host import Answer, decoded, remembered, run_command, telling_line
 from backend.common.hardware.libcuda import PROGRAM
 from backend.common.hardware.windows_query import command
 from backend.common.system.resources import memory_bytes
@@ -89,9 +91,42 @@ def test_commands_end_at_their_limit_and_say_why() -> None:
     hangs = run_command((python, "-c", "import time; time.sleep(3600)"), 0.3)
     assert hangs == Answer(trouble=f"{python} timed out after 0.3 s")
     lost = "import sys; print('row'); print('GPU is lost', file=sys.stderr); sys.exit(15)"
-    assert run_command((python, "-c", lost), 30) == Answer("row\n", f"{python} failed with code 15: row")
+    assert run_command((python, "-c", lost), 30) == Answer("row\n", f"{python} failed with code 15: GPU is lost")
     assert "cannot be run" in str(run_command(("/no/such/tool",), 30).trouble)
     assert run_command((python, "-c", "import os; os.write(1, bytes(range(256)))"), 30).trouble is None
+
+
+def test_a_command_that_leaves_a_daemon_behind_has_ended() -> None:
+    script = "echo row; sleep 3600 & exit 0"
+    began = time.monotonic()
+    assert run_command(("/bin/sh", "-c", script), 0.5) == Answer("row\n")
+    assert time.monotonic() - began < 3
+
+
+def test_endless_output_ends_at_the_timeout() -> None:
+    answer = run_command(("/bin/sh", "-c", "yes"), 0.3)
+    assert "timed out" in str(answer.trouble) and len(answer.text) <= TEXT_LIMIT
+
+
+def test_the_output_of_windows_programs_is_read() -> None:
+    text = "Gerät\n"
+    assert all(decoded(each) == text for each in (text.encode(), text.encode("utf-8-sig"), text.encode("utf-16")))
+    assert decoded("NVIDIA ®".encode("utf-16-le")) == "NVIDIA ®" and decoded(b"") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 550.54", 0),
+        ("WARNING: infoROM is corrupted\nUnable to determine the device handle for GPU: GPU is lost.\n\nDone", 1),
+        ("Traceback (most recent call last):\n  File 'x'\nImportError: libcuda.so.1: cannot open", 2),
+        ("one\ntwo", 1),
+        ("Expected integer value from monitor\nERROR: 15 GPU[0]: Data\n=====", 1),
+    ],
+)
+def test_the_telling_line_may_be_followed_by_others(text: str, line: int) -> None:
+    assert telling_line(text) == text.splitlines()[line]
+    assert telling_line("") == ""
 
 
 def test_a_command_is_run_once() -> None:

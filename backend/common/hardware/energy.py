@@ -36,7 +36,7 @@ def card_w(hardware_id: str, host: Host | None = None) -> float | None:
             return microwatts * MICRO
     if not hardware_id.startswith(PCI) or not nvidia.present(host):
         return None
-    return _parse_number(nvidia.query_field(host, hardware_id, "power.draw", TOOL_S) or "")
+    return nvidia.watts(host, hardware_id, TOOL_S)
 
 
 def _parse_number(text: str) -> float | None:

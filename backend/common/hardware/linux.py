@@ -16,15 +16,33 @@ from backend.common.types import DeviceKind, Hardware
 
 
 def cards_of(host: Host, driver: nvidia.Driver) -> list[Hardware]:
-    """Return all display controllers and accelerators on the PCI bus, with the facts of NVIDIA's driver."""
+    """Return all display controllers and accelerators on the PCI bus, with the facts of NVIDIA's driver.
+
+    Cards that only the driver lists are included: a container may have no view of the bus.
+    """
     amd_nodes = amd.nodes(host)
-    items = []
+    items = {}
     for card in cards(host):
         id_ = pci_id_of(card.address)
         if id_:
             item = _hardware(host, id_, card, amd_nodes.get(id_), driver.cards.get(id_) or nvidia.CardFacts())
-            items.append(_with_driver_error(item, driver.error) if card.driver == nvidia.MODULE else item)
-    return items
+            items[id_] = _with_driver_failure(item, driver) if card.driver == nvidia.MODULE else item
+    hidden = {id_: facts for id_, facts in driver.cards.items() if id_ not in items}
+    return [*items.values(), *(_with_driver_failure(card_of(id_, facts), driver) for id_, facts in hidden.items())]
+
+
+def card_of(id_: str, facts: nvidia.CardFacts) -> Hardware:
+    """Return a card that only NVIDIA's driver lists."""
+    return Hardware(
+        id=id_,
+        name=facts.name or "NVIDIA card",
+        vendor="NVIDIA",
+        kind="gpu",
+        memory_bytes=facts.memory_bytes,
+        driver=f"{nvidia.MODULE} {facts.driver}" if facts.driver else None,
+        architecture=facts.architecture,
+        uuid=facts.uuid,
+    )
 
 
 def _hardware(host: Host, id_: str, card: Card, node: amd.Node | None, facts: nvidia.CardFacts) -> Hardware:
@@ -49,12 +67,12 @@ def _hardware(host: Host, id_: str, card: Card, node: amd.Node | None, facts: nv
     )
 
 
-def _with_driver_error(item: Hardware, error: str | None) -> Hardware:
-    """Add the reason to a card that NVIDIA's tool did not report because it failed."""
-    if not error or item.reason or item.memory_bytes:
+def _with_driver_failure(item: Hardware, driver: nvidia.Driver) -> Hardware:
+    """Add the reason to a card for which NVIDIA's tool reported a failure, or which it did not list since it failed."""
+    failure = driver.card_failures.get(item.id) or (None if item.memory_bytes else driver.failure)
+    if item.reason or failure is None:
         return item
-    remedy = "Restart the machine (required after a driver update); if that does not help, check `dmesg`."
-    return replace(item, reason=f"NVIDIA's driver does not respond: {error}.", remedy=remedy)
+    return replace(item, reason=failure.reason, remedy=failure.remedy)
 
 
 def _kind(card: Card, target: str | None) -> DeviceKind:

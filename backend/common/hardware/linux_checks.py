@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from backend.common.hardware import nvidia
 from backend.common.hardware.checks import Check
 from backend.common.hardware.container import container
-from backend.common.hardware.host import Host, names_in
+from backend.common.hardware.host import Host, names_in, silent_files
 from backend.common.hardware.wsl import LIBRARIES, NODE, powershell, wsl
 from backend.common.hardware.wsl_host_gpus import UPDATE_WINDOWS
 from backend.common.types import Hardware
@@ -68,6 +69,25 @@ def amd_checks(host: Host, hardware: list[Hardware]) -> Iterator[Check]:
             detail = "amdgpu is loaded without its compute part (kfd), so ROCm finds no card."
             remedy = "Use a kernel built with CONFIG_HSA_AMD, such as the distribution's kernel."
             yield Check("kfd-absent", "driver", "problem", detail, remedy)
+
+
+def file_checks(host: Host) -> Iterator[Check]:
+    """Report the kernel's files whose reads do not return."""
+    for path in silent_files(host):
+        yield Check(
+            "file-silent",
+            "driver",
+            "problem",
+            f"A read of {host.shown(path)} does not return: the kernel or a driver does not answer.",
+            "Look for the driver's messages in `sudo dmesg`, then restart the machine.",
+        )
+
+
+def nvidia_checks(host: Host, hardware: list[Hardware]) -> Iterator[Check]:
+    """Report a failure of NVIDIA's tool that no card shows, such as in a container without a view of the bus."""
+    failure = nvidia.from_tool(host).failure
+    if failure and nvidia.present(host) and not any(item.reason == failure.reason for item in hardware):
+        yield Check("nvidia-smi", "driver", "problem", failure.reason, failure.remedy)
 
 
 def thread_checks(host: Host, hardware: list[Hardware]) -> Iterator[Check]:

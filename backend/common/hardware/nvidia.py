@@ -6,10 +6,12 @@ nvidia-smi uses NVML, which may hang if a card fell off the bus. As a command it
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 
-from backend.common.hardware.host import COMMAND_LIMIT_S, Host, names_in, number
+from backend.common.hardware.container import container
+from backend.common.hardware.host import COMMAND_LIMIT_S, Host, names_in, number, telling_line
 from backend.common.hardware.ids import pci_id_of
+from backend.common.hardware.nvidia_errors import tool_error
 
 MODULE = "nvidia"
 PROC = "proc/driver/nvidia"
@@ -23,6 +25,19 @@ _PLACES = (
     "run/current-system/sw/bin/nvidia-smi",
 )
 _VERSION = re.compile(r"\b(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\b")
+_UUID = re.compile(r"(GPU|MIG)-[0-9a-f]{4,8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_CAPABILITY = re.compile(r"(\d{1,2})[.,](\d)")  # some languages write a decimal comma
+_MEBIBYTES = re.compile(r"(\d+)(?:[.,]\d+)?(?: ?MiB)?")
+_DECIMAL = re.compile(r"(\d+)(?:[.,](\d+))?(?: ?W)?")
+_LOST_CARD = re.compile(r"GPU ?(?:\d+: ?)?([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.IGNORECASE)
+_PLACEHOLDER = re.compile(
+    r"\[.*\]|\(.*\)|-*|n/a|err!|none|null|unknown( error)?|not (supported|available|active|found)"
+    r"|insufficient permissions|no permission|gpu (requires reset|is lost)|error",
+    re.IGNORECASE,
+)
+
+
+_CHECK_DRIVER = "Restart the machine (required after a driver update); if that does not help, check `sudo dmesg`."
 
 
 @dataclass(frozen=True)
@@ -38,12 +53,24 @@ class CardFacts:
 
 
 @dataclass(frozen=True)
+class Failure:
+    """Why the driver or a card does not work, in sentences."""
+
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
 class Driver:
-    """The driver's cards by PCI id. `error`: optional, why nvidia-smi failed."""
+    """The driver's cards by PCI id.
+
+    `failure`: optional, why nvidia-smi failed as a whole. `card_failures`: failures of single cards, by id.
+    """
 
     cards: dict[str, CardFacts]
     version: str | None = None
-    error: str | None = None
+    failure: Failure | None = None
+    card_failures: dict[str, Failure] = field(default_factory=dict)
 
 
 def driver_version(host: Host) -> str | None:
@@ -53,7 +80,7 @@ def driver_version(host: Host) -> str | None:
 
 
 def from_files(host: Host) -> Driver:
-    """Return the driver's facts from /proc, which cannot hang."""
+    """Return the driver's facts from /proc."""
     cards = {}
     for address in names_in(host.path(PROC, "gpus")):
         if id_ := pci_id_of(address):
@@ -73,8 +100,46 @@ def from_tool(host: Host) -> Driver:
     if tool is None:
         return Driver({})
     answer = host.run((tool, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"), COMMAND_LIMIT_S)
-    cards = dict(filter(None, map(_card, answer.text.splitlines())))  # a lost card does not hide the others
-    return Driver(cards, next((card.driver for card in cards.values()), None), answer.trouble)
+    cards: dict[str, CardFacts] = {}
+    failures: dict[str, Failure] = {}
+    messages: list[str] = []  # lines that are no rows: errors, banners, MIG instances
+    for line in answer.text.splitlines():
+        if row := _card(line):  # a lost card does not hide the others
+            id_, facts = row
+            cards[id_] = _merged(cards[id_], facts) if id_ in cards else facts
+            if facts.memory_bytes is None and (error := tool_error(line)) and error.one_card:
+                failures[id_] = _failure(host, line)
+        else:
+            messages.append(line)
+    for message in (*messages, answer.trouble or ""):
+        if (address := _LOST_CARD.search(message)) and (lost := pci_id_of(address[1])) and tool_error(message):
+            failures[lost] = _failure(host, message)
+    failure = None if cards or failures else _tool_failure(host, answer.trouble, "\n".join(messages))
+    version = next((card.driver for card in cards.values() if card.driver), None)
+    return Driver(cards, version, failure, failures)
+
+
+def _tool_failure(host: Host, trouble: str | None, text: str) -> Failure | None:
+    """Return why the tool listed no card; None if it printed nothing and did not fail."""
+    error, line = tool_error(text), telling_line(text)
+    message = trouble if trouble and (tool_error(trouble) or error is None) else line
+    return _failure(host, message) if message else None
+
+
+def _failure(host: Host, message: str) -> Failure:
+    """Return a failure that the tool reported, with its remedy."""
+    error = tool_error(message)
+    message = " ".join(message.split()).rstrip(".")[:300]
+    if error is None:
+        return Failure(f"NVIDIA's driver does not respond: {message}.", _CHECK_DRIVER)
+    remedy = error.in_container if error.in_container and container(host) else error.remedy
+    return Failure(f"NVIDIA's tool reports that {error.meaning}: {message}.", remedy)
+
+
+def _merged(known: CardFacts, more: CardFacts) -> CardFacts:
+    """Return the facts of two rows about one card. A fact on which they differ is unknown."""
+    pairs = {each.name: (getattr(known, each.name), getattr(more, each.name)) for each in fields(CardFacts)}
+    return CardFacts(**{name: a if b in (a, None) else b if a is None else None for name, (a, b) in pairs.items()})
 
 
 def present(host: Host) -> bool:
@@ -97,8 +162,13 @@ def query_field(host: Host, id_: str, field: str, limit_s: float) -> str | None:
 
 def free_bytes(host: Host, id_: str, limit_s: float) -> int | None:
     """Return the free memory of one card from nvidia-smi, None if it is not available."""
-    mebibytes = number(query_field(host, id_, "memory.free", limit_s) or "")
-    return None if mebibytes is None else mebibytes << 20
+    return _bytes(query_field(host, id_, "memory.free", limit_s))
+
+
+def watts(host: Host, id_: str, limit_s: float) -> float | None:
+    """Return the power of one card from nvidia-smi, None if it is not available."""
+    match = _DECIMAL.fullmatch(query_field(host, id_, "power.draw", limit_s) or "")
+    return float(f"{match[1]}.{match[2] or 0}") if match else None
 
 
 def _tool(host: Host) -> str | None:
@@ -109,24 +179,30 @@ def _tool(host: Host) -> str | None:
 
 
 def _card(line: str) -> tuple[str, CardFacts] | None:
-    values = [_available_value(value) for value in line.split(",")]
-    if len(values) != len(QUERY) or not values[0] or not (id_ := pci_id_of(values[0])):
+    """Parse a row. A value in an unexpected form is unknown. Returns None for a line that is no row."""
+    values = [value.strip() for value in re.split(r",\s+" if ", " in line else ",", line.strip())]
+    if len(values) < len(QUERY) or not (id_ := pci_id_of(values[0])):
         return None
-    _, uuid, name, memory, driver, capability = values
-    mebibytes = number(memory or "")
+    _, uuid, *name, memory, driver, capability = values  # a name may contain a comma
+    sm = _CAPABILITY.fullmatch(capability)
     return id_, CardFacts(
-        name=_branded(name),
-        uuid=uuid,
-        memory_bytes=mebibytes << 20 if mebibytes else None,
-        driver=driver,
-        architecture="sm_" + capability.replace(".", "") if capability else None,
+        name=_branded(_available_value(", ".join(name))),
+        uuid=uuid if _UUID.fullmatch(uuid) else None,
+        memory_bytes=_bytes(memory) or None,
+        driver=driver if _VERSION.fullmatch(driver) else None,
+        architecture=f"sm_{sm[1]}{sm[2]}" if sm else None,
     )
 
 
+def _bytes(value: str | None) -> int | None:
+    match = _MEBIBYTES.fullmatch(value or "")
+    return int(match[1]) << 20 if match else None
+
+
 def _available_value(value: str) -> str | None:
-    """Return a value of the table, None for placeholders such as [N/A] or [Unknown Error]."""
+    """Return a value of the table, None for placeholders such as [N/A], [GPU requires reset] or ERR!."""
     value = value.strip()
-    return None if not value or value.startswith("[") or value == "N/A" else value
+    return None if _PLACEHOLDER.fullmatch(value) else value
 
 
 def _branded(name: str | None) -> str | None:

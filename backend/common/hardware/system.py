@@ -13,7 +13,7 @@ from backend.common.hardware.checks import Check, System
 from backend.common.hardware.container import container
 from backend.common.hardware.host import Host
 from backend.common.hardware.libcuda import libcuda_checks
-from backend.common.hardware.linux_checks import amd_checks, thread_checks, wsl_checks
+from backend.common.hardware.linux_checks import amd_checks, file_checks, nvidia_checks, thread_checks, wsl_checks
 from backend.common.hardware.node_checks import node_checks
 from backend.common.hardware.python_checks import python_checks
 from backend.common.hardware.vulkan_checks import vulkan_checks
@@ -48,11 +48,13 @@ def _checks(host: Host, hardware: list[Hardware], facts: windows.Windows | None,
     if host.platform.startswith("linux"):
         yield from wsl_checks(host)
         yield from node_checks(host)
+        yield from nvidia_checks(host, hardware)
         yield from amd_checks(host, hardware)
         yield from vulkan_checks(host, hardware)
     if host.platform != "darwin" and any(item.vendor == "NVIDIA" for item in hardware):
         yield from libcuda_checks(host)
     yield from thread_checks(host, hardware)
+    yield from file_checks(host)
 
 
 def _name(host: Host, facts: windows.Windows) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from backend.common.hardware import windows_query
+from backend.common.byte_sizes import parse_bytes
+from backend.common.hardware import nvidia, windows_query
 from backend.common.hardware.chip_names import product_name, vendor_name
 from backend.common.hardware.chips import AMD, amd_target, emulated_by, is_npu, kind_of
 from backend.common.hardware.cpu import maker_of, processor
 from backend.common.hardware.host import Host
 from backend.common.hardware.ids import luid_id, luid_text, pci_id
-from backend.common.hardware.nvidia import CardFacts
+from backend.common.hardware.linux import card_of
 from backend.common.types import DeviceKind, Hardware, JsonObject
 
 _LUID_KEY = "60b193cb-5276-4d0f-96fc-f173abad3ec6"
@@ -41,6 +43,9 @@ _PROBLEMS = {  # error codes of Windows' device manager
     43: "it reported a failure and was stopped",
     45: "it is not connected",
 }
+_TABLES = ("devices", "directx", "processor", "system")  # of the query's answer
+_BRACES = 20  # of these at most the first one of the answer is looked for: a banner may contain some
+_UNKNOWN = 0xFFFFFFFF  # of a bus number or an address
 _DRIVER = "Install the vendor's driver for Windows, restart Windows, then refresh."
 
 
@@ -55,6 +60,7 @@ class Windows:
         """Return a fact as text, empty if it is missing."""
         value: Any = self.facts
         for key in keys:
+            value = value[0] if isinstance(value, list) and value else value
             value = value.get(key) if isinstance(value, dict) else None
         return str(value).strip() if isinstance(value, str | int) else ""
 
@@ -72,12 +78,12 @@ def query_windows(host: Host, powershell: str) -> Windows:
 
 def parse_facts(text: str, trouble: str | None = None) -> Windows:
     """Parse the JSON, ignoring text before and after it."""
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        facts = json.loads(text[start : end + 1])
-    except ValueError:
-        return Windows(trouble=trouble or "Windows' PowerShell printed no JSON")
-    return Windows(facts) if isinstance(facts, dict) else Windows(trouble="Windows' PowerShell printed unexpected JSON")
+    for brace in list(re.finditer("{", text))[:_BRACES]:
+        with contextlib.suppress(ValueError, RecursionError):
+            facts, _ = json.JSONDecoder().raw_decode(text, brace.start())
+            if any(key in facts for key in _TABLES):
+                return Windows(facts)
+    return Windows(trouble=trouble or "Windows' PowerShell printed no JSON")
 
 
 def windows_cpu(host: Host, windows: Windows) -> Hardware:
@@ -87,18 +93,23 @@ def windows_cpu(host: Host, windows: Windows) -> Hardware:
     return processor(host, name, maker_of(f"{name} {windows.text('processor', 'Manufacturer')}"), cores, threads, [])
 
 
-def adapters(windows: Windows, nvidia_cards: dict[str, CardFacts]) -> list[Hardware]:
-    """Return the display adapters and neural processors, with the facts of NVIDIA's tool."""
-    by_luid = {_int(row.get("AdapterLuid")): row for row in windows.rows("directx")}
+def adapters(windows: Windows, driver: nvidia.Driver) -> list[Hardware]:
+    """Return the display adapters and neural processors, with the facts of NVIDIA's tool and the cards of its own."""
+    by_luid = {_luid(row.get("AdapterLuid")): row for row in windows.rows("directx")}
     items: dict[str, Hardware] = {}
     for item in filter(None, (_adapter(row, by_luid) for row in windows.rows("devices"))):
         others = sum(id_.partition("#")[0] == item.id for id_ in items)
         id_ = f"{item.id}#{others + 1}" if others else item.id
-        items[id_] = _with_nvidia_facts(replace(item, id=id_), nvidia_cards.get(id_, CardFacts()))
-    return list(items.values())
+        items[id_] = _with_nvidia_facts(replace(item, id=id_), driver)
+    located = all(item.id.startswith("pci:") for item in items.values() if item.vendor == "NVIDIA")
+    more = [card_of(id_, facts) for id_, facts in driver.cards.items() if located and id_ not in items]
+    return [*items.values(), *more]
 
 
-def _with_nvidia_facts(item: Hardware, facts: CardFacts) -> Hardware:
+def _with_nvidia_facts(item: Hardware, driver: nvidia.Driver) -> Hardware:
+    facts, failure = driver.cards.get(item.id, nvidia.CardFacts()), driver.card_failures.get(item.id)
+    if failure and not item.reason:
+        item = replace(item, reason=failure.reason, remedy=failure.remedy)
     return replace(
         item,
         memory_bytes=facts.memory_bytes or item.memory_bytes,
@@ -108,16 +119,15 @@ def _with_nvidia_facts(item: Hardware, facts: CardFacts) -> Hardware:
 
 
 def _adapter(row: JsonObject, by_luid: dict[int | None, JsonObject]) -> Hardware | None:
-    instance, name = str(row.get("instance") or ""), str(row.get("name") or "").strip()
+    instance, name = str(row.get("instance") or ""), _name(row.get("name"))
     chip = _PCI.match(instance)
     if row.get("class") not in ("Display", "ComputeAccelerator") and not _is_chip(row, instance):
         return None
     vendor, device, revision = (part.lower() if part else "" for part in chip.groups()) if chip else ("", "", "")
-    properties = row.get("properties") if isinstance(row.get("properties"), dict) else {}
-    assert isinstance(properties, dict)
-    luid = _int(next((value for key, value in properties.items() if _LUID_KEY in key.lower()), None))
+    properties = _properties(row)
+    luid = _luid(next((value for key, value in properties.items() if _LUID_KEY in key.lower()), None))
     memory = by_luid.get(luid, {}) if luid else {}
-    bus, address = (_int(properties.get(f"DEVPKEY_Device_{key}")) for key in ("BusNumber", "Address"))
+    bus, address = (_place(properties.get(f"DEVPKEY_Device_{key}")) for key in ("BusNumber", "Address"))
     reason, remedy = _obstacle(row, instance, vendor, device)
     basic = str(row.get("service") or "").lower() in _BASIC
     product = product_name(vendor, device, revision or None)
@@ -128,16 +138,42 @@ def _adapter(row: JsonObject, by_luid: dict[int | None, JsonObject]) -> Hardware
         name=(product or name if has_generic_name else name) or "Display adapter",
         vendor=vendor_name(vendor) or maker_of(f"{row.get('maker')} {name}"),
         kind=_kind(row, instance, vendor, device, bus),
-        memory_bytes=_int(memory.get("DedicatedVideoMemory")) or _int(row.get("memory")),
-        memory_shared_bytes=_int(memory.get("SharedSystemMemory")),
+        memory_bytes=parse_bytes(memory.get("DedicatedVideoMemory")) or parse_bytes(row.get("memory")),
+        memory_shared_bytes=parse_bytes(memory.get("SharedSystemMemory")),
         driver=str(version) if version else None,
-        driver_date=properties.get("DEVPKEY_Device_DriverDate"),
+        driver_date=date if isinstance(date := properties.get("DEVPKEY_Device_DriverDate"), str) else None,
         reason=reason,
         remedy=remedy,
         pci_ids=f"{vendor}:{device}" if chip else None,
         architecture=amd_target(vendor, device) if vendor == AMD else None,
         luid=luid_text(luid) if luid else None,
     )
+
+
+def _properties(row: JsonObject) -> JsonObject:
+    """Return the properties of a device. PowerShell may write them as a list of one."""
+    properties = row.get("properties")
+    if isinstance(properties, list) and len(properties) == 1:
+        properties = properties[0]
+    return properties if isinstance(properties, dict) else {}
+
+
+def _name(value: object) -> str:
+    """Return a name without characters that its output encoding lost, such as a trademark sign."""
+    return " ".join(str(value or "").replace("\ufffd", " ").split())
+
+
+def _luid(value: object) -> int | None:
+    """Parse a LUID, which the registry holds as a signed number."""
+    try:
+        return int(str(value)) & 0xFFFFFFFF_FFFFFFFF
+    except ValueError:
+        return None
+
+
+def _place(value: object) -> int | None:
+    number = _int(value)
+    return None if number == _UNKNOWN else number
 
 
 def _is_chip(row: JsonObject, instance: str) -> bool:

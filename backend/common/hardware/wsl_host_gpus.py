@@ -24,23 +24,8 @@ def windows_cards(host: Host) -> list[Hardware]:
     driver = nvidia.from_tool(host)
     shell = powershell(host)
     answer = windows.query_windows(host, shell) if shell else windows.Windows()
-    items = [item for item in windows.adapters(answer, driver.cards) if item.kind != "emulated"]
-    ids = {item.id for item in items}
-    items += [_nvidia(id_, card) for id_, card in driver.cards.items() if id_ not in ids]
+    items = [item for item in windows.adapters(answer, driver) if item.kind != "emulated"]
     return [_with_wsl_access(host, item) for item in items or _unnamed(host)]
-
-
-def _nvidia(id_: str, card: nvidia.CardFacts) -> Hardware:
-    return Hardware(
-        id=id_,
-        name=card.name or "NVIDIA card",
-        vendor="NVIDIA",
-        kind="gpu",
-        memory_bytes=card.memory_bytes,
-        driver=card.driver,
-        architecture=card.architecture,
-        uuid=card.uuid,
-    )
 
 
 def _unnamed(host: Host) -> list[Hardware]:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from backend.common.bounded_reads import names_in, text_of
+
 SUPPLIES, RAPL = Path("/sys/class/power_supply"), Path("/sys/class/powercap")
 _TOOL_S = 3.0
 
@@ -22,12 +24,12 @@ def on_battery(supplies: Path = SUPPLIES) -> bool:
             output = subprocess.run(["pmset", "-g", "batt"], capture_output=True, text=True, timeout=_TOOL_S).stdout
             return "'Battery Power'" in output
         return False
-    kinds = {place: _text(place / "type") for place in _places(supplies)}
+    kinds = {place: text_of(place / "type") for place in _places(supplies)}
     mains = [place for place, kind in kinds.items() if kind in ("Mains", "USB", "Wireless")]
-    if any(_text(place / "online") == "1" for place in mains):
+    if any(text_of(place / "online") == "1" for place in mains):
         return False
-    cells = [place for place, kind in kinds.items() if kind == "Battery" and _text(place / "scope") != "Device"]
-    return any(_text(place / "status") == "Discharging" for place in cells)
+    cells = [place for place, kind in kinds.items() if kind == "Battery" and text_of(place / "scope") != "Device"]
+    return any(text_of(place / "status") == "Discharging" for place in cells)
 
 
 def processor_j(root: Path = RAPL) -> float | None:
@@ -37,21 +39,11 @@ def processor_j(root: Path = RAPL) -> float | None:
     """
     microjoules: dict[str, int] = {}
     for place in _places(root):
-        text, name = _text(place / "energy_uj"), _text(place / "name") or place.name
+        text, name = text_of(place / "energy_uj"), text_of(place / "name") or place.name
         if place.name.count(":") == 1 and name != "psys" and text.isdigit():
             microjoules[name] = int(text)
     return sum(microjoules.values()) / 1e6 if microjoules else None
 
 
 def _places(root: Path) -> list[Path]:
-    try:
-        return sorted(root.iterdir())
-    except OSError:
-        return []
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+    return [root / name for name in names_in(root)]

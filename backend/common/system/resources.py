@@ -13,42 +13,40 @@ from pathlib import Path
 
 from backend.common.system import cgroups
 
+SYSTEM_CPUS = Path("/sys/devices/system/cpu")
+
 
 def usable_threads() -> int:
     """Return the number of threads to start: the minimum of affinity mask, CPU quota and physical cores."""
     allowed = _affinity()
     count = len(allowed) if allowed else os.cpu_count() or 1
     if quota := _cpu_quota():
-        count = min(count, math.ceil(quota))
+        count = min(count, math.floor(quota))  # one more would wait for the quota, and all others for it
     cores = _physical_cores(allowed)
     return max(1, min(count, cores) if cores else count)
 
 
 def memory_bytes() -> int | None:
     """Return the memory of the machine, or of the cgroup if that is less; None if unknown."""
-    sizes = [
-        size for size in (_meminfo("MemTotal"), _cgroup_limit(), _windows_memory(0), _sysconf("SC_PHYS_PAGES")) if size
-    ]
-    return min(sizes) if sizes else None
+    limits = [limit for limit, _ in _cgroup_memory()]
+    known = (_meminfo("MemTotal"), _windows_memory(0), _sysconf("SC_PHYS_PAGES"), *limits)
+    return min((size for size in known if size), default=None)
 
 
 def memory_free_bytes() -> int | None:
     """Return the memory available without swapping, None if unknown."""
-    free = _meminfo("MemAvailable") or _windows_memory(1)
-    limit, used = _cgroup_limit(), _cgroup_used()
-    if limit is not None and used is not None:
-        rest = max(0, limit - used)
-        return min(free, rest) if free is not None else rest
-    return free
+    free = _meminfo("MemAvailable")
+    free = _windows_memory(1) if free is None else free
+    rests = [max(0, limit - used) for limit, used in _cgroup_memory() if used is not None]
+    return min((size for size in (free, *rests) if size is not None), default=None)
 
 
 def process_cpu_s(pid: int) -> float | None:
     """Return the processor time of a process on all cores in seconds, None if unknown or if it has exited."""
-    try:
-        stat = (cgroups.PROC / str(pid) / "stat").read_bytes()
-    except OSError:
+    stat = cgroups.read(cgroups.PROC / str(pid) / "stat")
+    fields = stat.rpartition(")")[2].split()  # a program's name may contain spaces, and half a character at its end
+    if len(fields) < 13:
         return None
-    fields = stat.rpartition(b")")[2].split()  # a program's name may contain spaces, and half a character at its end
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -59,45 +57,55 @@ def _affinity() -> set[int]:
 def _physical_cores(allowed: set[int]) -> int | None:
     cores = set()
     for cpu in allowed:
-        topology = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology")
-        try:
-            cores.add(((topology / "physical_package_id").read_text(), (topology / "core_id").read_text()))
-        except OSError:
+        topology = SYSTEM_CPUS / f"cpu{cpu}" / "topology"
+        core = cgroups.read(topology / "core_id")
+        if not core:
             return None
+        cores.add((cgroups.read(topology / "physical_package_id"), core))
     return len(cores) or None
 
 
 def _cpu_quota() -> float | None:
-    values = cgroups.read(cgroups.file("self", "cpu.max", "cpu", "cpu.cfs_quota_us")).split()
-    if len(values) == 1:  # version 1 has the period in a separate file
-        values.append(cgroups.read(cgroups.file("self", "cpu.max", "cpu", "cpu.cfs_period_us")))
-    try:
-        quota, period = float(values[0]), float(values[1])
-    except (ValueError, IndexError):
-        return None
-    return quota / period if quota > 0 and period > 0 else None
+    """Return the lowest quota of this process's cgroup and of those above it, in processors; None without a quota."""
+    quotas = []
+    for file in cgroups.files("self", "cpu.max", "cpu", "cpu.cfs_quota_us"):
+        values = cgroups.read(file).split()
+        if len(values) == 1:  # version 1 has the period in a separate file
+            values.append(cgroups.read(file.with_name("cpu.cfs_period_us")))
+        try:
+            quota, period = float(values[0]), float(values[1])
+        except (ValueError, IndexError):
+            continue
+        if quota > 0 and period > 0:
+            quotas.append(quota / period)
+    return min(quotas, default=None)
 
 
-def _cgroup_limit() -> int | None:
-    text = cgroups.read(cgroups.file("self", "memory.max", "memory", "memory.limit_in_bytes"))
+def _cgroup_memory() -> list[tuple[int, int | None]]:
+    """Return limit and used bytes of each cgroup with a limit: this process's and those above it."""
+    files = cgroups.files("self", "memory.max", "memory", "memory.limit_in_bytes")
+    texts = [(file, cgroups.read(file)) for file in files]
     # Version 1 writes a huge number for "no limit".
-    return int(text) if text.isdigit() and int(text) < 1 << 60 else None
+    return [(int(text), _used(file)) for file, text in texts if text.isdigit() and int(text) < 1 << 60]
 
 
-def _cgroup_used() -> int | None:
-    """Return the used memory without the inactive file cache, which the kernel can reclaim."""
-    text = cgroups.read(cgroups.file("self", "memory.current", "memory", "memory.usage_in_bytes"))
+def _used(limit_file: Path) -> int | None:
+    """Return the used memory of a cgroup without the inactive file cache, which the kernel can reclaim."""
+    name = "memory.current" if limit_file.name == "memory.max" else "memory.usage_in_bytes"
+    text = cgroups.read(limit_file.with_name(name))
     if not text.isdigit():
         return None
-    facts = cgroups.read(cgroups.file("self", "memory.stat", "memory", "memory.stat")).splitlines()
+    facts = cgroups.read(limit_file.with_name("memory.stat")).splitlines()
     numbers = {pair[0]: int(pair[1]) for line in facts if len(pair := line.split()) == 2 and pair[1].isdigit()}
     return max(0, int(text) - numbers.get("total_inactive_file", numbers.get("inactive_file", 0)))
 
 
 def _meminfo(key: str) -> int | None:
     for line in cgroups.read(cgroups.PROC / "meminfo").splitlines():
-        if line.startswith(key + ":"):
-            return int(line.split()[1]) * 1024
+        name, _, value = line.partition(":")
+        words = value.split()
+        if name == key and words and words[0].isdigit():
+            return int(words[0]) * 1024
     return None
 
 
