@@ -67,8 +67,9 @@ class StandIn:
             raise self.error
         counts = {"tokens": 3, "prompt_tokens": 1}
         times = {"first_token_s": 0.1, "run_s": 0.3}
-        rest = {"chat_template": None, "batched": False, "finish_reason": "stop"}
-        yield {"op": "done", "counts": counts, "memory": MEMORY, **times, **rest}
+        rest = {"chat_template": None, "batched": False, "finish_reason": "stop", "cancelled": False}
+        unknown = {"placement": None, "model_stamp": None}
+        yield {"op": "done", "counts": counts, "memory": MEMORY, **times, **rest, **unknown}
 
 
 @dataclass
@@ -144,7 +145,7 @@ class Shop:
     def is_loaded(self, key: WorkerKey) -> bool:
         return False
 
-    def try_acquire(self, key: WorkerKey) -> None:
+    async def try_acquire(self, key: WorkerKey, path: Path) -> None:
         return None
 
     async def acquire(self, hardware_id: str, device: Device, key: WorkerKey, *_: object) -> tuple[Any, float]:
@@ -154,6 +155,9 @@ class Shop:
         error = from_code(code, f"{device.id} failed.", "Try another one.") if code else None
         self.users += 1
         return SimpleNamespace(worker=StandIn(key, error, self.share)), 0.5
+
+    def discard(self, loaded: object, cause: str) -> None:
+        pass
 
     def release(self, loaded: object) -> None:
         self.users -= 1

@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import subprocess
+import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from backend.common.config.settings import load_settings
-from backend.common.errors import OutOfMemory, TouchstoneError
+from backend.common.errors import ModelBroken, OutOfMemory, TouchstoneError
 from backend.common.types import Device
+from backend.engines import LoadRequest
 from backend.engines.llama_cpp import estimate_bytes
-from backend.scheduling.worker import WorkerKey
+from backend.scheduling import worker_pool
+from backend.scheduling.worker import Limits, Worker, WorkerKey
 from backend.scheduling.worker_pool import LoadedModel, WorkerPool
+from tests import tiny_genai
 from tests.faulty import faulty
 
 CPU = Device("cpu", "A processor", "cpu", "cpu", "ready", hardware_id="cpu:0")
@@ -168,6 +174,139 @@ def test_a_worker_that_died_while_idle_is_replaced() -> None:
         assert second is not first and second.worker.alive
 
     play(act)
+
+
+def renamed(path: Path) -> None:
+    """Another file in its place, with the same size and time."""
+    facts = path.stat()
+    other = path.with_name("other")
+    other.write_bytes(bytes(reversed(path.read_bytes())))
+    os.utime(other, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    other.replace(path)
+
+
+def overwritten(path: Path) -> None:
+    """Other content of the same size in the same second."""
+    facts = path.stat()
+    path.write_bytes(bytes(reversed(path.read_bytes())))
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns + 1))
+
+
+def overwritten_unseen(path: Path) -> None:
+    """Other content of the same size, with the old time."""
+    facts = path.stat()
+    path.write_bytes(bytes(reversed(path.read_bytes())))
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def switched(path: Path) -> None:
+    """A link that leads elsewhere."""
+    target = path.resolve()
+    other = target.with_name("other")
+    other.write_bytes(target.read_bytes())
+    path.unlink()
+    path.symlink_to(other)
+
+
+CHANGES = [renamed, overwritten, overwritten_unseen, switched, Path.unlink]
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["first", "other"])
+@pytest.mark.parametrize("kind", ["gguf", "onnx"])
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_model_whose_file_changed_is_loaded_again(
+    tmp_path: Path, change: Callable[[Path], None], kind: str, which: int
+) -> None:
+    names = ("m-00001-of-00002.gguf", "m-00002-of-00002.gguf") if kind == "gguf" else ("g.onnx", "weights.bin")
+    paths = [tmp_path / name for name in names]
+    content = (
+        [TINY.read_bytes()] * 2 if kind == "gguf" else [tiny_genai.graph(external="weights.bin"), b"1" * 63 + b"2"]
+    )
+    for path, data in zip(paths, content, strict=True):
+        (tmp_path / f"real-{path.name}").write_bytes(data)
+        path.symlink_to(f"real-{path.name}")
+
+    async def act(stage: Play) -> None:
+        key = WorkerKey("cpu", "base", "llama.cpp", "a")
+        stage.pool._load_unchanged = partial(load_nothing, stage.pool)  # type: ignore[method-assign]
+        first, _ = await stage.pool.acquire("cpu:0", CPU, key, paths[0])
+        assert await stage.pool.try_acquire(key, paths[0]) is first
+        change(paths[which])
+        assert await stage.pool.try_acquire(key, paths[0]) is None and not stage.pool.is_loaded(key)
+        assert first.worker.alive, "the jobs that use it end with what they began with"
+        waiting = asyncio.create_task(stage.pool.acquire("cpu:0", CPU, key, paths[0]))
+        stage.pool.release(first)
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        stage.pool.release(first)
+        second, _ = await waiting
+        assert second is not first and not first.worker.alive and second.worker.alive
+        stage.pool.release(second)
+
+    play(act)
+
+
+async def load_nothing(
+    pool: WorkerPool, hardware_id: str, device: Device, key: WorkerKey, path: Path, *_: object
+) -> LoadedModel:
+    """Start a worker without an estimate: the files are not models that an engine reads."""
+    limits = Limits(30, 30, 30, 30)
+    worker = Worker(key, "python", limits, faulty("ok"))
+    await worker.load(key.engine, LoadRequest("cpu", str(path), 64, 1))
+    return LoadedModel(worker, hardware_id, path)
+
+
+def test_a_new_link_or_new_permissions_are_no_change(tmp_path: Path) -> None:
+    path = tmp_path / TINY.name
+    shutil.copy(TINY, path)
+
+    async def act(stage: Play) -> None:
+        key = WorkerKey("cpu", "base", "llama.cpp", "a")
+        first, _ = await stage.pool.acquire("cpu:0", CPU, key, path)
+        os.link(path, tmp_path / "link")
+        path.chmod(0o600)
+        assert await stage.pool.try_acquire(key, path) is first
+        assert await stage.pool.try_acquire(key, tmp_path / "link") is None, "a model is its path, too"
+        for _ in range(2):
+            stage.pool.release(first)
+
+    play(act)
+
+
+def test_a_disk_that_does_not_answer_delays_a_job_once_and_no_longer_than_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = threading.Event()
+    monkeypatch.setattr(worker_pool, "DISK_LIMIT_S", 0.05)
+    monkeypatch.setattr(worker_pool, "find_change", lambda files: answer.wait(20) and files[0])
+
+    async def act(stage: Play) -> None:
+        key = WorkerKey("cpu", "base", "llama.cpp", "a")
+        first, _ = await stage.pool.acquire("cpu:0", CPU, key, TINY)
+        async with asyncio.timeout(5):
+            for _ in range(3):
+                assert await stage.pool.try_acquire(key, TINY) is first, "it holds what it opened, and says so"
+        answer.set()
+        assert first.checking
+        await first.checking
+        assert await stage.pool.try_acquire(key, TINY) is None
+        for _ in range(4):
+            stage.pool.release(first)
+
+    play(act)
+
+
+@pytest.mark.parametrize("faults", [["sees_change", "ok"], ["sees_change", "sees_change"]], ids=["once", "twice"])
+def test_a_file_that_changes_during_a_load_is_loaded_once_more(faults: list[str]) -> None:
+    async def act(stage: Play) -> None:
+        if faults[-1] == "ok":
+            assert (await stage.load("a")).worker.alive
+        else:
+            with pytest.raises(ModelBroken, match="was replaced"):
+                await stage.load("a")
+            assert not stage.models
+
+    play(act, faults=faults)
 
 
 def _lives(pid: int | None) -> bool:

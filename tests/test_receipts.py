@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from backend.common.types import Device, Placement, PlacementPart, Receipt
-from backend.jobs.receipt import ReceiptBuilder
+from backend.common.types import Device, ModelStamp, Placement, PlacementPart, Receipt
+from backend.jobs.receipt import ReceiptBuilder, judge_placement
 from backend.scheduling.device_resolution import Resolution
 from backend.scheduling.worker import Limits, LoadResult, Worker, WorkerKey
 from tests.faulty import faulty
@@ -21,6 +22,9 @@ DONE: dict[str, Any] = {
     "first_token_s": 1.0,
     "run_s": 6.0,
     "batched": False,
+    "cancelled": False,
+    "placement": None,
+    "model_stamp": None,
 }
 
 
@@ -33,7 +37,7 @@ def written(parts: dict[str, float | None], resolved: str | None = "cuda:0", **m
     share = ledger.record_placement(worker, DEVICE)
     ledger.record_result({**DONE, **more})
     ledger.end_attempt()
-    receipt = ledger.build(110.0, 7, "m.gguf")
+    receipt = ledger.build(110.0, 7)
     assert receipt and receipt.placement and receipt.placement.on_device == share
     return receipt
 
@@ -56,6 +60,111 @@ def test_without_evidence_nothing_is_claimed(parts: dict[str, float | None]) -> 
     assert receipt.placement and receipt.placement.on_device is None and receipt.placement.evidence
 
 
+@pytest.mark.parametrize("names", [("cuda:0", "cpu"), ("cpu", "cuda:0")])
+@pytest.mark.parametrize(("share", "used"), [(0.5, "cuda:0"), (1 / 6 + 1 / 3, "cuda:0"), (0.499, "cpu")])
+def test_half_of_a_model_counts_as_the_device(names: tuple[str, str], share: float, used: str) -> None:
+    receipt = written({name: share if name == "cuda:0" else 1 - share for name in names})
+    assert (receipt.used, receipt.fell_back) == (used, used == "cpu")
+
+
+def test_of_equal_places_elsewhere_the_first_by_name_counts() -> None:
+    assert {written({"cuda:0": 0.4, **rest}).used for rest in ({"npu": 0.3, "cpu": 0.3}, {"cpu": 0.3, "npu": 0.3})} == {
+        "cpu"
+    }
+    assert written({"cuda:0": 0.4}).used is None, "where the rest is was not seen"
+
+
+def test_parts_on_one_device_are_added() -> None:
+    parts = [PlacementPart("cuda:0", 0.25), PlacementPart("cpu", 0.45), PlacementPart("cuda:0", 0.3)]
+    placement, where = judge_placement(Placement(None, parts, "log"), "cuda:0")
+    assert placement.on_device == pytest.approx(0.55) and where == "cuda:0"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [{"cuda:0": 1.0, "cpu": 1.0}, {"cuda:0": math.nan}, {"cuda:0": math.inf}, {"cuda:0": 1.5, "cpu": -0.5}],
+    ids=["twice", "nan", "infinite", "negative"],
+)
+def test_shares_that_cannot_be_true_are_no_evidence(parts: dict[str, float | None]) -> None:
+    receipt = written(parts)
+    assert receipt.used is None and receipt.placement and receipt.placement.on_device is None
+    assert "contradict each other" in receipt.placement.evidence
+
+
+def begun(parts: dict[str, float | None]) -> ReceiptBuilder:
+    """Return the receipt of an attempt whose model is loaded."""
+    worker = Worker(WorkerKey("cuda:0", "base", "e", "m"), "python", Limits(1, 1, 1, 1), faulty("ok"))
+    placement = Placement(None, [PlacementPart(where, share) for where, share in parts.items()], "its own log")
+    worker.loaded = LoadResult(placement, 2, {"lib": "1"}, "m.gguf", ModelStamp(5, "2026-01-01T00:00:00.000Z"))
+    ledger = ReceiptBuilder("gpu", Resolution("cuda:0", "Because."), 100.0)
+    ledger.begin_attempt(DEVICE, "base", "e")
+    ledger.record_placement(worker, DEVICE)
+    return ledger
+
+
+def test_before_the_first_step_nothing_ran() -> None:
+    ledger = begun({"cuda:0": 1.0})
+    assert not ledger.record_step("started")
+    ledger.end_attempt("worker_crashed")
+    receipt = ledger.build(101.0, None)
+    assert receipt and (receipt.used, receipt.fell_back) == (None, None)
+    assert receipt.placement and receipt.placement.on_device == 1.0, "where the model was is known"
+    assert receipt.model_stamp == ModelStamp(5, "2026-01-01T00:00:00.000Z") and receipt.model_file == "m.gguf"
+
+
+@pytest.mark.parametrize("op", ["token", "progress", "artifact"])
+def test_a_step_is_seen_once(op: str) -> None:
+    ledger = begun({"cuda:0": 1.0})
+    assert ledger.record_step(op) and not ledger.record_step(op)
+    receipt = ledger.build(101.0, None)
+    assert receipt and receipt.used == "cuda:0"
+
+
+def test_a_job_cancelled_before_it_began_did_not_run() -> None:
+    ledger = begun({"cuda:0": 1.0})
+    ledger.record_result({**DONE, "cancelled": True, "counts": {}, "first_token_s": None})
+    receipt = ledger.build(101.0, None)
+    assert receipt and receipt.used is None and receipt.placement
+
+
+def ended(before: dict[str, float | None], after: dict[str, float | None], evidence: str = "looked up") -> Any:
+    """Return the builder and the receipt of a job whose model was looked for at its end."""
+    ledger = begun(before)
+    parts = [{"where": where, "share_of_nodes": share, "share_of_time": None} for where, share in after.items()]
+    ledger.record_result({**DONE, "placement": {"on_device": None, "parts": parts, "evidence": evidence}})
+    return ledger, ledger.build(110.0, 7)
+
+
+@pytest.mark.parametrize("after", [{"cpu": 1.0}, {"cuda:0": 0.4, "cpu": 0.6}])
+def test_a_model_that_left_the_device_is_noticed(after: dict[str, float | None]) -> None:
+    ledger, receipt = ended({"cuda:0": 1.0}, after)
+    assert (receipt.used, receipt.fell_back) == (None, None)
+    assert f"{after.get('cuda:0', 0.0):.0%} of it was there at the end" in ledger.describe_departure()
+    assert receipt.placement.evidence == "At the end of the job: looked up After loading: its own log"
+
+
+def test_a_model_that_stayed_is_described_once() -> None:
+    ledger, receipt = ended({"cuda:0": 1.0}, {"cuda:0": 1.0})
+    assert receipt.used == "cuda:0" and ledger.describe_departure() is None
+    assert receipt.placement.evidence == "its own log The same at the end of the job."
+
+
+def test_a_model_that_cannot_be_found_at_the_end_is_nowhere() -> None:
+    ledger, receipt = ended({"cuda:0": 1.0}, {})
+    assert receipt.used is None and ledger.describe_departure() is None
+
+
+def test_what_is_known_only_at_the_end_counts() -> None:
+    assert ended({}, {"cuda:0": 1.0})[1].used == "cuda:0"
+
+
+def test_the_digest_may_come_with_the_result() -> None:
+    ledger = begun({"cuda:0": 1.0})
+    ledger.record_result({**DONE, "model_stamp": {"bytes": 5, "modified_at": "2026", "digest": "sha256:1"}})
+    receipt = ledger.build(110.0, 7)
+    assert receipt and receipt.model_stamp == ModelStamp(5, "2026", "sha256:1")
+
+
 def test_the_evidence_says_how_this_job_was_computed() -> None:
     receipt = written({"cuda:0": 1.0}, evidence="Steps: 10 as a graph.")
     assert receipt.placement and receipt.placement.evidence == "its own log Steps: 10 as a graph."
@@ -75,7 +184,7 @@ def test_the_rate_counts_tokens_after_the_first() -> None:
 def test_a_job_that_no_worker_got_has_no_receipt() -> None:
     ledger = ReceiptBuilder("cuda:0", Resolution("cuda:0", "Because."), 0.0)
     ledger.record_refusal("cuda:0", "device_not_ready")
-    assert ledger.build(1.0, None, None) is None
+    assert ledger.build(1.0, None) is None
 
 
 def test_a_second_attempt_forgets_what_the_first_one_measured() -> None:
@@ -86,7 +195,7 @@ def test_a_second_attempt_forgets_what_the_first_one_measured() -> None:
     ledger.record_placement(worker, DEVICE)
     ledger.end_attempt("out_of_memory")
     ledger.begin_attempt(replace(DEVICE, id="cpu", hardware_id="cpu:0"), "base", "e")
-    receipt = ledger.build(1.0, None, None)
+    receipt = ledger.build(1.0, None)
     assert (
         receipt and receipt.used is None and [attempt.error for attempt in receipt.attempts] == ["out_of_memory", None]
     )

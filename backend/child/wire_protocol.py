@@ -99,13 +99,18 @@ class CancelFrame(TypedDict):
 
 
 class LoadedFrame(TypedDict):
-    """`placement` holds the fields of a Placement: which share of the model is on which device."""
+    """`placement` holds the fields of a Placement: which share of the model is on which device.
+
+    `files` holds the fields of a ModelFile each, `model_stamp` those of a ModelStamp.
+    """
 
     op: Literal["loaded"]
     placement: JsonObject
     threads: int | None
     versions: dict[str, str]
     model_file: str | None
+    files: list[JsonObject]
+    model_stamp: JsonObject | None
     resident_bytes: int | None
 
 
@@ -158,12 +163,9 @@ class MemoryUse(TypedDict):
     after_bytes: int | None
 
 
-class DoneFrame(TypedDict):
-    """The fields of a RunResult, and what the worker measured."""
+class ResultFields(TypedDict):
+    """The fields of a RunResult."""
 
-    op: Literal["done"]
-    job: str
-    cancelled: bool
     counts: dict[str, int]
     finish_reason: str
     chat_template: str | None
@@ -171,9 +173,19 @@ class DoneFrame(TypedDict):
     phases: dict[str, float]
     chosen: Mapping[str, object]
     evidence: str
+
+
+class DoneFrame(ResultFields):
+    """The result, and what the worker measured. `placement`: where the model is at the end of the job. Optional."""
+
+    op: Literal["done"]
+    job: str
+    cancelled: bool
     run_s: float
     first_token_s: float | None
     memory: MemoryUse
+    placement: JsonObject | None
+    model_stamp: JsonObject | None
 
 
 class FailedFrame(TypedDict):

@@ -283,6 +283,10 @@ class Session(Protocol):
         """Return the memory that the model takes on a card now. Default: None, unknown."""
         return None
 
+    def find_placement(self) -> Placement | None:
+        """Return where the model is now, looked up again. Default: None, the library cannot tell."""
+        return None
+
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Run a job and emit `progress {phase, done, total, unit}`, `token {text, count}` and `artifact`.
 

@@ -6,6 +6,7 @@ Standard library only and Python 3.10 syntax, because the interpreters of runtim
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -245,6 +246,31 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class ModelStamp:
+    """What identifies the model that the worker opened. `digest` starts with its method; see docs/models.md."""
+
+    bytes: int
+    modified_at: str
+    digest: str | None = None
+
+
+@dataclass(frozen=True)
+class ModelFile(ModelStamp):
+    """A file of a loaded model, as the worker opened it. The integers are those of `stat`."""
+
+    path: str = ""
+    modified_ns: int = 0
+    changed_ns: int = 0
+    inode: int = 0
+    volume: int = 0
+
+    def is_same(self, now: os.stat_result) -> bool:
+        """Return whether the file at this path is still this one, and was not written to since."""
+        then = (self.bytes, self.modified_ns, self.inode, self.volume)
+        return then == (now.st_size, now.st_mtime_ns, now.st_ino, now.st_dev)
+
+
+@dataclass(frozen=True)
 class Receipt:
     """The evidence of where a job ran. `used` is from the worker's evidence, never from the request."""
 
@@ -267,6 +293,7 @@ class Receipt:
     threads: int | None = None
     seed: int | None = None
     model_file: str | None = None
+    model_stamp: ModelStamp | None = None
     chat_template: Literal["model", "default"] | None = None
     rate: Rate | None = None
     audio_s: float | None = None  # total of all variations

@@ -72,7 +72,12 @@ def load(request: LoadRequest) -> SongSession:
         raise _explained(adapter, error) from error
     versions = {**check(), **{name: importlib.metadata.version(name) for name in _installed(adapter)}}
     taken = (lambda: None) if place is None else place.taken_since(request.card_free_bytes)
-    return SongSession(AdapterComposer(adapter, module, model), placement, request.threads, versions, taken)
+
+    def find_placement() -> Placement:
+        return _placement(adapter, module, model, request, place)
+
+    composer = AdapterComposer(adapter, module, model)
+    return SongSession(composer, placement, request.threads, versions, taken, find_placement)
 
 
 class AdapterComposer:

@@ -114,7 +114,12 @@ def load(request: LoadRequest) -> SongSession:
         raise load_error(pipeline.path.name, memory_placement.description, error) from error
     composer = SongComposer(CALLS[pipeline.kind.name](pipe), place, memory_placement)
     taken = place.taken_since(request.card_free_bytes)
-    return SongSession(composer, placement, request.threads, check(), taken)
+
+    def find_placement() -> Placement | None:
+        """Return where the weights are; None if each model is on the card only while it runs."""
+        return None if memory_placement.sequential_offload else place.placement(_tensors(pipe))
+
+    return SongSession(composer, placement, request.threads, check(), taken, find_placement)
 
 
 def _opened(pipeline: Pipeline, place: TorchPlace, memory_placement: MemoryPlacement) -> Any:

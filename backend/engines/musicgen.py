@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from backend.common.engine_api import MODEL_DTYPE
 from backend.common.errors import ModelBroken, TouchstoneError
 from backend.common.formats.safetensors import CONFIG, FETCH
+from backend.common.types import Placement
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest, ModelFormat
 from backend.engines._audio.memory_placement import MemoryPlacement, choose_placement, with_activation_memory
@@ -79,9 +80,13 @@ def load(request: LoadRequest) -> SongSession:
         raise
     except Exception as error:
         raise load_error(folder.path.name, memory_placement.description, error) from error
-    placement = place.placement([*model.parameters(), *model.buffers()])
+
+    def find_placement() -> Placement:
+        return place.placement([*model.parameters(), *model.buffers()])
+
     composer = MusicgenComposer(model, text, place, memory_placement, folder.path)
-    return SongSession(composer, placement, request.threads, check(), place.taken_since(request.card_free_bytes))
+    taken = place.taken_since(request.card_free_bytes)
+    return SongSession(composer, find_placement(), request.threads, check(), taken, find_placement)
 
 
 def _tokenizer(folder: MusicgenFolder) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 from backend.common.errors import ModelBroken, ModelIncompatible, ModelLoadFailed, TouchstoneError
 from backend.common.formats.onnx.validation import read_onnx
+from backend.common.types import Placement
 from backend.devices import backends_of, onnx_place
 from backend.engines import ConvertedForm, Engine, FolderDownload, LoadRequest, ModelFormat
 from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit, out_of_memory_message
@@ -58,8 +59,6 @@ ENGINE = Engine(
         ConvertedForm("onnx-int4", 30, "int4", {"algo_config": "rtn", "matmul_mixed_precision": "last_matmul:int8"}),
     ),
     batches=True,
-    data_types=("float16", "int4", "int8"),
-    data_types_by_backend={"cpu": ("int4", "int8")},  # its models have activations in float32
     options=frozenset(
         {
             *("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty", "raw", "logprobs"),
@@ -97,7 +96,20 @@ def load(request: LoadRequest) -> TextSession:
         context = min(request.context_tokens, folder.context_length or request.context_tokens)
         rows = GenaiBatchModel(session, folder, context, request.slots, in_place=place.is_processor)
     decoder = BatchDecoder(rows, request.slots)
-    return TextSession(decoder, tokens, chat, context, place.placement([session]), request.threads, check())
+
+    def find_placement() -> Placement:
+        return place.placement([session])
+
+    return TextSession(
+        decoder,
+        tokens,
+        chat,
+        context,
+        find_placement(),
+        request.threads,
+        check(),
+        find_placement=find_placement,
+    )
 
 
 class _Tokens:

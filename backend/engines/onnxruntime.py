@@ -72,7 +72,15 @@ def load(request: LoadRequest) -> Session:
     weights, guard = read_model(request.model_path)
     place = onnx_place(request.device, request.detected_device, request.provider_options, request.compile_cache_dir)
     chosen = choose_graph(place, weights, Path(request.model_path), request.threads)
-    return TuneSession(chosen.decoder, guard, chosen.placement, chosen.threads, check(), chosen.file)
+    return TuneSession(
+        chosen.decoder,
+        guard,
+        chosen.placement,
+        chosen.threads,
+        check(),
+        chosen.file,
+        lambda: place.placement([chosen.session]),
+    )
 
 
 def _is_graph(model_path: str) -> bool:

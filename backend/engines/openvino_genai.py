@@ -82,8 +82,20 @@ def load(request: LoadRequest) -> TextSession:
         content = (folder.path / VOCABULARY).read_text(encoding="utf-8")
         tokens = HfVocabulary(content, begin, folder.ends, folder.vocabulary_size)
         rows.verify_incremental(tokens.encode("A touchstone shows what is gold.") or [0])
-    placement = _placement(rows.compiled, request.device, kind)
-    return TextSession(BatchDecoder(rows, request.slots), tokens, chat, context, placement, request.threads, check())
+
+    def find_placement() -> Placement:
+        return _placement(rows.compiled, request.device, kind)
+
+    return TextSession(
+        BatchDecoder(rows, request.slots),
+        tokens,
+        chat,
+        context,
+        find_placement(),
+        request.threads,
+        check(),
+        find_placement=find_placement,
+    )
 
 
 def _rows(

@@ -63,4 +63,6 @@ def load(request: LoadRequest) -> Session:
     if not place.is_processor:
         agreement = check_agreement(TorchDecoder(weights, "cpu"), decoder, TOLERANCE)
         placement = replace(placement, evidence=f"{placement.evidence} {agreement}")
-    return TuneSession(decoder, guard, placement, request.threads, check(), WEIGHTS)
+    return TuneSession(
+        decoder, guard, placement, request.threads, check(), WEIGHTS, lambda: place.placement(decoder.arrays.values())
+    )

@@ -15,6 +15,7 @@ from backend.common.commands import command
 from backend.common.engine_api import MODEL_DTYPE
 from backend.common.errors import ModelIncompatible, ModelLoadFailed, TouchstoneError
 from backend.common.system.resources import memory_free_bytes
+from backend.common.types import Placement
 from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest
 from backend.engines._formats import CHECKPOINT, GGUF
@@ -92,11 +93,25 @@ def load(request: LoadRequest, best: str = COMPILED) -> TextSession:
         tokens = HfVocabulary(tokenizer.tokenizer_json, tokenizer.begin, tokenizer.ends, size)
         rows = _rows(place, model, (request.slots, context, size, model_files.name), request, best)
         rows.verify_incremental(tokens.encode("A touchstone shows what is gold.") or [0])
-    placement = place.placement([*model.parameters(), *model.buffers()])
+
+    def find_placement() -> Placement:
+        return place.placement([*model.parameters(), *model.buffers()])
+
     decoder = BatchDecoder(rows, request.slots)
     taken = place.taken_since(request.card_free_bytes)
     describe_steps = rows.describe_steps if isinstance(rows, GraphBatchModel) else None
-    return TextSession(decoder, tokens, chat, context, placement, request.threads, check(), taken, describe_steps)
+    return TextSession(
+        decoder,
+        tokens,
+        chat,
+        context,
+        find_placement(),
+        request.threads,
+        check(),
+        taken,
+        describe_steps,
+        find_placement,
+    )
 
 
 def _rows(

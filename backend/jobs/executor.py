@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from backend.common import errors
@@ -15,7 +16,7 @@ from backend.common.errors import TouchstoneError
 from backend.common.types import Device
 from backend.engines import RunRequest, engines
 from backend.jobs.artifacts import ArtifactStore
-from backend.jobs.receipt import PLACEMENT_FLOOR, ReceiptBuilder
+from backend.jobs.receipt import ReceiptBuilder, counts_as_device
 from backend.jobs.uploads import UploadStore
 from backend.jobs.worker_events import JobSink, WorkerEventHandler, build_run_request, open_output_dir
 from backend.models import Entry
@@ -106,8 +107,7 @@ class JobExecutor:
     def note_receipt(self) -> None:
         """Set the job's receipt from what is known so far."""
         seed = self._run_request.seed if self._run_request else None
-        file = self._entry.path_for(self._receipt.engine)
-        self._job.receipt = self._receipt.build(time.perf_counter(), seed, file.name)
+        self._job.receipt = self._receipt.build(time.perf_counter(), seed)
 
     async def _build_run_request(self) -> RunRequest | None:
         """Return the request to the worker, None for a job that only loads."""
@@ -153,9 +153,12 @@ class JobExecutor:
             try:
                 async with self._loaded(target) as worker:
                     self._check_placement(worker, device)
+                    if self._run_request is None:
+                        self._receipt.record_step()  # loading is all that the job does
                     self.note_receipt()
                     if self._run_request:
                         await self._generate(worker, device, self._run_request)
+                        self._check_departure(device)
                         if not self._context.quarantine.is_empty:
                             place = _combination(target)
                             self._context.quarantine.record_success(place, self._job.request.fingerprint)
@@ -268,13 +271,17 @@ class JobExecutor:
     @contextlib.asynccontextmanager
     async def _loaded(self, target: Target) -> AsyncIterator[Worker]:
         """Load the model if necessary, and keep it loaded."""
-        loaded = self._context.pool.try_acquire(target.key) or await self._load(target)
+        path = self._entry.path_for(target.key.engine)
+        loaded = await self._context.pool.try_acquire(target.key, path) or await self._load(target, path)
         try:
             yield loaded.worker
+        except errors.DeviceWrong as error:
+            self._context.pool.discard(loaded, error.detail)
+            raise
         finally:
             self._context.pool.release(loaded)
 
-    async def _load(self, target: Target) -> LoadedModel:
+    async def _load(self, target: Target, path: Path) -> LoadedModel:
         pool, key, hardware_id = self._context.pool, target.key, target.queue.hardware_id
         loading = self._context.loading_lock(hardware_id)  # of jobs that share a turn, one loads
         await self._unless_cancelled(loading.acquire())
@@ -282,7 +289,6 @@ class JobExecutor:
             if not pool.is_loaded(key):
                 await self._job.set_status("loading", {"model": key.model, "device": key.device, "engine": key.engine})
             report = WorkerEventHandler(self._job, self._receipt).report_loading
-            path = self._entry.path_for(key.engine)
             acquiring = pool.acquire(hardware_id, target.device, key, path, report, self._job.id)
             loaded, load_s = await self._unless_cancelled(acquiring)
         finally:
@@ -295,16 +301,27 @@ class JobExecutor:
         if not worker.alive:
             raise worker.exit_error()
         share = self._receipt.record_placement(worker, device)
-        if (
-            share is not None
-            and share < PLACEMENT_FLOOR
-            and not (self._run_request and self._run_request.is_inspection)
-        ):
+        if share is not None and not counts_as_device(share) and not self._is_inspection:
             assert worker.loaded
             raise errors.PlacementTooLow(
                 f"Only {share:.0%} of {self._entry.id} is on {device.id} ({worker.loaded.placement.evidence}).",
                 "Choose a smaller model or another device.",
             )
+
+    def _check_departure(self, device: Device) -> None:
+        """Raise DeviceWrong if the model was on the device when the job began, and was not when it ended."""
+        departure = self._receipt.describe_departure()
+        if departure is None or self._is_inspection:
+            return
+        raise errors.DeviceWrong(
+            f"The model {self._entry.id} left {device.id} during the job: {departure}",
+            "The model is loaded again for the next job. If it repeats, update the device's driver, or choose another "
+            "device.",
+        )
+
+    @property
+    def _is_inspection(self) -> bool:
+        return bool(self._run_request and self._run_request.is_inspection)
 
     async def _generate(self, worker: Worker, device: Device, request: RunRequest) -> None:
         job = self._job
@@ -343,6 +360,8 @@ class JobExecutor:
         async with contextlib.aclosing(frames):
             async for frame in frames:
                 await stored  # no frame is shown that a crash of the server would take back
+                if self._receipt.record_step(frame["op"]):
+                    self.note_receipt()
                 await handler.handle(frame)
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -17,6 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from backend.child.handle import ChildProcess, Spawn
+from backend.child.model_files import digest_of
 from backend.child.wire_protocol import WIRE_VERSION, Frame
 from backend.common import error_patterns
 from backend.common.commands import command
@@ -32,7 +34,7 @@ from backend.common.errors import (
 )
 from backend.common.system import oom_kills
 from backend.common.system.resources import memory_free_bytes
-from backend.common.types import Placement, PlacementPart
+from backend.common.types import ModelFile, ModelStamp, Placement, PlacementPart
 from backend.engines import LoadRequest, RunRequest
 
 log = logging.getLogger(__name__)
@@ -67,12 +69,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What the child reported after loading. `model_file` is the file that it chose of a folder. Optional."""
+    """What the child reported after loading.
+
+    `model_file` is the name of the file, or of the one that was chosen of a folder; `model_stamp` identifies what was
+    opened, and `files` are all files of the model as they were then.
+    """
 
     placement: Placement
     threads: int | None
     versions: dict[str, str]
     model_file: str | None = None
+    model_stamp: ModelStamp | None = None
+    files: list[ModelFile] = field(default_factory=list)
 
 
 @dataclass
@@ -89,6 +97,25 @@ class _Run:
     frames: asyncio.Queue[Frame | None] = field(default_factory=asyncio.Queue)
     timeout_error: TouchstoneError | None = None
     timer: asyncio.TimerHandle | None = None
+
+
+def find_change(files: list[ModelFile]) -> ModelFile | None:
+    """Return the first of a loaded model's files that is not the same on disk now, None if all are.
+
+    It reads the disk, which may hang: call it in a thread of its own.
+    """
+    for number, file in enumerate(files):
+        try:
+            now = os.stat(file.path)  # noqa: PTH116 (a hundred files may be compared before a job)
+        except OSError:
+            return file
+        if not file.is_same(now):
+            return file
+        if file.changed_ns != now.st_ctime_ns:  # a new link or new permissions change it too: the content decides
+            if file.digest is None or digest_of(file) != file.digest:
+                return file
+            files[number] = replace(file, changed_ns=now.st_ctime_ns)
+    return None
 
 
 class Worker:
@@ -152,7 +179,15 @@ class Worker:
             raise
         parts = [PlacementPart(**part) for part in frame["placement"]["parts"]]
         placement = Placement(None, parts, frame["placement"]["evidence"])
-        self.loaded = LoadResult(placement, frame["threads"], frame["versions"], frame.get("model_file"))
+        stamp = frame["model_stamp"]
+        self.loaded = LoadResult(
+            placement,
+            frame["threads"],
+            frame["versions"],
+            frame["model_file"],
+            ModelStamp(**stamp) if stamp else None,
+            [ModelFile(**file) for file in frame["files"]],
+        )
         self._note_memory(frame["resident_bytes"])
         self._reader = asyncio.create_task(self._read_all())
         self._log(logging.INFO, "worker ready", job=job_id, load_s=round(clock() - started_at, 3))

@@ -3,42 +3,61 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar, cast
 
 from backend.child.handle import Spawn
+from backend.child.model_files import CHANGED
 from backend.common.commands import command
 from backend.common.compile_cache import cache_for
 from backend.common.config.settings import Settings
 from backend.common.data_dir import scratch_prefix
 from backend.common.device_api import DetectedDevice
-from backend.common.errors import DeviceNotReady, OutOfMemory
+from backend.common.errors import DeviceNotReady, ModelBroken, OutOfMemory
 from backend.common.hardware.free_memory import card_free_bytes
 from backend.common.system.resources import memory_free_bytes, usable_threads
-from backend.common.types import Device
+from backend.common.types import Device, ModelFile
 from backend.devices import has_compile_cache
 from backend.engines import LoadRequest, engines, load_engine
-from backend.scheduling.worker import Limits, Worker, WorkerKey, ignore_frame
+from backend.scheduling.worker import Limits, Worker, WorkerKey, find_change, ignore_frame
 
 log = logging.getLogger(__name__)
 OnLoad = Callable[[int, int | None], Awaitable[None]]
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+DISK_LIMIT_S = 1.0  # for looking at the files of a loaded model before a job
 SLOW_DISK_BYTES_PER_S = 50e6  # the load timeout grows with the model at this rate
 HANDOVER_S = 0.2  # a model stays loaded this long for the next job in the queue, even with keep_alive_s: 0
 
 
 @dataclass(eq=False)
 class LoadedModel:
-    """A worker in the pool. `card_bytes` is what it takes of a card's own memory, measured or else estimated."""
+    """A worker in the pool. `card_bytes` is what it takes of a card's own memory, measured or else estimated.
+
+    `outdated`: optional, why no further job may use it. Its last jobs end with what they began with.
+    """
 
     worker: Worker
     queue_id: str
+    model_path: Path
     card_bytes: int | None = None
+    outdated: str | None = None
     users: int = 0
     used_at: float = 0.0
     timer: asyncio.TimerHandle | None = None
     unused: asyncio.Event = field(default_factory=asyncio.Event)
+    checking: asyncio.Future[ModelFile | None] | None = None  # of its files
+    disk_hangs: bool = False  # the disk has not answered that within the limit
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the next job may use it, as far as it is known."""
+        return self.worker.alive and self.outdated is None
 
     @property
     def memory_bytes(self) -> int:
@@ -108,7 +127,7 @@ class WorkerPool:
     def is_loaded(self, key: WorkerKey) -> bool:
         """Return whether the worker with this key is ready."""
         held = self._held.get(key)
-        return held is not None and held.worker.alive
+        return held is not None and held.is_usable
 
     async def acquire(
         self,
@@ -123,32 +142,68 @@ class WorkerPool:
 
         `on_load` is a callback while it loads, with the bytes that it holds and those that it needs, None if unknown.
         `job_id` is the job that needs the model, for the log. Both are optional.
+        A model whose files were replaced is loaded again, once the jobs that use it have ended.
         Raises OutOfMemory, without an eviction, where the model cannot fit, and what `Worker.load` raises.
         """
-        held = self._held.get(key)
-        if held and not held.worker.alive:
-            await held.unused.wait()  # its last jobs end first
-            await self._drop(held, "its process had ended", job_id)
-            held = None
-        seconds = 0.0
-        if held is None:
-            start = asyncio.get_running_loop().time()
-            self._loading_runtimes.append(key.runtime)
-            try:
-                held = self._held[key] = await self._load(hardware_id, device, key, model_path, on_load, job_id)
-            finally:
-                self._loading_runtimes.remove(key.runtime)
-            seconds = asyncio.get_running_loop().time() - start
+        if held := await self.try_acquire(key, model_path):
+            return held, 0.0
+        if held := self._held.get(key):
+            if held.users:
+                await held.unused.wait()  # its last jobs end first
+            if held.outdated:
+                self._measured.pop(key, None)
+            await self._drop(held, held.outdated or "its process had ended", job_id)
+        start = asyncio.get_running_loop().time()
+        self._loading_runtimes.append(key.runtime)
+        try:
+            held = self._held[key] = await self._load_unchanged(hardware_id, device, key, model_path, on_load, job_id)
+        finally:
+            self._loading_runtimes.remove(key.runtime)
         self._take(held)
-        return held, seconds
+        return held, asyncio.get_running_loop().time() - start
 
-    def try_acquire(self, key: WorkerKey) -> LoadedModel | None:
-        """Return the worker for `key` if its model is loaded, and keep it until `release`."""
+    async def try_acquire(self, key: WorkerKey, model_path: Path) -> LoadedModel | None:
+        """Return the worker for `key` if the model as it is on disk now is loaded, and keep it until `release`."""
         held = self._held.get(key)
-        if held is None or not held.worker.alive:
+        if held is None or not held.is_usable:
+            return None
+        if changed := await self._find_change(held, model_path):
+            log.info("model changed", extra={"model": key.model, "device": key.device, "cause": changed})
+            self.discard(held, changed)
+        if not held.is_usable or self._held.get(key) is not held:  # it may have been evicted meanwhile
             return None
         self._take(held)
         return held
+
+    def discard(self, held: LoadedModel, cause: str) -> None:
+        """Let no further job use a worker. It ends with its last job; `cause` is for the log."""
+        held.outdated = cause
+
+    async def _find_change(self, held: LoadedModel, model_path: Path) -> str | None:
+        """Return why the model must be loaded again, None if it need not or if the disk does not answer."""
+        if held.model_path != model_path:
+            return f"it is {model_path} now"
+        while held.checking and not held.checking.done():  # for another job, which began earlier
+            if not await self._is_answered(held):
+                return None
+        held.disk_hangs = False
+        held.checking = in_daemon_thread(find_change, held.worker.loaded.files if held.worker.loaded else [])
+        if not await self._is_answered(held):
+            return None
+        changed = held.checking.result()
+        return f"{changed.path} was replaced, changed or deleted" if changed else None
+
+    @staticmethod
+    async def _is_answered(held: LoadedModel) -> bool:
+        """Wait for the disk, once for as long as the limit allows; return whether it answered."""
+        assert held.checking
+        if not held.disk_hangs:
+            await asyncio.wait({held.checking}, timeout=DISK_LIMIT_S)
+        is_hanging = not held.checking.done()
+        if is_hanging and not held.disk_hangs:
+            log.warning("disk does not answer", extra={"model": held.worker.key.model, "path": str(held.model_path)})
+        held.disk_hangs = is_hanging
+        return not is_hanging
 
     @staticmethod
     def _take(held: LoadedModel) -> None:
@@ -165,6 +220,9 @@ class WorkerPool:
             self._measured[held.worker.key] = max(peak, self._measured.get(held.worker.key, 0))
         if not held.users:
             held.unused.set()
+            if held.outdated:
+                self._unload_soon(held, held.outdated)
+                return
             keep_s = max(self._settings.text.keep_alive_s, HANDOVER_S)
             held.timer = asyncio.get_running_loop().call_later(keep_s, self._unload_soon, held)
 
@@ -177,6 +235,24 @@ class WorkerPool:
         """End all workers. `cause` is for the log."""
         await asyncio.gather(*(self._drop(held, cause) for held in list(self._held.values())))
         await asyncio.gather(*self._closing)
+
+    async def _load_unchanged(
+        self,
+        hardware_id: str,
+        device: Device,
+        key: WorkerKey,
+        model_path: Path,
+        on_load: OnLoad,
+        job_id: str | None,
+    ) -> LoadedModel:
+        """Load the model; once more if a file was replaced meanwhile. Raises ModelBroken if it happens twice."""
+        try:
+            return await self._load(hardware_id, device, key, model_path, on_load, job_id)
+        except ModelBroken as error:
+            if CHANGED not in error.extra:
+                raise
+            log.warning("model changed while it was loaded", extra={"job": job_id, "model": key.model})
+        return await self._load(hardware_id, device, key, model_path, on_load, job_id)
 
     async def _load(
         self,
@@ -213,10 +289,10 @@ class WorkerPool:
         worker = Worker(key, self._pythons[key.runtime], limits, self._spawn, prefix)
         await worker.load(key.engine, request, lambda held_bytes: on_load(held_bytes, needed), job_id)
         if _uses_machine_memory(device):
-            return LoadedModel(worker, hardware_id)
+            return LoadedModel(worker, hardware_id, model_path)
         after = await self._on_card(hardware_id, device)
         taken = before - after if before is not None and after is not None else 0
-        return LoadedModel(worker, hardware_id, card_bytes=taken if taken > 0 else needed or 0)
+        return LoadedModel(worker, hardware_id, model_path, card_bytes=taken if taken > 0 else needed or 0)
 
     def _load_request(self, device: Device, key: WorkerKey, model_path: str, card_free: int | None) -> LoadRequest:
         """Return what the worker loads. It makes the folder of the compile cache."""
@@ -302,14 +378,40 @@ class WorkerPool:
             held.timer.cancel()
         await held.worker.close(job_id, cause)
 
-    def _unload_soon(self, held: LoadedModel) -> None:
+    def _unload_soon(self, held: LoadedModel, cause: str = "text.keep_alive_s ended") -> None:
         if held.users:
             return
         key = held.worker.key
         log.info("idle model unloaded", extra={"model": key.model, "device": key.device})
-        task = asyncio.get_running_loop().create_task(self.unload(held, "text.keep_alive_s ended"))
+        task = asyncio.get_running_loop().create_task(self.unload(held, cause))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+
+def in_daemon_thread(function: Callable[[Argument], Result], argument: Argument) -> asyncio.Future[Result]:
+    """Run a function that may hang, in a thread that the end of the server does not wait for."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Result] = loop.create_future()
+
+    def settle(result: Result | None, error: Exception | None) -> None:
+        if future.done():
+            return
+        if error:
+            future.set_exception(error)
+        else:
+            future.set_result(cast("Result", result))
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = function(argument)
+        except Exception as caught:  # noqa: BLE001 (the caller gets it)
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the event loop was closed meanwhile
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, daemon=True).start()
+    return future
 
 
 def least_bytes(engine: str, model_path: str, device: Device, needed: int | None) -> int | None:

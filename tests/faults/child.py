@@ -2,7 +2,7 @@
 
 Faults of a worker: ok, dies_at_start, dies_loading, dies_running, silent_start, silent_loading, silent_running, stuck
 (beats but makes no step), deaf (does not stop when told), first_deaf (its first job alone does not), nonsense,
-half_frame, slow_loading, old_wire, floods, noisy, no_memory,
+half_frame, slow_loading, old_wire, floods, noisy, no_memory, sees_change (of a file while it loads),
 elsewhere (its evidence names another device), no_evidence, device_lost. `DEVICE=FAULT,…` plays one on each device, on
 others ok. A job that has a folder gets a file for each of its variations, which holds the device's name.
 Faults of a probe: dies_listing, dies_proving, hangs_listing, hangs_proving, wrong, no_engine, exits_silently, chatty,
@@ -16,12 +16,14 @@ import signal
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from backend.child.artifact_writer import ArtifactWriter  # noqa: E402
+from backend.child.model_files import CHANGED, OpenedFiles  # noqa: E402
 from backend.child.wire_protocol import WIRE_VERSION, Channel, claim_stdio  # noqa: E402
 
 FOREVER_S = 3600.0
@@ -57,7 +59,7 @@ def worker(fault: str, channel: Channel) -> None:
             device = order["request"]["device"]
             if "=" in fault:
                 fault = dict(one.split("=") for one in fault.split(",")).get(device, "ok")
-            load(fault, channel, device)
+            load(fault, channel, device, Path(order["request"]["model_path"]))
         elif order["op"] == "run":
             first = first or order["job"]
             arguments = (fault, channel, order["job"], cancelled, {**order["request"], "device": device})
@@ -78,8 +80,13 @@ def fail(channel: Channel, job: str | None, code: str, detail: str) -> None:
     channel.send({"op": "failed", "job": job, "code": code, "detail": detail, "remedy": "Do something.", "extra": {}})
 
 
-def load(fault: str, channel: Channel, device: str) -> None:
+def load(fault: str, channel: Channel, device: str, model: Path) -> None:
     """Loads nothing, and says so truly or not."""
+    files, stamp = OpenedFiles(model).describe(1.0)
+    if fault == "sees_change":
+        detail = {"code": "model_broken", "detail": f"{model} was replaced.", "remedy": "Wait.", "extra": {CHANGED: ""}}
+        channel.send({"op": "failed", "job": None, **detail})
+        return
     if fault == "dies_loading":
         die()
     if fault == "silent_loading":
@@ -97,6 +104,9 @@ def load(fault: str, channel: Channel, device: str) -> None:
             "placement": {"on_device": None, "parts": parts, "evidence": "the child's own word"},
             "threads": 1,
             "versions": {},
+            "model_file": model.name,
+            "files": [asdict(file) for file in files],
+            "model_stamp": asdict(stamp) if stamp else None,
             "resident_bytes": 2,
         }
     )
@@ -142,6 +152,8 @@ def run(fault: str, channel: Channel, job: str, cancelled: set[str], request: di
             "run_s": 1.0,
             "first_token_s": 0.5,
             "memory": {"before_bytes": 1, "peak_bytes": 2, "after_bytes": 1},
+            "placement": None,
+            "model_stamp": None,
         }
     )
 

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 
 from backend.child import artifact_writer, process
+from backend.child.model_files import CHANGED, OpenedFiles
 from backend.child.token_batcher import TokenBatcher
 from backend.child.wire_protocol import (
     WIRE_VERSION,
@@ -24,18 +26,20 @@ from backend.child.wire_protocol import (
     HelloFrame,
     LoadedFrame,
     MemoryUse,
+    ResultFields,
     WireError,
 )
 from backend.common import error_patterns
 from backend.common.commands import command
 from backend.common.engine_api import EventData
-from backend.common.errors import TouchstoneError
-from backend.common.types import JsonObject
+from backend.common.errors import ModelBroken, TouchstoneError
+from backend.common.types import JsonObject, Placement
 from backend.devices import detected_device_from, show_only, split_id
-from backend.engines import LoadRequest, RunRequest, Session, load_engine
+from backend.engines import LoadRequest, RunRequest, RunResult, Session, engines, load_engine
 from backend.tasks.lyrics.generation import write_lyrics
 
 BEAT_S = 1.0
+DIGEST_S = 0.2  # how long a loaded model waits for its digest
 
 
 def main(channel: Channel) -> int:
@@ -60,6 +64,7 @@ class _Worker:
         self._loads: queue.SimpleQueue[Frame] = queue.SimpleQueue()
         self._cancelled: set[str] = set()
         self._session: Session | None = None
+        self._files: OpenedFiles | None = None
         self._tokens = TokenBatcher(channel.send_all)
 
     def listen(self) -> None:
@@ -113,20 +118,23 @@ class _Worker:
         if order["request"].get("detected_device"):
             request = replace(request, detected_device=detected_device_from(order["request"]["detected_device"]))
             show_only(split_id(request.device)[0], request.detected_device)
-        self._session = load_engine(order["engine"]).load(request)
+        self._session, self._files = _load_unchanged(order["engine"], request)
+        files, stamp = self._files.describe(DIGEST_S)
         frame: LoadedFrame = {
             "op": "loaded",
             "placement": asdict(self._session.placement),
             "threads": self._session.threads,
             "versions": {**self._session.versions, "python": sys.version.split()[0]},
-            "model_file": self._session.model_file,
+            "model_file": self._session.model_file or Path(request.model_path).name,
+            "files": [asdict(file) for file in files],
+            "model_stamp": asdict(stamp) if stamp else None,
             "resident_bytes": process.resident_bytes(),
         }
         self._channel.send(frame)
 
     def _run(self, order: Frame) -> None:
         job = order["job"]
-        assert self._session is not None, "the parent sends `load` before `run`"
+        assert self._session and self._files, "the parent sends `load` before `run`"
         process.reset_peak()
         device_bytes = self._session.device_bytes
         before = process.resident_bytes()
@@ -165,20 +173,18 @@ class _Worker:
             result = None if cancelled_early else run(replace(request, folder=writer.open()), emit)
         finally:
             tokens.flush()
+        run_s = time.perf_counter() - start
+        _, stamp = self._files.describe(DIGEST_S)
         frame: DoneFrame = {
             "op": "done",
             "job": job,
             "cancelled": job in self._cancelled,
-            "counts": result.counts if result else {},
-            "finish_reason": result.finish_reason if result else "cancelled",
-            "chat_template": result.chat_template if result else None,
-            "audio_s": result.audio_s if result else None,
-            "phases": result.phases if result else {},
-            "chosen": result.chosen if result else {},
-            "evidence": result.evidence if result else "",
-            "run_s": time.perf_counter() - start,
+            **_result_fields(result),
+            "run_s": run_s,
             "first_token_s": first_token_s,
             "memory": _memory_use(before, device_before, None if device_before is None else device_bytes()),
+            "placement": _find_placement(self._session),
+            "model_stamp": asdict(stamp) if stamp else None,
         }
         self._channel.send(frame)
         self._cancelled.discard(job)
@@ -199,6 +205,54 @@ class _Worker:
             "extra": extra,
         }
         self._channel.send(frame)
+
+
+def _result_fields(result: RunResult | None) -> ResultFields:
+    """Return the fields of a result for the frame; None: the job was cancelled before the engine got it."""
+    return {
+        "counts": result.counts if result else {},
+        "finish_reason": result.finish_reason if result else "cancelled",
+        "chat_template": result.chat_template if result else None,
+        "audio_s": result.audio_s if result else None,
+        "phases": result.phases if result else {},
+        "chosen": result.chosen if result else {},
+        "evidence": result.evidence if result else "",
+    }
+
+
+def _find_placement(session: Session) -> JsonObject | None:
+    """Return where the model is at the end of a job. The job succeeded, so a failed look-up is no error of the job."""
+    try:
+        placement = session.find_placement()
+    except Exception as error:  # noqa: BLE001 (of any library)
+        reason = f"At the end of the job the placement could not be looked up: {type(error).__name__}: {error}."
+        placement = Placement(None, [], reason[:400])
+    return asdict(placement) if placement else None
+
+
+def _load_unchanged(engine: str, request: LoadRequest) -> tuple[Session, OpenedFiles]:
+    """Load a model. Raises ModelBroken if a file was replaced meanwhile, whether the load failed or not."""
+    path = Path(request.model_path)
+    files = OpenedFiles(path, map(Path, request.operator_libraries))
+    try:
+        session = load_engine(engine).load(request)
+    except Exception as error:
+        if changed := files.find_change():
+            raise _changed_error(changed) from error
+        raise
+    if changed := files.find_change():
+        raise _changed_error(changed)
+    if engines()[engine].runs_user_code:
+        files.add_modules_from(path.parent)
+    return session, files
+
+
+def _changed_error(changed: str) -> ModelBroken:
+    return ModelBroken(
+        f"{changed} was replaced, changed or deleted while it was loaded.",
+        "Wait until it is complete, then rerun the job.",
+        **{CHANGED: changed},
+    )
 
 
 def _memory_use(before: int | None, device_before: int | None, device_after: int | None) -> MemoryUse:

@@ -20,6 +20,11 @@ class SongSession(Session):
     threads: int | None
     versions: dict[str, str]
     card_bytes: Callable[[], int | None]
+    look_up: Callable[[], Placement | None] = lambda: None  # where the model is now
+
+    def find_placement(self) -> Placement | None:
+        """Return where the model is now, None if the library cannot tell."""
+        return self.look_up()
 
     def device_bytes(self) -> int | None:
         """Return the memory that the model takes on a card now, None if unknown."""

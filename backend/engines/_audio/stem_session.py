@@ -7,7 +7,7 @@ Hybrid Transformer Demucs (`backend/tasks/stems/demucs.py`), one for all stems o
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +35,11 @@ class StemsSession(Session):
     threads: int | None
     versions: dict[str, str]
     model_file: str | None
+    look_up: Callable[[], Placement | None] = lambda: None  # where the model is now
+
+    def find_placement(self) -> Placement | None:
+        """Return where the model is now, None if the library cannot tell."""
+        return self.look_up()
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Separate the input file `audio` and hand over the stems."""
@@ -87,7 +92,9 @@ def load_onnx(request: LoadRequest) -> StemsSession:
     off = golden.check_masks(lambda given: masks(given, _going_on), sessions.dtype)
     placement = _proved(place.placement([sessions.of(CHUNK_FRAMES)]), off)
     versions = {"onnxruntime": onnxruntime.__version__, **_versions()}
-    return StemsSession(SpleeterSeparator(masks), placement, request.threads, versions, GRAPH)
+    return StemsSession(
+        SpleeterSeparator(masks), placement, request.threads, versions, GRAPH, lambda: place.placement(sessions.open)
+    )
 
 
 class _Sessions:
@@ -101,6 +108,11 @@ class _Sessions:
         self._frames = 0
         self._session: Any = None
         self.dtype = "float32"
+
+    @property
+    def open(self) -> list[Any]:
+        """The session that is loaded now."""
+        return [] if self._session is None else [self._session]
 
     def of(self, frames: int) -> Any:
         """Return the session for so many frames. Raises ONNX Runtime's exceptions."""
@@ -130,7 +142,14 @@ def _load_demucs(request: LoadRequest, place: Any, graphs: tuple[str, ...]) -> S
     shapes = [{each.name: each.shape for each in (*one.get_inputs(), *one.get_outputs())} for one in sessions]
     separator = DemucsSeparator(compute, shapes)
     versions = {"onnxruntime": onnxruntime.__version__, **_versions()}
-    return StemsSession(separator, place.placement(sessions), request.threads, versions, ", ".join(graphs))
+    return StemsSession(
+        separator,
+        place.placement(sessions),
+        request.threads,
+        versions,
+        ", ".join(graphs),
+        lambda: place.placement(sessions),
+    )
 
 
 def load_torch(request: LoadRequest) -> StemsSession:
@@ -165,7 +184,14 @@ def load_torch(request: LoadRequest) -> StemsSession:
     off = golden.check_masks(lambda given: masks(given, _going_on), dtype)
     versions = {"torch": torch.__version__, **_versions()}
     placement = _proved(place.placement(weights.values()), off)
-    return StemsSession(SpleeterSeparator(masks), placement, request.threads, versions, WEIGHTS)
+    return StemsSession(
+        SpleeterSeparator(masks),
+        placement,
+        request.threads,
+        versions,
+        WEIGHTS,
+        lambda: place.placement(weights.values()),
+    )
 
 
 @contextmanager

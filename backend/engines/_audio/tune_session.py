@@ -6,6 +6,7 @@ the training data.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ class TuneSession(Session):
     threads: int | None
     versions: dict[str, str]
     model_file: str | None
+    look_up: Callable[[], Placement | None] = lambda: None  # where the model is now
+
+    def find_placement(self) -> Placement | None:
+        """Return where the model is now, None if the library cannot tell."""
+        return self.look_up()
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Compose, render, and hand over the files."""

@@ -29,9 +29,10 @@ TOLERANCES = {False: TOLERANCE, True: 0.2}
 
 @dataclass(frozen=True)
 class Chosen:
-    """A decoder on a device, its graph file, the evidence, and the number of CPU threads."""
+    """A decoder on a device, its session and graph file, the evidence, and the number of CPU threads."""
 
     decoder: Decoder
+    session: Any
     file: str
     placement: Placement
     threads: int | None = None
@@ -93,7 +94,7 @@ def _processor(place: OnnxPlace, weights: Weights, folder: Path, threads: int | 
     from backend.tasks.music.decoder_onnx import HostDecoder
 
     session = place.session(folder / GRAPH, threads)
-    return Chosen(HostDecoder(weights, session), GRAPH, place.placement([session]), threads)
+    return Chosen(HostDecoder(weights, session), session, GRAPH, place.placement([session]), threads)
 
 
 def _cpu_place(place: OnnxPlace) -> OnnxPlace:
@@ -131,7 +132,8 @@ def _load_and_verify(
 
     decoder = RowByRow(make) if variant.fixed else make()
     agreement = check_agreement(trusted, decoder, TOLERANCES[variant.half or place.rounds_inputs])
-    return Chosen(decoder, variant.file, replace(placement, evidence=f"{placement.evidence} {agreement}"), threads)
+    placement = replace(placement, evidence=f"{placement.evidence} {agreement}")
+    return Chosen(decoder, session, variant.file, placement, threads)
 
 
 def _decoder(place: OnnxPlace, variant: _GraphVariant, weights: Weights, session: Any) -> Decoder:

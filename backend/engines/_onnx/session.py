@@ -45,6 +45,10 @@ class OutputFile(_OutputFile, total=False):
 class GraphSession(LoadedGraph, Session):
     """A session that runs, checks or measures a loaded graph."""
 
+    def find_placement(self) -> Placement | None:
+        """Return where the nodes run now; None if none is left to run."""
+        return self.place.placement([self.session]) if self.placement.parts else None
+
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Run, check, measure or inspect the graph, by the option `action`."""
         with within_free_memory(self.place.is_processor):

@@ -54,8 +54,12 @@ class TextSession(Session):
         versions: dict[str, str],
         device_bytes: Callable[[], int | None] = lambda: None,
         describe_steps: Callable[[Mapping[str, int]], str] | None = None,
+        find_placement: Callable[[], Placement | None] = lambda: None,
     ) -> None:
-        """`describe_steps`: optional callback that describes how a sequence's steps were computed."""
+        """`describe_steps`: optional callback that describes how a sequence's steps were computed.
+
+        `find_placement`: optional, returns where the model is now.
+        """
         self._decoder = decoder
         self._vocabulary = vocabulary
         self._chat = chat
@@ -65,10 +69,15 @@ class TextSession(Session):
         self.versions = versions
         self._device_bytes = device_bytes
         self._describe_steps = describe_steps
+        self._find_placement = find_placement
 
     def device_bytes(self) -> int | None:
         """Return the memory that the model takes on a card now, None if unknown."""
         return self._device_bytes()
+
+    def find_placement(self) -> Placement | None:
+        """Return where the model is now, None if the library cannot tell."""
+        return self._find_placement()
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Generate until a stop, the limit or a cancel. Raises ContextLengthExceeded, Validation, OutOfMemory."""
