@@ -131,7 +131,7 @@ def visibility(folder: Path, uuid: str, report: Report) -> None:
 
 def job(server: Server, model: str, report: Report, **wishes: Any) -> dict[str, Any]:
     """Run one text job on the card; print its receipt."""
-    body = {"model": model, "device": "cuda:0", "prompt": "A mill.", "options": {"max_tokens": 64}, "seed": 1, **wishes}
+    body = {"model": model, "device": "cuda:0", "prompt": "A mill.", "options": {"max_tokens": 64, "seed": 1}, **wishes}
     started_at = time.monotonic()
     ended = server.generate(**body)
     receipt = ended.get("receipt") or {}
