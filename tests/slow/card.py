@@ -1,4 +1,4 @@
-"""`python -m tests.slow.card FOLDER`, with a Python that has torch for a card: the service on real hardware.
+"""`python -m tests.slow.card FOLDER PYTHON`: the service on real hardware. PYTHON has torch for the card.
 
 Models with random weights in two sizes are written to FOLDER. It prints the device list with its proof, the list under
 several values of `CUDA_VISIBLE_DEVICES`, the list and a job while another program uses the card's memory, and what
@@ -53,7 +53,7 @@ class Report:
         print(f"{'ok   ' if ok else 'WRONG'} {text}", flush=True)
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, python: str) -> int:
     """Run all parts; return 1 if a line is not as expected."""
     report = Report()
     names = subprocess.run(
@@ -65,19 +65,19 @@ def main(folder: Path) -> int:
     print(names.stdout.strip(), flush=True)
     uuid = names.stdout.split(",")[0].strip()
     for name, shape in MODELS.items():
-        write_model(folder / "models" / name, shape)
-    visibility(folder, uuid, report)
-    with running(folder) as server:
+        write_model(folder / "models" / name, shape, python)
+    visibility(folder, python, uuid, report)
+    with running(folder, python) as server:
         proofs(server, report)
         for name in MODELS:
             job(server, name, report)
         killed_worker(server, report)
-    full_card(folder, report)
+    full_card(folder, python, report)
     print(f"{report.wrong} wrong", flush=True)
     return 1 if report.wrong else 0
 
 
-def write_model(path: Path, shape: str) -> None:
+def write_model(path: Path, shape: str, python: str) -> None:
     """Write a model folder with random weights."""
     if path.exists():
         return
@@ -85,16 +85,16 @@ def write_model(path: Path, shape: str) -> None:
     write_folder(path, SHAPES[shape])
     (path / "model.safetensors").unlink()
     started_at = time.monotonic()
-    subprocess.run([sys.executable, "-c", _WRITE, str(path)], check=True)
+    subprocess.run([python, "-c", _WRITE, str(path)], check=True)
     size = sum(file.stat().st_size for file in path.iterdir())
     print(f"{path.name}: {size / 1e9:.2f} GB written in {time.monotonic() - started_at:.0f} s", flush=True)
 
 
 @contextlib.contextmanager
-def running(folder: Path, **environ: str) -> Iterator[Server]:
-    """A server with this interpreter as the runtime `cuda`."""
+def running(folder: Path, python: str, **environ: str) -> Iterator[Server]:
+    """A server with that interpreter as the runtime `cuda`."""
     config = folder / "config.json"
-    config.write_text(json.dumps({"runtimes": {"cuda": {"python": sys.executable}}}))
+    config.write_text(json.dumps({"runtimes": {"cuda": {"python": python}}}))
     server = start_server(folder, "--config", str(config), environ=environ)
     try:
         yield server
@@ -119,12 +119,14 @@ def proofs(server: Server, report: Report) -> None:
     print(f"      {len(proof['checks'])} checks in {proof['seconds']:.2f} s; {proof.get('evidence')}", flush=True)
 
 
-def visibility(folder: Path, uuid: str, report: Report) -> None:
+def visibility(folder: Path, python: str, uuid: str, report: Report) -> None:
     """Print the card's state under values that show it and values that hide it."""
     shown = {"0": True, uuid: True, uuid[:12]: True, "": False, "-1": False, "1": False, "NoDevFiles": False}
     for value, is_shown in shown.items():
-        with running(folder, CUDA_VISIBLE_DEVICES=value) as server:
+        started_at = time.monotonic()
+        with running(folder, python, CUDA_VISIBLE_DEVICES=value) as server:
             card = devices(server)["cuda:0"]
+            print(f"      all probed {time.monotonic() - started_at:.1f} s after the start")
         line = f"CUDA_VISIBLE_DEVICES={value!r}: {card['state']}, {card['reason']} {card['remedy'] or ''}"
         report.check((card["state"] == "ready") == is_shown, line)
 
@@ -158,13 +160,13 @@ def killed_worker(server: Server, report: Report) -> None:
     job(server, "random-135m", report)
 
 
-def full_card(folder: Path, report: Report) -> None:
+def full_card(folder: Path, python: str, report: Report) -> None:
     """List the devices and run a job while another program holds all but 200 MB of the card."""
-    command = [sys.executable, "-c", _FILL, str(200 << 20)]
+    command = [python, "-c", _FILL, str(200 << 20)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout and holder.stdin
         print(f"      another program leaves {holder.stdout.readline().strip()} bytes", flush=True)
-        with running(folder) as server:
+        with running(folder, python) as server:
             card = devices(server)["cuda:0"]
             print(f"      {card['state']}, {card['reason']} {card['remedy']} free {card['memory_free_bytes']}")
             ended = server.generate(model="random-8b", device="cuda:0", fallback="never", prompt="A mill.")
@@ -175,4 +177,4 @@ def full_card(folder: Path, report: Report) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1]).absolute()))
+    raise SystemExit(main(Path(sys.argv[1]).absolute(), sys.argv[2]))
