@@ -15,10 +15,21 @@ from hypothesis import strategies as st
 from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent, TorchAccess, detected_device_from
 from backend.common.errors import DeviceNotReady
 from backend.devices import _placement, _registry
-from backend.devices._mechanisms import torch_cuda
-from backend.devices._mechanisms.identity import clean, hardware_id, match_device, pci_address, size, uuid_text
+from backend.devices._mechanisms import mig, torch_cuda
+from backend.devices._mechanisms.identity import (
+    clean,
+    free_size,
+    hardware_id,
+    is_instance,
+    match_device,
+    pci_address,
+    size,
+    uuid_text,
+    with_ranks,
+)
 from backend.devices._mechanisms.onnx import clean_error_text, provider_key
-from backend.devices._mechanisms.torch import build_name, preferred_dtype, versions
+from backend.devices._mechanisms.software_adapters import is_software
+from backend.devices._mechanisms.torch import build_name, loaded_library, preferred_dtype, versions
 from backend.devices._mechanisms.torch_placement import TorchPlace
 from backend.devices._visibility import show_all_devices, show_only, visibility_variables
 
@@ -96,11 +107,163 @@ def test_a_library_that_reports_less_is_matched_by_what_both_report() -> None:
     assert match_device(wanted, list(reversed(listed))) is listed[1]
 
 
-def test_without_an_identity_only_an_unchanged_list_is_trusted() -> None:
-    assert match_device(card(1), [card(0), card(1)]).position == 1
-    assert match_device(card(1), [card(0, 1)]).position == 0, "the process sees only that card"
+def alike(count: int, **facts: Any) -> list[DetectedDevice]:
+    """Return cards without identity that equal each other, as one process lists them."""
+    return with_ranks([replace(card(place, count), name="Arc", **facts) for place in range(count)])
+
+
+def test_without_an_identity_name_and_rank_decide() -> None:
+    first, second = with_ranks([card(0), card(1)])
+    assert match_device(second, [first, second]).position == 1
+    moved = [replace(second, position=0), replace(first, position=1)]
+    assert match_device(second, moved, masked=False).position == 0, "the order changed, the name is unique"
+    with pytest.raises(DeviceAbsent, match="card 0 is in its place"):
+        match_device(second, [replace(first, count=1)])
+    twins = alike(2)
+    assert [match_device(twin, twins).position for twin in twins] == [0, 1]
+    assert match_device(twins[1], alike(1)).position == 0, "a variable shows only the card that was asked for"
+    with pytest.raises(DeviceAbsent, match="1 devices instead of 2"):
+        match_device(twins[1], alike(1), masked=False)
     with pytest.raises(DeviceAbsent, match="3 devices instead of 2"):
-        match_device(card(1), [card(0, 3), card(1, 3), card(2, 3)])
+        match_device(twins[1], alike(3))
+
+
+def test_memory_tells_cards_of_one_name_apart() -> None:
+    big, small = (replace(card(place), name="Arc", memory_bytes=size) for place, size in enumerate((16 << 30, 8 << 30)))
+    wanted = with_ranks([big, small])[1]
+    assert match_device(wanted, [replace(small, position=0), replace(big, position=1)], masked=False).position == 0
+    with pytest.raises(DeviceAbsent, match="in its place"):
+        match_device(wanted, [big])
+
+
+def test_cards_with_one_uuid_are_told_apart_by_address() -> None:
+    cards = with_ranks([card(place, uuid="GPU-a", pci=f"0000:0{place + 1}:00.0") for place in range(2)])
+    assert [match_device(each, cards).position for each in cards] == [0, 1]
+
+
+def test_an_address_or_a_luid_with_another_name_is_another_card() -> None:
+    for identity in ({"pci": "0000:01:00.0"}, {"luid": "0x00000000_0x0000c8d2"}):
+        with pytest.raises(DeviceAbsent, match="card 1 is in its place"):
+            match_device(card(0, 1, **identity), [card(1, 1, **identity)], masked=False)
+
+
+def test_two_drivers_of_one_card_are_told_apart_by_name() -> None:
+    both = [replace(card(place, pci="0000:01:00.0"), name=name) for place, name in enumerate(("RADV", "AMDVLK"))]
+    assert match_device(both[1], both).name == "AMDVLK"
+
+
+@pytest.mark.parametrize(
+    ("value", "instance", "text"),
+    [
+        ("MIG-5b4e6d3a-aaaa-bbbb-cccc-0123456789ab", False, "MIG-5b4e6d3a-aaaa-bbbb-cccc-0123456789ab"),
+        ("5b4e6d3a-aaaa-bbbb-cccc-0123456789ab", True, "MIG-5b4e6d3a-aaaa-bbbb-cccc-0123456789ab"),
+        (
+            "MIG-GPU-5B4E6D3A-aaaa-bbbb-cccc-0123456789ab/11/0",
+            False,
+            "MIG-GPU-5b4e6d3a-aaaa-bbbb-cccc-0123456789ab/11/0",
+        ),
+        ("MIG-short", False, None),
+    ],
+)
+def test_an_instance_of_a_card_keeps_its_prefix(value: str, instance: bool, text: str | None) -> None:
+    assert uuid_text(value, instance) == text
+    identity = {"uuid": text or "", "pci": "0000:01:00.0"}
+    expected = f"uuid:{text.lower()}" if text else "pci:0000:01:00.0"
+    assert (is_instance(identity), hardware_id(identity)) == (text is not None, expected)
+
+
+def test_an_instance_is_found_whatever_prefix_a_process_knows() -> None:
+    wanted = card(0, 1, uuid="MIG-5b4e6d3a-aaaa-bbbb-cccc-0123456789ab", pci="0000:01:00.0")
+    seen = card(0, 1, uuid="GPU-5b4e6d3a-aaaa-bbbb-cccc-0123456789ab", pci="0000:01:00.0")
+    assert match_device(wanted, [seen]) is seen
+    old = replace(wanted, identity={"uuid": "MIG-GPU-5b4e6d3a-aaaa-bbbb-cccc-0123456789ab/1/0"})
+    assert match_device(old, [seen]) is seen, "CUDA reports the card's UUID before driver 470"
+
+
+def test_instances_of_the_driver_join_the_card_that_cuda_lists() -> None:
+    first, second = (
+        card(0, 1, uuid=f"MIG-5b4e6d3a-aaaa-bbbb-cccc-0123456789a{end}", pci="0000:01:00.0") for end in "ab"
+    )
+    whole = card(0, 1, uuid="GPU-5b4e6d3a-aaaa-bbbb-cccc-0123456789ac", pci="0000:02:00.0")
+    listed = [replace(first, name="as CUDA names it"), replace(card(1), fault="ValueError: Invalid device id")]
+    found = mig.joined(listed, [first, second, whole])
+    assert [(each.name, each.fault, each.position, each.count) for each in found] == [
+        ("as CUDA names it", None, 0, 3),
+        ("card 0", None, 1, 3),
+        ("card 0", None, 2, 3),
+    ]
+    assert mig.joined(listed, [whole]) == listed, "without an instance CUDA's list is complete"
+    old = [replace(first, identity={"uuid": f"MIG-{whole.identity['uuid']}/{number}/0"}) for number in (1, 2)]
+    assert [each.identity for each in mig.joined([whole], old)] == [each.identity for each in old]
+
+
+SOFTWARE = [
+    "Microsoft Basic Render Driver",
+    "Microsoft Remote Display Adapter",
+    "Microsoft Basic Display Adapter",
+    "Microsoft-Remotedisplayadapter",
+    "Базовый видеоадаптер (Майкрософт)",
+    "Microsoft 基本显示适配器",
+    "WARP",
+    "llvmpipe (LLVM 17.0.6, 256 bits)",
+    "softpipe",
+    "SwiftShader Device (LLVM 10.0.0)",
+    "Google SwiftShader",
+    "VMware SVGA 3D",
+    "Parallels Display Adapter (WDDM)",
+    "Red Hat QXL controller",
+    "Red Hat VirtIO GPU DOD controller",
+    "VirtualBox Graphics Adapter (WDDM)",
+    "Virtio-GPU Venus (llvmpipe (LLVM 17.0.6, 256 bits))",
+    "Microsoft Direct3D12 (Microsoft Basic Render Driver)",
+    "Parsec Virtual Display Adapter",
+    "Citrix Indirect Display Adapter",
+]
+CARDS = [
+    "NVIDIA GeForce RTX 3060",
+    "AMD Radeon RX 7900 XTX (RADV NAVI31)",
+    "Intel(R) Arc(TM) A770 Graphics",
+    "Intel(R) Iris(R) Xe Graphics",
+    "Qualcomm(R) Adreno(TM) X1-85 GPU",
+    "Microsoft SQ2 Adreno 690",
+    "Microsoft Direct3D12 (NVIDIA GeForce RTX 3060)",
+    "Virtio-GPU Venus (AMD Radeon RX 6800)",
+    "GRID T4-8Q",
+    "Apple M3 Max",
+    "NVIDIA RTX 6000 Ada Generation",
+    "Radeon RX 560X",
+    "MTT S80",
+    "レイデオン RX 6600",
+]
+
+
+def test_software_is_known_by_name() -> None:
+    assert [name for name in SOFTWARE if not is_software(name)] == []
+    assert [name for name in CARDS if is_software(name)] == []
+
+
+def test_software_is_known_by_its_ids_whatever_its_name() -> None:
+    assert is_software("Adattatore", 0x1414, 0x8C) and is_software("x", 0x10005, 0) and is_software("x", driver=13)
+    assert not is_software("x", 0x10DE, 0x2684, 4)
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        ("8031 MB", 8031 << 20),
+        ("8 GB", 8 << 30),
+        ("1,5 GiB", 3 << 29),
+        ("512MiB", 1 << 29),
+        ("77", 77),
+        ("0 MB", None),
+    ],
+)
+def test_sizes_may_have_units(value: str, number: int | None) -> None:
+    assert size(value) == number
+
+
+def test_full_memory_is_zero_and_not_unknown() -> None:
+    assert (free_size(0), free_size("0"), free_size(None), free_size(-1)) == (0, 0, None, None)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +350,7 @@ def test_for_listing_no_variable_of_the_user_hides_a_card() -> None:
 
 @pytest.mark.usefixtures("environment")
 def test_a_worker_sees_its_card_and_none_of_other_backends() -> None:
-    show_only("cuda", card(1, uuid="GPU-b"))
+    show_only("cuda", replace(card(1, uuid="GPU-b"), selectors=["GPU-b", "1"]))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-b"
     assert os.environ["HIP_VISIBLE_DEVICES"] == "-1" and os.environ["GGML_VK_VISIBLE_DEVICES"] == ""
     show_only("rocm", card(3))
@@ -215,7 +378,7 @@ def fake_torch(cards: list[Any], hip: str | None = None, failure: Exception | No
 def test_cards_of_torch_are_described_by_what_this_version_reports() -> None:
     old = SimpleNamespace(name="NVIDIA H100", total_memory=80 << 30, major=9, minor=0)
     new = SimpleNamespace(name="NVIDIA L4", total_memory=24 << 30, pci_domain_id=0, pci_bus_id=0xC1, pci_device_id=0)
-    first, second = torch_cuda.list_cards(fake_torch([old, new]), lambda position: "0000:01:00.0")
+    first, second = torch_cuda.list_cards(fake_torch([old, new]), lambda position: "0000:01:00.0", "NVIDIA")
     assert (first.hardware_id, first.architecture) == ("pci:0000:01:00.0", "sm_90")
     assert (second.hardware_id, second.architecture) == ("pci:0000:c1:00.0", None)
     assert (first.memory_bytes, second.position, second.count) == (80 << 30, 1, 2)
@@ -223,7 +386,7 @@ def test_cards_of_torch_are_described_by_what_this_version_reports() -> None:
 
 def test_a_card_of_rocm_is_named_by_its_target_without_features() -> None:
     props = SimpleNamespace(name="", gcnArchName="gfx90a:sramecc+:xnack-", major=9, minor=0, is_integrated=1)
-    (device,) = torch_cuda.list_cards(fake_torch([props], hip="6.4"), lambda position: None)
+    (device,) = torch_cuda.list_cards(fake_torch([props], hip="6.4"), lambda position: None, "AMD")
     assert (device.architecture, device.kind, device.name, device.hardware_id) == (
         "gfx90a",
         "integrated",
@@ -247,14 +410,14 @@ def test_a_card_of_rocm_is_named_by_its_target_without_features() -> None:
 )
 def test_no_card_is_explained_in_the_words_of_torch(failure: Exception | None, reason: str) -> None:
     with pytest.raises(DeviceAbsent) as caught:
-        torch_cuda.list_cards(fake_torch([], failure=failure), lambda position: None)
+        torch_cuda.list_cards(fake_torch([], failure=failure), lambda position: None, "NVIDIA")
     assert str(caught.value) == reason
 
 
 def test_a_driver_library_that_is_missing_reports_no_address() -> None:
     addresses = torch_cuda.driver_addresses(("libnothing-at-all.so.1",), "cuDeviceGetPCIBusId", by_ordinal=False)
     assert addresses(0) is None
-    assert torch_cuda.loaded_library("libnothing-at-all") == ()
+    assert loaded_library("libnothing-at-all") == ()
 
 
 def test_builds_and_versions_of_torch_are_named() -> None:

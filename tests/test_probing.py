@@ -106,7 +106,8 @@ def test_a_hidden_card_is_said_to_be_hidden_and_not_touched(two_cards: Path, mon
 def test_a_worker_sees_its_card_alone_and_the_processor_s_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def seen(backend: str, **identity: str) -> dict[str, str]:
         monkeypatch.setattr("os.environ", {"CUDA_VISIBLE_DEVICES": "0,1", "PATH": "/bin"})
-        show_only(backend, DetectedDevice("A card", "gpu", None, None, None, position=1, count=2, identity=identity))
+        selectors = [identity["uuid"]] if identity else []
+        show_only(backend, DetectedDevice("A card", "gpu", None, None, None, position=1, count=2, selectors=selectors))
         return {name: os.environ[name] for name in visibility_variables() if name in os.environ}
 
     assert seen("cuda", uuid="GPU-1") | {"GGML_VK_VISIBLE_DEVICES": ""} == {

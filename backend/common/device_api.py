@@ -18,7 +18,9 @@ class DetectedDevice:
     """One device as a library lists it while no device is hidden, before anything is computed on it.
 
     `identity` distinguishes it from other devices, by the keys that the library reports: `pci` (0000:01:00.0), `uuid`,
-    `luid`. If it is empty, only `position` among the `count` listed devices identifies the device.
+    `luid`. If it is empty, name and memory identify the device, and among `equals` devices that share them its `rank`.
+    `selectors` are values of the backend's visibility variable that show only this device, the preferred one first; if
+    empty, its position does. `fault` is why the library could not describe it; such a device is not opened.
     """
 
     name: str
@@ -32,6 +34,15 @@ class DetectedDevice:
     identity: dict[str, str] = field(default_factory=dict)
     architecture: str | None = None
     provider: str | None = None
+    equals: int = 1
+    rank: int = 0
+    selectors: list[str] = field(default_factory=list)
+    fault: str | None = None
+
+    @property
+    def selector(self) -> str:
+        """The value of the visibility variable that shows only this device."""
+        return self.selectors[0] if self.selectors else str(self.position)
 
 
 def detected_device_from(fields: Mapping[str, Any]) -> DetectedDevice:
@@ -103,6 +114,9 @@ class OnnxProvider:
     options: tuple[str, ...] = ()
     proof_options: Mapping[str, str] | None = None  # Optional. Options under which float32 is computed as float32.
     rounds_inputs: bool = False  # by default float32 is computed with inputs of 11 bits or in float16
+    # The accuracy level of products with 4-bit weights that the builder of ONNX Runtime GenAI writes for the provider
+    # (`onnxruntime_genai/models/quantization/quant_config.py`): 4 quantizes the inputs to 8 bits, 0 leaves the choice.
+    accuracy_level: int = 0
     compiles_shapes: bool = False  # each new input shape is compiled, or only fixed shapes are accepted
     lists_devices: bool = False  # `get_ep_devices` is complete: no listed device means that there is none
     none_listed: str = "its provider is installed and lists no device"

@@ -15,8 +15,9 @@ from backend.common.device_api import (
     WrongResult,
     detected_device_from,
 )
+from backend.devices._mechanisms.identity import hardware_id, is_instance, uuid_text
 from backend.devices._mechanisms.proof_record import is_unsupported
-from backend.devices._placement import onnx_place, torch_place
+from backend.devices._placement import onnx_place, show_ggml_device, torch_place
 from backend.devices._registry import (
     INDEX_LIMIT,
     backends,
@@ -43,7 +44,9 @@ __all__ = [
     "backends_of",
     "detected_device_from",
     "device_id",
+    "hardware_id",
     "has_compile_cache",
+    "is_instance",
     "is_unsupported",
     "known_options",
     "libraries",
@@ -52,8 +55,10 @@ __all__ = [
     "onnx_place",
     "prove",
     "show_all_devices",
+    "show_ggml_device",
     "show_only",
     "split_id",
     "torch_place",
+    "uuid_text",
     "visibility_variables",
 ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent
-from backend.common.errors import DeviceNotReady
-from backend.devices._mechanisms import onnx, torch
+from backend.common.errors import DeviceLost, DeviceNotReady
+from backend.devices._mechanisms import ggml, onnx, torch
 from backend.devices._mechanisms.onnx_placement import OnnxPlace
 from backend.devices._mechanisms.torch_placement import TorchPlace
 from backend.devices._registry import backends, mechanism, split_id
@@ -18,13 +20,15 @@ def torch_place(device: str, detected: DetectedDevice | None = None) -> TorchPla
     """Open a device for an engine that uses torch.
 
     `detected`: optional, the device as listed before (`LoadRequest.detected_device`). Default: it is listed now.
-    Raises DeviceAbsent if the device is gone, DeviceNotReady if torch does not reach its backend.
+    Raises DeviceLost if the device is gone or another one is in its place, DeviceNotReady if torch does not reach its
+    backend.
     """
     backend, index = _backend_and_index(device)
     if backend.torch is None:
         raise _unreachable("torch", backend)
-    listed = _find_device(backend, index, backend.torch.library, detected)
-    return TorchPlace(device, torch.open_device(backend, listed))
+    with _lost_if_absent(device):
+        listed = _find_device(backend, index, backend.torch.library, detected)
+        return TorchPlace(device, torch.open_device(backend, listed))
 
 
 def onnx_place(
@@ -34,13 +38,35 @@ def onnx_place(
 
     `detected`: optional, the device as listed before. Default: it is listed now. `options`: optional, the user's
     options for the provider (`known_options`). `cache`: optional, a folder for what the provider compiles.
-    Raises DeviceAbsent if the device is gone, DeviceNotReady if ONNX Runtime does not reach its backend.
+    Raises DeviceLost if the device is gone or another one is in its place, DeviceNotReady if ONNX Runtime does not
+    reach its backend.
     """
     backend, index = _backend_and_index(device)
     if backend.onnx is None:
         raise _unreachable("ONNX Runtime", backend)
-    listed = _find_device(backend, index, backend.onnx.library, detected)
-    return replace(onnx.open_device(backend, listed, device), options=options or {}, cache=cache)
+    with _lost_if_absent(device):
+        listed = _find_device(backend, index, backend.onnx.library, detected)
+        return replace(onnx.open_device(backend, listed, device), options=options or {}, cache=cache)
+
+
+def show_ggml_device(device: str, detected: DetectedDevice) -> None:
+    """Make only this card visible to llama.cpp's programs that this process starts.
+
+    Raises DeviceLost if it is gone or another one is in its place, OSError if Vulkan lists no device.
+    """
+    with _lost_if_absent(device):
+        os.environ[ggml.VARIABLE] = str(ggml.find_position(detected))
+
+
+@contextlib.contextmanager
+def _lost_if_absent(device: str) -> Iterator[None]:
+    try:
+        yield
+    except DeviceAbsent as error:
+        raise DeviceLost(
+            f"{device} cannot be opened: {str(error).rstrip('.')}.",
+            "Refresh the devices, which lists and proves them again; then rerun the job.",
+        ) from error
 
 
 def _backend_and_index(device: str) -> tuple[Backend, int]:

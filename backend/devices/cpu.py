@@ -59,6 +59,6 @@ BACKEND = Backend(
         ("CPUExecutionProvider", "*", "onnxruntime"),
     ),
     indexed=False,
-    onnx=OnnxProvider(names=("cpu",), only_device=_detect_for_onnx),
+    onnx=OnnxProvider(names=("cpu",), only_device=_detect_for_onnx, accuracy_level=4),
     torch=TorchSupport(_list_for_torch, _open_for_torch),
 )

@@ -1,6 +1,7 @@
 """Any DirectX 12 card on Windows and WSL2 through torch-directml, as of version 0.2.5.dev240914.
 
-The package lists cards in DXCore's order with only a name: no address, no LUID. So the position identifies a card.
+The package lists cards in DXCore's order with only a name: no address, no LUID, no memory. So the name identifies a
+card, and among cards of one name the rank. Software adapters, such as Windows' Basic Render Driver, are emulated.
 `is_available` has ended the process; `default_device` is always 0. It supports neither bfloat16
 (github.com/microsoft/DirectML, issue 688) nor cumulative sums of integers (343), and users report that single
 operations run on the processor.
@@ -20,7 +21,9 @@ from backend.common.device_api import (
     TorchSupport,
     Visibility,
 )
+from backend.devices._mechanisms.card_list import describe_all
 from backend.devices._mechanisms.identity import clean, match_device
+from backend.devices._mechanisms.software_adapters import kind_and_hardware
 
 
 def _environment(detected: DetectedDevice) -> dict[str, str]:
@@ -33,11 +36,15 @@ def _list_devices(torch: Any) -> list[DetectedDevice]:
     count = int(torch_directml.device_count())
     if not count:
         raise DeviceAbsent("it lists no DirectX 12 adapter")
-    names = [clean(torch_directml.device_name(position)) for position in range(count)]
-    return [
-        DetectedDevice(name, "gpu", None, None, None, "torch_directml", position, count)
-        for position, name in enumerate(names)
-    ]
+    return describe_all(
+        lambda position: _describe_adapter(torch_directml, position, count), count, "DirectX 12", "torch_directml"
+    )
+
+
+def _describe_adapter(torch_directml: Any, position: int, count: int) -> DetectedDevice:
+    name = clean(torch_directml.device_name(position))
+    kind, hardware_id = kind_and_hardware(name, "gpu")
+    return DetectedDevice(name, kind, hardware_id, None, None, "torch_directml", position, count)
 
 
 def _open_device(torch: Any, detected: DetectedDevice) -> TorchAccess:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from backend.common.device_api import (
@@ -13,6 +14,7 @@ from backend.common.device_api import (
     TorchSupport,
     Visibility,
 )
+from backend.common.types import DeviceKind
 from backend.devices._mechanisms.identity import clean, size
 from backend.devices._mechanisms.torch import build_name
 from backend.devices._mechanisms.torch_cuda import counter
@@ -25,9 +27,14 @@ def _list_devices(torch: Any) -> list[DetectedDevice]:
         raise DeviceAbsent(f"This is {build_name(torch)}: it cannot reach Apple's GPU.", quiet=True)
     if not mps.is_available():
         raise DeviceAbsent("it lists no GPU (requires macOS 14 or later and an Apple or AMD GPU)")
-    name = mps.get_name() if hasattr(mps, "get_name") else BACKEND.label
+    name = clean(mps.get_name() if hasattr(mps, "get_name") else BACKEND.label)
     limit = getattr(torch.mps, "recommended_max_memory", lambda: None)()
-    return [DetectedDevice(clean(name), "integrated", "metal:0", size(limit), None, "torch")]
+    return [DetectedDevice(name, _kind(name), "metal:0", size(limit), None, "torch")]
+
+
+def _kind(name: str) -> DeviceKind:
+    """Return the kind: Intel Macs may have a Radeon with memory of its own; Apple's chips and Intel's have not."""
+    return "gpu" if re.search(r"\bAMD\b|Radeon|FirePro|GeForce", name, re.IGNORECASE) else "integrated"
 
 
 def _open_device(torch: Any, detected: DetectedDevice) -> TorchAccess:

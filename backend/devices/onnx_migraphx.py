@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backend.common.device_api import Backend, DetectedDevice, InstallOffer, OnnxProvider, Visibility
+from backend.devices._mechanisms.hip_variables import VARIABLES
 
 _OPTIONS = (
     "migraphx_arena_extend_strategy migraphx_bf16_enable migraphx_exhaustive_tune migraphx_fp16_enable "
@@ -30,5 +31,5 @@ BACKEND = Backend(
         options=tuple(_OPTIONS),
         compiles_shapes=True,  # during the run; some versions then fail (ROCm/AMDMIGraphX#4618)
     ),
-    visibility=Visibility(variables=("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), environment=_environment),
+    visibility=Visibility(variables=VARIABLES, environment=_environment),
 )

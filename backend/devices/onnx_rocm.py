@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from backend.common.device_api import Backend, DetectedDevice, OnnxProvider, Visibility
+from backend.devices._mechanisms.hip_variables import VARIABLES
 
 _OPTIONS = (
     "arena_extend_strategy do_copy_in_default_stream enable_hip_graph gpu_mem_limit miopen_conv_exhaustive_search "
@@ -27,5 +28,5 @@ BACKEND = Backend(
         names=("rocm",),
         options=tuple(_OPTIONS),
     ),
-    visibility=Visibility(variables=("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), environment=_environment),
+    visibility=Visibility(variables=VARIABLES, environment=_environment),
 )

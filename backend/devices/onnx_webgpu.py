@@ -48,5 +48,5 @@ BACKEND = Backend(
     runtimes=("base", "webgpu"),
     aliases=("webgpu", "WebGpuExecutionProvider", "WebGPUExecutionProvider", "onnx_webgpu"),
     systems=("linux", "win32", "darwin"),
-    onnx=OnnxProvider(names=("webgpu",), options=tuple(_OPTIONS), lists_devices=True, refine=_refine),
+    onnx=OnnxProvider(names=("webgpu",), options=tuple(_OPTIONS), accuracy_level=4, lists_devices=True, refine=_refine),
 )

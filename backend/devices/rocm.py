@@ -13,8 +13,16 @@ from backend.common.device_api import (
     TorchSupport,
     Visibility,
 )
-from backend.devices._mechanisms.torch import build_name
-from backend.devices._mechanisms.torch_cuda import Addresses, driver_addresses, list_cards, loaded_library, open_card
+from backend.devices._mechanisms.hip_variables import VARIABLES
+from backend.devices._mechanisms.torch import build_name, is_rocm_build, loaded_library
+from backend.devices._mechanisms.torch_cuda import (
+    Addresses,
+    cards_listed_before,
+    driver_addresses,
+    list_cards,
+    only_vendor,
+    open_card,
+)
 
 
 def _environment(detected: DetectedDevice) -> dict[str, str]:
@@ -23,17 +31,28 @@ def _environment(detected: DetectedDevice) -> dict[str, str]:
 
 
 def _list_devices(torch: Any) -> list[DetectedDevice]:
-    """List the cards of a torch built for ROCm. Raises DeviceAbsent."""
+    """List the cards of a torch that reaches AMD's. Raises DeviceAbsent.
+
+    A torch that names no platform, or that was built for CUDA and translates, is known by its cards.
+    """
     build = getattr(torch, "version", None)
-    if not getattr(build, "hip", None):
-        other = getattr(build, "cuda", None) or getattr(build, "xpu", None)
-        raise DeviceAbsent(f"This is {build_name(torch)}: it cannot reach AMD cards.", quiet=bool(other))
-    return list_cards(torch, _addresses())
+    if is_rocm_build(torch):
+        return list_cards(torch, _addresses(), "AMD")
+    other = getattr(build, "cuda", None) or getattr(build, "xpu", None)
+    refusal = DeviceAbsent(f"This is {build_name(torch)}: it cannot reach AMD cards.", quiet=bool(other))
+    if other:  # torch.cuda was listed before; a second call could hang or crash again
+        cards = cards_listed_before()
+    else:
+        cards = list_cards(torch, _addresses(), "AMD") if torch.cuda.is_available() else []
+    own = only_vendor(cards, amd=True)
+    if not own:
+        raise refusal
+    return own
 
 
 def _open_device(torch: Any, detected: DetectedDevice) -> TorchAccess:
     """Open a card. Raises DeviceAbsent."""
-    return open_card(torch, detected, _addresses())
+    return open_card(torch, detected, list_cards(torch, _addresses(), "AMD"))
 
 
 def _addresses() -> Addresses:
@@ -53,7 +72,7 @@ BACKEND = Backend(
     offers=(InstallOffer("rocm", architectures=("gfx101", "gfx103", "gfx11", "gfx12", "gfx90", "gfx94", "gfx95")),),
     torch=TorchSupport(_list_devices, _open_device, compiles=True),
     visibility=Visibility(
-        variables=("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES"),
+        variables=VARIABLES,
         hide_all={"HIP_VISIBLE_DEVICES": "-1"},
         environment=_environment,
     ),

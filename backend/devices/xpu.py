@@ -13,7 +13,15 @@ from backend.common.device_api import (
     TorchSupport,
     Visibility,
 )
-from backend.devices._mechanisms.identity import clean, hardware_id, match_device, size, uuid_text
+from backend.devices._mechanisms.card_list import describe_all
+from backend.devices._mechanisms.identity import (
+    clean,
+    free_size,
+    hardware_id,
+    match_device,
+    size,
+    uuid_text,
+)
 from backend.devices._mechanisms.torch import build_name, device_named, preferred_dtype
 from backend.devices._mechanisms.torch_cuda import counter
 
@@ -34,7 +42,7 @@ def _list_devices(torch: Any) -> list[DetectedDevice]:
         raise DeviceAbsent(
             "it lists no card (is Intel's compute runtime, libze-intel-gpu1 and intel-opencl-icd, installed?)"
         )
-    return [_describe_card(xpu, position, count) for position in range(count)]
+    return describe_all(lambda position: _describe_card(xpu, position, count), count, "Intel", "torch")
 
 
 def _open_device(torch: Any, detected: DetectedDevice) -> TorchAccess:
@@ -47,7 +55,7 @@ def _open_device(torch: Any, detected: DetectedDevice) -> TorchAccess:
         "xpu",
         lambda: xpu.synchronize(position),
         counter(xpu, "memory_allocated", position),
-        lambda: size(xpu.mem_get_info(position)[0]) if hasattr(xpu, "mem_get_info") else None,
+        lambda: free_size(xpu.mem_get_info(position)[0]) if hasattr(xpu, "mem_get_info") else None,
         preferred_dtype(xpu),
     )
 
@@ -79,5 +87,8 @@ BACKEND = Backend(
     vendors=("Intel",),
     offers=(InstallOffer("xpu"),),
     torch=TorchSupport(_list_devices, _open_device),
-    visibility=Visibility(variables=("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"), environment=_environment),
+    visibility=Visibility(
+        variables=("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR", "SYCL_DEVICE_FILTER", "SYCL_DEVICE_ALLOWLIST"),
+        environment=_environment,
+    ),
 )

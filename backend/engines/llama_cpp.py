@@ -24,7 +24,7 @@ from backend.common.errors import ModelIncompatible, ModelLoadFailed, Touchstone
 from backend.common.formats.gguf import Header, parts, read_header
 from backend.common.formats.gguf.vocabulary import Vocabulary, read_vocabulary
 from backend.common.types import Placement, PlacementPart
-from backend.devices import split_id
+from backend.devices import show_ggml_device, split_id
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult, Session
 from backend.engines._formats import GGUF
 from backend.engines._llama import server_process
@@ -125,6 +125,8 @@ def _on_card(request: LoadRequest, header: Header, context_tokens: int) -> tuple
         ),
         *(("--embedding",) if header.makes_embeddings else ()),
     ]
+    if request.detected_device:
+        show_ggml_device(request.device, request.detected_device)
     try:
         server = server_process.LlamaServer(Path(request.scratch), arguments)
     except RuntimeError as error:

@@ -59,6 +59,8 @@ ENGINE = Engine(
         ConvertedForm("onnx-int4", 30, "int4", {"algo_config": "rtn", "matmul_mixed_precision": "last_matmul:int8"}),
     ),
     batches=True,
+    data_types=("float16", "int4", "int8"),
+    data_types_by_backend={"cpu": ("int4", "int8")},  # its models have activations in float32
     options=frozenset(
         {
             *("max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "repetition_penalty", "raw", "logprobs"),

@@ -1,6 +1,7 @@
 """The probe program: `probe list RUNTIME [BACKEND …]` enumerates devices, `probe prove ORDER` computes on one.
 
-`list` shows every card, also those that environment variables hide; `list-visible` respects the variables.
+`list` shows every card, also those that environment variables hide; `list-visible` respects the variables, and
+`list-with NAME=VALUE` sets one variable alone.
 
 The frames are in `wire_protocol.py`. A `step` frame precedes each risky step, so that the parent can attribute a crash
 or a hang. `list` sends `plan`, then for each backend `listed`, `absent`, `missing` or `failed`, then `end`. `prove`

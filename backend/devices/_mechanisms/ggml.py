@@ -9,15 +9,25 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent
-from backend.devices._mechanisms.identity import clean, hardware_id, match_device, pci_address, size
+from backend.devices._mechanisms.identity import (
+    clean,
+    free_size,
+    hardware_id,
+    match_device,
+    pci_address,
+    size,
+    with_ranks,
+)
 from backend.devices._mechanisms.vulkan_loader import PhysicalDevice, physical_devices
 
+VARIABLE = "GGML_VK_VISIBLE_DEVICES"  # positions in Vulkan's list, not in ggml's
 F32, F16, I32 = 0, 1, 26
 _POINTER, _INT, _SIZE, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t, ctypes.c_float
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -123,9 +133,12 @@ def enumerate_devices(backend: Backend, library: str) -> list[DetectedDevice]:
     physical = physical_devices(ggml.loader)
     if not physical:
         raise DeviceAbsent("Vulkan lists no device")
-    if "GGML_VK_VISIBLE_DEVICES" not in os.environ:  # by default ggml omits software devices and further cards
-        os.environ["GGML_VK_VISIBLE_DEVICES"] = ",".join(str(number) for number in range(len(physical)))
-    return [_describe_device(library, physical, position) for position in range(len(physical))]
+    shown = _shown(len(physical))
+    if not shown:
+        raise DeviceAbsent(f"{VARIABLE}={os.environ[VARIABLE]} hides every Vulkan device")
+    os.environ[VARIABLE] = ",".join(map(str, shown))  # by default ggml omits software devices and further cards
+    listed = [_describe_device(library, physical, position) for position in shown]
+    return with_ranks(listed)
 
 
 def free_bytes(backend: Backend, detected: DetectedDevice) -> int | None:
@@ -133,7 +146,7 @@ def free_bytes(backend: Backend, detected: DetectedDevice) -> int | None:
     ggml, handle = open_device(detected)
     free, total = _SIZE(), _SIZE()
     ggml.base.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
-    return size(free.value)
+    return free_size(free.value)
 
 
 def open_device(detected: DetectedDevice) -> tuple[Ggml, int]:
@@ -162,6 +175,22 @@ def open_device(detected: DetectedDevice) -> tuple[Ggml, int]:
     if not listed:
         raise DeviceAbsent(f"{detected.name} was listed a moment ago, but llama.cpp's Vulkan offers no device now")
     return ggml, handles[match_device(detected, listed).position]
+
+
+def find_position(detected: DetectedDevice) -> int:
+    """Return the device's position in Vulkan's list now. Raises DeviceAbsent, OSError."""
+    physical = physical_devices(load(detected.library).loader)
+    listed = [_describe_device(detected.library, physical, position) for position in range(len(physical))]
+    return match_device(detected, listed, masked=False).position
+
+
+def _shown(count: int) -> list[int]:
+    """Return the positions that the variable shows, by ggml's rules: numbers up to the first other word."""
+    if VARIABLE not in os.environ:
+        return list(range(count))
+    words = os.environ[VARIABLE].replace(",", " ").split()
+    numbers = [int(word) for word in itertools.takewhile(str.isdigit, words)]
+    return [number for number in dict.fromkeys(numbers) if number < count]
 
 
 def _describe_device(library: str, physical: Sequence[PhysicalDevice], position: int) -> DetectedDevice:

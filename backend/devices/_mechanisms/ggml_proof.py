@@ -98,7 +98,7 @@ class _GraphRunner:
     def _compute(self, graph: int) -> float:
         start = time.perf_counter()
         if status := self._base.ggml_backend_graph_compute(self._backend, graph):
-            raise OSError(f"llama.cpp's Vulkan retransposed the status {status} for a computation")
+            raise OSError(f"llama.cpp's Vulkan returned the status {status} for a computation")
         self._base.ggml_backend_synchronize(self._backend)
         return time.perf_counter() - start
 

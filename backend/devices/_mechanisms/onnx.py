@@ -11,17 +11,22 @@ import importlib
 import pkgutil
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent, OnnxProvider
 from backend.common.hardware.ids import luid_text
 from backend.common.types import DeviceKind
-from backend.devices._mechanisms.identity import clean, hardware_id, match_device, pci_address, size
+from backend.devices._mechanisms.card_list import describe_all
+from backend.devices._mechanisms.identity import clean, hardware_id, match_device, pci_address, size, with_ranks
 from backend.devices._mechanisms.onnx_placement import OnnxPlace
+from backend.devices._mechanisms.software_adapters import is_software
 
 _NOT_A_PLUGIN = re.compile(r"CreateEpFactories|undefined symbol|procedure could not be found|error 127", re.IGNORECASE)
 _registered: set[Path] = set()  # in this process: ONNX Runtime 1.32 refuses a second registration, then crashes
+_NAME_KEYS = ("Description", "name", "FULL_DEVICE_NAME")
+_MEMORY_KEYS = ("DxgiVideoMemory", "GPU_DEVICE_TOTAL_MEM_SIZE", "NPU_DEVICE_TOTAL_MEM_SIZE")
 _KINDS: dict[str, DeviceKind] = {"CPU": "cpu", "GPU": "gpu", "NPU": "npu"}
 
 
@@ -44,7 +49,7 @@ def enumerate_devices(backend: Backend, library: str) -> list[DetectedDevice]:
     errors = _register_plugins(onnxruntime, backend.name, provider)
     ep_devices = _ep_devices(onnxruntime, provider.names)
     if ep_devices:
-        return [_describe_device(provider, position, ep_devices) for position in range(len(ep_devices))]
+        return with_ranks(_described(provider, ep_devices))
     available = (str(name) for name in onnxruntime.get_available_providers())
     built_in = next((name for name in available if provider_key(name) in provider.names), None)
     load_errors = [error for error in errors if not _NOT_A_PLUGIN.search(error)]
@@ -72,8 +77,8 @@ def open_device(backend: Backend, detected: DetectedDevice, device: str = "") ->
     ep_devices = _ep_devices(onnxruntime, provider.names)
     if not ep_devices:
         raise DeviceAbsent(f"{detected.name} was listed a moment ago and is gone")
-    listed = [_describe_device(provider, position, ep_devices) for position in range(len(ep_devices))]
-    ep_device = ep_devices[match_device(detected, listed).position]
+    listed = _described(provider, ep_devices)  # no variable hides a device from this list
+    ep_device = ep_devices[match_device(detected, listed, masked=False).position]
     return OnnxPlace(onnxruntime, id_, str(ep_device.ep_name), ep_device, provider)
 
 
@@ -145,23 +150,41 @@ def _stem_key(stem: str) -> str:
     return provider_key(re.sub(r"^(?:lib)?onnxruntime_(?:providers_|ep_)?", "", stem))
 
 
+def _described(provider: OnnxProvider, ep_devices: list[Any]) -> list[DetectedDevice]:
+    count = len(ep_devices)
+    return describe_all(
+        lambda position: _describe_device(provider, position, ep_devices), count, "ONNX Runtime", provider.library
+    )
+
+
 def _describe_device(provider: OnnxProvider, position: int, ep_devices: list[Any]) -> DetectedDevice:
+    """Describe a device by ONNX Runtime's metadata.
+
+    On Windows its keys are Description, LUID, Discrete, DxgiAdapterNumber, DxgiHighPerformanceIndex and
+    DxgiVideoMemory, for example "8031 MB" with MB = 2^20 bytes; on Linux pci_bus_id and Discrete
+    (core/platform/windows/device_discovery.cc and core/platform/linux/device_discovery.cc). OpenVINO's provider adds
+    the properties of its devices, such as FULL_DEVICE_NAME. The devices come from an unordered set, so their order is
+    arbitrary (core/platform/device_discovery_common.cc).
+    """
     ep_device = ep_devices[position]
-    metadata = {**dict(ep_device.device.metadata), **dict(ep_device.ep_metadata)}
-    kind: DeviceKind = _KINDS.get(str(ep_device.device.type).rpartition(".")[2], "gpu")
+    hardware = ep_device.device
+    metadata = {**dict(hardware.metadata), **dict(ep_device.ep_metadata)}
+    kind: DeviceKind = _KINDS.get(str(hardware.type).rpartition(".")[2], "gpu")
     identity = {"listed": "yes"}
     if address := pci_address(metadata.get("pci_bus_id", "")):
         identity["pci"] = address
-    elif str(metadata.get("LUID", "")).isdigit():
-        identity["luid"] = luid_text(int(metadata["LUID"]))
+    if luid := _luid(metadata):
+        identity["luid"] = luid
     if kind == "gpu" and str(metadata.get("Discrete", "1")) == "0":
         kind = "integrated"
-    name = metadata.get("Description") or metadata.get("name") or ep_device.ep_name
+    name = clean(next((metadata[key] for key in _NAME_KEYS if metadata.get(key)), ep_device.ep_name))
+    if kind != "cpu" and is_software(name, _number(hardware, "vendor_id"), _number(hardware, "device_id")):
+        kind = "emulated"
     detected = DetectedDevice(
-        name=clean(name),
+        name=name,
         kind=kind,
-        hardware_id="cpu:0" if kind == "cpu" else hardware_id(identity),
-        memory_bytes=size(metadata.get("DxgiVideoMemory")),
+        hardware_id="cpu:0" if kind in ("cpu", "emulated") else hardware_id(identity),
+        memory_bytes=next((found for key in _MEMORY_KEYS if (found := size(metadata.get(key)))), None),
         memory_free_bytes=None,
         library=provider.library,
         position=position,
@@ -170,3 +193,15 @@ def _describe_device(provider: OnnxProvider, position: int, ep_devices: list[Any
         provider=str(ep_device.ep_name),
     )
     return provider.refine(detected) if provider.refine else detected
+
+
+def _luid(metadata: Mapping[str, Any]) -> str | None:
+    """Return the LUID, which Windows assigns at each start; None if it is missing or zero."""
+    text = str(metadata.get("LUID", "")).strip()
+    number = int(text, 0) if re.fullmatch(r"\d+|0x[0-9a-fA-F]+", text) else 0
+    return luid_text(number) if number else None
+
+
+def _number(hardware: Any, name: str) -> int | None:
+    value = getattr(hardware, name, None)
+    return value if isinstance(value, int) else None

@@ -16,7 +16,7 @@ def preload_libraries(onnxruntime: Any) -> None:
 
 
 def _environment(detected: DetectedDevice) -> dict[str, str]:
-    return {"CUDA_VISIBLE_DEVICES": str(detected.position), **_LISTING}
+    return {"CUDA_VISIBLE_DEVICES": detected.selector, **_LISTING}
 
 
 VISIBILITY = Visibility(variables=("CUDA_VISIBLE_DEVICES",), for_listing=_LISTING, environment=_environment)

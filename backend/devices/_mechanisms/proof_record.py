@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from backend.common import error_patterns
 from backend.common.device_api import WrongResult
@@ -87,7 +87,7 @@ class ProofRecorder:
                 self.skip(name, dtype, str(error) or type(error).__name__)
 
     def compare(
-        self, name: str, dtype: str, got: list[float], reference: Reference, gflops: float | None = None
+        self, name: str, dtype: str, got: Sequence[float], reference: Reference, gflops: float | None = None
     ) -> Difference:
         """Record an operation with its error. Raises WrongResult if the error exceeds the tolerance."""
         try:

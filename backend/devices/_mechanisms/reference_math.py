@@ -14,6 +14,7 @@ import secrets
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 
 from backend.common.device_api import WrongResult
 
@@ -54,7 +55,7 @@ def real_matrix(source: random.Random, rows: int, columns: int, outliers: int, l
 
 def whole_matrix(source: random.Random, rows: int, columns: int, largest: int, outliers: int = 0) -> Matrix:
     """Return a matrix of integers of up to `largest`, with outliers 64 times as large."""
-    values = [float(source.randint(-largest, largest)) for _ in range(rows * columns)]
+    values = source.choices([float(number) for number in range(-largest, largest + 1)], k=rows * columns)
     for position in source.sample(range(rows * columns), outliers):
         values[position] = source.choice((-64.0, 64.0)) * largest
     return _rows(values, columns)
@@ -66,9 +67,9 @@ def product(left: Matrix, right: Matrix, share: float) -> Reference:
     values, allowed = [], []
     for row in left:
         for column in columns:
-            products = [a * b for a, b in zip(row, column, strict=True)]
+            products = list(map(mul, row, column))
             values.append(math.fsum(products))
-            allowed.append(share * math.fsum(map(abs, products)))
+            allowed.append(share * math.fsum(map(abs, products)) if share else 0.0)
     return Reference(values, allowed)
 
 

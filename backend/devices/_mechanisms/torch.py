@@ -5,12 +5,16 @@ A backend file's `TorchSupport` checks what torch was built for, lists the devic
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import re
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent, TorchAccess, TorchSupport
+from backend.devices._mechanisms.identity import with_ranks
 
 
 def load(library: str) -> Any:
@@ -34,7 +38,7 @@ def versions(library: str) -> dict[str, str]:
 
 def enumerate_devices(backend: Backend, library: str) -> list[DetectedDevice]:
     """List a backend's devices through torch. Raises DeviceAbsent."""
-    return _support(backend).list_devices(load(library))
+    return with_ranks(_support(backend).list_devices(load(library)))
 
 
 def free_bytes(backend: Backend, detected: DetectedDevice) -> int | None:
@@ -58,6 +62,30 @@ def preferred_dtype(module: Any) -> str:
     return "bfloat16" if has_bfloat16 and has_bfloat16(including_emulation=False) else "float16"
 
 
+def is_rocm_build(torch: Any) -> bool:
+    """Return whether torch was built for ROCm.
+
+    `version.hip` is None in some builds, so the local part of the version and the loaded runtime library also count.
+    """
+    build = getattr(torch, "version", None)
+    return bool(
+        getattr(build, "hip", None)
+        or getattr(build, "rocm", None)
+        or re.search(r"[+.]rocm", str(getattr(torch, "__version__", "")), re.IGNORECASE)
+        or loaded_library("libamdhip64")
+    )
+
+
+def loaded_library(stem: str) -> tuple[str, ...]:
+    """Return paths of this process's loaded libraries with that name. Wheels use names that no loader finds."""
+    if sys.platform != "linux":
+        return ()
+    with contextlib.suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
+        paths = (line.split(None, 5)[-1].strip() for line in lines)
+        return tuple(dict.fromkeys(path for path in paths if f"/{stem}.so" in path))
+    return ()
+
+
 def build_name(torch: Any) -> str:
     """Return torch's version and the platform that it was built for, in words."""
     name = f"torch {getattr(torch, '__version__', 'of an unknown version')}"
@@ -65,6 +93,8 @@ def build_name(torch: Any) -> str:
     for attribute, platform in (("hip", "ROCm (HIP {})"), ("cuda", "CUDA {}"), ("xpu", "Intel XPU {}")):
         if number := getattr(build, attribute, None):
             return f"{name}, built for {platform.format(number)}"
+    if is_rocm_build(torch):
+        return f"{name}, built for ROCm"
     mps = getattr(getattr(torch, "backends", None), "mps", None)
     if mps is not None and mps.is_built():
         return f"{name}, built for Apple's GPU"

@@ -1,8 +1,9 @@
 """Physical devices as the Vulkan loader lists them: name, type, PCI address, UUID. Runs in a child process.
 
 Other libraries that compute through Vulkan report a software implementation as a GPU; the device type here reveals it.
-Structures and numbers are from the Vulkan specification, version 1.1 (VkPhysicalDeviceProperties2,
-VkPhysicalDeviceIDProperties), and VK_EXT_pci_bus_info.
+Some software reports the type "other" or "virtual", so its driver id and its name count too. Structures and numbers are
+from the Vulkan specification (VkPhysicalDeviceProperties2, VkPhysicalDeviceIDProperties,
+VkPhysicalDeviceDriverProperties) and VK_EXT_pci_bus_info.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 
 from backend.common.types import DeviceKind
 from backend.devices._mechanisms.identity import clean, pci_address, uuid_text
+from backend.devices._mechanisms.software_adapters import is_software
 
-_TYPES: dict[int, DeviceKind] = {1: "integrated", 2: "gpu", 3: "gpu", 4: "emulated"}
-_PROPERTIES_2, _PCI_BUS, _ID = 1_000_059_001, 1_000_212_000, 1_000_071_004
+# VkPhysicalDeviceType: other, integrated, discrete, virtual (a card passed to a virtual machine), processor.
+_TYPES: dict[int, DeviceKind] = {0: "gpu", 1: "integrated", 2: "gpu", 3: "gpu", 4: "emulated"}
+_PROPERTIES_2, _PCI_BUS, _ID, _DRIVER = 1_000_059_001, 1_000_212_000, 1_000_071_004, 1_000_196_000
 _VERSION_1_1 = 1 << 22 | 1 << 12
 
 
@@ -79,14 +82,17 @@ def physical_devices(loader: str | None = None) -> list[PhysicalDevice]:
 
 
 def _describe_device(vulkan: ctypes.CDLL, handle: ctypes.c_void_p) -> PhysicalDevice:
-    identity = ctypes.create_string_buffer(struct.pack("=IIQ", _ID, 0, 0), 16 + 16 + 16 + 8 + 4 + 4)
+    driver = ctypes.create_string_buffer(struct.pack("=IIQ", _DRIVER, 0, 0), 16 + 4 + 256 + 256 + 4)
+    identity = ctypes.create_string_buffer(
+        struct.pack("=IIQ", _ID, 0, ctypes.addressof(driver)), 16 + 16 + 16 + 8 + 4 + 4
+    )
     bus = ctypes.create_string_buffer(struct.pack("=IIQ", _PCI_BUS, 0, ctypes.addressof(identity)), 16 + 4 * 4)
     all_ = ctypes.create_string_buffer(struct.pack("=IIQ", _PROPERTIES_2, 0, ctypes.addressof(bus)), 4096)
     vulkan.vkGetPhysicalDeviceProperties2(handle, all_)
-    vendor, _, type_ = struct.unpack_from("=III", all_.raw, 16 + 8)
+    vendor, chip, type_ = struct.unpack_from("=III", all_.raw, 16 + 8)
+    (driver_id,) = struct.unpack_from("=I", driver.raw, 16)  # 0 from drivers before Vulkan 1.2
     name = all_.raw[16 + 20 : 16 + 20 + 256].split(b"\0")[0].decode("utf-8", "replace")
     domain, number, device, function = struct.unpack_from("=IIII", bus.raw, 16)
     address = f"{domain:04x}:{number:02x}:{device:02x}.{function:x}"
-    return PhysicalDevice(
-        clean(name), _TYPES.get(type_, "gpu"), pci_address(address), uuid_text(identity.raw[16:32].hex()), vendor
-    )
+    kind: DeviceKind = "emulated" if is_software(name, vendor, chip, driver_id) else _TYPES.get(type_, "gpu")
+    return PhysicalDevice(clean(name), kind, pci_address(address), uuid_text(identity.raw[16:32].hex()), vendor)

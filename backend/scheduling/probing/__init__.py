@@ -20,12 +20,28 @@ from backend.common.device_api import DetectedDevice
 from backend.common.types import Device, Hardware
 from backend.devices import Backend, backends, device_id, library_of, visibility_variables
 from backend.scheduling.device_queue import DeviceQueue
-from backend.scheduling.probing.classification import BASE, REINSTALL, proved, refused, unproved
+from backend.scheduling.probing.classification import (
+    BASE,
+    REINSTALL,
+    proved,
+    refused,
+    sees_nothing,
+    undescribed,
+    unproved,
+)
 from backend.scheduling.probing.device_table import DeviceTable, RuntimeProblem
 from backend.scheduling.probing.enumeration import Enumeration, Enumerator
+from backend.scheduling.probing.hidden_devices import (
+    CUDA,
+    hidden_device,
+    hidden_devices,
+    instance_backends,
+    instance_entries,
+    with_instances,
+)
 from backend.scheduling.probing.installable import fitting, missing_device_of_card
 from backend.scheduling.probing.inventory import query_hardware
-from backend.scheduling.probing.prober import Prober
+from backend.scheduling.probing.prober import Outcome, Prober
 from backend.scheduling.probing.proof_cache import ProofCache
 
 log = logging.getLogger(__name__)
@@ -150,6 +166,7 @@ class ProbeService:
     ) -> None:
         backend = [only.partition(":")[0]] if only else []
         visible = await self._list_visible(runtime, python, backend)
+        instances = await self._list_instances(runtime, python, backend)
         listing = Enumerator(self._prober, python, runtime)
         running = group.create_task(listing.run(backend))
         while (name := await listing.answered.get()) is not None:
@@ -158,13 +175,16 @@ class ProbeService:
                 continue
             if runtime not in self._pythons:  # it was removed meanwhile
                 continue
-            hidden = _hidden(name, answer.devices, visible.get(name)) if visible else {}
-            for id_, detected in self.table.numbered(name, runtime, answer.devices):
+            devices = with_instances(answer.devices, {entry: found.get(name, []) for entry, found in instances.items()})
+            hidden = hidden_devices(name, devices, visible.get(name)) if visible else {}
+            for id_, detected in self.table.numbered(name, runtime, devices):
                 if only not in (None, id_):
                     continue
-                if variables := hidden.get(detected.position):
-                    device = _hidden_device(self.table.listed(id_, runtime, detected), variables)
-                    self.table.set_device(runtime, device)
+                listed = self.table.listed(id_, runtime, detected)
+                if hiding := hidden.get(detected.position):
+                    self.table.set_device(runtime, hidden_device(listed, hiding))
+                elif detected.fault:
+                    self.table.set_device(runtime, undescribed(listed, detected.fault))
                 else:
                     group.create_task(self._probe_device(id_, runtime, python, detected, answer.versions, survey))
         await running
@@ -177,8 +197,20 @@ class ProbeService:
         if not any(name in os.environ for name in visibility_variables()):
             return {}
         listing = Enumerator(self._prober, python, runtime)
-        await listing.run(only, visible=True)
+        await listing.run(only, "list-visible")
         return listing.answers
+
+    async def _list_instances(
+        self, runtime: str, python: str, only: list[str]
+    ) -> dict[str, dict[str, list[DetectedDevice]]]:
+        """Return what a runtime lists for each MIG instance that the user's variable names, by entry and backend."""
+        names = [name for name in instance_backends() if not only or name in only]
+        found = {}
+        for entry in instance_entries() if names else []:
+            listing = Enumerator(self._prober, python, runtime)
+            await listing.run(names, "list-with", f"{CUDA}={entry}")
+            found[entry] = {name: answer.devices for name, answer in listing.answers.items()}
+        return found
 
     async def _probe_device(
         self,
@@ -201,26 +233,46 @@ class ProbeService:
         earlier = self._proofs.get(key) if not self.started else None
         if earlier:
             self.table.set_device(runtime, earlier)
-        request = {"backend": device.backend, "found": asdict(detected), "runtime": runtime, "device": id_}
         cut_off = replace(
             device, state="broken", reason="Its check was interrupted.", remedy="Refresh the device to repeat it."
         )
         judged = earlier or (before if before and before.state != "probing" else cut_off)
         try:
-            outcome = await self._prober.run(
-                python,
-                ["prove", json.dumps(request)],
-                turn=self._queue_of(device.hardware_id or id_).acquire("probe"),
-                on_start=lambda: (
-                    None if earlier or runtime not in self._pythons else self.table.set_device(runtime, device)
-                ),
-            )
+
+            def announce() -> None:
+                if not earlier and runtime in self._pythons:
+                    self.table.set_device(runtime, device)
+
+            outcome = await self._prove(id_, runtime, python, detected, device, announce)
             judged = proved(device, runtime, outcome)
             self._proofs.put(key, judged)
             _log_proof(judged, runtime)
         finally:  # no device stays `probing` after a round, however it ends
             if runtime in self._pythons:
                 self.table.set_device(runtime, judged)
+
+    async def _prove(
+        self,
+        id_: str,
+        runtime: str,
+        python: str,
+        detected: DetectedDevice,
+        device: Device,
+        announce: Callable[[], None],
+    ) -> Outcome:
+        """Run the proof; while the process sees no device by one selector, run it again with the next one."""
+        while True:
+            request = {"backend": device.backend, "found": asdict(detected), "runtime": runtime, "device": id_}
+            outcome = await self._prober.run(
+                python,
+                ["prove", json.dumps(request)],
+                turn=self._queue_of(device.hardware_id or id_).acquire("probe"),
+                on_start=announce,
+            )
+            if len(detected.selectors) < 2 or not sees_nothing(outcome, device.backend):
+                return outcome
+            detected = replace(detected, selectors=detected.selectors[1:])
+            self.table.detected[id_, runtime] = detected  # a worker uses the same selector
 
     def _conclude(self, runtime: str, listing: Enumerator, only: str | None) -> None:
         """Record expected devices that a runtime does not have, and problems of the runtime as such."""
@@ -293,24 +345,3 @@ def _log_proof(device: Device, runtime: str) -> None:
 def _of_runtime(runtime: str) -> list[Backend]:
     """Return the backends that a runtime is made for, by its name."""
     return [facts for facts in backends().values() if runtime in facts.runtimes]
-
-
-def _hidden(backend: str, listed: list[DetectedDevice], visible: Enumeration | None) -> dict[int, str]:
-    """Return the variables that hide devices, with values, by position. Devices without identity count as hidden."""
-    names = [name for name in visibility_variables(backend) if name in os.environ]
-    if not names or visible is None:
-        return {}
-    settings = ", ".join(f"{name}={os.environ[name]}" for name in names)
-    shown = [detected.identity for detected in visible.devices]
-    hidden = [detected for detected in listed if not shown or (detected.identity and detected.identity not in shown)]
-    return {detected.position: settings for detected in hidden}
-
-
-def _hidden_device(device: Device, variables: str) -> Device:
-    return replace(
-        device,
-        state="unavailable",
-        reason=f"The server was started with {variables}, which hides it.",
-        remedy="Restart the server without that variable, or add this card to it.",
-        layer="permission",
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 from dataclasses import replace
 from functools import cache
@@ -41,6 +42,13 @@ _BRINGS = (
 _AGAIN = (
     f"Refresh the device when the machine is less busy (`{command('devices')}` with the server stopped, or the page's "
     "button)."
+)
+_SICK = (
+    "Restart the machine, and if it repeats, take the card out or have it replaced: the other cards work. "
+    f"`{command('doctor')}` shows what the driver reports of it."
+)
+_INVISIBLE = re.compile(
+    r"invalid device ordinal|no CUDA GPUs are available|no CUDA-capable device|cudaErrorNoDevice", re.IGNORECASE
 )
 _CRASHED = (
     "Update the device's driver and the runtime, then refresh. If it repeats, this card and this build are "
@@ -143,6 +151,22 @@ def _lacks(backend: str, runtime: str, checked: Collection[str], proof: Proof, o
 def _remedy_of_type(proof: Proof, dtype: str) -> str:
     is_wrong = any("failed" in row for row in proof.checks if row["dtype"] == dtype)
     return _WRONG_TYPE if is_wrong else _UNSUPPORTED_TYPE
+
+
+def sees_nothing(outcome: Outcome, backend: str) -> bool:
+    """Return whether the proof's process saw no such device, as if the driver refused the variable's value."""
+    frames = [frame for frame in outcome.frames if backend in frame.get("backends", [])]
+    return any(
+        frame["op"] == "absent" or (frame["op"] == "failed" and _INVISIBLE.search(frame.get("detail", "")))
+        for frame in frames
+    )
+
+
+def undescribed(device: Device, fault: str) -> Device:
+    """Return a device that its library counts but cannot describe."""
+    cause = cause_of(fault, "driver", _SICK)
+    reason = f"The check failed while describing {device.id}: {fault}"
+    return replace(_refusal(device, "broken", reason, cause), stage="visible")
 
 
 def refused(device: Device, outcome: Outcome, frame: Frame | None = None) -> Device:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from backend.common.device_api import DetectedDevice
 from backend.common.hardware.ids import matching, uuid_id
 from backend.common.types import Device, DeviceState, Hardware
-from backend.devices import INDEX_LIMIT
+from backend.devices import INDEX_LIMIT, is_instance
 
 _STATE_ORDER: tuple[DeviceState, ...] = ("ready", "probing", "quarantined", "broken", "unavailable", "installable")
 
@@ -25,18 +25,45 @@ class Numbering:
     def of(self, backend: str, listed: Sequence[DetectedDevice]) -> list[tuple[int, DetectedDevice]]:
         """Return the devices with their indexes. Those beyond the last valid index are left out."""
         indexes = self._indexes.setdefault(backend, {})
-        ranked = sorted(listed, key=lambda detected: (detected.identity.get("pci", "~"), detected.position))
-        given: list[tuple[int, DetectedDevice]] = []
-        for detected in ranked:
-            keys = [f"{kind}:{value}" for kind, value in detected.identity.items() if kind != "listed"]
-            keys = keys or [f"place:{detected.position}"]
-            index = next((indexes[key] for key in keys if key in indexes), None)
-            if index is None or index in (taken for taken, _ in given):  # two devices claim to be the same card
+        given: dict[int, DetectedDevice] = {}
+        for detected in _by_address(listed):
+            keys = _keys(detected)
+            index = next((indexes[key] for key in keys if key in indexes and indexes[key] not in given), None)
+            if index is None and is_instance(detected.identity):
+                index = _index_of_whole_card(detected, indexes, given)
+            if index is None:  # a new card, or two devices claim to be the same card
                 index = next(free for free in range(INDEX_LIMIT * 2) if free not in indexes.values())
-                indexes.update({key: index for key in keys if key not in indexes} or {f"again:{index}": index})
-            if index < INDEX_LIMIT:
-                given.append((index, detected))
-        return given
+            indexes.update({key: index for key in keys if key not in indexes})
+            indexes.setdefault(f"again:{index}", index)
+            given[index] = detected
+        return [(index, detected) for index, detected in given.items() if index < INDEX_LIMIT]
+
+
+def _index_of_whole_card(
+    detected: DetectedDevice, indexes: Mapping[str, int], given: Mapping[int, DetectedDevice]
+) -> int | None:
+    """Return the index that the card of a MIG instance got before it was divided, unless an instance has it."""
+    index = indexes.get(f"pci:{detected.identity.get('pci')}")
+    others = [key for key, other in indexes.items() if other == index and key.startswith("uuid:MIG-")]
+    return None if index in given or others else index
+
+
+def _by_address(listed: Sequence[DetectedDevice]) -> list[DetectedDevice]:
+    """Return the devices in the order of their addresses; those without one last.
+
+    Where the library lists the others by address, a device without one keeps its place among them.
+    """
+    addresses = [detected.identity["pci"] for detected in listed if "pci" in detected.identity]
+    if addresses and addresses == sorted(addresses):
+        return sorted(listed, key=lambda detected: detected.position)
+    return sorted(listed, key=lambda detected: (detected.identity.get("pci", "~"), detected.position))
+
+
+def _keys(detected: DetectedDevice) -> list[str]:
+    """Return what recognises a device in another list. MIG instances of one card share its address."""
+    own = [kind for kind in detected.identity if kind != "listed"]
+    kinds = ["uuid"] if is_instance(detected.identity) else own
+    return [f"{kind}:{detected.identity[kind]}" for kind in kinds] or [f"place:{detected.position}"]
 
 
 def merged(devices: Iterable[Device]) -> Device:
@@ -61,6 +88,8 @@ def merged(devices: Iterable[Device]) -> Device:
 def on_hardware(detected: DetectedDevice, hardware: Iterable[Hardware]) -> str | None:
     """Return the id of the Hardware behind a device by address, UUID or LUID, else the id that the library reports."""
     items = list(hardware)
+    if is_instance(detected.identity):
+        return detected.hardware_id
     for kind, value in detected.identity.items():
         item = matching(items, uuid_id(value) if kind == "uuid" else f"{kind}:{value}")
         if item is not None:

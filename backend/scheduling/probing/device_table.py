@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from backend.common.commands import command
 from backend.common.device_api import DetectedDevice
 from backend.common.types import Device, Hardware
-from backend.devices import backends, device_id
+from backend.devices import backends, device_id, is_instance
 from backend.scheduling.probing.classification import unproved
 from backend.scheduling.probing.device_merge import Numbering, merged, on_hardware
 from backend.scheduling.probing.installable import as_found, fitting, installable, offer_for
 
+_FULL_SHARE = 0.01  # a card with less free memory cannot load a model
 _INSTALL_OFFERS = ""  # in place of a runtime's name: what could be installed
 
 
@@ -46,7 +47,7 @@ class DeviceTable:
             if (id_ := device.hardware_id) and id_ not in hardware:
                 hardware[id_] = Hardware(id_, device.name, None, device.kind, device.memory_bytes)
         return {
-            id_: replace(item, devices=[device.id for device in self.devices.values() if device.hardware_id == id_])
+            id_: replace(item, devices=[id for id, device in self.devices.items() if id_ in self._cards_of(device)])
             for id_, item in hardware.items()
         }
 
@@ -127,7 +128,7 @@ class DeviceTable:
             for index, detected in numbers:
                 item = next(card for card in cards if card.id == detected.hardware_id)
                 id_, offer = device_id(backend, index), offer_for(backend, item)
-                reached = {device.hardware_id for device in self.devices.values() if device.backend == backend.name}
+                reached = self._reached_cards(backend.name)
                 if offer and self._is_enabled(id_) and item.id not in reached and not self._has_report(id_):
                     self.set_device(_INSTALL_OFFERS, installable(id_, backend, item, offer))
 
@@ -138,6 +139,17 @@ class DeviceTable:
             for runtime, device in reports.items():
                 reports[runtime] = _with_note(device, cpu_gflops)
             self._set(merged(reports.values()))
+
+    def _reached_cards(self, backend: str) -> set[str]:
+        return {
+            card for device in self.devices.values() if device.backend == backend for card in self._cards_of(device)
+        }
+
+    def _cards_of(self, device: Device) -> set[str]:
+        """Return the id of a device's hardware, and for a MIG instance that of its card too."""
+        identities = [detected.identity for (id_, _), detected in self.detected.items() if id_ == device.id]
+        parents = {f"pci:{each['pci']}" for each in identities if is_instance(each) and "pci" in each}
+        return parents | ({device.hardware_id} if device.hardware_id else set())
 
     def _set(self, device: Device) -> None:
         if self.devices.get(device.id) != device:
@@ -166,9 +178,23 @@ class DeviceTable:
 
 
 def _with_note(device: Device, cpu_gflops: float | None) -> Device:
-    """Return the device with a note if its measured rate is below that of the CPU."""
+    """Return the device with a note if its memory is full, or its measured rate is below that of the CPU."""
+    notes = [note for note in (_memory_note(device), _speed_note(device, cpu_gflops)) if note]
+    note = " ".join(notes) or None
+    return device if device.note == note else replace(device, note=note)
+
+
+def _memory_note(device: Device) -> str | None:
+    free, total = device.memory_free_bytes, device.memory_bytes
+    if device.state != "ready" or device.kind == "cpu" or free is None or free > (total or 0) * _FULL_SHARE:
+        return None
+    of_total = f" of {total / 1e9:.3g} GB" if total else ""
+    return f"Its memory is full: {free / 1e6:.3g} MB{of_total} free. Close the programs that use it."
+
+
+def _speed_note(device: Device, cpu_gflops: float | None) -> str | None:
     gflops = device.proof.gflops if device.proof else None
     if device.state != "ready" or device.kind == "cpu" or gflops is None or cpu_gflops is None or gflops >= cpu_gflops:
-        return device if device.note is None else replace(device, note=None)
+        return None
     rates = f"a float32 matrix product runs at {gflops:.3g} GFLOP/s there and at {cpu_gflops:.3g} on the processor"
-    return replace(device, note=f"It is slower than the processor: {rates}.")
+    return f"It is slower than the processor: {rates}."

@@ -49,14 +49,14 @@ class Enumerator:
         self.answered: asyncio.Queue[str | None] = asyncio.Queue()
         self.outcome = Outcome()  # of the first child, for a runtime without any answer
 
-    async def run(self, only: Sequence[str] = (), visible: bool = False) -> None:
-        """List the devices of all backends (default) or of some; `visible`: only what the user's variables show."""
+    async def run(self, only: Sequence[str] = (), *action: str) -> None:
+        """List the devices of all backends (default) or of some; `action`: the child's verb. Default: `list`."""
         try:
-            await self._run_child("list-visible" if visible else "list", list(only))
+            await self._run_child(action or ("list",), list(only))
         finally:
             self.answered.put_nowait(None)
 
-    async def _run_child(self, verb: str, only: list[str]) -> None:
+    async def _run_child(self, action: Sequence[str], only: list[str]) -> None:
         """Run a child for these backends; if it hangs or dies at one, run another child for the rest."""
         others: list[asyncio.Task[None]] = []
 
@@ -71,11 +71,11 @@ class Enumerator:
             stuck = outcome.step()["backends"]
             rest = [name for name in self._unanswered(only) if name not in stuck]
             if stuck and rest:
-                others.append(asyncio.ensure_future(self._run_child(verb, rest)))
+                others.append(asyncio.ensure_future(self._run_child(action, rest)))
 
         try:
             outcome = await self._prober.run(
-                self._python, [verb, self._runtime, *only], on_frame=on_frame, on_silence=on_silence
+                self._python, [*action, self._runtime, *only], on_frame=on_frame, on_silence=on_silence
             )
         except BaseException:
             for other in others:
@@ -89,7 +89,7 @@ class Enumerator:
         if others:
             await asyncio.gather(*others)
         elif blamed and (rest := self._unanswered(only)):  # without a step to blame the next child would die as well
-            await self._run_child(verb, rest)
+            await self._run_child(action, rest)
 
     def _record(self, outcome: Outcome) -> None:
         frame = outcome.frames[-1]

@@ -38,9 +38,11 @@ CASES = [
         "more than can be described",
         {"cards": [CARD], "count": 2},
         "broken",
-        "none",
+        "visible",
         "driver",
-        "while listing cuda devices: IndexError",
+        "while describing cuda:1: IndexError",
+        "the other cards work",
+        device="cuda:1",
     ),
     Case(
         "number of devices",

@@ -59,7 +59,7 @@ class Case:
     @property
     def several(self) -> bool:
         """Whether the stack also has working devices."""
-        return len(self.plan.get("cards", [])) > 1
+        return len(self.plan.get("cards", [])) > 1 or self.plan.get("count") == 2
 
 
 def card(number: int) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Write ONNX files as protobuf bytes (onnx.proto3), without the onnx package.
 
 Field numbers are those of onnx.proto3: ModelProto 1 ir_version, 7 graph, 8 opset_import; GraphProto 1 node, 2 name,
-5 initializer, 11 input, 12 output; NodeProto 1 input, 2 output, 4 op_type, 5 attribute; AttributeProto 1 name, 2 f,
-3 i, 8 ints, 20 type; TensorProto 1 dims, 2 data_type, 8 name, 9 raw_data, 13 external_data, 14 data_location.
+5 initializer, 11 input, 12 output; NodeProto 1 input, 2 output, 4 op_type, 5 attribute, 7 domain; AttributeProto
+1 name, 2 f, 3 i, 8 ints, 20 type; TensorProto 1 dims, 2 data_type, 8 name, 9 raw_data, 13 external_data,
+14 data_location; OperatorSetIdProto 1 domain, 2 version.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-ELEMENT_TYPES = {"float32": 1, "int64": 7, "float16": 10}
+ELEMENT_TYPES = {"float32": 1, "uint8": 2, "int8": 3, "int32": 6, "int64": 7, "float16": 10, "bfloat16": 16}
 _IR_VERSION, _OPERATOR_SET = 8, 13
 _FLOAT, _INT, _INTS = 1, 2, 7
 _EXTERNAL = 1
+_CUSTOM_VERSION = 1  # of every operator set besides ONNX's own
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,13 @@ class Weight:
 
 @dataclass(frozen=True)
 class Node:
-    """One operation."""
+    """One operation. `domain`: optional, the operator set that defines it. Default: ONNX's own."""
 
     operation: str
     inputs: Sequence[str]
     outputs: Sequence[str]
     attributes: Mapping[str, int | float | Sequence[int]] = field(default_factory=dict)
+    domain: str = ""
 
 
 def write(
@@ -63,13 +66,15 @@ def write(
     graph += b"".join(_field(5, _tensor(weight)) for weight in weights)
     graph += b"".join(_field(11, _value(value)) for value in inputs)
     graph += b"".join(_field(12, _value(value)) for value in outputs)
-    return _number(1, _IR_VERSION) + _field(7, graph) + _field(8, _text(1, "") + _number(2, _OPERATOR_SET))
+    versions = {"": _OPERATOR_SET, **{node.domain: _CUSTOM_VERSION for node in nodes if node.domain}}
+    sets = b"".join(_field(8, _text(1, domain) + _number(2, version)) for domain, version in versions.items())
+    return _number(1, _IR_VERSION) + _field(7, graph) + sets
 
 
 def _node(node: Node) -> bytes:
     names = b"".join(_text(1, name) for name in node.inputs) + b"".join(_text(2, name) for name in node.outputs)
     attributes = b"".join(_field(5, _attribute(name, value)) for name, value in node.attributes.items())
-    return names + _text(4, node.operation) + attributes
+    return names + _text(4, node.operation) + attributes + (_text(7, node.domain) if node.domain else b"")
 
 
 def _tensor(weight: Weight) -> bytes:
