@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable
 
@@ -10,6 +11,7 @@ from backend.cli.launcher.packages import FIRST_START
 from backend.common.errors import BY_CODE
 from backend.common.hardware.chips import AMD_FAMILIES
 from backend.common.installer_errors import ERRORS, diagnosis_of
+from backend.common.known_errors.table import KNOWN_ERRORS
 from backend.devices import Backend, backends, visibility_variables
 from backend.engines import engines
 from backend.runtimes.recipes import recipes, size
@@ -104,6 +106,45 @@ def installs() -> str:
     return _table(("message", "remedy"), rows)
 
 
+def messages() -> str:
+    """Return the table of known errors, with the remedies for Linux."""
+    rows = []
+    for error in KNOWN_ERRORS:
+        remedy = error.remedy_on("linux").format_map(_Words())
+        remedy = re.sub(r" ?\(\)|  +", lambda match: "" if "(" in match[0] else " ", remedy).strip()
+        name = f"[{error.name}]({error.source})" if error.source else error.name
+        rows.append((name, error.layer or "by the step", f"{remedy[0].upper()}{remedy[1:]}"))
+    return _table(("meaning", "layer", "what to do"), rows)
+
+
+class _Words(dict[str, str]):
+    """Words for the fields of remedies that depend on the installation."""
+
+    def __missing__(self, name: str) -> str:
+        if name in ("comes_with", "foreign", "hsa", "visible", "node2", "part2", "part3", "root", "module", "dll_name"):
+            return ""
+        words = {
+            "build": "`runtimes` lists the available ones",
+            "culprit": "Remove the folder of FILE from LD_LIBRARY_PATH where the server is started. If it is the "
+            "system's, use a newer release of the system or the container image; if it is the environment's, "
+            "reinstall the packages. Then refresh.",
+            "In_environment": "In the environment",
+            "install_library": "Install LIBRARY from the system's packages, or the package with it in the runtime's "
+            "environment, then refresh.",
+            "interpreter": "Name another interpreter as `runtimes.NAME.python` in config.yaml, or reinstall the "
+            "packages.",
+            "lacking": "such as AVX2",
+            "path_variable": "LD_LIBRARY_PATH",
+            "pip": "PYTHON -m pip",
+            "reinstall": "reinstall the packages",
+            "report": "doctor --bundle report.zip",
+            "runtime": "NAME",
+            "update": "`runtimes update NAME`",
+            "update_both": "Update the device's driver and the runtime",
+        }
+        return words.get(name, name.upper())
+
+
 def families() -> str:
     """Return the table of AMD's chip families and whether the runtime `rocm` is offered for them."""
     served = tuple(prefix for offer in backends()["rocm"].offers for prefix in offer.architectures)
@@ -129,6 +170,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "troubleshooting.md": {"findings": findings, "problems": problems, "installs": installs},
     "amd.md": {"families": families},
+    "messages.md": {"messages": messages},
 }
 
 

@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 from backend.child.wire_protocol import Channel, Frame, WireError, encode_frame
 from backend.common.commands import LAUNCHER_VARIABLE
+from backend.common.known_errors.table import telling_line
 from backend.common.redaction import has_password, is_secret
 
 PROGRAM = Path(__file__).parent
@@ -33,6 +34,19 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 _ONLINE_PROGRAMS = ("download", "install")  # they may have to sign in to a proxy or an index
 # Agents that sign in or sign for the user: a library must not reach them.
 _AGENTS = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "KRB5CCNAME")
+
+
+# Exit codes of Windows (ntstatus.h) for processes that the system ended.
+_WINDOWS_CODES = {
+    0xC0000005: "access violation",
+    0xC000001D: "illegal instruction",
+    0xC0000135: "a DLL was not found",
+    0xC0000139: "a procedure was not found in a DLL",
+    0xC0000142: "a DLL failed to start",
+    0xC000007B: "a DLL is for another kind of processor",
+    0xC0000374: "heap corruption",
+    0xC0000409: "the program aborted",
+}
 
 
 class Spawn(Protocol):
@@ -167,7 +181,7 @@ class ChildProcess:
         return self._process.returncode
 
     def exit_summary(self) -> str:
-        """Return how it ended, as a clause: the signal or exit code, and the last line of stderr with an error."""
+        """Return how it ended, as a clause: the signal or exit code, and the line of stderr that shows the cause."""
         code = self._process.poll()
         if self.protocol_error:
             how = f"it sent an invalid frame ({self.protocol_error})"
@@ -177,13 +191,18 @@ class ChildProcess:
             name = next((member.name for member in signal.Signals if member == -code), f"signal {-code}")
             how = f"it was killed by {name}"
         else:
-            how = f"it exited with code {code}"
+            how = f"it exited with code {_exit_code(code)}"
         line = self.last_line()
         return f"{how}; last line: {line}" if line else how
 
     def last_line(self) -> str | None:
-        """Return the last line of stderr that looks like an error, else the last line."""
+        """Return the line of stderr that shows the cause.
+
+        It is the first one in the table of known errors, else the last one that looks like an error, else the last one.
+        """
         lines = [line for line in self._stderr if line.strip()]
+        if known := telling_line(lines):
+            return known
         errors = [
             line for line in lines if re.search(r"\bE\b|error|fatal|abort|assert|failed|exception", line, re.IGNORECASE)
         ]
@@ -247,3 +266,9 @@ class ChildProcess:
         with contextlib.suppress(OSError, ValueError):
             while line := stream.readline(_LINE_LIMIT):
                 self._stderr.append(_CONTROL.sub("", line.decode("utf-8", "replace")).strip())
+
+
+def _exit_code(code: int) -> str:
+    """Return an exit code, with its meaning if Windows defines one."""
+    meaning = _WINDOWS_CODES.get(code & 0xFFFFFFFF)
+    return f"{code:#x} ({meaning})" if meaning else str(code)

@@ -235,6 +235,8 @@ class Channel:
             raise WireError("the stream ended inside a frame")
         header_size, body_size = _LENGTHS.unpack(lengths)
         if header_size > self._header_limit_bytes or body_size > BODY_LIMIT_BYTES:
+            if lengths.isascii() and lengths.decode().replace("\n", " ").isprintable():
+                raise WireError(f"it prints text instead of a frame: {lengths.decode()!r}…")
             raise WireError(f"a frame claims {header_size} + {body_size} bytes: not this protocol")
         text, body = self._reader.read(header_size), self._reader.read(body_size)
         if len(text) < header_size or len(body) < body_size:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from backend.common.known_errors.machine import DENIED, DISK_FULL, NO_TEMPORARY_FOLDER, READ_ONLY
+
 UV_KILLED = "uv was killed by "  # and the signal's name: a line that we add to uv's output
 BEHIND_A_PROXY = "Behind a proxy set HTTPS_PROXY=http://HOST:PORT first."
 _STATUS = (
@@ -64,7 +66,7 @@ ERRORS = (
     ),
     InstallerError(
         "disk_full",
-        r"No space left on device|Errno 28\b|os error 28\b|Disk quota exceeded|not enough space",
+        DISK_FULL + r"|os error 28\b|not enough space",
         "the disk is full",
         "Free some space, or set TOUCHSTONE_DATA_DIR to a folder on another disk, then {again}.",
         is_early=False,
@@ -75,12 +77,6 @@ ERRORS = (
         "the system ended the installer",
         "{Again}: the packages downloaded so far are kept. If it repeats, close other programs: memory may be short.",
         is_early=False,
-    ),
-    InstallerError(
-        "no_python",
-        r"No interpreter found|python-build-standalone|No download found for request",
-        "the Python that it needs is not installed and could not be downloaded",
-        "Install that Python, then {again}.",
     ),
     InstallerError(
         "clock",
@@ -103,6 +99,12 @@ ERRORS = (
         "the proxy did not connect to {source}{where}",
         "Correct HTTPS_PROXY (http://USER:PASSWORD@HOST:PORT), or unset it, then {again}.",
         is_source=True,
+    ),
+    InstallerError(
+        "no_python",
+        r"No interpreter found|python-build-standalone|No download found for request",
+        "the Python that it needs is not installed and could not be downloaded",
+        "Install that Python, then {again}.",
     ),
     InstallerError(
         "insecure_index",
@@ -146,7 +148,7 @@ ERRORS = (
     ),
     InstallerError(
         "temporary_folder",
-        r"No usable temporary directory",
+        NO_TEMPORARY_FOLDER,
         "no folder for temporary files is writable",
         "Set TMPDIR to a folder that you may write to, then {again}.",
     ),
@@ -198,7 +200,7 @@ ERRORS = (
     ),
     InstallerError(
         "denied",
-        r"Permission denied|\[Errno 13\]|Access is denied|Read-only file system|os error (?:13|5|30)\b",
+        DENIED + "|" + READ_ONLY + r"|os error (?:13|5|30)\b",
         "a file could not be written",
         "Make the data folder writable, close programs that use its files, then {again}.",
         is_early=False,

@@ -20,6 +20,7 @@ from dataclasses import asdict
 from typing import Any
 
 from backend.child.wire_protocol import Channel, Frame
+from backend.common.known_errors.table import telling_line
 from backend.common.types import Proof
 from backend.devices import (
     INDEX_LIMIT,
@@ -161,8 +162,11 @@ def _installed(library: str) -> bool:
 
 
 def _one_line(error: BaseException) -> str:
-    """Return the exception and its cause in one line, since libraries write long messages."""
+    """Return the exception and its cause in one line, since libraries write long messages.
+
+    The line is the first that shows a known error, else the first.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
+    text = f"{type(error).__name__}: {(telling_line(lines) or lines[0])[:500]}" if lines else type(error).__name__
     cause = error.__cause__ or error.__context__
     return text if cause is None or str(cause) in text else f"{text} ({_one_line(cause)})"

@@ -11,12 +11,15 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 
-_MISSING = (
-    re.compile(r"(lib[\w+.-]+?\.so(?:\.\d+)*): cannot open shared object file"),
-    re.compile(r"(?:Error loading shared library|Library not loaded:) (?:\S*/)?(lib[\w+.-]+?\.(?:so|dylib)(?:\.\d+)*)"),
-    re.compile(r"Could not find (?:module|library) '?(?:\S*[\\/])?([\w+.-]+\.(?:dll|so(?:\.\d+)*))", re.IGNORECASE),
+# Patterns of loaders' errors, also used by the table of known errors.
+MISSING_LIBRARY = (
+    r"(?P<so>lib[\w+.-]+?\.so(?:\.\d+)*): cannot open shared object file"
+    r"|(?:Error loading shared library|Library not loaded:) (?:\S*/)?(?P<dylib>lib[\w+.-]+?\.(?:so|dylib)(?:\.\d+)*)"
+    r"|Could not find (?:module|library) '?(?:\S*[\\/])?(?P<module>[\w+.-]+\.(?:dll|so(?:\.\d+)*))"
 )
-_GLIBC = re.compile(r"version [`'\"]?GLIBC_(\d+\.\d+)['\"]? not found")
+MISSING_GLIBC = r"version [`'\"]?GLIBC_(?P<glibc>\d+\.\d+)['\"]? not found"
+_MISSING = re.compile(MISSING_LIBRARY, re.IGNORECASE)
+_GLIBC = re.compile(MISSING_GLIBC)
 _MANAGERS = {
     "debian": "sudo apt-get install -y",
     "fedora": "sudo dnf install -y",
@@ -52,7 +55,8 @@ _DRIVERS = {
 
 def missing_library(text: str) -> str | None:
     """Parse the missing library, such as `libgomp.so.1`, from a loader's error. Returns None for other texts."""
-    return next((match[1] for pattern in _MISSING if (match := pattern.search(text))), None)
+    match = _MISSING.search(text)
+    return next(filter(None, match.groups()), None) if match else None
 
 
 def missing_glibc(text: str) -> str | None:

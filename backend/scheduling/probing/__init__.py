@@ -17,12 +17,12 @@ from dataclasses import asdict, replace
 
 from backend.child.handle import Spawn
 from backend.common.device_api import DetectedDevice
+from backend.common.known_errors import remedy as remedies
+from backend.common.known_errors.place import BASE, place_of
 from backend.common.types import Device, Hardware
 from backend.devices import Backend, backends, device_id, library_of, visibility_variables
 from backend.scheduling.device_queue import DeviceQueue
 from backend.scheduling.probing.classification import (
-    BASE,
-    REINSTALL,
     proved,
     refused,
     sees_nothing,
@@ -31,6 +31,7 @@ from backend.scheduling.probing.classification import (
 )
 from backend.scheduling.probing.device_table import DeviceTable, RuntimeProblem
 from backend.scheduling.probing.enumeration import Enumeration, Enumerator
+from backend.scheduling.probing.failure_layers import cause_of
 from backend.scheduling.probing.hidden_devices import (
     CUDA,
     hidden_device,
@@ -314,15 +315,18 @@ class ProbeService:
             self.table.runtime_problems[runtime] = RuntimeProblem(str(judged.reason), str(judged.remedy))
         elif listing.plan is None:
             trouble = (listing.outcome.trouble or "it ended without an answer").rstrip(".")
+            place = place_of(runtime, self._pythons[runtime])
+            remedy = cause_of(f"while starting: {trouble}", remedy=_INTERPRETER, place=place).remedy
             self.table.runtime_problems[runtime] = RuntimeProblem(
-                f"The runtime {runtime} cannot be probed: {trouble}.", _INTERPRETER
+                f"The runtime {runtime} cannot be probed: {trouble}.", remedy
             )
         elif not listing.plan:
             detail = f"The interpreter of the runtime {runtime} has no library that reaches devices."
             self.table.runtime_problems[runtime] = RuntimeProblem(detail, _INTERPRETER)
         elif omitted:
             detail = f"The runtime {runtime} lists {', '.join(omitted)} than there are ids for; they are left out."
-            self.table.runtime_problems[runtime] = RuntimeProblem(detail, REINSTALL)
+            remedy = remedies.reinstalled(place_of(runtime, self._pythons[runtime]))
+            self.table.runtime_problems[runtime] = RuntimeProblem(detail, remedy)
 
     def _expected(self, runtime: str, names: list[str]) -> list[str]:
         """Return the backends that should have a device: by cards, by the runtime's name, else one for each library."""

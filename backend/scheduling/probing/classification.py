@@ -11,15 +11,16 @@ from functools import cache
 from backend.child.wire_protocol import Frame
 from backend.common.commands import command
 from backend.common.device_api import DetectedDevice
+from backend.common.known_errors import remedy as remedies
+from backend.common.known_errors.known_error import Layer
+from backend.common.known_errors.place import BASE, Place, place_of
 from backend.common.redaction import Redactor, redactor
 from backend.common.types import Device, DeviceState, Proof, Stage
 from backend.devices import Backend
 from backend.engines import engines
-from backend.scheduling.probing.failure_layers import Cause, Layer, cause_of
+from backend.scheduling.probing.failure_layers import Cause, cause_of
 from backend.scheduling.probing.prober import Outcome
 
-BASE = "base"  # the runtime of the server's own environment, which must have its engines
-REINSTALL = "Reinstall the runtime's packages (for `base`: delete .venv and start the launcher), then refresh."
 _WRONG = (
     "Do not trust this device: update its driver and the runtime, then refresh. If it repeats, the card and this build "
     "are incompatible, or the card is damaged. Use the CPU meanwhile."
@@ -49,10 +50,6 @@ _SICK = (
 )
 _INVISIBLE = re.compile(
     r"invalid device ordinal|no CUDA GPUs are available|no CUDA-capable device|cudaErrorNoDevice", re.IGNORECASE
-)
-_CRASHED = (
-    "Update the device's driver and the runtime, then refresh. If it repeats, this card and this build are "
-    "incompatible; use the CPU."
 )
 
 
@@ -100,7 +97,7 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
         },
         memory_free_bytes=device.memory_free_bytes if free_bytes is None else free_bytes,
     )
-    lacks = _lacks(device.backend, runtime, checked, proof, outcome)
+    lacks = _lacks(device, runtime, checked, proof, outcome)
     if not checked and (refusal := next((each for each in outcome.frames if each.get("data_type")), None)):
         reason = _secrets().text(f"No engine can compute on this device: {refusal['detail']}.")
         remedy = _remedy_of_type(proof, refusal["data_type"])
@@ -108,7 +105,8 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
     missing = outcome.first("no_engine")
     if runtime == BASE and not checked and (missing or outcome.trouble):
         detail = missing["detail"] if missing else str(outcome.trouble)
-        cause = cause_of(detail, "library load", REINSTALL)
+        place = _place(device, outcome, outcome.step()["what"])
+        cause = cause_of(detail, "library load", remedies.reinstalled(place), place)
         reason = _secrets().text(f"The device computes, but no engine can be used on it: {detail}.")
         return replace(device, state="broken", reason=reason, remedy=cause.remedy, layer=cause.layer)
     tasks = sorted({task for name in checked for task in engines()[name].tasks})
@@ -124,7 +122,7 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
     )
 
 
-def _lacks(backend: str, runtime: str, checked: Collection[str], proof: Proof, outcome: Outcome) -> dict[str, str]:
+def _lacks(device: Device, runtime: str, checked: Collection[str], proof: Proof, outcome: Outcome) -> dict[str, str]:
     """Return why engines that this runtime should have are missing.
 
     They do not load, need a data type that is unusable on the device, or were not checked.
@@ -137,10 +135,15 @@ def _lacks(backend: str, runtime: str, checked: Collection[str], proof: Proof, o
             why = f"{refusal['detail']}: {engine.name} computes in {dtype}. {_remedy_of_type(proof, dtype)}"
             lacks[engine.name] = _secrets().text(why)
             continue
-        if engine.name in checked or backend not in engine.backends or runtime not in engine.runtimes:
+        if engine.name in checked or device.backend not in engine.backends or runtime not in engine.runtimes:
             continue
         if detail := refusal.get("detail"):
-            brings = REINSTALL if runtime == BASE else _BRINGS.format(runtime=runtime, library=engine.library)
+            place = _place(device, outcome, f"loading {engine.library}")
+            brings = (
+                remedies.reinstalled(place)
+                if runtime == BASE
+                else _BRINGS.format(runtime=runtime, library=engine.library)
+            )
             lacks[engine.name] = _secrets().text(f"The runtime {runtime} lacks it ({detail.rstrip('.')}). {brings}")
         elif outcome.trouble:
             reason = f"It was not checked in the runtime {runtime}: {outcome.trouble.rstrip('.')}."
@@ -178,25 +181,27 @@ def refused(device: Device, outcome: Outcome, frame: Frame | None = None) -> Dev
     what = outcome.step()["what"]
     trouble = (outcome.trouble or "it ended without an answer").rstrip(".")
     reason = f"The check failed while {what}: {trouble}."
-    return _refusal(device, "broken", reason, cause_of(trouble, _layer_of(what), _CRASHED))
+    cause = cause_of(f"while {what}: {trouble}", _layer_of(what), place=_place(device, outcome, what))
+    return _refusal(device, "broken", reason, cause)
 
 
 def _by_frame(device: Device, frame: Frame, outcome: Outcome) -> Device | None:
     """Return the device as a frame of the child refuses it, None for any other frame."""
     detail: str = frame.get("detail", "").rstrip(".")
     what = _before(frame, outcome)
+    place = _place(device, outcome, what)
     if frame["op"] == "wrong":
         return _refusal(device, "broken", f"Wrong result: {detail}.", Cause("computation", _WRONG))
     if frame["op"] == "absent":
         stage: Stage = "installed" if device.stage == "none" else device.stage
         reason = f"{detail}." if detail[:1].isupper() else f"No such device: {detail}."
-        return _refusal(replace(device, stage=stage), "unavailable", reason, cause_of(detail, "driver", _GONE))
+        return _refusal(replace(device, stage=stage), "unavailable", reason, cause_of(detail, "driver", _GONE, place))
     if frame["op"] == "missing" and what.startswith("importing"):
         reason = f"The runtime's packages do not load ({what}): {detail}."
-        cause = cause_of(detail, "library load", REINSTALL)
+        cause = cause_of(detail, "library load", remedies.reinstalled(place), place)
         return _refusal(replace(device, stage="none"), "unavailable", reason, cause)
     if frame["op"] in ("missing", "failed"):
-        cause = cause_of(detail, _layer_of(what))
+        cause = cause_of(detail, _layer_of(what), place=place)
         state: DeviceState = "unavailable" if cause.absent else "broken"
         return _refusal(device, state, f"The check failed while {what}: {detail}.", cause)
     return None
@@ -230,3 +235,11 @@ def _layer_of(what: str) -> Layer:
     if what.startswith(("importing", "loading")):
         return "library load"
     return "runtime package" if what == "starting" else "driver" if what.startswith("listing") else "computation"
+
+
+def _place(device: Device, outcome: Outcome, what: str) -> Place:
+    """Return where an error happened: the interpreter, and the library that the child used in a step."""
+    steps = [what, *(each["what"] for each in reversed(outcome.frames) if each["op"] == "step")]
+    library = next((step.split()[-1] for step in steps if step.startswith(("importing ", "loading "))), "")
+    runtime = device.runtimes[0] if device.runtimes else ""
+    return replace(place_of(runtime, outcome.python, library), is_processor=device.kind == "cpu")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from backend.child.handle import ChildProcess, Spawn
 from backend.child.wire_protocol import Frame
+from backend.common.system.executable import program_fault
 
 log = logging.getLogger(__name__)
 SILENT_S = 3.0
@@ -19,11 +20,15 @@ _MILESTONES = ("proved", "engines")  # frames that restart the timeout: each lib
 
 @dataclass
 class Outcome:
-    """The frames of a probe child, and how it failed if it did. `hung`: it was killed for its timeout."""
+    """The frames of a probe child, and how it failed if it did. `hung`: it was killed for its timeout.
+
+    `python` is its interpreter, empty if unknown.
+    """
 
     frames: list[Frame] = field(default_factory=list)
     trouble: str | None = None
     hung: bool = False
+    python: str = ""
 
     def step(self) -> Frame:
         """Return the last `step` frame: what the child was about to do."""
@@ -62,7 +67,7 @@ class Prober:
         `turn` (in a device's queue) is held as long as the place. Both are released at the first silence, after the
         callback `on_silence`. `on_start` is called when the child starts. All of them are optional.
         """
-        outcome = Outcome()
+        outcome = Outcome(python=python)
         async with contextlib.AsyncExitStack() as held:
             if turn is not None:
                 await held.enter_async_context(turn)
@@ -71,7 +76,9 @@ class Prober:
             try:
                 process = self._spawn(python, ["probe", *arguments])
             except OSError as error:
-                outcome.trouble = f"its interpreter {python} cannot be started ({error.strerror or error})"
+                fault = program_fault(python)
+                why = f": it {fault}" if fault else ""
+                outcome.trouble = f"its interpreter {python} cannot be started{why} ({error.strerror or error})"
                 return outcome
             child = ChildProcess(process, asyncio.get_running_loop())
             try:
