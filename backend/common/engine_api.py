@@ -127,6 +127,9 @@ class LoadRequest:
     provider_options: JsonObject = field(default_factory=dict)  # the user's options for ONNX Runtime's provider
     operator_libraries: list[str] = field(default_factory=list)  # paths of libraries with custom operators
     compile_cache_dir: str = ""  # optional, a folder for compiled code
+    check_bytes: int = 0  # the largest copy of a text model on the processor that its check may load
+    verdict_dir: str = ""  # optional, a folder for the results of such checks
+    driver: str | None = None  # of the device
 
 
 class FunctionCall(TypedDict):

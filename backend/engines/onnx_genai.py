@@ -7,6 +7,7 @@ assignment is the evidence of where it runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from backend.engines import ConvertedForm, Engine, FolderDownload, LoadRequest, 
 from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit, out_of_memory_message
 from backend.engines._onnx.genai_config import CONFIG, GenaiFolder, open_folder
 from backend.engines._onnx.genai_model import GenaiBatchModel
+from backend.engines._text.agreement import TEXT
 from backend.engines._text.batch_decoder import BatchDecoder
 from backend.engines._text.chat_prompt import Chat
+from backend.engines._text.processor_check import ProcessorCheck
 from backend.engines._text.session import TextSession
 
 
@@ -88,7 +91,7 @@ def check() -> dict[str, str]:
 
 
 def load(request: LoadRequest) -> TextSession:
-    """Load a folder. Raises ModelBroken, ModelLoadFailed, ModelIncompatible, OutOfMemory."""
+    """Load a folder. Raises ModelBroken, ModelLoadFailed, ModelIncompatible, OutOfMemory, DeviceWrong."""
     folder = open_folder(Path(request.model_path))
     chat = Chat(folder.chat_template, folder.names, folder.control_marks)
     with chat.kept_if_loaded(lambda error: _load_error(folder, error)):
@@ -97,10 +100,11 @@ def load(request: LoadRequest) -> TextSession:
         tokens = _Tokens(folder)
         context = min(request.context_tokens, folder.context_length or request.context_tokens)
         rows = GenaiBatchModel(session, folder, context, request.slots, in_place=place.is_processor)
+        comparison = _compare(rows, folder, tokens, replace(request, context_tokens=context))
     decoder = BatchDecoder(rows, request.slots)
 
     def find_placement() -> Placement:
-        return place.placement([session])
+        return comparison.add_to(place.placement([session]))
 
     return TextSession(
         decoder,
@@ -112,6 +116,21 @@ def load(request: LoadRequest) -> TextSession:
         check(),
         find_placement=find_placement,
     )
+
+
+def _compare(rows: GenaiBatchModel, folder: GenaiFolder, tokens: _Tokens, request: LoadRequest) -> ProcessorCheck:
+    """Compare the model with a copy on the processor; return the check. Raises DeviceWrong."""
+    comparison = ProcessorCheck(ENGINE.name, request, folder.path.name, check(), 2 * folder.file_bytes)
+    if comparison.is_due:
+        ids = tokens.encode(TEXT)
+
+        def copy() -> GenaiBatchModel:
+            session = onnx_place("cpu").session(folder.graph, request.threads)
+            return GenaiBatchModel(session, folder, comparison.context_tokens, 1, in_place=True)
+
+        comparison.read_copy_model(copy, ids)
+        comparison.judge_model(rows, ids)
+    return comparison
 
 
 class _Tokens:

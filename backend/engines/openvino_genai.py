@@ -8,6 +8,7 @@ the provider for ONNX Runtime rejects, the same engine runs on the device `cpu`.
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit, out_of_m
 from backend.engines._openvino.model_files import GRAPH, VOCABULARY, WEIGHTS, OpenvinoFolder, open_folder
 from backend.engines._openvino.paged_model import compile_paged_model
 from backend.engines._openvino.stateful_model import OpenvinoBatchModel, StatefulBatchModel
+from backend.engines._text.agreement import TEXT
 from backend.engines._text.batch_decoder import BatchDecoder
 from backend.engines._text.chat_prompt import Chat
 from backend.engines._text.hf_tokenizer import HfVocabulary
+from backend.engines._text.processor_check import ProcessorCheck
 from backend.engines._text.session import TextSession
 
 RUNTIME = "openvino"
@@ -68,7 +71,10 @@ def check() -> dict[str, str]:
 
 
 def load(request: LoadRequest) -> TextSession:
-    """Load a folder. Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady."""
+    """Load a folder.
+
+    Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady, DeviceWrong.
+    """
     import openvino
 
     folder = open_folder(Path(request.model_path))
@@ -81,10 +87,23 @@ def load(request: LoadRequest) -> TextSession:
         begin = folder.names.get("bos_token") if folder.begins_with_bos else None
         content = (folder.path / VOCABULARY).read_text(encoding="utf-8")
         tokens = HfVocabulary(content, begin, folder.ends, folder.vocabulary_size)
-        rows.verify_incremental(tokens.encode("A touchstone shows what is gold.") or [0])
+        comparison = ProcessorCheck(
+            ENGINE.name, replace(request, context_tokens=context), folder.path.name, check(), 2 * folder.weight_bytes
+        )
+        ids = tokens.encode(TEXT) or [0]
+        if comparison.is_due:
+
+            def copy() -> OpenvinoBatchModel:
+                exact = {"INFERENCE_NUM_THREADS": request.threads, "INFERENCE_PRECISION_HINT": "f32"}
+                compiled = core.compile_model(core.read_model(str(folder.graph)), "CPU", exact)
+                return StatefulBatchModel(compiled, 1, folder.path.name)
+
+            comparison.read_copy_model(copy, ids)
+            comparison.judge_model(rows, ids)
+        rows.verify_incremental(ids)
 
     def find_placement() -> Placement:
-        return _placement(rows.compiled, request.device, kind)
+        return comparison.add_to(_placement(rows.compiled, request.device, kind))
 
     return TextSession(
         BatchDecoder(rows, request.slots),

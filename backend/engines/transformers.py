@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +22,11 @@ from backend.devices import torch_place
 from backend.engines import Engine, LoadRequest
 from backend.engines._formats import CHECKPOINT, GGUF
 from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit, needs_more_memory, out_of_memory_message
+from backend.engines._text.agreement import TEXT
 from backend.engines._text.batch_decoder import BatchDecoder
 from backend.engines._text.chat_prompt import Chat
 from backend.engines._text.hf_tokenizer import HfVocabulary
+from backend.engines._text.processor_check import ProcessorCheck
 from backend.engines._text.session import TextSession
 from backend.engines._torch.attention import register
 from backend.engines._torch.batch_model import TorchBatchModel
@@ -51,6 +55,7 @@ _COMPILE_THREADS = 8  # the most compiler threads, because steps run at the same
 _SWITCH_S = (
     0.0005  # a step is shorter than Python's switch interval of 5 ms, so the decoder thread must not wait for it
 )
+_COPY_CHUNK_TOKENS = 512
 _TRANSFORMERS_BYTES = 250_000_000  # SmolLM2-135M: beyond torch, weights and cache, on x86-64
 
 
@@ -79,7 +84,7 @@ def check() -> dict[str, str]:
 def load(request: LoadRequest, best: str = COMPILED) -> TextSession:
     """Load a model. `best` is the fastest mode that a card may use to compute a step.
 
-    Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady.
+    Raises ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory, DeviceNotReady, DeviceWrong.
     """
     path = Path(request.model_path)
     model_files, tokenizer = open_model_files(path), open_tokenizer(path)
@@ -87,15 +92,27 @@ def load(request: LoadRequest, best: str = COMPILED) -> TextSession:
     place.torch.set_num_threads(request.threads)
     context = min(request.context_tokens, model_files.context_length or request.context_tokens)
     chat = Chat(tokenizer.chat_template, tokenizer.names, tokenizer.marks)
+    comparison = ProcessorCheck(
+        ENGINE.name,
+        replace(request, context_tokens=context),
+        model_files.name,
+        check(),
+        4 * model_files.parameter_count,
+    )
     with chat.kept_if_loaded(lambda error: _load_error(model_files, error)):
         model = _model(model_files, place)
         size = int(model.config.get_text_config().vocab_size)
         tokens = HfVocabulary(tokenizer.tokenizer_json, tokenizer.begin, tokenizer.ends, size)
+        ids = tokens.encode(TEXT) or [0]
+        if comparison.is_due:
+            limit = comparison.context_tokens
+            comparison.read_copy_model(lambda: _copy(model, (1, limit, size, model_files.name)), ids)
+        model = _moved(model, place)
         rows = _rows(place, model, (request.slots, context, size, model_files.name), request, best)
-        rows.verify_incremental(tokens.encode("A touchstone shows what is gold.") or [0])
+        _verify(rows, comparison, ids)
 
     def find_placement() -> Placement:
-        return place.placement([*model.parameters(), *model.buffers()])
+        return comparison.add_to(place.placement([*model.parameters(), *model.buffers()]))
 
     decoder = BatchDecoder(rows, request.slots)
     taken = place.taken_since(request.card_free_bytes)
@@ -114,6 +131,31 @@ def load(request: LoadRequest, best: str = COMPILED) -> TextSession:
     )
 
 
+def _copy(model: Any, sizes: tuple[int, int, int, str]) -> TorchBatchModel:
+    """Return a copy of a model on the processor, with the same weights in float32."""
+    place = torch_place("cpu")
+    exact = replace(place, access=replace(place.access, dtype="float32"))
+    copied = deepcopy(model).float()
+    rows = TorchBatchModel(exact, copied, *sizes)
+    rows.prefill_chunk_tokens = _COPY_CHUNK_TOKENS
+    return rows
+
+
+def _verify(rows: TorchBatchModel, comparison: ProcessorCheck, ids: list[int]) -> None:
+    """Verify that incremental decoding works, and compare the model with the processor's copy if that is due.
+
+    Raises ModelIncompatible, DeviceWrong.
+    """
+    try:
+        rows.verify_incremental(ids)
+    except ModelIncompatible:
+        if comparison.is_due:  # the device may be the cause
+            comparison.judge_model(rows, ids)
+        raise
+    if comparison.is_due:
+        comparison.judge_model(rows, ids)
+
+
 def _rows(
     place: TorchPlace, model: Any, sizes: tuple[int, int, int, str], request: LoadRequest, best: str
 ) -> TorchBatchModel:
@@ -128,7 +170,7 @@ def _rows(
 
 
 def _model(model_files: ModelFiles, place: TorchPlace) -> Any:
-    """Load the model onto the device, in the data type that the device computes well. Raises OutOfMemory."""
+    """Load the model into system memory, in the data type that the device computes well. Raises OutOfMemory."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
@@ -146,9 +188,16 @@ def _model(model_files: ModelFiles, place: TorchPlace) -> Any:
         model.set_attn_implementation("eager")  # torch's own attention has no soft cap
     elif config._attn_implementation not in ("sdpa", "eager"):
         model.set_attn_implementation("sdpa")
-    if place.access.can_record and config._attn_implementation == "sdpa":
+    return model.eval()
+
+
+def _moved(model: Any, place: TorchPlace) -> Any:
+    """Move a model onto the device, with the attention that recordings need there."""
+    import transformers
+
+    if place.access.can_record and model.config.get_text_config()._attn_implementation == "sdpa":
         model.set_attn_implementation(register(place.torch, transformers))
-    return model.eval().to(place.device)
+    return model.to(place.device)
 
 
 def _load_error(model_files: ModelFiles, error: Exception) -> TouchstoneError:

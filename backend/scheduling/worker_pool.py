@@ -32,6 +32,7 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 DISK_LIMIT_S = 1.0  # for looking at the files of a loaded model before a job
 SLOW_DISK_BYTES_PER_S = 50e6  # the load timeout grows with the model at this rate
+VERDICTS = Path("cache") / "checks"  # results of text models' checks, in the data folder
 HANDOVER_S = 0.2  # a model stays loaded this long for the next job in the queue, even with keep_alive_s: 0
 
 
@@ -308,6 +309,9 @@ class WorkerPool:
             slots=text.slots,
             detected_device=self._found(key.device, key.runtime),
             card_free_bytes=card_free,
+            check_bytes=text.check_memory,
+            verdict_dir=str((self._settings.data_dir / VERDICTS).resolve()),
+            driver=driver,
             provider_options=dict(rules.provider_options) if rules else {},
             operator_libraries=[str(library) for library in self._settings.onnx.operator_libraries],
             compile_cache_dir=cache_for(self._settings.data_dir, *compiled_for)

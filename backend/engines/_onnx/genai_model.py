@@ -79,6 +79,9 @@ class GenaiBatchModel:
         """Copy the cached tokens of a row to another row."""
         self._graph.move_row(source, target, length)
 
+    def force_token(self, row: int, token: int) -> None:
+        """Do nothing: a step reads the sequence's last token."""
+
 
 class _Graph:
     """The session with its KV cache: per layer one array for keys and one for values, with one row per sequence."""

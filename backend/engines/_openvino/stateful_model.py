@@ -62,6 +62,9 @@ class OpenvinoBatchModel:
         """Move a sequence to another row."""
         raise NotImplementedError
 
+    def force_token(self, row: int, token: int) -> None:
+        """Do nothing: a step reads the sequence's last token."""
+
     def verify_incremental(self, ids: list[int]) -> None:
         """Compare incremental decoding with a full forward pass. Raises ModelIncompatible if the logits differ."""
         ids = (ids * _CHECK_TOKENS)[:_CHECK_TOKENS]

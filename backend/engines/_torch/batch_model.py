@@ -99,6 +99,10 @@ class TorchBatchModel:
                 column[target].copy_(column[source])
             self._sampler.move_row(source, target)
 
+    def force_token(self, row: int, token: int) -> None:
+        """Replace the last token of a row."""
+        self._last[row] = token
+
     def verify_incremental(self, ids: list[int]) -> None:
         """Compare incremental decoding with a full forward pass. Raises ModelIncompatible if the logits differ."""
         torch = self._torch

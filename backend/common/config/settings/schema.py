@@ -156,6 +156,7 @@ class Text:
     context_tokens: Annotated[int, BeforeValidator(_no_bool), Field(ge=64)] = 4096
     threads: Count | None = None
     slots: Count = 1
+    check_memory: Size = 4_000_000_000
     keep_alive_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)] = 300
 
 

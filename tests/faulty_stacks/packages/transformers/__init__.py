@@ -99,6 +99,11 @@ class LlamaForCausalLM:
         """None."""
         return []
 
+    def float(self) -> LlamaForCausalLM:
+        """The weights as float32."""
+        self._weights = {name: weight.float() for name, weight in self._weights.items()}
+        return self
+
     def eval(self) -> LlamaForCausalLM:
         """Nothing is trained here."""
         return self
