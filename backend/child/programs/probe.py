@@ -46,8 +46,12 @@ def main(channel: Channel, arguments: list[str]) -> int:
     if action == "prove":
         _prove(channel, json.loads(rest[0]))
     else:
-        if action == "list":
+        if action != "list-visible":
             show_all_devices()
+        if action == "list-with":
+            assignment, *rest = rest
+            name, _, value = assignment.partition("=")
+            os.environ[name] = value
         _list(channel, rest[1:])
         channel.send({"op": "end"})
     # Skip the shutdown of libraries: some crash there.

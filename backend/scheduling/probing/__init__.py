@@ -34,8 +34,8 @@ from backend.scheduling.probing.enumeration import Enumeration, Enumerator
 from backend.scheduling.probing.failure_layers import cause_of
 from backend.scheduling.probing.hidden_devices import (
     CUDA,
-    hidden_device,
-    hidden_devices,
+    as_hidden,
+    find_hidden,
     instance_backends,
     instance_entries,
     with_instances,
@@ -177,13 +177,13 @@ class ProbeService:
             if runtime not in self._pythons:  # it was removed meanwhile
                 continue
             devices = with_instances(answer.devices, {entry: found.get(name, []) for entry, found in instances.items()})
-            hidden = hidden_devices(name, devices, visible.get(name)) if visible else {}
+            hidden = find_hidden(name, devices, visible.get(name)) if visible else {}
             for id_, detected in self.table.numbered(name, runtime, devices):
                 if only not in (None, id_):
                     continue
                 listed = self.table.listed(id_, runtime, detected)
                 if hiding := hidden.get(detected.position):
-                    self.table.set_device(runtime, hidden_device(listed, hiding))
+                    self.table.set_device(runtime, as_hidden(listed, hiding))
                 elif detected.fault:
                     self.table.set_device(runtime, undescribed(listed, detected.fault))
                 else:
@@ -293,7 +293,7 @@ class ProbeService:
             for name, answer in refusals.items()
             if answer.failed or not (answer.quiet or library_of(name) in served)
         ]
-        for name in self._expected(runtime, missing):
+        for name in self._expected(runtime, missing, bool(served)):
             for id_ in self.table.ids(runtime, name):
                 if only in (None, id_):
                     self.table.set_device(runtime, self._refused(id_, runtime, refusals[name]))
@@ -328,8 +328,11 @@ class ProbeService:
             remedy = remedies.reinstalled(place_of(runtime, self._pythons[runtime]))
             self.table.runtime_problems[runtime] = RuntimeProblem(detail, remedy)
 
-    def _expected(self, runtime: str, names: list[str]) -> list[str]:
-        """Return the backends that should have a device: by cards, by the runtime's name, else one for each library."""
+    def _expected(self, runtime: str, names: list[str], serves: bool) -> list[str]:
+        """Return the backends that should have a device: by cards, by the runtime's name, else one for each library.
+
+        A runtime that `serves` a card needs no reason why its libraries reach no other.
+        """
         always = [name for name in names if backends()[name].kind == "cpu"]
         others = sorted((n for n in names if n not in always), key=lambda name: backends()[name].rank)
         fitting_names = [name for name in others if fitting(backends()[name], self.table.surveyed.values())]
@@ -337,7 +340,7 @@ class ProbeService:
             return always + [name for name in fitting_names if BASE in backends()[name].runtimes]
         own = [name for name in others if backends()[name].runtimes[0] == runtime]
         by_library = {library_of(name): name for name in reversed(others)}
-        return always + (fitting_names or own or list(by_library.values()))
+        return always + (fitting_names or own or ([] if serves else list(by_library.values())))
 
 
 def _log_proof(device: Device, runtime: str) -> None:

@@ -88,7 +88,7 @@ def merged(devices: Iterable[Device]) -> Device:
 def on_hardware(detected: DetectedDevice, hardware: Iterable[Hardware]) -> str | None:
     """Return the id of the Hardware behind a device by address, UUID or LUID, else the id that the library reports."""
     items = list(hardware)
-    if is_instance(detected.identity):
+    if is_instance(detected.identity) or detected.kind == "emulated":
         return detected.hardware_id
     for kind, value in detected.identity.items():
         item = matching(items, uuid_id(value) if kind == "uuid" else f"{kind}:{value}")

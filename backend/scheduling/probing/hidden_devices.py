@@ -19,6 +19,7 @@ from backend.scheduling.probing.enumeration import Enumeration
 
 CUDA = "CUDA_VISIBLE_DEVICES"
 _REMEDY = "Restart the server without that variable, or add this card to it."
+_OLD_INSTANCE = re.compile(r"MIG-GPU-[0-9a-f-]+/\d+/\d+", re.IGNORECASE)
 _HIDES_ALL = ("", "-1", "NoDevFiles")  # the last is what NVIDIA's and Slurm's tools set for "no card"
 
 
@@ -68,7 +69,7 @@ def with_instances(
     return [replace(device, position=place) for place, device in enumerate([*kept, *instances])]
 
 
-def hidden_devices(
+def find_hidden(
     backend: str,
     listed: Sequence[DetectedDevice],
     visible: Enumeration | None,
@@ -102,7 +103,7 @@ def hidden_devices(
     return hidden
 
 
-def hidden_device(device: Device, hiding: Hiding) -> Device:
+def as_hidden(device: Device, hiding: Hiding) -> Device:
     """Return a listed device as hidden."""
     return replace(
         device, state="unavailable", reason=hiding.reason, remedy=hiding.remedy, layer="permission", proof=None
@@ -130,15 +131,16 @@ def _explanation(names: Sequence[str], listed: Sequence[DetectedDevice], environ
     if repeated := next((entry for entry, times in Counter(entries).items() if times > 1), None):
         return f": the entry {repeated} is repeated, so CUDA shows no card"
     if invalid := next((entry for entry in entries if not _names_a_card(entry, listed)), None):
-        return f": no card matches the entry {invalid!r}, and CUDA ignores all entries from it on"
+        return f": the entry {invalid!r} does not match exactly one card, and CUDA ignores all entries from it on"
     return ""
 
 
 def _names_a_card(entry: str, listed: Sequence[DetectedDevice]) -> bool:
-    if re.fullmatch(r"\d+", entry):
+    if entry.isdecimal():
         return int(entry) < len(listed)
     uuids = [device.identity.get("uuid", "").lower() for device in listed]
-    return not any(uuids) or any(uuid.startswith(entry.lower()) for uuid in uuids)
+    matching = [uuid for uuid in uuids if uuid and uuid.startswith(entry.lower())]
+    return not any(uuids) or len(matching) == 1 or bool(_OLD_INSTANCE.fullmatch(entry))
 
 
 def _stands_for(device: DetectedDevice, instance: DetectedDevice) -> bool:

@@ -1,6 +1,7 @@
 """Makes the real ONNX Runtime, into whose package this file is put, claim devices that are not there.
 
-`plan.json` beside it: `devices [{ep_name, type?, metadata?}]`, `available [name]` (the compiled-in providers),
+`plan.json` beside it: `devices [{ep_name, type?, metadata?, vendor_id?, device_id?}]`, `devices_in {role: devices}`
+(those of the processes with that role), `available [name]` (the compiled-in providers),
 `register TEXT` (what every library fails with), `session TEXT` (what every session fails with), `truth` (the record
 says where nodes ran), `scale` (what results are multiplied by), `spoil {only?, how, argument?, dtype?, late?}` (what
 happens to results of graphs with the operator `only`, or of all; with an input of that data type, or any; from that run
@@ -11,6 +12,7 @@ What it offers is what the real package has; all is computed by the processor.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,16 +23,33 @@ PLAN: dict[str, Any] = json.loads(Path(__file__).with_name("plan.json").read_tex
 
 def apply(names: dict[str, Any]) -> None:
     """Replaces what the package exports."""
-    names["get_ep_devices"] = lambda: [_device(**one) for one in PLAN.get("devices", [])]
+    names["get_ep_devices"] = lambda: [_device(**one) for one in _listed()]
     names["get_available_providers"] = lambda: PLAN.get("available", ["CPUExecutionProvider"])
     names["register_execution_provider_library"] = _register
     names["SessionOptions"] = _options(names["SessionOptions"])
     names["InferenceSession"] = _session(names["InferenceSession"])
 
 
-def _device(ep_name: str, type: str = "GPU", metadata: dict[str, str] | None = None, vendor: str = "") -> Any:
+def _listed() -> list[dict[str, Any]]:
+    role = next((word for word in sys.argv[1:3][::-1] if word in ("list", "list-visible", "prove", "run")), "")
+    devices: list[dict[str, Any]] = PLAN.get("devices_in", {}).get(role, PLAN.get("devices", []))
+    return devices
+
+
+def _device(
+    ep_name: str,
+    type: str = "GPU",
+    metadata: dict[str, str] | None = None,
+    vendor: str = "",
+    vendor_id: int = 0,
+    device_id: int = 0,
+) -> Any:
     hardware = SimpleNamespace(
-        type=f"OrtHardwareDeviceType.{type}", vendor=vendor, vendor_id=0, device_id=0, metadata=metadata or {}
+        type=f"OrtHardwareDeviceType.{type}",
+        vendor=vendor,
+        vendor_id=vendor_id,
+        device_id=device_id,
+        metadata=metadata or {},
     )
     return SimpleNamespace(
         ep_name=ep_name, ep_vendor=vendor, ep_metadata={"version": "1.0"}, ep_options={}, device=hardware

@@ -19,6 +19,10 @@ from typing import Any
 PLAN: dict[str, Any] = json.loads(Path(__file__).with_name("plan.json").read_text(encoding="utf-8"))
 
 
+# The process that this is: `list`, `list-visible` or `prove` of the probe, `run` of a worker.
+ROLE = next((word for word in sys.argv[1:3][::-1] if word in ("list", "list-visible", "prove", "run")), "")
+
+
 def reach(point: str) -> None:
     """Lets happen what is planned for this point."""
     for action, argument in PLAN.get("at", {}).get(point, []):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,21 +10,29 @@ from ._plan import PLAN, reach
 from ._tensor import allocated
 
 
+def _visible() -> list[dict[str, Any]]:
+    cards: list[dict[str, Any]] = PLAN.get("xpu_cards", [])
+    value = os.environ.get("ZE_AFFINITY_MASK")
+    if value is None:
+        return cards
+    return [cards[int(word)] for word in value.split(",") if word.isdigit() and int(word) < len(cards)]
+
+
 def is_available() -> bool:
     """Whether there is a card."""
     reach("xpu.is_available")
-    return bool(PLAN.get("xpu_cards"))
+    return bool(_visible())
 
 
 def device_count() -> int:
     """How many there are."""
-    return len(PLAN.get("xpu_cards", []))
+    return len(_visible())
 
 
 def get_device_properties(device: int) -> Any:
     """Name, memory, identity."""
     facts = {"name": "Intel(R) Arc(TM) A770 Graphics", "total_memory": 16 << 30}
-    return SimpleNamespace(**(facts | PLAN["xpu_cards"][device]))
+    return SimpleNamespace(**(facts | _visible()[device]))
 
 
 def get_device_name(device: int) -> str:

@@ -1,4 +1,7 @@
-"""A stand-in for torch-directml 0.2.5.dev240914, over the stand-in for torch."""
+"""A stand-in for torch-directml 0.2.5.dev240914, over the stand-in for torch.
+
+`adapters` are the names that it lists; `adapters_in {role: names}` those of the processes with that role.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ reach("directml.import")
 
 
 def _names() -> list[str]:
-    names: list[str] = PLAN.get("adapters", [])
+    names: list[str] = PLAN.get("adapters_in", {}).get(_plan.ROLE, PLAN.get("adapters", []))
     value = os.environ.get("DML_VISIBLE_DEVICES")
     return names if value is None else [names[int(word)] for word in value.split(",") if int(word) < len(names)]
 
@@ -33,6 +36,7 @@ def device_count() -> int:
 def device_name(device_id: int) -> str:
     """The name alone: it tells nothing else."""
     reach("directml.device_name")
+    reach(f"directml.device_name of {_names()[device_id]}")
     return _names()[device_id]
 
 

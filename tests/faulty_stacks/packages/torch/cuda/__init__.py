@@ -1,4 +1,9 @@
-"""Cards, as torch.cuda lists them: those of the plan that CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES leaves."""
+"""Cards, as torch.cuda lists them: those of the plan that CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES leaves.
+
+A card with `instance` ("1/0") is a MIG instance of the card with the UUID `parent`. As with CUDA a process sees only
+the first of them and then no whole card, except with `all_instances`. With `old_driver` it has its parent's UUID.
+`refuses_uuids` is a driver that knows no card by its UUID.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
-from .._plan import PLAN, reach
+from .._plan import PLAN, ROLE, reach
 from .._tensor import allocated
 
 
@@ -21,22 +26,39 @@ def _visible() -> list[dict[str, Any]]:
     hip = PLAN.get("hip") and os.environ.get("HIP_VISIBLE_DEVICES")
     value = hip or os.environ.get("CUDA_VISIBLE_DEVICES")
     if PLAN.get("deaf") or value is None:
-        return cards
+        return _enumerated(cards)
     if PLAN.get("gone"):
         return cards[1:] if PLAN["gone"] == "another" else []
     found = []
-    for word in value.split(","):
-        by_uuid = [card for card in cards if "uuid" in card and word and f"GPU-{card['uuid']}".startswith(word)]
+    for word in (entry.strip() for entry in value.split(",")):
+        by_uuid = [card for card in cards if word and any(name.startswith(word) for name in _names_of(card))]
         by_place = [cards[int(word)]] if word.isdigit() and int(word) < len(cards) else []
-        if not by_uuid + by_place:
+        if not by_uuid + by_place or len(by_uuid) > 1:
             break
         found += by_uuid[:1] or by_place
-    return found
+    if len({id(card) for card in found}) < len(found):
+        return []
+    return _enumerated(found)
+
+
+def _names_of(card: dict[str, Any]) -> list[str]:
+    if "uuid" not in card or PLAN.get("refuses_uuids"):
+        return []
+    if "instance" not in card:
+        return [f"GPU-{card['uuid']}"]
+    old = f"MIG-GPU-{card['parent']}/{card['instance']}"
+    return [old] if PLAN.get("old_driver") else [f"MIG-{card['uuid']}", old]
+
+
+def _enumerated(cards: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    instances = [card for card in cards if "instance" in card]
+    return instances[:1] if instances and not PLAN.get("all_instances") else cards
 
 
 def is_available() -> bool:
     """Whether there is a card."""
     reach("is_available")
+    reach(f"is_available in {ROLE}")
     return bool(PLAN.get("available", bool(_visible())))
 
 
@@ -56,6 +78,9 @@ def get_device_properties(device: int) -> Any:
     """Name, memory, identity."""
     reach("properties")
     card = _visible()[device]
+    reach(f"properties of {card.get('uuid')}")
+    if "instance" in card and PLAN.get("old_driver"):
+        card = card | {"uuid": card["parent"]}
     facts = {
         "name": "NVIDIA GeForce RTX 3060",
         "total_memory": 12 << 30,
@@ -81,6 +106,8 @@ def memory_allocated(device: int = 0) -> int:
 def mem_get_info(device: int = 0) -> tuple[int, int]:
     """Free and total bytes."""
     reach("mem_get_info")
+    if "free" in (card := _visible()[device]):
+        return card["free"], 12 << 30
     return (12 << 30) - memory_allocated(device), 12 << 30
 
 
