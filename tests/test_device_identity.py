@@ -270,10 +270,11 @@ def test_full_memory_is_zero_and_not_unknown() -> None:
     ("name", "cleaned"),
     [
         ("NVIDIA H100", "NVIDIA H100"),
-        ("\x1b[31mred\x00\u202e", "[31mred"),
+        ("\x1b[31mred\x00\u202e", "red"),
         ("", "unnamed"),
         ("\u200b \n", "unnamed"),
-        ("a\ud800b", "a?b"),
+        ("a\ud800b", "a\\ud800b"),
+        ("RTX\U000e0041\U000e007f 4090\ufe0f\u3164", "RTX 4090"),
         (None, "None"),
     ],
 )

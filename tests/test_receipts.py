@@ -130,8 +130,8 @@ def test_a_job_cancelled_before_it_began_did_not_run() -> None:
 def ended(before: dict[str, float | None], after: dict[str, float | None], evidence: str = "looked up") -> Any:
     """Return the builder and the receipt of a job whose model was looked for at its end."""
     ledger = begun(before)
-    parts = [{"where": where, "share_of_nodes": share, "share_of_time": None} for where, share in after.items()]
-    ledger.record_result({**DONE, "placement": {"on_device": None, "parts": parts, "evidence": evidence}})
+    parts = [PlacementPart(where, share) for where, share in after.items()]
+    ledger.record_result({**DONE, "placement": Placement(None, parts, evidence)})
     return ledger, ledger.build(110.0, 7)
 
 
@@ -160,7 +160,7 @@ def test_what_is_known_only_at_the_end_counts() -> None:
 
 def test_the_digest_may_come_with_the_result() -> None:
     ledger = begun({"cuda:0": 1.0})
-    ledger.record_result({**DONE, "model_stamp": {"bytes": 5, "modified_at": "2026", "digest": "sha256:1"}})
+    ledger.record_result({**DONE, "model_stamp": ModelStamp(5, "2026", "sha256:1")})
     receipt = ledger.build(110.0, 7)
     assert receipt and receipt.model_stamp == ModelStamp(5, "2026", "sha256:1")
 

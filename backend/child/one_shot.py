@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -17,9 +18,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Any, get_args, get_origin, get_type_hints
 
-from backend.child.handle import Spawn
-from backend.common.errors import WorkerCrashed, from_code
+from backend.child.handle import Spawn, open_pipe
+from backend.child.process_end import ProcessEnd
+from backend.common.clean_text import clean, clean_data
+from backend.common.errors import WorkerCrashed, from_child
 from backend.common.types import JsonObject, Progress
 
 log = logging.getLogger(__name__)
@@ -27,50 +31,157 @@ log = logging.getLogger(__name__)
 OnProgress = Callable[[Progress], Awaitable[None]]
 Message = JsonObject
 _EXIT_TIMEOUT_S = 2.0  # for a child on Windows, where only the child can end the processes that it started
+_LINE_LIMIT = 16 * 1024 * 1024  # a lock file is the longest part of a line
+_WAITING_LINES = 100  # that nobody handled; a child that writes more waits
+_FILES = ("path", "python", "lock")  # fields that keep every character: they name or fill files
 
 
 async def run_one_shot(
-    spawn: Spawn, arguments: list[str], order: bytes, on_progress: OnProgress, after: Callable[[], None] = lambda: None
+    spawn: Spawn,
+    arguments: list[str],
+    order: bytes,
+    on_progress: OnProgress,
+    after: Callable[[], None] = lambda: None,
+    result: type | None = None,
 ) -> Message:
     """Run a child of this interpreter and return its last line; cancelling this call kills the child.
 
     `arguments`: the program and its arguments. `order` is written to its stdin. `on_progress`: callback for each
-    progress line. `after`: callback in a thread when the child has ended; default: none. Raises the error that the
-    child reports, WorkerCrashed if it reports none.
+    progress line. `after`: callback in a thread when the child has ended; default: none. `result`: optional, the
+    TypedDict of the last line. Raises the error that the child reports, WorkerCrashed if it reports none or if its
+    lines are malformed.
     """
     loop = asyncio.get_running_loop()
-    lines: asyncio.Queue[Message | None] = asyncio.Queue()
-    process = spawn(sys.executable, arguments)  # in the thread of the loop: see handle.py on the death signal
-    stderr: deque[str] = deque(maxlen=20)
+    try:
+        process = spawn(sys.executable, arguments)  # in the thread of the loop: see handle.py on the death signal
+    except Exception as error:  # OSError, MemoryError, RuntimeError: no thread
+        why = clean(f"{type(error).__name__}: {error}")
+        raise WorkerCrashed(f"The {arguments[0]} program could not be started: {why}.", "Retry.") from error
+    lines = _Lines(process, loop)
     log.info("child program started", extra={"program": arguments[0], "pid": process.pid})
     started_s = loop.time()
-    threads = [
-        threading.Thread(target=_read_lines, args=(process, loop, lines), daemon=True),
-        threading.Thread(target=_read_stderr, args=(process, stderr), daemon=True),
-    ]
-    for thread in threads:
-        thread.start()
-    _send_order(process, order)
     last: Message = {}
     estimator = RateEstimator()
     try:
-        while (line := await lines.get()) is not None:
+        lines.start(order)
+        while (line := await lines.receive()) is not None:
+            if invalid := _line_error(line, result):
+                raise WorkerCrashed(f"The {arguments[0]} program sent an invalid line: {invalid}.", "Retry.")
             last = line
             if "phase" in line:
                 await on_progress(estimator.progress(line, loop.time()))
     finally:
         _kill(process)
-        await asyncio.to_thread(_wait_and_close, process, threads)
+        await asyncio.to_thread(lines.close)
         await asyncio.to_thread(after)
     duration_s = round(loop.time() - started_s, 1)
     outcome = {"exit_code": process.returncode, "duration_s": duration_s}
     log.info("child program exited", extra={"program": arguments[0], "pid": process.pid, **outcome})
-    return _outcome(arguments[0], last, process.returncode, stderr)
+    return _outcome(arguments[0], last, process.returncode, lines.stderr)
+
+
+def _line_error(line: Message, result: type | None) -> str | None:
+    """Return why a line is malformed, as a clause; None if it is not."""
+    if "phase" in line:
+        total = line.get("total")
+        figures = [line.get("done"), *([] if total is None else [total])]
+        if isinstance(line["phase"], str) and all(_fits(figure, float) and 0 <= figure < 2**63 for figure in figures):
+            return None
+        return "`phase`, `done` or `total` is missing or of a wrong type"
+    if "error" in line:
+        error = line["error"]
+        is_complete = isinstance(error, dict) and all(
+            _fits(error.get(key), str) for key in ("code", "detail", "remedy")
+        )
+        return None if is_complete else "`error` has no code, detail and remedy"
+    if line.get("ok") is True and result:
+        wrong = next((key for key, hint in get_type_hints(result).items() if not _fits(line.get(key), hint)), None)
+        return f"`{wrong}` is missing or of a wrong type" if wrong else None
+    return None
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Return whether a JSON value is of a type: a plain one, a list, or a union of such."""
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if get_origin(hint) is list:
+        return isinstance(value, list) and all(_fits(item, get_args(hint)[0]) for item in value)
+    if get_args(hint):
+        return any(_fits(value, option) for option in get_args(hint))
+    return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+
+
+class _Lines:
+    """The lines of a child, cleaned, and the last lines of its stderr, read by two threads."""
+
+    def __init__(self, process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop) -> None:
+        assert process.stdin and process.stdout and process.stderr
+        self._process = process
+        self._loop = loop
+        self._end = ProcessEnd(process)
+        self._lines: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._places = threading.Semaphore(_WAITING_LINES)
+        self._is_closing = False
+        self._threads: list[threading.Thread] = []
+        self.stderr: deque[str] = deque(maxlen=20)
+
+    def start(self, order: bytes) -> None:
+        """Start the threads, and one that writes the order. Raises WorkerCrashed if the server has no thread."""
+        for work, arguments in ((self._read_stderr, ()), (self._read, ()), (_send_order, (self._process, order))):
+            thread = threading.Thread(target=work, args=arguments, daemon=True)
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError) as error:
+                raise WorkerCrashed(f"The server has no thread for a child program ({error}).", "Retry.") from error
+            self._threads.append(thread)
+
+    async def receive(self) -> Message | None:
+        """Return the next line, None at the end."""
+        line = await self._lines.get()
+        self._places.release()
+        return line
+
+    def close(self) -> None:
+        """Wait for the end of the child, kill what it started, and close its pipes."""
+        self._is_closing = True
+        self._places.release(_WAITING_LINES)
+        self._end.wait(math.inf)
+        self._end.kill_family()
+        self._process.wait()
+        for thread in self._threads:
+            thread.join(_EXIT_TIMEOUT_S)
+        if any(thread.is_alive() for thread in self._threads):  # something that cannot be killed keeps a pipe
+            return
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                pipe.close()  # type: ignore[union-attr]
+        self._end.close()
+
+    def _read(self) -> None:
+        stdout = open_pipe(self._process.stdout, self._end)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            while raw := stdout.readline(_LINE_LIMIT):
+                with contextlib.suppress(ValueError, RecursionError):
+                    line = json.loads(raw.decode())
+                    if isinstance(line, dict):
+                        self._post({key: inner if key in _FILES else clean_data(inner) for key, inner in line.items()})
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, None)
+
+    def _post(self, line: Message) -> None:
+        self._places.acquire()
+        if not self._is_closing:
+            self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+
+    def _read_stderr(self) -> None:
+        stderr = open_pipe(self._process.stderr, self._end)
+        while raw := stderr.readline(_LINE_LIMIT):
+            if text := clean(raw.decode("utf-8", "replace"), 500).strip():
+                self.stderr.append(text)
 
 
 def _send_order(process: subprocess.Popen[bytes], order: bytes) -> None:
     assert process.stdin
-    with contextlib.suppress(OSError):  # it died at once; its exit code shows that
+    with contextlib.suppress(OSError, ValueError):  # it died at once; its exit code shows that
         process.stdin.write(order)
         process.stdin.flush()
 
@@ -92,10 +203,10 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _outcome(name: str, last: Message, code: int, stderr: deque[str]) -> Message:
-    if last.get("ok"):
+    if last.get("ok") is True:
         return last
     if "error" in last:
-        raise from_code(last["error"]["code"], last["error"]["detail"], last["error"]["remedy"])
+        raise from_child({key: last["error"][key] for key in ("code", "detail", "remedy")})
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     line = f": {stderr[-1]}" if stderr else ""
     raise WorkerCrashed(f"The {name} program exited early with {how}{line}.", "Retry.")
@@ -119,33 +230,3 @@ class RateEstimator:
         per_s = new_bytes / elapsed_s if new_bytes > 0 and elapsed_s > 0 else None
         eta_s = round(max(0.0, (total - done) / per_s), 1) if total and per_s else None
         return Progress(phase, done, total, "bytes", eta_s, None if per_s is None else round(per_s, 1))
-
-
-def _read_lines(
-    process: subprocess.Popen[bytes], loop: asyncio.AbstractEventLoop, lines: asyncio.Queue[Message | None]
-) -> None:
-    assert process.stdout
-    with contextlib.suppress(RuntimeError):  # the loop is closed
-        for raw in process.stdout:
-            with contextlib.suppress(ValueError):
-                line = json.loads(raw)
-                if isinstance(line, dict):
-                    loop.call_soon_threadsafe(lines.put_nowait, line)
-        loop.call_soon_threadsafe(lines.put_nowait, None)
-
-
-def _read_stderr(process: subprocess.Popen[bytes], stderr: deque[str]) -> None:
-    assert process.stderr
-    for raw in process.stderr:
-        if text := raw.decode("utf-8", "replace").strip():
-            stderr.append(text[:500])
-
-
-def _wait_and_close(process: subprocess.Popen[bytes], threads: list[threading.Thread]) -> None:
-    """Wait for the end of the child and close its pipes."""
-    process.wait()
-    for thread in threads:
-        thread.join()
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe:
-            pipe.close()

@@ -2,7 +2,8 @@
 
 A frame is: u32 header length, u32 body length (big endian), a JSON object with the key `op`, raw bytes (unused: length
 0). Both sides import this file. The limits keep a child that writes garbage from filling the server's memory; a child
-trusts its parent, whose frames hold complete prompts. The end of stdin ends a child.
+trusts its parent, whose frames hold complete prompts. The end of stdin ends a child. The server checks each frame of a
+child by its type below and cleans its texts (`ChildProcess`); a frame that fails ends that child alone.
 
 Each program of `backend/child/programs` speaks a part of it. `→` is server to child, `←` is child to server.
 
@@ -19,18 +20,17 @@ Each program of `backend/child/programs` speaks a part of it. `→` is server to
 |          | ← artifact  | `ArtifactFrame`: a file is complete in the job's folder                                    |
 |          | ← done      | `DoneFrame`: a job's last frame                                                            |
 |          | ← failed    | `FailedFrame`: a job's last frame, or the answer to `load`                                 |
-| probe    | ← plan      | `backends`: those whose library is installed                                               |
-|          | ← step      | `what, backends`: sent before each risky step, so that a crash can be attributed           |
-|          | ← listed    | `backends, library, versions, devices, left_out`                                           |
-|          | ← absent    | `backends, detail, quiet`: no device                                                       |
-|          | ← missing   | `backends, detail`: an import or a shared library fails                                    |
-|          | ← wrong     | `backends, detail`: a wrong result                                                         |
-|          | ← failed    | `backends, detail`: any other exception                                                    |
-|          | ← proved    | `proof, memory_free_bytes`                                                                 |
-|          | ← engines   | `engines`: versions by engine, of those that load so far                                   |
-|          | ← no_engine | `engine, detail, data_type`: an engine that does not load (null), or that needs a type     |
-|          |             | that the device computes wrongly or not at all                                             |
-|          | ← end       | the list is complete                                                                       |
+| probe    | ← plan      | `PlanFrame`: the first frame of a list                                                     |
+|          | ← step      | `StepFrame`: sent before each risky step, so that a crash can be attributed                |
+|          | ← listed    | `ListedFrame`                                                                              |
+|          | ← absent    | `AbsentFrame`: no device                                                                   |
+|          | ← missing   | `RefusalFrame`: an import or a shared library fails                                        |
+|          | ← wrong     | `RefusalFrame`: a wrong result                                                             |
+|          | ← failed    | `RefusalFrame`: any other exception                                                        |
+|          | ← proved    | `ProvedFrame`: sent once                                                                   |
+|          | ← engines   | `EnginesFrame`: versions by engine, of those that load so far                              |
+|          | ← no_engine | `NoEngineFrame`: an engine that does not load, or that needs an unusable data type         |
+|          | ← end       | `EndFrame`: the list is complete                                                           |
 | survey   | ← hardware  | `hardware`: sent after each step, the last one is the most complete                        |
 |          | ← system    | `system`: facts for the doctor                                                             |
 | packages | ← packages  | see `programs/packages.py`                                                                 |
@@ -54,8 +54,9 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import BinaryIO, Literal, TypedDict
 
+from backend.common.device_api import DetectedDevice
 from backend.common.engine_api import TokenLogprob
-from backend.common.types import JsonObject
+from backend.common.types import JsonObject, ModelFile, ModelStamp, Placement, Proof
 
 WIRE_VERSION = 1
 HEADER_LIMIT_BYTES = 4 * 1024 * 1024
@@ -66,11 +67,14 @@ _LENGTHS = struct.Struct("!II")
 Frame = JsonObject  # a frame as it is received: its fields are those of the table, by `op`
 
 
-class HelloFrame(TypedDict):
-    """The child is ready for orders. `wire` is its WIRE_VERSION."""
-
+class _HelloFrame(TypedDict):
     op: Literal["hello"]
     wire: int
+
+
+class HelloFrame(_HelloFrame, total=False):
+    """The child is ready for orders. `wire` is its WIRE_VERSION."""
+
     pid: int
     python: str
 
@@ -98,20 +102,20 @@ class CancelFrame(TypedDict):
     job: str
 
 
-class LoadedFrame(TypedDict):
-    """`placement` holds the fields of a Placement: which share of the model is on which device.
-
-    `files` holds the fields of a ModelFile each, `model_stamp` those of a ModelStamp.
-    """
-
+class _LoadedFrame(TypedDict):
     op: Literal["loaded"]
-    placement: JsonObject
+    placement: Placement
     threads: int | None
     versions: dict[str, str]
-    model_file: str | None
-    files: list[JsonObject]
-    model_stamp: JsonObject | None
+    files: list[ModelFile]
+    model_stamp: ModelStamp | None
     resident_bytes: int | None
+
+
+class LoadedFrame(_LoadedFrame, total=False):
+    """`placement`: which share of the model is on which device. Optional: `model_file`, which the child chose."""
+
+    model_file: str | None
 
 
 class BeatFrame(TypedDict):
@@ -127,8 +131,8 @@ class ProgressFrame(TypedDict):
     op: Literal["progress"]
     job: str
     phase: str
-    done: int
-    total: int | None
+    done: float
+    total: float | None
     unit: str
 
 
@@ -163,15 +167,18 @@ class MemoryUse(TypedDict):
     after_bytes: int | None
 
 
-class ResultFields(TypedDict):
-    """The fields of a RunResult."""
-
+class _ResultFields(TypedDict):
     counts: dict[str, int]
     finish_reason: str
-    chat_template: str | None
+    chat_template: Literal["model", "default"] | None
+
+
+class ResultFields(_ResultFields, total=False):
+    """The fields of a RunResult. The fields of this class are optional."""
+
     audio_s: float | None
     phases: dict[str, float]
-    chosen: Mapping[str, object]
+    chosen: JsonObject
     evidence: str
 
 
@@ -184,19 +191,107 @@ class DoneFrame(ResultFields):
     run_s: float
     first_token_s: float | None
     memory: MemoryUse
-    placement: JsonObject | None
-    model_stamp: JsonObject | None
+    placement: Placement | None
+    model_stamp: ModelStamp | None
 
 
-class FailedFrame(TypedDict):
-    """`code` is one of `backend.common.errors`; `job` is None if loading failed."""
-
+class _FailedFrame(TypedDict):
     op: Literal["failed"]
-    job: str | None
     code: str
     detail: str
     remedy: str
+
+
+class FailedFrame(_FailedFrame, total=False):
+    """`code` is one of `backend.common.errors`; `job` is None if loading failed. `extra`: members of the problem."""
+
+    job: str | None
     extra: JsonObject
+
+
+class PlanFrame(TypedDict):
+    """The backends whose library is installed."""
+
+    op: Literal["plan"]
+    backends: list[str]
+
+
+class StepFrame(TypedDict):
+    """`what` the child is about to do, for which backends."""
+
+    op: Literal["step"]
+    what: str
+    backends: list[str]
+
+
+class _ListedFrame(TypedDict):
+    op: Literal["listed"]
+    backends: list[str]
+    versions: dict[str, str]
+    devices: list[DetectedDevice]
+    left_out: int
+
+
+class ListedFrame(_ListedFrame, total=False):
+    """The devices of a backend through its `library`. `left_out` counts those beyond the last id."""
+
+    library: str
+
+
+class _AbsentFrame(TypedDict):
+    op: Literal["absent"]
+    backends: list[str]
+    detail: str
+
+
+class AbsentFrame(_AbsentFrame, total=False):
+    """The library works and has no device. Optional `quiet`: no device is expected."""
+
+    quiet: bool
+
+
+class RefusalFrame(TypedDict):
+    """Why a backend's device could not be listed or proved."""
+
+    op: Literal["missing", "wrong", "failed"]
+    backends: list[str]
+    detail: str
+
+
+class _ProvedFrame(TypedDict):
+    op: Literal["proved"]
+    proof: Proof
+
+
+class ProvedFrame(_ProvedFrame, total=False):
+    """The device computed the right result. Optional: its free memory."""
+
+    memory_free_bytes: int | None
+
+
+class EnginesFrame(TypedDict):
+    """The versions of packages by engine."""
+
+    op: Literal["engines"]
+    engines: dict[str, dict[str, str]]
+
+
+class _NoEngineFrame(TypedDict):
+    op: Literal["no_engine"]
+    engine: str
+    detail: str
+
+
+class NoEngineFrame(_NoEngineFrame, total=False):
+    """An engine that cannot be used, and why: it does not load, or the device does not compute `data_type` right."""
+
+    data_type: str | None
+
+
+class EndFrame(TypedDict):
+    """The list is complete."""
+
+    op: Literal["end"]
 
 
 class WireError(Exception):
@@ -228,6 +323,11 @@ class Channel:
 
     def receive(self) -> tuple[Frame, bytes] | None:
         """Return the next header and body, or None at the end of the stream. Raises WireError, OSError."""
+        received = self.receive_bytes()
+        return (decode_header(received[0]), received[1]) if received else None
+
+    def receive_bytes(self) -> tuple[bytes, bytes] | None:
+        """Return the next header, not decoded, and body. None at the end of the stream. Raises WireError, OSError."""
         lengths = self._reader.read(_LENGTHS.size)
         if not lengths:
             return None
@@ -241,13 +341,18 @@ class Channel:
         text, body = self._reader.read(header_size), self._reader.read(body_size)
         if len(text) < header_size or len(body) < body_size:
             raise WireError("the stream ended inside a frame")
-        try:
-            header = json.loads(text)
-        except ValueError as error:
-            raise WireError(f"the header of a frame is not JSON: {error}") from error
-        if not isinstance(header, dict) or not isinstance(header.get("op"), str):
-            raise WireError("the header of a frame has no op")
-        return header, body
+        return text, body
+
+
+def decode_header(text: bytes) -> Frame:
+    """Return the header of a frame. Raises WireError."""
+    try:
+        header = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"the header of a frame is not JSON: {error}") from error
+    if not isinstance(header, dict) or not isinstance(header.get("op"), str):
+        raise WireError("the header of a frame has no op")
+    return header
 
 
 def encode_frame(header: Mapping[str, object], body: bytes = b"") -> bytes:

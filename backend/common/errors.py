@@ -18,14 +18,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from backend.common.types import Problem
+from backend.common.clean_text import encodable
+from backend.common.types import JsonObject, Problem
 
 BY_CODE: dict[str, type[TouchstoneError]] = {}
-
-
-def unicode(text: str) -> str:
-    """Return the text as valid Unicode: a file name on Linux may contain bytes that are not UTF-8."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 class TouchstoneError(Exception):
@@ -50,8 +46,8 @@ class TouchstoneError(Exception):
 
     def __init__(self, detail: str, remedy: str, **extra: Any) -> None:
         super().__init__(detail)
-        self.detail = unicode(detail)
-        self.remedy = unicode(remedy)
+        self.detail = encodable(detail)
+        self.remedy = encodable(remedy)
         self.extra = extra  # additional members of the problem document
 
     def problem(self) -> Problem:
@@ -278,3 +274,25 @@ class Configuration(ServiceFailure):
 def from_code(code: str, detail: str, remedy: str, **extra: Any) -> TouchstoneError:
     """Rebuild an error from its code, as it arrives from another process. An unknown code becomes Internal."""
     return BY_CODE.get(code, Internal)(detail, remedy, **extra)
+
+
+# Errors that a request or the service has, never a worker: a job must not be ended by one that its child made up.
+_NOT_OF_A_CHILD = frozenset(
+    "unauthorized forbidden_host forbidden_origin not_found method_not_allowed job_cancelled job_active job_finished "
+    "unknown_job unknown_model unknown_device queue_full interrupted quarantined device_not_ready".split()
+)
+# Members of a problem, and arguments, that an additional member must not replace.
+_RESERVED = frozenset(
+    "type title status detail code remedy self job problem headers path retry_after_s killed_from_outside".split()
+)
+
+
+def from_child(report: JsonObject) -> TouchstoneError:
+    """Rebuild the error of a child's report `{code, detail, remedy, extra?}`; WorkerCrashed for an impossible code."""
+    code, detail, remedy = report["code"], report["detail"], report["remedy"]
+    if code not in BY_CODE or code in _NOT_OF_A_CHILD:
+        return WorkerCrashed(
+            f"A child process reported the error {code[:50]!r}, which it cannot have: {detail}", remedy
+        )
+    extra = {name: value for name, value in (report.get("extra") or {}).items() if name not in _RESERVED}
+    return BY_CODE[code](detail, remedy, **extra)

@@ -14,11 +14,8 @@ from backend.common.timestamps import utc_now
 from backend.common.types import (
     Attempt,
     Device,
-    JsonObject,
     Memory,
-    ModelStamp,
     Placement,
-    PlacementPart,
     Rate,
     Receipt,
     Times,
@@ -97,21 +94,20 @@ class ReceiptBuilder:
         run_s, first_s, audio_s = done["run_s"], done["first_token_s"], done.get("audio_s")
         tokens = done["counts"].get("tokens", 0)
         rate = None
-        if audio_s:
+        if audio_s and run_s > 1e-9:
             rate = Rate(audio_s / run_s, "× real time")
-        elif first_s is not None and tokens > 1 and run_s > first_s:
+        elif first_s is not None and tokens > 1 and run_s - first_s > 1e-9:
             rate = Rate((tokens - 1) / (run_s - first_s), "tokens/s")
         if not done["cancelled"]:
             self.record_step()
         placement = self._placement_at_end(done["placement"])
         if placement and done.get("evidence"):
             placement = replace(placement, evidence=f"{placement.evidence} {done['evidence']}")
-        stamp = done["model_stamp"]
         self._facts = replace(
             self._facts,
             placement=placement,
             used=self._where if self._has_stepped else None,
-            model_stamp=ModelStamp(**stamp) if stamp else self._facts.model_stamp,
+            model_stamp=done["model_stamp"] or self._facts.model_stamp,
             counts=done["counts"],
             memory=Memory(**done["memory"]),
             chat_template=done["chat_template"],
@@ -130,7 +126,7 @@ class ReceiptBuilder:
             return None
         return f"{placement.on_device:.0%} of it was there at the end. {placement.evidence}"
 
-    def _placement_at_end(self, found: JsonObject | None) -> Placement | None:
+    def _placement_at_end(self, found: Placement | None) -> Placement | None:
         """Return the placement at the end of the job. `found` is what the worker looked up again. Optional.
 
         A model that moved during the job computed in an unknown place.
@@ -138,8 +134,7 @@ class ReceiptBuilder:
         before = self._facts.placement
         if found is None or before is None:
             return before
-        parts = [PlacementPart(**part) for part in found["parts"]]
-        after, where = judge_placement(Placement(None, parts, found["evidence"]), self._device)
+        after, where = judge_placement(replace(found, on_device=None), self._device)
         self._where = where if self._where in (where, None) else None
         if (after.on_device, after.parts) == (before.on_device, before.parts):
             return replace(before, evidence=f"{before.evidence} The same at the end of the job.")

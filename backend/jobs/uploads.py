@@ -30,7 +30,7 @@ NAME_LIMIT = 255
 CHUNK_BYTES = 1 << 20
 _INCOMING, _CONTENT, _METADATA = ".coming-", "content", "facts.json"
 _ID = re.compile(r"[0-9a-f]{32}")
-_MEDIA_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]{1,100}/[a-z0-9!#$&^_.+-]{1,100}")
+MEDIA_TYPE = re.compile(r"[a-z0-9!#$&^_.+-]{1,100}/[a-z0-9!#$&^_.+-]{1,100}")
 _DEFAULT_TYPES = ("application/octet-stream", "application/x-www-form-urlencoded")  # which programs send by default
 _AUDIO_TYPES = {".wav": "audio/wav", ".flac": "audio/flac"}  # the tables of operating systems differ on these
 _UNSAFE = re.compile(
@@ -214,7 +214,7 @@ def _translate_os_errors(root: Path) -> Iterator[None]:
 def _media_type(name: str, declared: str) -> str:
     """Return the declared media type, unless it is a default of programs; then the one of the name's suffix."""
     media_type = declared.partition(";")[0].strip().lower()
-    if media_type not in _DEFAULT_TYPES and _MEDIA_TYPE.fullmatch(media_type):
+    if media_type not in _DEFAULT_TYPES and MEDIA_TYPE.fullmatch(media_type):
         return media_type
     return _AUDIO_TYPES.get(Path(name).suffix.lower()) or mimetypes.guess_type(name)[0] or "application/octet-stream"
 

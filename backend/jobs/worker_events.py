@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +13,9 @@ from typing import Protocol
 from urllib.parse import quote
 
 from backend.child.wire_protocol import Frame
+from backend.common.clean_text import clean_name
+from backend.common.commands import command
+from backend.common.errors import WorkerCrashed
 from backend.common.seeds import SEEDS
 from backend.common.types import Artifact, JobStatus, Progress, Receipt
 from backend.engines import RunRequest
@@ -19,6 +23,7 @@ from backend.jobs.artifacts import ArtifactStore
 from backend.jobs.job_request import JobRequest
 from backend.jobs.live_job import EventData
 from backend.jobs.receipt import ReceiptBuilder
+from backend.jobs.uploads import MEDIA_TYPE, NAME_LIMIT
 from backend.models import Entry
 from backend.tasks.options import fill_defaults
 from backend.tasks.options.lyrics import split_song_options
@@ -73,6 +78,7 @@ class WorkerEventHandler:
             job.progress = self._progress(frame)
             await job.emit("progress", asdict(job.progress))
         elif frame["op"] == "artifact":
+            _check_artifact(frame)
             url = f"/api/jobs/{job.id}/artifacts/{quote(frame['name'])}"
             artifact = Artifact(frame["name"], frame["media_type"], frame["bytes"], url)
             await job.emit("artifact", asdict(artifact))
@@ -92,6 +98,19 @@ class WorkerEventHandler:
             spent_s / advanced * (total - done) if advanced > 0 and total else 0.0 if done and done == total else None
         )
         return Progress(phase, done, total, frame["unit"], eta_s)
+
+
+def _check_artifact(frame: Frame) -> None:
+    """Check that a file's name stays in the job's folder and its type fits a header. Raises WorkerCrashed."""
+    name = frame["name"]
+    fits = (
+        0 < len(name.encode()) <= NAME_LIMIT and name not in (".", "..") and not re.search(r"[/\\\x00-\x1f\x7f]", name)
+    )
+    if not fits or MEDIA_TYPE.fullmatch(frame["media_type"]) is None:
+        raise WorkerCrashed(
+            f"The worker reported a file with an invalid name or type: {clean_name(name)!r}.",
+            f"Rerun the job. If it repeats, run `{command('doctor')}` and report its output.",
+        )
 
 
 @contextlib.asynccontextmanager

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.child.convert import FOLDER
+from backend.common.clean_text import clean, encodable
 from backend.common.commands import command
 from backend.common.config.settings import Settings
 from backend.common.config.settings.schema import with_home
@@ -21,7 +22,6 @@ from backend.common.errors import (
     TouchstoneError,
     UnknownModel,
     Validation,
-    unicode,
 )
 from backend.common.formats.gguf import how_to_join, is_split_by_hand
 from backend.common.formats.safetensors import FETCH
@@ -101,7 +101,7 @@ class Catalogue:
                 self._unreadable.add(entry.id)
                 log.warning("model not readable", exc_info=error, extra={"model": entry.id})
             reason = f"Its files have unexpected content ({type(error).__name__}: {error})."[:400]
-            return Model(entry.id, entry.name, entry.task, [], "broken", reason=unicode(reason), remedy=FETCH)
+            return Model(entry.id, entry.name, entry.task, [], "broken", reason=clean(reason), remedy=FETCH)
 
     def _model(self, entry: Entry) -> Model:
         problem = self._problem(entry)
@@ -120,7 +120,7 @@ class Catalogue:
             state=state,
             bytes=file_bytes(entry.target) or entry.size_bytes,
             licence=entry.licence or licence(entry.target),
-            source=unicode(str(entry.source or entry.target)),
+            source=encodable(str(entry.source or entry.target)),
             reason=problem.detail if problem else None,
             remedy=problem.remedy if problem else None,
             default=self.is_default(entry.id),

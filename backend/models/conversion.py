@@ -10,16 +10,19 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal, TypedDict
 
 from backend.child import handle
 from backend.child.convert import FORMS, OWN_RUNTIME, Form, quantization, source_bytes
-from backend.child.convert.comparison import TOKENS, ConvertedModel
+from backend.child.convert.comparison import TOKENS, Comparison, ConvertedModel
 from backend.child.convert.quantization import KINDS
 from backend.child.convert.step_runner import run_step
-from backend.child.handle import ChildProcess
-from backend.child.wire_protocol import Frame
+from backend.child.handle import ChildStartError, start_child
+from backend.child.wire_protocol import FailedFrame, Frame, HelloFrame
+from backend.common.clean_text import restore_path
+from backend.common.config.frame_schema import FrameSchema
 from backend.common.config.settings import Settings
-from backend.common.errors import TouchstoneError, Validation, WorkerCrashed, from_code
+from backend.common.errors import TouchstoneError, Validation, WorkerCrashed, from_child
 from backend.common.formats.safetensors import is_checkpoint
 from backend.common.types import Progress
 from backend.models import Entry
@@ -34,6 +37,29 @@ DATA = Path(__file__).parents[1] / "child" / "convert" / "data"
 # Greedy decoding, with the text of each token.
 _GREEDY = {"max_tokens": TOKENS, "temperature": 0, "top_p": 1.0, "top_k": 0, "logprobs": 0}
 OnProgress = Callable[[Progress], Awaitable[None]]
+
+
+class _ProgressFrame(TypedDict):
+    op: Literal["progress"]
+    phase: str
+    done: float
+    total: float | None
+    unit: str
+
+
+class _DoneFrame(TypedDict):
+    op: Literal["done"]
+
+
+class _ConvertedFrame(_DoneFrame, total=False):
+    """A ConvertedModel; without fields after `check`."""
+
+    path: str
+    bytes: int
+    comparison: Comparison
+
+
+_SCHEMA = FrameSchema(HelloFrame, _ProgressFrame, _ConvertedFrame, FailedFrame)
 
 
 def check(entry: Entry, form: str, settings: Settings) -> None:
@@ -97,7 +123,7 @@ async def convert(
         raise
     seconds = round(time.monotonic() - started_at, 1)
     log.info("conversion finished", extra={**fields, "bytes": frame["bytes"], "seconds": seconds})
-    return {"path": frame["path"], "bytes": frame["bytes"], "comparison": frame["comparison"]}
+    return {"path": restore_path(frame["path"]), "bytes": frame["bytes"], "comparison": frame["comparison"]}
 
 
 def _size(entry: Entry) -> int | None:
@@ -108,22 +134,29 @@ def _size(entry: Entry) -> int | None:
 
 async def _run(order: Mapping[str, object], on_progress: OnProgress, spawn: handle.Spawn) -> Frame:
     """Run a child and return its `done` frame. Raises the error that it reports, WorkerCrashed without a report."""
-    child = ChildProcess(spawn(sys.executable, ["convert"]), asyncio.get_running_loop())
+    try:
+        child = start_child(spawn, sys.executable, ["convert"], _SCHEMA)
+    except ChildStartError as error:
+        raise WorkerCrashed(f"The conversion process could not be started: {error}.", "Retry.") from error
     child.send(order)
     try:
         while frame := await child.receive():
             if frame["op"] == "progress":
                 await on_progress(Progress(frame["phase"], frame["done"], frame["total"], frame["unit"]))
             elif frame["op"] == "failed":
-                raise from_code(frame["code"], frame["detail"], frame["remedy"])
+                raise from_child(frame)
             elif frame["op"] == "done":
+                if order["op"] != "check" and not {"path", "bytes", "comparison"} <= set(frame):
+                    raise WorkerCrashed("The conversion process reported no result.", "Retry; the conversion resumes.")
                 return frame
         raise WorkerCrashed(
             f"The conversion process exited early: {child.exit_summary()}.", "Retry; the conversion resumes."
         )
     finally:
         child.kill()
-        await child.ended()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2.0):
+                await child.ended()
 
 
 async def _python(settings: Settings, on_progress: OnProgress, spawn: handle.Spawn) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from backend.child import handle
 from backend.child.download.hub_client import HubOrder
-from backend.child.download.results import FileOrder, WebOrder
+from backend.child.download.results import DownloadedFile, FileOrder, HubDownload, WebOrder
 from backend.child.download.workspace import NAME, part_for, sweep
 from backend.child.one_shot import Message, OnProgress, run_one_shot
 from backend.common.errors import Configuration, DiskFull, TouchstoneError, Validation
@@ -164,7 +164,9 @@ async def _download(entry: Entry, words: list[str], followers: list[OnProgress],
     log.info("download started", extra={**fields, "size_bytes": entry.size_bytes})
     started_at = time.monotonic()
     try:
-        result = await run_one_shot(spawn, words, order(entry, os.environ), tell, lambda: sweep(workspace))
+        sent = order(entry, os.environ)
+        kind = HubDownload if is_hub else DownloadedFile
+        result = await run_one_shot(spawn, words, sent, tell, lambda: sweep(workspace), kind)
     except TouchstoneError as error:
         log.warning("download failed", extra={**fields, "code": error.code, "reason": error.detail})
         raise

@@ -12,9 +12,10 @@ from typing import Any
 
 import yaml
 
+from backend.common.clean_text import UNNAMED, clean_name
 from backend.common.config.settings import Settings
 from backend.common.config.settings.schema import OwnModel
-from backend.common.errors import Configuration, ModelBroken, unicode
+from backend.common.errors import Configuration, ModelBroken
 from backend.common.files import is_reserved_windows_name
 from backend.common.types import JsonObject
 from backend.engines import Engine, engines, model_formats, serves
@@ -146,8 +147,9 @@ def _with_adapter_facts(entry: Entry, runtime: str | None) -> Entry:
 def entry_for(id_: str, path: Path, task: str | None, engine: str | None) -> Entry:
     """Return the entry of a file. Default for task and engine: those of the engines that read such files."""
     chosen = [engines()[engine]] if engine else readers(path)
+    name = clean_name(path.stem, 200)
     return Entry(
-        id_, unicode(path.stem) or id_, task or _task_of(path, chosen), tuple(fact.name for fact in chosen), path
+        id_, id_ if name == UNNAMED else name, task or _task_of(path, chosen), tuple(fact.name for fact in chosen), path
     )
 
 

@@ -6,8 +6,9 @@ import stat
 from pathlib import Path
 
 from backend.child.convert import FORMS
+from backend.common.clean_text import encodable
 from backend.common.commands import command
-from backend.common.errors import ModelBroken, ModelIncompatible, ModelNotDownloaded, TouchstoneError, unicode
+from backend.common.errors import ModelBroken, ModelIncompatible, ModelNotDownloaded, TouchstoneError
 from backend.common.formats.gguf import how_to_join, is_split_by_hand, parts
 from backend.common.formats.gguf.kinds import PICKLES
 from backend.common.formats.safetensors import CONFIG as CHECKPOINT_CONFIG
@@ -95,7 +96,7 @@ def _incomplete(entry: Entry, missing: str) -> ModelNotDownloaded:
 
 def _by_name(path: Path) -> ModelBroken | None:
     """Return the problem that the file's name alone shows."""
-    if path.name != unicode(path.name):  # neither an engine nor a receipt can name it
+    if path.name != encodable(path.name):  # neither an engine nor a receipt can name it
         return ModelBroken(f"The name of the file {path.name} is not UTF-8.", "Rename the file.")
     if path.suffix.lower() in PICKLES:
         return ModelBroken(

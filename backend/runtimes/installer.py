@@ -16,7 +16,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from backend.child.handle import Spawn
-from backend.child.install.orders import EnvironmentFacts, InstallOrder, LockOrder, MakeOrder
+from backend.child.install.orders import (
+    EnvironmentFacts,
+    InstallOrder,
+    LockOrder,
+    LockResult,
+    MakeOrder,
+    MakeResult,
+)
 from backend.child.one_shot import run_one_shot
 from backend.common.commands import command
 from backend.common.errors import DiskFull, RuntimeFailed, TouchstoneError, Validation
@@ -66,7 +73,7 @@ class RuntimeInstaller:
             "upgrade": True,
             "requirements": recipe.lines(architecture),
         }
-        answer = await run_one_shot(self._spawn, ["install", "lock"], _line(order), on_progress)
+        answer = await run_one_shot(self._spawn, ["install", "lock"], _line(order), on_progress, result=LockResult)
         lock = read_lock(answer["lock"], answer["python"])
         target = self._shelf.lock_file(recipe.name, lock.digest).parent
         await asyncio.to_thread(_replace_folder, work, target)
@@ -94,7 +101,7 @@ class RuntimeInstaller:
         log.info("install started", extra={**fields, "download_bytes": lock.download_bytes})
         started_at = time.monotonic()
         try:
-            answer = await run_one_shot(self._spawn, ["install", "make"], _line(order), on_progress)
+            answer = await run_one_shot(self._spawn, ["install", "make"], _line(order), on_progress, result=MakeResult)
         except TouchstoneError as error:
             log.warning("install failed", extra={**fields, "code": error.code, "reason": error.detail})
             raise

@@ -17,29 +17,55 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from backend.child.handle import ChildProcess, Spawn
+from backend.child.handle import ChildProcess, ChildStartError, Spawn, start_child
 from backend.child.model_files import digest_of
-from backend.child.wire_protocol import WIRE_VERSION, Frame
+from backend.child.wire_protocol import (
+    WIRE_VERSION,
+    ArtifactFrame,
+    BeatFrame,
+    DoneFrame,
+    FailedFrame,
+    Frame,
+    HelloFrame,
+    LoadedFrame,
+    ProgressFrame,
+    TokenFrame,
+)
 from backend.common import error_patterns
+from backend.common.clean_text import restore_path
 from backend.common.commands import command
+from backend.common.config.frame_schema import FrameSchema
 from backend.common.data_dir import scratch_home
 from backend.common.errors import (
     DeviceLost,
     DeviceWrong,
+    ModelLoadFailed,
     OutOfMemory,
     TouchstoneError,
     WorkerCrashed,
     WorkerHung,
+    from_child,
     from_code,
 )
 from backend.common.system import oom_kills
 from backend.common.system.resources import memory_free_bytes
-from backend.common.types import ModelFile, ModelStamp, Placement, PlacementPart
+from backend.common.types import ModelFile, ModelStamp, Placement
 from backend.engines import LoadRequest, RunRequest
 
 log = logging.getLogger(__name__)
 OnMemory = Callable[[int], Awaitable[None]]
 KILLED = "killed_from_outside"  # in `extra` of an error: another program killed the worker
+_SCHEMA = FrameSchema(
+    HelloFrame,
+    LoadedFrame,
+    BeatFrame,
+    ProgressFrame,
+    TokenFrame,
+    ArtifactFrame,
+    DoneFrame,
+    FailedFrame,
+)
+QUEUED_LIMIT = 200_000  # frames of one job that wait to be handled
 EVENT_LOOP_STALL_S = 0.5  # if a timer fires this late, the server stalled, so the worker is not to blame
 
 
@@ -177,16 +203,20 @@ class Worker:
         except BaseException:
             await self.close(job_id, "loading was cancelled")
             raise
-        parts = [PlacementPart(**part) for part in frame["placement"]["parts"]]
-        placement = Placement(None, parts, frame["placement"]["evidence"])
-        stamp = frame["model_stamp"]
+        placement: Placement = frame["placement"]
+        if any(part.share_of_nodes is not None and not 0 <= part.share_of_nodes <= 1.001 for part in placement.parts):
+            await self.close(job_id, "its placement is invalid")
+            raise WorkerCrashed(
+                f"The worker for {self._name} was stopped: it reported a share of the model outside 0 to 1.",
+                f"Restart the server. If it repeats, run `{command('doctor')}` and report its output.",
+            )
         self.loaded = LoadResult(
-            placement,
+            replace(placement, on_device=None),
             frame["threads"],
             frame["versions"],
-            frame["model_file"],
-            ModelStamp(**stamp) if stamp else None,
-            [ModelFile(**file) for file in frame["files"]],
+            frame.get("model_file"),
+            frame["model_stamp"],
+            [replace(file, path=restore_path(file.path)) for file in frame["files"]],
         )
         self._note_memory(frame["resident_bytes"])
         self._reader = asyncio.create_task(self._read_all())
@@ -257,7 +287,13 @@ class Worker:
 
     async def _start(self, engine: str, request: LoadRequest, on_memory: OnMemory, job_id: str | None) -> Frame:
         """Start the child and return its `loaded` frame."""
-        self._child = ChildProcess(self._spawn(self._python, ["run"]), asyncio.get_running_loop())
+        try:
+            self._child = start_child(self._spawn, self._python, ["run"], _SCHEMA)
+        except ChildStartError as error:
+            raise ModelLoadFailed(
+                f"The worker for {self._name} could not be started: {error}.",
+                f"`{command('doctor')}` checks the interpreters and limits of this machine.",
+            ) from error
         self._log(logging.INFO, "worker started", job=job_id, runtime=self.key.runtime, engine=engine)
         self._oom_watch = oom_kills.watch(self._child.pid)
         hello = await self._receive_first("hello", ignore_frame)
@@ -288,8 +324,10 @@ class Worker:
             self._heard_at = asyncio.get_running_loop().time()
             if frame["op"] == "beat":
                 self._note_memory(frame.get("resident_bytes"))
-            elif run := self._runs.get(frame.get("job", "")):
+            elif run := self._runs.get(frame.get("job") or ""):
                 run.frames.put_nowait(frame)
+                if run.frames.qsize() > QUEUED_LIMIT:
+                    self._child.reject(f"it is the last of more than {QUEUED_LIMIT}")
         was_expected = self._exit_error is not None or self.loaded is None
         self.loaded = None
         self._exit_error = self._exit_error or self._classify_exit()
@@ -336,7 +374,7 @@ class Worker:
 
     def _to_error(self, frame: Frame) -> TouchstoneError:
         """Return the error that the child reports. After some of them the child gets no more jobs."""
-        error = from_code(frame["code"], frame["detail"], frame["remedy"], **frame.get("extra", {}))
+        error = from_child(frame)
         if error.kills_worker or isinstance(error, DeviceLost | DeviceWrong | OutOfMemory):
             self.loaded = None
         return error

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 import time
 from logging.handlers import RotatingFileHandler
 
+from backend.common.clean_text import escape
 from backend.common.config.settings import Settings
 from backend.common.config.settings.schema import Log
 from backend.common.errors import Configuration
 
+escaped = escape  # the rule for all texts of other programs
 _PLAIN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
 def configure(settings: Settings) -> None:
@@ -67,11 +67,6 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             fields["trace"] = self.formatException(record.exc_info)
         return json.dumps({**fields, **_extra(record)}, default=str)
-
-
-def escaped(text: str) -> str:
-    """Return a text with all characters that could affect a terminal escaped."""
-    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 from backend.child import artifact_writer, process
 from backend.child.model_files import CHANGED, OpenedFiles
@@ -33,7 +34,7 @@ from backend.common import error_patterns
 from backend.common.commands import command
 from backend.common.engine_api import EventData
 from backend.common.errors import ModelBroken, TouchstoneError
-from backend.common.types import JsonObject, Placement
+from backend.common.types import JsonObject, ModelFile, ModelStamp, Placement
 from backend.devices import detected_device_from, show_only, split_id
 from backend.engines import LoadRequest, RunRequest, RunResult, Session, engines, load_engine
 from backend.tasks.lyrics.generation import write_lyrics
@@ -122,12 +123,12 @@ class _Worker:
         files, stamp = self._files.describe(DIGEST_S)
         frame: LoadedFrame = {
             "op": "loaded",
-            "placement": asdict(self._session.placement),
+            "placement": cast(Placement, asdict(self._session.placement)),  # as JSON
             "threads": self._session.threads,
             "versions": {**self._session.versions, "python": sys.version.split()[0]},
             "model_file": self._session.model_file or Path(request.model_path).name,
-            "files": [asdict(file) for file in files],
-            "model_stamp": asdict(stamp) if stamp else None,
+            "files": [cast(ModelFile, asdict(file)) for file in files],
+            "model_stamp": cast(ModelStamp, asdict(stamp)) if stamp else None,
             "resident_bytes": process.resident_bytes(),
         }
         self._channel.send(frame)
@@ -184,7 +185,7 @@ class _Worker:
             "first_token_s": first_token_s,
             "memory": _memory_use(before, device_before, None if device_before is None else device_bytes()),
             "placement": _find_placement(self._session),
-            "model_stamp": asdict(stamp) if stamp else None,
+            "model_stamp": cast(ModelStamp, asdict(stamp)) if stamp else None,
         }
         self._channel.send(frame)
         self._cancelled.discard(job)
@@ -215,19 +216,19 @@ def _result_fields(result: RunResult | None) -> ResultFields:
         "chat_template": result.chat_template if result else None,
         "audio_s": result.audio_s if result else None,
         "phases": result.phases if result else {},
-        "chosen": result.chosen if result else {},
+        "chosen": dict(result.chosen) if result else {},
         "evidence": result.evidence if result else "",
     }
 
 
-def _find_placement(session: Session) -> JsonObject | None:
+def _find_placement(session: Session) -> Placement | None:
     """Return where the model is at the end of a job. The job succeeded, so a failed look-up is no error of the job."""
     try:
         placement = session.find_placement()
     except Exception as error:  # noqa: BLE001 (of any library)
         reason = f"At the end of the job the placement could not be looked up: {type(error).__name__}: {error}."
         placement = Placement(None, [], reason[:400])
-    return asdict(placement) if placement else None
+    return cast(Placement, asdict(placement)) if placement else None
 
 
 def _load_unchanged(engine: str, request: LoadRequest) -> tuple[Session, OpenedFiles]:

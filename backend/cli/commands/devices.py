@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
 
 def table(listing: JsonObject) -> str:
     """Return the text for a terminal: ready devices, the others with reason and remedy, and the hardware."""
-    from backend.server.log_format import escaped
+    from backend.common.clean_text import escape
 
     ready = [device for device in listing["devices"] if device["state"] == "ready"]
     others = [device for device in listing["devices"] if device["state"] != "ready"]
@@ -46,4 +46,4 @@ def table(listing: JsonObject) -> str:
             lines.append(f"  {item['id']}: {item['name']} ({item['kind']}): {reached_by}")
             notes = (*item["hidden_by"], item["reason"], item["remedy"])
             lines += [f"      {note}" for note in notes if note]
-    return "\n".join(escaped(line) for line in lines)
+    return "\n".join(escape(line) for line in lines)

@@ -108,10 +108,10 @@ async def _generate(body: JsonObject, args: argparse.Namespace) -> int:
 
 def _show(event: str, data: JsonObject) -> None:
     if event == "token":
-        from backend.server.log_format import escaped
+        from backend.common.clean_text import escape
 
         text = data["text"]
-        safe = "\n".join(escaped(line) for line in text.split("\n")) if sys.stdout.isatty() else text
+        safe = "\n".join(escape(line) for line in text.split("\n")) if sys.stdout.isatty() else text
         print(safe, end="", flush=True)
     elif event == "fallback":
         print(f"! {data['from']} could not be used, so this runs on {data['to']}: {data['reason']}", file=sys.stderr)

@@ -34,12 +34,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _line(job: JsonObject) -> str:
-    from backend.server.log_format import escaped
+    from backend.common.clean_text import escape
 
     used = (job["receipt"] or {}).get("used") or "-"
     request = job["request"]
     title = request.get("prompt") or (request.get("messages") or [{}])[-1].get("content") or job["model"] or ""
-    return f"{job['id']}  {job['status']:<11}  {job['task']:<8}  {used:<8}  {escaped(title)[:60]}"
+    return f"{job['id']}  {job['status']:<11}  {job['task']:<8}  {used:<8}  {escape(title)[:60]}"
 
 
 async def _request(args: argparse.Namespace) -> JsonObject:

@@ -121,9 +121,9 @@ async def _make(body: JsonObject, args: argparse.Namespace) -> int:
 
 
 def _print_text(text: str) -> None:
-    from backend.server.log_format import escaped
+    from backend.common.clean_text import escape
 
-    print("\n".join(map(escaped, text.split("\n"))), flush=True)
+    print("\n".join(map(escape, text.split("\n"))), flush=True)
 
 
 async def save(client: Client, job_id: str, name: str, folder: Path) -> None:

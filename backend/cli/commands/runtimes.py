@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the action and return 0. A failure raises an error with its layer and a remedy."""
-    from backend.server.log_format import escaped
+    from backend.common.clean_text import escape
 
     settings = settings_from(args)
     if args.action == "list":
@@ -62,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(result, indent=2, ensure_ascii=False))
     else:
-        print(escaped(_summary(args.action, args.name, result)))
+        print(escape(_summary(args.action, args.name, result)))
     return 0
 
 
 def table(listing: JsonObject) -> str:
     """Return the text for a terminal: installed runtimes, installable ones, and the rest by name."""
-    from backend.server.log_format import escaped
+    from backend.common.clean_text import escape
 
     groups = (("Installed", ("installed", "broken")), ("Can be installed", ("installable", "installing")))
     lines: list[str] = []
@@ -79,7 +79,7 @@ def table(listing: JsonObject) -> str:
     lines += [f"Not for this machine: {', '.join(unsupported)}."] if unsupported else []
     if listing.get("best"):
         lines += ["", f"Recommended: {listing['best']}. {listing['best_reason']}"]
-    return "\n".join(escaped(line) for line in lines)
+    return "\n".join(escape(line) for line in lines)
 
 
 def _lines(runtime: JsonObject) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from backend.common.clean_text import escape
 from backend.common.types import JsonObject
-from backend.server.log_format import escaped
 
 Document = JsonObject
 
@@ -15,7 +15,7 @@ def page(document: Document) -> str:
     sections = (_head, _findings, _devices, _hardware, _checks, _runtimes, _models, _to_do)
     lines = [line for section in sections for line in section(document)]
     lines += ["", f"Verdict: {document['verdict']['sentence']}"]
-    return "\n".join(escaped(line) for line in lines)
+    return "\n".join(escape(line) for line in lines)
 
 
 def _head(document: Document) -> Iterator[str]:

@@ -13,16 +13,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from backend.common.clean_text import clean_name
 from backend.common.device_api import DetectedDevice, DeviceAbsent
 from backend.common.hardware.ids import pci_id_of, uuid_id
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]+")
-_NAME_LIMIT = 100
 _KEYS = ("pci", "uuid", "luid")
 # As nvmlDeviceGetUUID returned a MIG instance before driver 470: the card's UUID, GPU instance, compute instance.
 _OLD_INSTANCE = re.compile(r"MIG-(GPU-[0-9a-f-]{36})/(\d+)/(\d+)", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"\s*([0-9]+(?:[.,][0-9]+)?)\s*([kmgt]?)(?:i?b|ytes)?\s*", re.IGNORECASE)
+
+clean = clean_name  # the names of devices follow the rule for all names
 
 
 def pci_address(text: Any) -> str | None:
@@ -110,12 +111,6 @@ def match_device(detected: DetectedDevice, listed: Sequence[DetectedDevice], mas
     raise DeviceAbsent(
         f"{detected.name} was listed a moment ago and is gone: {len(listed)} devices instead of {detected.count}"
     )
-
-
-def clean(name: Any) -> str:
-    """Return a name without control characters, at most 100 characters long."""
-    text = _CONTROL.sub(" ", str(name)).encode("utf-8", "replace").decode("utf-8").strip()
-    return text[:_NAME_LIMIT] or "unnamed"
 
 
 def size(value: Any) -> int | None:

@@ -2,6 +2,7 @@
 
 One child lists the devices of a runtime. Then one child for each device, which sees only that device, computes there.
 At most two run at once, and one at a time on one hardware. A child without output gives its place to the next one.
+Each device is caught alone: an exception while one is listed, judged or stored makes that device `broken`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import json
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 
 from backend.child.handle import Spawn
+from backend.common.clean_text import clean_name
 from backend.common.device_api import DetectedDevice
 from backend.common.known_errors import remedy as remedies
 from backend.common.known_errors.place import BASE, place_of
@@ -34,6 +36,7 @@ from backend.scheduling.probing.enumeration import Enumeration, Enumerator
 from backend.scheduling.probing.failure_layers import cause_of
 from backend.scheduling.probing.hidden_devices import (
     CUDA,
+    Hiding,
     as_hidden,
     find_hidden,
     instance_backends,
@@ -51,6 +54,7 @@ SURVEY_S = 3.0  # timeout of the hardware survey for a proof: a driver's tool ma
 _INTERPRETER = (
     "Set `runtimes` in config.yaml to a Python that has torch, onnxruntime or similar; then restart the server."
 )
+_REPORT = "Refresh the device to repeat the check. If it fails again, report the server's log."
 
 
 class ProbeService:
@@ -133,8 +137,9 @@ class ProbeService:
                 for name, python in list(self._pythons.items()):
                     if runtime in (None, name):
                         group.create_task(self._probe_runtime(name, python, only, group, survey))
-            self.table.offer()
-            self.table.compare()
+            for step in (self.table.offer, self.table.compare):
+                with _logged("updating the device list failed"):
+                    step()
         finally:
             self._running -= 1
             self.started, self._prober.patience = True, 1.0
@@ -160,9 +165,21 @@ class ProbeService:
             turn.release()
 
     async def _survey(self) -> None:
-        self.table.surveyed = {item.id: item for item in await self._inventory(self._spawn)}
+        with _logged("listing the hardware failed"):
+            self.table.surveyed = {item.id: item for item in await self._inventory(self._spawn)}
 
     async def _probe_runtime(
+        self, runtime: str, python: str, only: str | None, group: asyncio.TaskGroup, survey: asyncio.Task[None]
+    ) -> None:
+        """List the devices of a runtime and start their proofs. An exception becomes a problem of the runtime."""
+        try:
+            await self._list_and_prove(runtime, python, only, group, survey)
+        except Exception as error:  # noqa: BLE001 (the other runtimes and the CPU stay)
+            log.exception("probing a runtime failed", extra={"runtime": runtime})
+            detail = f"The runtime {runtime} cannot be probed: {_one_line(error)}."
+            self.table.runtime_problems[runtime] = RuntimeProblem(detail, _REPORT)
+
+    async def _list_and_prove(
         self, runtime: str, python: str, only: str | None, group: asyncio.TaskGroup, survey: asyncio.Task[None]
     ) -> None:
         backend = [only.partition(":")[0]] if only else []
@@ -176,22 +193,33 @@ class ProbeService:
                 continue
             if runtime not in self._pythons:  # it was removed meanwhile
                 continue
-            devices = with_instances(answer.devices, {entry: found.get(name, []) for entry, found in instances.items()})
-            hidden = find_hidden(name, devices, visible.get(name)) if visible else {}
-            for id_, detected in self.table.numbered(name, runtime, devices):
-                if only not in (None, id_):
-                    continue
-                listed = self.table.listed(id_, runtime, detected)
-                if hiding := hidden.get(detected.position):
-                    self.table.set_device(runtime, as_hidden(listed, hiding))
-                elif detected.fault:
-                    self.table.set_device(runtime, undescribed(listed, detected.fault))
-                else:
-                    group.create_task(self._probe_device(id_, runtime, python, detected, answer.versions, survey))
+            with _logged("judging listed devices failed", runtime=runtime, backend=name):
+                devices = with_instances(
+                    answer.devices, {entry: found.get(name, []) for entry, found in instances.items()}
+                )
+                hidden = find_hidden(name, devices, visible.get(name)) if visible else {}
+                for id_, detected in self.table.numbered(name, runtime, devices):
+                    if only in (None, id_):
+                        hiding = hidden.get(detected.position)
+                        if self._note_listed(id_, runtime, detected, hiding):
+                            proof = self._probe_device(id_, runtime, python, detected, answer.versions, survey)
+                            group.create_task(proof)
         await running
         await survey  # its cards decide which missing devices are worth reporting
         if runtime in self._pythons:
             self._conclude(runtime, listing, only)
+
+    def _note_listed(self, id_: str, runtime: str, detected: DetectedDevice, hiding: Hiding | None) -> bool:
+        """Record a device that is hidden or that its library could not describe; return whether to prove it."""
+        try:
+            if hiding is None and not detected.fault:
+                return True
+            listed = self.table.listed(id_, runtime, detected)
+            device = as_hidden(listed, hiding) if hiding else undescribed(listed, str(detected.fault))
+            self.table.set_device(runtime, device)
+        except Exception as error:  # noqa: BLE001 (any fault of one device)
+            self._set_unjudged(id_, runtime, error)
+        return False
 
     async def _list_visible(self, runtime: str, python: str, only: list[str]) -> dict[str, Enumeration]:
         """Return what a runtime lists under the user's visibility variables; empty if none is set."""
@@ -214,6 +242,30 @@ class ProbeService:
         return found
 
     async def _probe_device(
+        self,
+        id_: str,
+        runtime: str,
+        python: str,
+        detected: DetectedDevice,
+        versions: dict[str, str],
+        survey: asyncio.Task[None],
+    ) -> None:
+        """Prove one device. An exception makes it `broken`; the other devices stay."""
+        try:
+            await self._prove_device(id_, runtime, python, detected, versions, survey)
+        except Exception as error:  # noqa: BLE001 (any fault of one device)
+            self._set_unjudged(id_, runtime, error)
+
+    def _set_unjudged(self, id_: str, runtime: str, error: Exception) -> None:
+        log.error("judging a device failed", exc_info=error, extra={"device": id_, "runtime": runtime})
+        backend = backends()[id_.partition(":")[0]]
+        device = self.table.report(runtime, id_) or unproved(id_, backend, runtime)
+        reason = f"Its check failed in the server: {_one_line(error)}."
+        failed = replace(device, state="broken", reason=reason, remedy=_REPORT, proof=None, layer="computation")
+        with _logged("storing a device failed", device=id_, runtime=runtime):
+            self.table.set_device(runtime, failed)
+
+    async def _prove_device(
         self,
         id_: str,
         runtime: str,
@@ -246,7 +298,8 @@ class ProbeService:
 
             outcome = await self._prove(id_, runtime, python, detected, device, announce)
             judged = proved(device, runtime, outcome)
-            self._proofs.put(key, judged)
+            with _logged("storing a proof failed", device=id_, runtime=runtime):
+                self._proofs.put(key, judged)
             _log_proof(judged, runtime)
         finally:  # no device stays `probing` after a round, however it ends
             if runtime in self._pythons:
@@ -295,8 +348,12 @@ class ProbeService:
         ]
         for name in self._expected(runtime, missing, bool(served)):
             for id_ in self.table.ids(runtime, name):
-                if only in (None, id_):
+                if only not in (None, id_):
+                    continue
+                try:
                     self.table.set_device(runtime, self._refused(id_, runtime, refusals[name]))
+                except Exception as error:  # noqa: BLE001 (any fault of one device)
+                    self._set_unjudged(id_, runtime, error)
 
     def _refused(self, id_: str, runtime: str, listed: Enumeration) -> Device:
         backend = backends()[id_.partition(":")[0]]
@@ -341,6 +398,19 @@ class ProbeService:
         own = [name for name in others if backends()[name].runtimes[0] == runtime]
         by_library = {library_of(name): name for name in reversed(others)}
         return always + (fitting_names or own or ([] if serves else list(by_library.values())))
+
+
+@contextlib.contextmanager
+def _logged(message: str, **fields: str) -> Iterator[None]:
+    """Log an exception of the body and go on: one runtime or device must not end the round of the others."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 (the border of one device or runtime)
+        log.error(message, exc_info=error, extra=fields)
+
+
+def _one_line(error: Exception) -> str:
+    return clean_name(f"{type(error).__name__}: {error}", 300).rstrip(".")
 
 
 def _log_proof(device: Device, runtime: str) -> None:

@@ -51,6 +51,10 @@ _SICK = (
 _INVISIBLE = re.compile(
     r"invalid device ordinal|no CUDA GPUs are available|no CUDA-capable device|cudaErrorNoDevice", re.IGNORECASE
 )
+_INVALID = (
+    "Restart the server, so that it and its child processes run the same version. If it repeats, reinstall the "
+    "runtime's packages: one of them writes into the child's output. Then refresh."
+)
 
 
 def unproved(id_: str, backend: Backend, runtime: str, detected: DetectedDevice | None = None) -> Device:
@@ -82,11 +86,14 @@ def unproved(id_: str, backend: Backend, runtime: str, detected: DetectedDevice 
 def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
     """Return the device after its proof, successful or not."""
     frame = outcome.first("proved")
-    if frame is None:
+    if frame is None or outcome.is_invalid:
         return refused(device, outcome)
-    proof, free_bytes = Proof(**frame["proof"]), frame.get("memory_free_bytes")
+    proof = frame["proof"] if isinstance(frame["proof"], Proof) else Proof(**frame["proof"])
+    free_bytes = frame.get("memory_free_bytes")
     frame_of_engines = outcome.last("engines") or {"engines": {}}
-    checked: dict[str, dict[str, str]] = frame_of_engines["engines"]  # versions by engine
+    checked: dict[str, dict[str, str]] = {  # versions by engine
+        name: versions for name, versions in frame_of_engines["engines"].items() if name in engines()
+    }
     device = replace(
         device,
         stage="measured" if proof.gflops is not None else "runs",
@@ -176,11 +183,15 @@ def refused(device: Device, outcome: Outcome, frame: Frame | None = None) -> Dev
     """Return the device that was not proved or not listed, with the reason from a frame or from the child's exit."""
     frames = [frame] if frame else outcome.frames
     for each in frames:
+        if outcome.is_invalid and each is not frame and each["op"] != "wrong":  # it is not to be believed
+            continue
         if device.backend in each.get("backends", []) and (judged := _by_frame(device, each, outcome)):
             return judged
     what = outcome.step()["what"]
     trouble = (outcome.trouble or "it ended without an answer").rstrip(".")
     reason = f"The check failed while {what}: {trouble}."
+    if outcome.is_invalid:
+        return _refusal(device, "broken", reason, Cause("runtime package", _INVALID))
     cause = cause_of(f"while {what}: {trouble}", _layer_of(what), place=_place(device, outcome, what))
     return _refusal(device, "broken", reason, cause)
 

@@ -32,7 +32,9 @@ class Numbering:
             if index is None and is_instance(detected.identity):
                 index = _index_of_whole_card(detected, indexes, given)
             if index is None:  # a new card, or two devices claim to be the same card
-                index = next(free for free in range(INDEX_LIMIT * 2) if free not in indexes.values())
+                index = next((free for free in range(INDEX_LIMIT * 2) if free not in indexes.values()), None)
+            if index is None:
+                continue
             indexes.update({key: index for key in keys if key not in indexes})
             indexes.setdefault(f"again:{index}", index)
             given[index] = detected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from backend.scheduling.probing.classification import unproved
 from backend.scheduling.probing.device_merge import Numbering, merged, on_hardware
 from backend.scheduling.probing.installable import as_found, fitting, installable, offer_for
 
+log = logging.getLogger(__name__)
 _FULL_SHARE = 0.01  # a card with less free memory cannot load a model
 _INSTALL_OFFERS = ""  # in place of a runtime's name: what could be installed
 
@@ -154,7 +156,10 @@ class DeviceTable:
     def _set(self, device: Device) -> None:
         if self.devices.get(device.id) != device:
             self.devices[device.id] = device
-            self._on_change(device)
+            try:
+                self._on_change(device)
+            except Exception:  # a listener must not lose the device
+                log.exception("publishing a device failed", extra={"device": device.id})
 
     def _has_report(self, id_: str) -> bool:
         return any(runtime != _INSTALL_OFFERS for runtime in self._reports.get(id_, {}))

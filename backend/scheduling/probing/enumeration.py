@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from backend.child.wire_protocol import Frame
+from backend.common.clean_text import clean_name
 from backend.common.device_api import DetectedDevice
-from backend.devices import detected_device_from
 from backend.scheduling.probing.prober import Outcome, Prober
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -50,9 +53,15 @@ class Enumerator:
         self.outcome = Outcome()  # of the first child, for a runtime without any answer
 
     async def run(self, only: Sequence[str] = (), *action: str) -> None:
-        """List the devices of all backends (default) or of some; `action`: the child's verb. Default: `list`."""
+        """List the devices of all backends (default) or of some; `action`: the child's verb. Default: `list`.
+
+        An exception becomes the trouble of its outcome.
+        """
         try:
             await self._run_child(action or ("list",), list(only))
+        except Exception as error:
+            log.exception("listing devices failed", extra={"runtime": self._runtime})
+            self.outcome.trouble = self.outcome.trouble or clean_name(f"{type(error).__name__}: {error}", 300)
         finally:
             self.answered.put_nowait(None)
 
@@ -107,7 +116,7 @@ class Enumerator:
         if name in self.answers:
             return
         if frame is not None and frame["op"] == "listed":
-            devices = [detected_device_from(fields) for fields in frame["devices"]]
+            devices = [replace(device, name=clean_name(device.name)) for device in frame["devices"]]
             self.answers[name] = Enumeration(devices, frame["versions"], frame["left_out"], None, outcome)
         else:
             self.answers[name] = Enumeration(refusal=frame, outcome=outcome)

@@ -8,27 +8,53 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from backend.child.handle import ChildProcess, Spawn
-from backend.child.wire_protocol import Frame
-from backend.common.system.executable import program_fault
+from backend.child.handle import ChildProcess, ChildStartError, Spawn, start_child
+from backend.child.wire_protocol import (
+    AbsentFrame,
+    EndFrame,
+    EnginesFrame,
+    Frame,
+    ListedFrame,
+    NoEngineFrame,
+    PlanFrame,
+    ProvedFrame,
+    RefusalFrame,
+    StepFrame,
+)
+from backend.common.config.frame_schema import FrameSchema
+from backend.devices import INDEX_LIMIT, backends
 
 log = logging.getLogger(__name__)
 SILENT_S = 3.0
 MAX_EXTENSIONS = 5  # times the timeout, however much progress a child reports
+FRAMES_LIMIT = 1000  # of one child; a probe sends fewer than a hundred
 _MILESTONES = ("proved", "engines")  # frames that restart the timeout: each library may be as slow as the first
+_REFUSALS = ("absent", "missing", "wrong", "failed")
+_SCHEMA = FrameSchema(
+    PlanFrame,
+    StepFrame,
+    ListedFrame,
+    AbsentFrame,
+    RefusalFrame,
+    ProvedFrame,
+    EnginesFrame,
+    NoEngineFrame,
+    EndFrame,
+)
 
 
 @dataclass
 class Outcome:
     """The frames of a probe child, and how it failed if it did. `hung`: it was killed for its timeout.
 
-    `python` is its interpreter, empty if unknown.
+    `python` is its interpreter, empty if unknown. `is_invalid`: it broke the protocol.
     """
 
     frames: list[Frame] = field(default_factory=list)
     trouble: str | None = None
     hung: bool = False
     python: str = ""
+    is_invalid: bool = False
 
     def step(self) -> Frame:
         """Return the last `step` frame: what the child was about to do."""
@@ -74,13 +100,10 @@ class Prober:
             await held.enter_async_context(self._place())
             on_start()
             try:
-                process = self._spawn(python, ["probe", *arguments])
-            except OSError as error:
-                fault = program_fault(python)
-                why = f": it {fault}" if fault else ""
-                outcome.trouble = f"its interpreter {python} cannot be started{why} ({error.strerror or error})"
+                child = start_child(self._spawn, python, ["probe", *arguments], _SCHEMA)
+            except ChildStartError as error:
+                outcome.trouble = str(error)
                 return outcome
-            child = ChildProcess(process, asyncio.get_running_loop())
             try:
                 await self._read_frames(child, outcome, held, on_frame, on_silence)
             finally:
@@ -114,6 +137,11 @@ class Prober:
                     if frame is None:
                         code = await child.ended()
                         outcome.trouble = None if code == 0 and not child.protocol_error else child.exit_summary()
+                        outcome.is_invalid = child.is_rejected
+                        return
+                    if why := _order_error(outcome.frames, frame):
+                        child.reject(why)
+                        outcome.trouble, outcome.is_invalid = child.exit_summary(), True
                         return
                     outcome.frames.append(frame)
                     if not on_frame(outcome):
@@ -140,3 +168,44 @@ class Prober:
     async def _place(self) -> AsyncIterator[None]:
         async with self._places:
             yield
+
+
+def _order_error(frames: list[Frame], frame: Frame) -> str | None:
+    """Return why a frame cannot follow the earlier ones of its child, or contradicts itself; None if it can."""
+    op, earlier = frame["op"], {each["op"] for each in frames}
+    if len(frames) >= FRAMES_LIMIT:
+        return f"it is the last of more than {FRAMES_LIMIT}"
+    if op in ("plan", "proved") and op in earlier:
+        return f"`{op}` came twice"
+    if op in ("engines", "no_engine") and "proved" not in earlier:
+        return f"`{op}` came before `proved`"
+    if unknown := next((name for name in frame.get("backends", []) if name not in backends()), None):
+        return f"`{op}` names the unknown backend {unknown!r}"
+    if op == "proved":
+        refusal = next((name for name in _REFUSALS if name in earlier), None)
+        proof = frame["proof"]
+        if refusal:
+            return f"`proved` came after `{refusal}`"
+        return "its proof has an error above its tolerance" if proof.max_abs_error > proof.tolerance else None
+    if op in _REFUSALS and "proved" in earlier:
+        return f"`{op}` came after `proved`"
+    if op == "listed" or (op in _REFUSALS and "plan" in earlier):
+        return _answer_error(frames, frame)
+    return None
+
+
+def _answer_error(frames: list[Frame], frame: Frame) -> str | None:
+    """Return why the answer of a list is invalid, None if it is valid."""
+    op = frame["op"]
+    plan = next((each["backends"] for each in frames if each["op"] == "plan"), None)
+    if plan is None:
+        return f"`{op}` came before `plan`"
+    answered = {name for each in frames if each["op"] in ("listed", *_REFUSALS) for name in each["backends"]}
+    for name in frame["backends"]:
+        if name not in plan:
+            return f"`{op}` names {name}, which is not in the plan"
+        if name in answered:
+            return f"`{op}` answers for {name} twice"
+    if len(frame.get("devices", [])) > INDEX_LIMIT:
+        return f"`{op}` has more than {INDEX_LIMIT} devices"
+    return None

@@ -32,7 +32,7 @@ CASES = [
         "names that hurt",
         {"cards": [{"name": "\x1b[31mRTX\u202e\n" + "9" * 500}]},
         **READY,
-        also={"name": "[31mRTX " + "9" * 92},
+        also={"name": "RTX " + "9" * 96},
     ),
     Case("gone", "deaf to the variable", {"cards": [CARD, TWIN], "deaf": True}, **READY, device="cuda:1"),
     *(
