@@ -344,9 +344,9 @@ class ProbeService:
         missing = [
             name
             for name, answer in refusals.items()
-            if answer.failed or not (answer.quiet or library_of(name) in served)
+            if answer.failed or not (answer.quiet or library_of(name) in served or (served and self._has_none(name)))
         ]
-        for name in self._expected(runtime, missing, bool(served)):
+        for name in self._expected(runtime, missing):
             for id_ in self.table.ids(runtime, name):
                 if only not in (None, id_):
                     continue
@@ -385,11 +385,12 @@ class ProbeService:
             remedy = remedies.reinstalled(place_of(runtime, self._pythons[runtime]))
             self.table.runtime_problems[runtime] = RuntimeProblem(detail, remedy)
 
-    def _expected(self, runtime: str, names: list[str], serves: bool) -> list[str]:
-        """Return the backends that should have a device: by cards, by the runtime's name, else one for each library.
+    def _has_none(self, name: str) -> bool:
+        """Return whether this machine has no card for a backend, so that its absence needs no reason."""
+        return backends()[name].kind != "cpu" and not fitting(backends()[name], self.table.surveyed.values())
 
-        A runtime that `serves` a card needs no reason why its libraries reach no other.
-        """
+    def _expected(self, runtime: str, names: list[str]) -> list[str]:
+        """Return the backends that should have a device: by cards, by the runtime's name, else one for each library."""
         always = [name for name in names if backends()[name].kind == "cpu"]
         others = sorted((n for n in names if n not in always), key=lambda name: backends()[name].rank)
         fitting_names = [name for name in others if fitting(backends()[name], self.table.surveyed.values())]
@@ -397,7 +398,7 @@ class ProbeService:
             return always + [name for name in fitting_names if BASE in backends()[name].runtimes]
         own = [name for name in others if backends()[name].runtimes[0] == runtime]
         by_library = {library_of(name): name for name in reversed(others)}
-        return always + (fitting_names or own or ([] if serves else list(by_library.values())))
+        return always + (fitting_names or own or list(by_library.values()))
 
 
 @contextlib.contextmanager
