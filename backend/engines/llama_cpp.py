@@ -44,6 +44,9 @@ ENGINE = Engine(
     tasks=("text", "lyrics", "embeddings"),
     formats=(GGUF,),
     batches=True,
+    data_types_by_backend=dict.fromkeys(
+        server_process.BACKENDS, ("float16", "bfloat16", "Q4_K", "Q6_K", "Q8_0", "Q4_0", "Q4_1")
+    ),
     file_tasks=("embeddings",),
     options=frozenset(
         "max_tokens temperature top_p top_k seed stop repetition_penalty presence_penalty frequency_penalty"

@@ -55,6 +55,13 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "ggml_soft_max": (_POINTER, _POINTER),
     "ggml_get_rows": (_POINTER, _POINTER, _POINTER),
     "ggml_conv_2d": (_POINTER, _POINTER, _POINTER, *(ctypes.c_int,) * 6),
+    "ggml_rms_norm": (_POINTER, _POINTER, _FLOAT),
+    "ggml_rope": (_POINTER, _POINTER, _POINTER, ctypes.c_int, ctypes.c_int),
+    "ggml_soft_max_ext": (_POINTER, _POINTER, _POINTER, _FLOAT, _FLOAT),
+    "ggml_flash_attn_ext": (_POINTER, *(_POINTER,) * 4, *(_FLOAT,) * 3),
+    "ggml_flash_attn_ext_set_prec": (_POINTER, ctypes.c_int),
+    "ggml_backend_get_device": (_POINTER,),
+    "ggml_backend_dev_supports_op": (_POINTER, _POINTER),
 }
 _RESULTS: dict[str, Any] = {
     "ggml_backend_reg_dev_count": _SIZE,
@@ -62,6 +69,8 @@ _RESULTS: dict[str, Any] = {
     "ggml_nelements": _INT,
     "ggml_backend_buffer_name": ctypes.c_char_p,
     "ggml_backend_buffer_is_host": ctypes.c_bool,
+    "ggml_backend_dev_supports_op": ctypes.c_bool,
+    "ggml_flash_attn_ext_set_prec": None,
     "ggml_backend_graph_compute": ctypes.c_int,
 }
 
@@ -86,19 +95,24 @@ class Props(ctypes.Structure):
     ]
 
 
+def declare(library: Any) -> Any:
+    """Return the library with argument and result types of the functions used here."""
+    for name, arguments in _ARGUMENTS.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = arguments, _RESULTS.get(name, _POINTER)
+    library.ggml_init.argtypes, library.ggml_init.restype = (InitParams,), _POINTER
+    return library
+
+
 class Ggml:
-    """The package's libraries, with argument and result types of the functions used here."""
+    """The package's libraries."""
 
     def __init__(self, folder: Path) -> None:
         bundled = folder / "libvulkan.so.1"
         self.loader = str(bundled) if bundled.exists() else "libvulkan.so.1"
         ctypes.CDLL(self.loader, ctypes.RTLD_GLOBAL)
-        self.base: Any = ctypes.CDLL(str(folder / "libggml-base.so"), ctypes.RTLD_GLOBAL)
+        self.base = declare(ctypes.CDLL(str(folder / "libggml-base.so"), ctypes.RTLD_GLOBAL))
         self.vulkan: Any = ctypes.CDLL(str(folder / "libggml-vulkan.so"))
-        for name, arguments in _ARGUMENTS.items():
-            function = getattr(self.base, name)
-            function.argtypes, function.restype = arguments, _RESULTS.get(name, _POINTER)
-        self.base.ggml_init.argtypes, self.base.ggml_init.restype = (InitParams,), _POINTER
         self.vulkan.ggml_backend_vk_reg.restype = _POINTER
 
     def devices(self) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from backend.common.formats.onnx.writer import Node, Value
 from backend.devices._mechanisms import reference_layers as layers
-from backend.devices._mechanisms.onnx_test_models import Operation, Sample, exactly, weight
+from backend.devices._mechanisms.onnx_test_models import Operation, Sample, columns_of, exactly, weight
 from backend.devices._mechanisms.reference_math import (
     COARSE,
     PRECISE,
@@ -41,32 +41,33 @@ def share_of(dtype: str, rounds_inputs: bool) -> float:
     return max(_SHARES[dtype], COARSE) if rounds_inputs else _SHARES[dtype]
 
 
-def basic_operations(rounds_inputs: bool) -> Iterator[Operation]:
-    """Yield the operations in float32, except the product of real numbers."""
-    yield _convolution()
-    yield _mean()
-    yield _softmax()
-    yield _gather()
-    yield from layer_operations("float32", rounds_inputs)
+def basic_operations(rounds_inputs: bool) -> Iterator[list[Operation]]:
+    """Yield the operations in float32, except the product of real numbers, in groups that a provider supports alike."""
+    yield [_convolution(), _mean(), _softmax(), _gather(), *_layers("float32", rounds_inputs)]
+    yield _attentions("float32", rounds_inputs)
 
 
-def half_operations(dtype: str, rounds_inputs: bool) -> Iterator[Operation]:
-    """Yield the operations in float16 or bfloat16, products first."""
-    yield small_whole_product(dtype)
-    yield from layer_operations(dtype, rounds_inputs)
+def half_operations(dtype: str, rounds_inputs: bool) -> Iterator[list[Operation]]:
+    """Yield the operations in float16 or bfloat16, in groups. A product is the first."""
+    yield [small_whole_product(dtype), *_layers(dtype, rounds_inputs)]
+    yield _attentions(dtype, rounds_inputs)
 
 
-def layer_operations(dtype: str, rounds_inputs: bool) -> Iterator[Operation]:
-    """Yield the layers of models: a large product, means, norms, softmax, attention."""
+def _layers(dtype: str, rounds_inputs: bool) -> list[Operation]:
+    """Return the layers of models: a large product, means, norms, softmax."""
     share = share_of(dtype, rounds_inputs)
-    outlier = _MODEST_OUTLIER if rounds_inputs else layers.OUTLIER
-    yield large_product(dtype, COARSE if rounds_inputs and dtype == "float32" else 0.0)
-    yield _wide_mean(dtype, share)
-    yield _wide_softmax(dtype, share)
-    yield _rms_norm(dtype, share, outlier)
-    yield _layer_norm(dtype, share)
-    yield _prompt_attention(dtype, share)
-    yield _step_attention(dtype, share)
+    return [
+        large_product(dtype, COARSE if rounds_inputs and dtype == "float32" else 0.0),
+        _wide_mean(dtype, share),
+        _wide_softmax(dtype, share),
+        _rms_norm(dtype, share, _MODEST_OUTLIER if rounds_inputs else layers.OUTLIER),
+        _layer_norm(dtype, share),
+    ]
+
+
+def _attentions(dtype: str, rounds_inputs: bool) -> list[Operation]:
+    share = share_of(dtype, rounds_inputs)
+    return [_prompt_attention(dtype, share), _step_attention(dtype, share)]
 
 
 def real_product(share: float) -> Operation:
@@ -109,7 +110,7 @@ def large_product(dtype: str, share: float) -> Operation:
     rows, columns = (source.randrange(least, least + 64) for _ in range(2))
     inner = source.randrange(257, 320)
     largest, outliers = ((3, 3), 2) if dtype == "float32" else ((1, 1), 0)
-    tiled = TiledProduct(source, (rows, inner, columns), largest, outliers, share)
+    tiled = TiledProduct.whole(source, (rows, inner, columns), largest, outliers, share)
     return Operation(
         f"MatMul {rows}×{inner}×{columns}",
         dtype,
@@ -117,14 +118,14 @@ def large_product(dtype: str, share: float) -> Operation:
         [Value("a", dtype, [rows, inner])],
         [Value("y", dtype, [rows, columns])],
         lambda: Sample({"a": tiled.left}, tiled.worst_of_rows),
-        [weight("b", dtype, [inner, columns], tiled.right)],
+        [weight("b", dtype, [inner, columns], columns_of(tiled.right_transposed))],
         samples=1,
     )
 
 
 def timed_product(side: int, rounds_inputs: bool) -> Operation:
     """Return a square product in float32 whose speed is measured. Every row is checked."""
-    tiled = TiledProduct(fresh(), (side, side, side), (3, 3), 2, COARSE if rounds_inputs else 0.0)
+    tiled = TiledProduct.whole(fresh(), (side, side, side), (3, 3), 2, COARSE if rounds_inputs else 0.0)
     inputs = [Value("a", "float32", [side, side]), Value("b", "float32", [side, side])]
     return Operation(
         f"MatMul {side}×{side}",
@@ -132,7 +133,7 @@ def timed_product(side: int, rounds_inputs: bool) -> Operation:
         [Node("MatMul", ["a", "b"], ["y"])],
         inputs,
         [Value("y", "float32", [side, side])],
-        lambda: Sample({"a": tiled.left, "b": tiled.right}, tiled.worst_of_rows),
+        lambda: Sample({"a": tiled.left, "b": columns_of(tiled.right_transposed)}, tiled.worst_of_rows),
         samples=1,
     )
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from backend.common.formats.onnx.writer import Node, Value
-from backend.devices._mechanisms.onnx_test_models import Operation, Sample, exactly, weight
+from backend.devices._mechanisms.onnx_test_models import Operation, Sample, columns_of, exactly, weight
 from backend.devices._mechanisms.reference_math import COARSE, PRECISE, Matrix, Reference, fresh, product, whole_matrix
 from backend.devices._mechanisms.tiled_product import TiledProduct
 
@@ -24,29 +24,27 @@ _CONTRIB = "com.microsoft"
 _LARGEST_8_BIT = 63
 
 
-def int8_operations() -> Iterator[Operation]:
-    """Yield the products of 8-bit integers that ONNX Runtime's quantization writes, and blocks of 8-bit weights."""
-    yield _integer_product()
-    yield _dynamic_product()
-    yield _static_product()
-    for tokens in _TOKENS:
-        yield _blocks("int8", "float32", 8, tokens, accuracy_level=4)
+def int8_operations() -> Iterator[list[Operation]]:
+    """Yield the products of 8-bit integers that ONNX Runtime's quantization writes, then blocks of 8-bit weights."""
+    yield [_integer_product(), _dynamic_product(), _static_product()]
+    yield [_blocks("int8", "float32", 8, tokens, accuracy_level=4) for tokens in _TOKENS]
 
 
-def int4_operations(accuracy_level: int, rounds_inputs: bool) -> Iterator[Operation]:
+def int4_operations(accuracy_level: int, rounds_inputs: bool) -> Iterator[list[Operation]]:
     """Yield products with 4-bit weights, in float32 and float16, with the accuracy level that models have."""
-    for tokens in _TOKENS:
-        yield _blocks("int4", "float32", 4, tokens, accuracy_level, rounds_inputs)
-    yield _large_blocks(accuracy_level)
-    for tokens in _TOKENS:
-        yield _blocks("int4", "float16", 4, tokens, accuracy_level, rounds_inputs)
+    small = [
+        [_blocks("int4", real, 4, tokens, accuracy_level, rounds_inputs) for tokens in _TOKENS]
+        for real in ("float32", "float16")
+    ]
+    yield [*small[0], _large_blocks(accuracy_level)]
+    yield small[1]
 
 
 def _integer_product() -> Operation:
     """Return a large MatMulInteger with a zero point. Every row is checked."""
     source = fresh()
     rows, columns = (source.randrange(520, 584) for _ in range(2))
-    tiled = TiledProduct(source, (rows, _INNER, columns), (127, _LARGEST_8_BIT))
+    tiled = TiledProduct.whole(source, (rows, _INNER, columns), (127, _LARGEST_8_BIT))
     zero = 128
 
     def new_sample() -> Sample:
@@ -54,7 +52,10 @@ def _integer_product() -> Operation:
 
         return Sample({"a": numpy.array(tiled.left) + zero}, tiled.worst_of_rows)
 
-    weights = [weight("b", "int8", [_INNER, columns], tiled.right), weight("zero", "uint8", [], zero)]
+    weights = [
+        weight("b", "int8", [_INNER, columns], columns_of(tiled.right_transposed)),
+        weight("zero", "uint8", [], zero),
+    ]
     return Operation(
         f"MatMulInteger {rows}×{_INNER}×{columns}",
         "int8",
@@ -149,7 +150,7 @@ def _blocks(
         for number, column in enumerate(whole)
     ]
     right = [list(row) for row in zip(*columns, strict=True)]
-    share = COARSE if real == "float16" or rounds_inputs else PRECISE
+    share = 4 * COARSE if real == "float16" or rounds_inputs else PRECISE  # kernels may add in float16
 
     def new_sample() -> Sample:
         left = _quantizable(fresh(), tokens)
@@ -166,7 +167,7 @@ def _large_blocks(accuracy_level: int) -> Operation:
     """Return a large product with 4-bit weights. Every row is checked."""
     source = fresh()
     rows, columns, inner = source.randrange(520, 584), source.randrange(520, 584), 8 * BLOCK
-    tiled = TiledProduct(source, (rows, inner, columns), (1, 7), share=PRECISE)
+    tiled = TiledProduct.whole(source, (rows, inner, columns), (1, 7), share=PRECISE)
     whole = [[int(value) + 8 for value in column] for column in tiled.right_transposed]
     weights = _block_weights(4, "float32", whole, [1.0] * (columns * inner // BLOCK))
     operation = _block_product(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from backend.common.formats.onnx.writer import ELEMENT_TYPES, Node, Value, Weight, write
@@ -41,32 +42,40 @@ class Operation:
     samples: int = 2  # number of different inputs to check it with
     required: bool = True  # whether engines need it, if they need the data type
 
-    def model(self) -> bytes:
-        """Return the model. Inputs and outputs in bfloat16, which NumPy lacks, are float32 outside of it."""
-        short_inputs, short_outputs = (
-            [value.name for value in values if _is_short(value)] for values in (self.inputs, self.outputs)
-        )
-        return write(
-            "proof",
-            [
-                *(Node("Cast", [f"{name}.32"], [name], _CAST) for name in short_inputs),
-                *self.nodes,
-                *(Node("Cast", [name], [f"{name}.32"], _UNCAST) for name in short_outputs),
-            ],
-            [_outside(value) for value in self.inputs],
-            [_outside(value) for value in self.outputs],
-            self.weights,
-        )
+    @property
+    def result_name(self) -> str:
+        """The name of the compared output in a model."""
+        return _outside(self._named(self.outputs[0])).name
 
     def arrays(self, sample: Sample) -> dict[str, Any]:
-        """Return the sample's inputs as NumPy arrays."""
+        """Return the sample's inputs as NumPy arrays, by their names in a model."""
         import numpy
 
-        values = {value.name: _outside(value) for value in self.inputs}
+        values = {value.name: _outside(self._named(value)) for value in self.inputs}
         return {
             values[name].name: numpy.array(entries, values[name].dtype).reshape(values[name].shape)
             for name, entries in sample.inputs.items()
         }
+
+    def parts(self) -> tuple[list[Node], list[Value], list[Value], list[Weight]]:
+        """Return nodes, inputs, outputs and weights for a model, with names that no other operation has.
+
+        Inputs and outputs in bfloat16, which NumPy lacks, are float32 outside of the model.
+        """
+        inputs, outputs = ([self._named(value) for value in values] for values in (self.inputs, self.outputs))
+        nodes = [Node("Cast", [_outside(value).name], [value.name], _CAST) for value in inputs if _is_short(value)]
+        for node in self.nodes:
+            taken, given = ([self._name(name) for name in names] for names in (node.inputs, node.outputs))
+            nodes.append(Node(node.operation, taken, given, node.attributes, node.domain))
+        nodes += [Node("Cast", [value.name], [_outside(value).name], _UNCAST) for value in outputs if _is_short(value)]
+        weights = [replace(each, name=self._name(each.name)) for each in self.weights]
+        return nodes, list(map(_outside, inputs)), list(map(_outside, outputs)), weights
+
+    def _named(self, value: Value) -> Value:
+        return replace(value, name=self._name(value.name))
+
+    def _name(self, name: str) -> str:
+        return f"{self.name}/{name}"
 
     @staticmethod
     def flat(result: Any) -> array[float]:
@@ -79,6 +88,13 @@ class Operation:
 _CAST, _UNCAST = {"to": ELEMENT_TYPES["bfloat16"]}, {"to": ELEMENT_TYPES["float32"]}
 
 
+def model_of(operations: Sequence[Operation]) -> bytes:
+    """Return a model of several operations that do not depend on each other."""
+    parts = [operation.parts() for operation in operations]
+    nodes, inputs, outputs, weights = (list(chain.from_iterable(each)) for each in zip(*parts, strict=True))
+    return write("proof", nodes, inputs, outputs, weights)
+
+
 def weight(name: str, dtype: str, shape: Sequence[int], values: Any) -> Weight:
     """Return a constant from nested lists."""
     import numpy
@@ -88,6 +104,13 @@ def weight(name: str, dtype: str, shape: Sequence[int], values: Any) -> Weight:
     else:
         data = numpy.array(values, numpy.dtype(dtype).newbyteorder("<")).tobytes()
     return Weight(name, dtype, shape, data)
+
+
+def columns_of(rows: Sequence[Any]) -> Any:
+    """Return a NumPy array whose columns are these rows."""
+    import numpy
+
+    return numpy.ascontiguousarray(numpy.array(rows).T)
 
 
 def exactly(reference: Reference) -> Expectation:

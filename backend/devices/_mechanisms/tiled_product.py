@@ -1,8 +1,8 @@
 """A matrix product larger than any tile of a kernel, whose every row is known at the cost of a small product.
 
-Both factors repeat a small random tile of integers, and each row of the left and each column of the right factor has a
-random sign. The side of the tile is a prime, so that no tile of a kernel repeats it: a row, a column or a tile that is
-missing, in the wrong place or left over from an earlier run has wrong entries.
+The left factor repeats a few random rows and the right one a few random columns, each time with a random sign. Their
+number is a prime, so that no tile of a kernel repeats them: a row, a column or a tile that is missing, in the wrong
+place or left over from an earlier run has wrong entries.
 """
 
 from __future__ import annotations
@@ -15,57 +15,59 @@ from operator import mul, sub
 
 from backend.devices._mechanisms.reference_math import Matrix, Reference, whole_matrix
 
-_SIDE = 37
+DISTINCT = 23  # rows and columns
 Rows = list["array[float]"]
 
 
 class TiledProduct:
     """The factors and the product, as rows of 32-bit floats. Equal rows are one object.
 
-    `shape`: rows, inner dimension, columns. `largest`: the largest entries of both factors: choose them so that the
-    number formats that are checked hold every sum. `outliers`: optional, entries of the left tile that are 64 times as
-    large. `share`: optional, the tolerance as a share of the products' magnitudes. Default: 0, as integers are exact.
+    `left` and `right`: the distinct rows and columns. `rows` and `columns`: how many the factors have. `share`:
+    optional, the tolerance as a share of the products' magnitudes. Default: 0, as products of integers are exact.
     """
 
     def __init__(
-        self,
+        self, source: random.Random, left: Matrix, right: Matrix, rows: int, columns: int, share: float = 0.0
+    ) -> None:
+        self.rows, self.columns = rows, columns
+        self._left, self._right = left, right
+        self.row_signs, self.column_signs = _signs(source, rows), _signs(source, columns)
+        small = [[sum(map(mul, row, column)) for column in right] for row in left]
+        self.want = self._signed_rows([self._signed_columns(row) for row in small])
+        self._allowed = [share * max(sums) for sums in _magnitudes(left, right)] if share else []
+
+    @classmethod
+    def whole(
+        cls,
         source: random.Random,
         shape: tuple[int, int, int],
         largest: tuple[int, int],
         outliers: int = 0,
         share: float = 0.0,
-    ) -> None:
-        self.rows, self.inner, self.columns = shape
-        tile_a = whole_matrix(source, _SIDE, _SIDE, largest[0], outliers)
-        tile_b = whole_matrix(source, _SIDE, _SIDE, largest[1])
-        self._row_signs, self._column_signs = _signs(source, self.rows), _signs(source, self.columns)
-        self._tile_b = tile_b
-        counts = [self.inner // _SIDE + (position < self.inner % _SIDE) for position in range(_SIDE)]
-        weighted = [[count * value for count, value in zip(counts, row, strict=True)] for row in tile_a]
-        columns = list(zip(*tile_b, strict=True))
-        small = [[sum(map(mul, row, column)) for column in columns] for row in weighted]
-        self.left = self._signed_rows([_repeat(row, self.inner) for row in tile_a])
-        self.want = self._signed_rows([self._signed_columns(row) for row in small])
-        self._allowed = [share * max(sums) for sums in _magnitudes(weighted, columns)] if share else []
+    ) -> TiledProduct:
+        """Return a product of integers.
+
+        `shape`: rows, inner dimension, columns. `largest`: the largest entries of both factors: choose them so that the
+        number formats that are checked hold every sum. `outliers`: optional, entries that are 64 times as large.
+        """
+        rows, inner, columns = shape
+        left = whole_matrix(source, DISTINCT, inner, largest[0], outliers)
+        right = whole_matrix(source, DISTINCT, inner, largest[1])
+        return cls(source, left, right, rows, columns, share)
 
     @property
-    def right(self) -> Rows:
-        """The right factor."""
-        rows = [self._signed_columns(row) for row in self._tile_b]
-        return [rows[position % _SIDE] for position in range(self.inner)]
+    def left(self) -> Rows:
+        """The left factor."""
+        return self._signed_rows([array("f", row) for row in self._left])
 
     @property
     def right_transposed(self) -> Rows:
         """The right factor's columns."""
-        columns = [_repeat(column, self.inner) for column in zip(*self._tile_b, strict=True)]
-        negative = [array("f", (-value for value in column)) for column in columns]
-        return [
-            (columns if sign > 0 else negative)[position % _SIDE] for position, sign in enumerate(self._column_signs)
-        ]
+        return _signed([array("f", column) for column in self._right], self.column_signs)
 
     def allowed(self, row: int) -> float:
         """Return the tolerance of a row's entries."""
-        return self._allowed[row % _SIDE] if self._allowed else 0.0
+        return self._allowed[row % len(self._allowed)] if self._allowed else 0.0
 
     def worst_of_rows(self, got: array[float]) -> tuple[list[float], Reference]:
         """Return the worst entry of each row of a flat result of 32-bit floats, and what these entries should be."""
@@ -81,26 +83,27 @@ class TiledProduct:
         return values, Reference(expected, [self.allowed(number) for number in range(self.rows)])
 
     def _signed_columns(self, row: Sequence[float]) -> array[float]:
-        """Repeat a row of the tile with the signs of the columns. Adding 0 turns -0 into 0, as in sums of products."""
-        return array("f", (value + 0.0 for value in map(mul, _repeat(row, self.columns), self._column_signs)))
+        """Repeat a row with the signs of the columns. Adding 0 turns -0 into 0, as in sums of products."""
+        repeated = (list(row) * (self.columns // len(row) + 1))[: self.columns]
+        return array("f", (value + 0.0 for value in map(mul, repeated, self.column_signs)))
 
     def _signed_rows(self, rows: Rows) -> Rows:
-        negative = [array("f", (0.0 - value for value in row)) for row in rows]
-        return [(rows if sign > 0 else negative)[position % _SIDE] for position, sign in enumerate(self._row_signs)]
+        return _signed(rows, self.row_signs)
 
 
-def _magnitudes(left: Matrix, columns: Sequence[Sequence[float]]) -> Matrix:
+def _magnitudes(left: Matrix, right: Matrix) -> Matrix:
     """Return the sums of the products' magnitudes, by row and column."""
-    heights = [list(map(abs, column)) for column in columns]
-    return [[sum(map(mul, map(abs, row), height)) for height in heights] for row in left]
+    heights = [list(map(abs, column)) for column in right]
+    return [[sum(map(mul, row, height)) for height in heights] for row in (list(map(abs, row)) for row in left)]
 
 
 def _signs(source: random.Random, count: int) -> list[float]:
-    return [source.choice((-1.0, 1.0)) for _ in range(count)]
+    return source.choices((-1.0, 1.0), k=count)
 
 
-def _repeat(values: Sequence[float], length: int) -> array[float]:
-    return (array("f", values) * (length // len(values) + 1))[:length]
+def _signed(rows: Rows, signs: Sequence[float]) -> Rows:
+    negative = [array("f", (0.0 - value for value in row)) for row in rows]
+    return [(rows if sign > 0 else negative)[position % len(rows)] for position, sign in enumerate(signs)]
 
 
 def _worst(row: Sequence[float], want: Sequence[float]) -> int:

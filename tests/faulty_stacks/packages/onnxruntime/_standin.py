@@ -4,8 +4,8 @@
 (those of the processes with that role), `available [name]` (the compiled-in providers),
 `register TEXT` (what every library fails with), `session TEXT` (what every session fails with), `truth` (the record
 says where nodes ran), `scale` (what results are multiplied by), `spoil {only?, how, argument?, dtype?, late?}` (what
-happens to results of graphs with the operator `only`, or of all; with an input of that data type, or any; from that run
-of a session on), `rejects [name]` (operators that no session accepts), `bfloat16` (products in bfloat16 are accepted).
+happens to results whose name contains `only`, or to all; with an input of that data type, or any; from that run of a
+session on), `rejects [name]` (operators that no session accepts), `bfloat16` (products in bfloat16 are accepted).
 What it offers is what the real package has; all is computed by the processor.
 """
 
@@ -98,7 +98,8 @@ def _session(real: Any) -> Any:
             return [_Part(part, self._claimed) for part in super().get_provider_graph_assignment_info()]
 
         def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
-            found = self._spoil(super().run(output_names, self._spoil.inputs(input_feed), run_options))
+            names = output_names or [output.name for output in self.get_outputs()]
+            found = self._spoil(names, super().run(names, self._spoil.inputs(input_feed), run_options))
             factor = PLAN.get("scale")
             return found if factor is None else [one * one.dtype.type(factor) for one in found]
 
@@ -110,7 +111,7 @@ class _Spoil:
 
     def __init__(self, model: bytes) -> None:
         self.plan: dict[str, Any] = PLAN.get("spoil", {})
-        self.here = bool(self.plan) and self.plan.get("only", "").encode() in model
+        self.here = bool(self.plan)
         if self.plan.get("dtype") == "bfloat16":
             self.here = self.here and b"to\x18\x10" in model
         self.runs = 0
@@ -119,15 +120,23 @@ class _Spoil:
         dtype = self.plan.get("dtype", "")
         if dtype not in ("", "bfloat16") and not any(str(value.dtype) == dtype for value in feed.values()):
             self.here = False
-        if self.here and self.plan["how"] == "unmasked" and "last" in feed:  # every position of the cache is seen
-            return {**feed, "last": feed["last"] * 0 + feed["total"] - 1}
-        return feed
+        if not self.here or self.plan["how"] != "unmasked":
+            return feed
+        totals = {name.rpartition("/")[0]: value for name, value in feed.items() if name.endswith("/total")}
+        return {  # every position of the cache is seen
+            name: value * 0 + totals[name.rpartition("/")[0]] - 1 if name.endswith("/last") else value
+            for name, value in feed.items()
+        }
 
-    def __call__(self, results: list[Any]) -> list[Any]:
+    def __call__(self, names: list[str], results: list[Any]) -> list[Any]:
         self.runs += 1
         if not self.here or self.runs < self.plan.get("late", 1):
             return results
-        return [_FAULTS[self.plan["how"]](results[0], self.plan.get("argument")), *results[1:]]
+        fault = _FAULTS[self.plan["how"]]
+        return [
+            fault(result, self.plan.get("argument")) if self.plan.get("only", "") in name else result
+            for name, result in zip(names, results, strict=True)
+        ]
 
 
 def _one_entry(result: Any, value: Any) -> Any:
