@@ -15,6 +15,7 @@ from backend.devices._mechanisms.ggml import declare
 from backend.devices._mechanisms.ggml_blocks import FLOAT32, FORMATS
 
 Fault = Callable[["array[float]"], "array[float]"]
+MANY = -1
 _DTYPES = {form.kind: form.dtype for form in (FLOAT32, *FORMATS)}
 
 
@@ -33,8 +34,9 @@ def library() -> Any:
 class FaultyGgml:
     """ggml-base whose device is the CPU, with faults by operation, data type of the weights and number of columns.
 
-    `faults`: (operation, data type or "", columns or 0, fault). `lacks`: pairs of operation and data type that the
-    device does not support. `on_host`: whether its buffers are in host memory.
+    `faults`: (operation, data type or "", columns, fault); 0 columns are any number, MANY all but one. `lacks`: pairs
+    of operation and data type that the device does not support. `status`: of each computation. `on_host`: whether its
+    buffers are in host memory.
     """
 
     faults: Iterable[tuple[str, str, int, Fault]] = ()
@@ -72,7 +74,8 @@ class FaultyGgml:
         library().ggml_backend_tensor_get(tensor, out, offset, size)
         operation, dtype, columns = self.made[tensor]
         for name, of_dtype, of_columns, fault in self.faults:
-            if name == operation and of_dtype in ("", dtype) and of_columns in (0, columns):
+            of_many = of_columns == MANY and columns != 1
+            if name == operation and of_dtype in ("", dtype) and (of_many or of_columns in (0, columns)):
                 numbers = array("f", bytes(out))
                 ctypes.memmove(out, fault(numbers).tobytes(), size)
 
