@@ -75,3 +75,58 @@ def test_the_reason_of_a_failure_is_waited_for(monkeypatch: pytest.MonkeyPatch, 
 def test_a_log_that_says_nothing_ends_the_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     session = play(monkeypatch, tmp_path, lambda _: None)
     assert session.placement.parts == [] and "unknown" in session.placement.evidence
+
+
+READY = "srv init: listening on unix:///x/s.sock\n"
+ALL_ON_CPU = """load_tensors:   CPU_Mapped model buffer size =    92.10 MiB
+llama_kv_cache:        CPU KV buffer size =    22.50 MiB
+sched_reserve:        CPU compute buffer size =     1.96 MiB
+"""
+
+
+def test_on_the_processor_nothing_may_go_to_a_card_that_the_build_reaches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A build for Macs has Metal inside, which would compute large products and hold the KV cache."""
+    found: list[Any] = []
+
+    def start(params: Any) -> None:
+        found.append(params)
+        sys.modules["xllamacpp"].__dict__["get_device_info"] = lambda: [{"name": "MTL0"}, {"name": "CPU"}]
+        os.write(2, (ALL_ON_CPU + READY).encode())
+
+    session = play(monkeypatch, tmp_path, start)
+    assert (found[0].n_gpu_layers, found[0].no_op_offload, found[0].no_kv_offload) == (0, True, True)
+    assert session.placement.on_device == 1.0
+    assert session.placement.evidence.endswith(
+        "the library also has MTL0, and no layer, KV cache or operation is offloaded"
+    )
+
+
+def test_the_real_library_has_the_parameters_that_keep_it_on_the_processor() -> None:
+    params = pytest.importorskip("xllamacpp").CommonParams()
+    for name in ("n_gpu_layers", "no_op_offload", "no_kv_offload"):
+        assert hasattr(params, name), "a misspelled attribute would be ignored by the stand-in above"
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("llama_kv_cache:       MTL0 KV buffer size =    22.50 MiB\n", "MTL0 KV 22.50 MiB"),
+        ("sched_reserve:      CUDA0 compute buffer size =   120.00 MiB\n", "CUDA0 compute 120.00 MiB"),
+    ],
+)
+def test_a_cache_or_a_computation_elsewhere_is_not_called_the_processor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, what: str
+) -> None:
+    session = play(monkeypatch, tmp_path, lambda _: os.write(2, (ALL_ON_CPU + line + READY).encode()))
+    assert session.placement.on_device is None and session.placement.parts == []
+    assert f"buffers outside the CPU: {what}" in session.placement.evidence
+
+
+def test_memory_of_the_host_that_a_card_may_read_is_the_processor_s(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = ALL_ON_CPU.replace("CPU_Mapped", "CUDA_Host") + "sched_reserve:  CUDA_Host compute buffer size =  1.00 MiB\n"
+    session = play(monkeypatch, tmp_path, lambda _: os.write(2, (log + READY).encode()))
+    assert session.placement.on_device == 1.0

@@ -13,6 +13,7 @@ import pytest
 
 from backend.common.errors import (
     ContextLengthExceeded,
+    DeviceWrong,
     ModelIncompatible,
     ModelLoadFailed,
     OutOfMemory,
@@ -28,6 +29,7 @@ from tests.service import ROOT, wait_for
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the package is for Linux")
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
 DEVICE = "vulkan:0"
+SIGNATURES = Path(__file__).parent / "faulty_stacks" / "signatures"
 Open = Callable[..., LlamaSession]
 
 
@@ -38,9 +40,12 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Open]:
     monkeypatch.syspath_prepend(str(PACKAGES))
     monkeypatch.setattr(server_process, "check", dict)
 
-    def load_it(**plan: Any) -> LlamaSession:
+    def load_it(check_bytes: int = 0, context: int = 64, **plan: Any) -> LlamaSession:
         monkeypatch.setenv("PLAN", json.dumps(plan))
-        sessions.append(load(LoadRequest(DEVICE, str(TINY), 64, 2, 2, str(tmp_path))))
+        scratch = tmp_path / str(len(list(tmp_path.iterdir())))
+        scratch.mkdir()
+        request = LoadRequest(DEVICE, str(TINY), context, 2, 2, str(scratch), check_bytes=check_bytes)
+        sessions.append(load(request))
         return sessions[-1]
 
     yield load_it
@@ -69,7 +74,47 @@ def test_the_evidence_is_the_log_of_loading(opened: Open) -> None:
     shares = {part.where: round(part.share_of_nodes or 0, 2) for part in placement.parts}
     assert shares == {"cpu": 0.24, DEVICE: 0.76}
     assert round(placement.on_device or 0, 2) == 0.76
-    assert placement.evidence.endswith("CPU_Mapped 28.69 MiB, Vulkan0 92.10 MiB; offloaded 31/31 layers to GPU")
+    assert "CPU_Mapped 28.69 MiB, Vulkan0 92.10 MiB; offloaded 31/31 layers to GPU. Its next" in placement.evidence
+
+
+@pytest.mark.parametrize("spoil", [None, "rounded"])
+def test_a_card_that_computes_as_the_processor_is_loaded(opened: Open, spoil: str | None) -> None:
+    evidence = opened(check_bytes=10**9, context=900, spoil=spoil).placement.evidence
+    assert "Over 18 tokens its log probabilities were within 0" in evidence
+
+
+@pytest.mark.parametrize(
+    ("spoil", "where"),
+    [
+        ("halved", "after the short prompt, .*not the processor's"),
+        ("long", "after the long prompt, .*not the processor's"),
+        ("late", "after the short prompt and 5 further tokens|one by one"),
+        ("nan", "not finite. They are NaN or infinite"),
+    ],
+)
+def test_a_card_that_computes_wrongly_fails_the_load(opened: Open, spoil: str, where: str) -> None:
+    with pytest.raises(DeviceWrong, match=where):
+        opened(check_bytes=10**9, context=900, spoil=spoil)
+
+
+def test_a_server_without_probabilities_is_loaded_without_the_comparison(opened: Open) -> None:
+    evidence = opened(check_bytes=10**9, refuses={"message": "n_probs is not supported"}).placement.evidence
+    assert "not compared with the processor's: llama.cpp answered: n_probs is not supported." in evidence
+
+
+def test_the_program_has_every_flag_that_is_passed(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flags of the real program are in `signatures/llama-server.txt`, as its `--help` lists them."""
+    real = set((SIGNATURES / "llama-server.txt").read_text(encoding="utf-8").split())
+    passed: list[str] = []
+    start = server_process.LlamaServer.__init__
+
+    def note(server: Any, scratch: Path, arguments: list[str]) -> None:
+        passed.extend(flag for flag in arguments if flag.startswith("--"))
+        start(server, scratch, arguments)
+
+    monkeypatch.setattr(server_process.LlamaServer, "__init__", note)
+    opened(check_bytes=10**9)
+    assert {"--no-op-offload", "--no-kv-offload", "--device"} <= set(passed) <= real
 
 
 def test_what_stayed_on_the_processor_is_not_called_the_card(opened: Open) -> None:

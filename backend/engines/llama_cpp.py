@@ -16,6 +16,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from backend.common.types import Placement, PlacementPart
 from backend.devices import show_ggml_device, split_id
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult, Session
 from backend.engines._formats import GGUF
-from backend.engines._llama import server_process
+from backend.engines._llama import comparison, server_process
 from backend.engines._llama.embeddings import embed
 from backend.engines._llama.prompt import prompt_of
 from backend.engines._llama.request import completion_body
@@ -35,6 +36,7 @@ from backend.engines._llama.stream import Stream
 from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit
 from backend.engines._text.chat_prompt import Chat
 from backend.engines._text.logit_bias import check_biases
+from backend.engines._text.processor_check import ProcessorCheck
 
 ENGINE = Engine(
     name="llama.cpp",
@@ -59,7 +61,7 @@ _LOG_S = 1.0
 _WARNINGS = 2  # llama.cpp's verbosity level
 PROMPT_CHUNK_TOKENS = 64  # a cancel takes effect between prefill chunks
 CARD_CHUNK_TOKENS = 512
-_BUFFER = re.compile(r"(\S+) model buffer size =\s+([\d.]+) MiB")
+_BUFFER = re.compile(r"(\S+) +(model|KV|compute) buffer size =\s+([\d.]+) MiB")
 _LAYERS = re.compile(r"offloaded \d+/\d+ layers to GPU")
 _CAUSE_LINE = re.compile(
     r"error loading model: (.*)|failed to (?:load|open|allocate)[^\n]*|device \S+ does not support [^\n.]*"
@@ -93,7 +95,7 @@ def check() -> dict[str, str]:
 
 
 def load(request: LoadRequest) -> LlamaSession:
-    """Load a GGUF file. Raises ModelBroken, ModelLoadFailed, ModelIncompatible, OutOfMemory."""
+    """Load a GGUF file. Raises ModelBroken, ModelLoadFailed, ModelIncompatible, OutOfMemory, DeviceWrong."""
     path = Path(request.model_path)
     header = read_header(path)
     vocabulary = read_vocabulary(path, merges=False)
@@ -104,28 +106,22 @@ def load(request: LoadRequest) -> LlamaSession:
     start = _on_card if split_id(request.device)[0] in server_process.BACKENDS else _in_process
     with chat.kept_if_loaded():
         server, log = start(request, header, context)
-    return LlamaSession(server, request, _placement(log, request.device), chat, vocabulary)
+        placement = _placement(log, request.device)
+        if start is _on_card and not header.makes_embeddings:
+            each = replace(request, context_tokens=context // request.slots)
+            placement = _compare(server, each, vocabulary).add_to(placement)
+    if request.device == "cpu":
+        placement = replace(placement, evidence=f"{placement.evidence}; {_describe_library()}")
+    return LlamaSession(server, request, placement, chat, vocabulary)
 
 
 def _on_card(request: LoadRequest, header: Header, context_tokens: int) -> tuple[Any, str]:
     """Start the program with all layers on the only card that is visible; return it and its log."""
     batch = context_tokens // request.slots if header.makes_embeddings else CARD_CHUNK_TOKENS
     arguments = [
-        *("--model", request.model_path, "--ctx-size", str(context_tokens), "--parallel", str(request.slots)),
-        *("--batch-size", str(batch), "--ubatch-size", str(batch), "--threads", str(request.threads)),
-        *(
-            "--device",
-            server_process.CARD,
-            "--n-gpu-layers",
-            "999",
-            "--fit",
-            "off",
-            "--cache-ram",
-            "0",
-            "--no-ui",
-            "--verbosity",
-            "4",
-        ),
+        *_program_arguments(request, batch),
+        *("--ctx-size", str(context_tokens), "--parallel", str(request.slots)),
+        *("--device", server_process.CARD, "--n-gpu-layers", "999"),
         *(("--embedding",) if header.makes_embeddings else ()),
     ]
     if request.detected_device:
@@ -135,6 +131,30 @@ def _on_card(request: LoadRequest, header: Header, context_tokens: int) -> tuple
     except RuntimeError as error:
         raise _load_error(Path(request.model_path), str(error), context_tokens) from error
     return server, server.log
+
+
+def _program_arguments(request: LoadRequest, batch: int) -> list[str]:
+    """Return the arguments that do not depend on the device."""
+    return [
+        *("--model", request.model_path, "--batch-size", str(batch), "--ubatch-size", str(batch)),
+        *("--threads", str(request.threads), "--fit", "off", "--cache-ram", "0", "--no-ui", "--verbosity", "4"),
+    ]
+
+
+def _compare(server: Any, request: LoadRequest, vocabulary: Vocabulary) -> ProcessorCheck:
+    """Compare a card's server with a copy on the processor, if that is due; return the check. Raises DeviceWrong."""
+    path = Path(request.model_path)
+    copy_bytes = estimate_bytes(request.model_path, comparison.CONTEXT_TOKENS, 1) or path.stat().st_size
+    comparing = ProcessorCheck(ENGINE.name, request, path.name, check(), copy_bytes)
+    if comparing.is_due:
+        adds_begin = vocabulary.model == "llama" if vocabulary.add_bos is None else vocabulary.add_bos
+        begin = vocabulary.special.get("bos") if adds_begin else None
+        try:
+            comparison.compare(server, request, comparing, begin, _program_arguments(request, CARD_CHUNK_TOKENS))
+        except BaseException:
+            server.close()
+            raise
+    return comparing
 
 
 def _in_process(request: LoadRequest, header: Header, context_tokens: int) -> tuple[Any, str]:
@@ -151,7 +171,9 @@ def _in_process(request: LoadRequest, header: Header, context_tokens: int) -> tu
         params.embedding = True
         params.n_batch = params.n_ubatch = context_tokens // request.slots  # a text is computed in one piece
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = request.threads
+    # A build may hold a card's backend too, as on a Mac: without these it computes large products and the cache there.
     params.n_gpu_layers = 0
+    params.no_op_offload = params.no_kv_offload = True
     params.fit_params = False  # would shrink the context without an error
     params.cache_ram_mib = 0  # default: up to 8 GiB of old prompts
     params.force_pure_content_parser = True  # text as generated: tool calls and reasoning are not parsed
@@ -210,20 +232,47 @@ class LlamaSession(Session):
 
 
 def _placement(log: str, device: str) -> Placement:
-    """Return shares of weight bytes by buffer, as llama.cpp logs them. All cards that it sees are `device`."""
-    sizes: dict[str, float] = {}
-    buffers = _BUFFER.findall(log)
-    for name, mib in buffers:
-        here = "cpu" if name.upper().startswith(("CPU", "HOST")) else name if device == "cpu" else device
-        sizes[here] = sizes.get(here, 0.0) + float(mib)
-    total = sum(sizes.values())
-    if not total:
+    """Return shares of weight and KV cache bytes by buffer, as llama.cpp logs them. All cards are `device`.
+
+    On the processor the buffers of the KV cache and of the computation must be there as well.
+    """
+    buffers = [(name, float(mib)) for kind, name, mib in _named(log) if kind == "model"]
+    if not sum(mib for _, mib in buffers):
         return Placement(None, [], "llama.cpp's load log lists no model buffer, so the placement is unknown")
+    others = [(f"{name} {kind}", mib) for kind, name, mib in _named(log) if kind != "model" and not _is_host(name)]
+    if device == "cpu" and others:
+        listed = ", ".join(f"{name} {mib:.2f} MiB" for name, mib in others)
+        return Placement(None, [], f"llama.cpp's load log lists buffers outside the CPU: {listed}: placement unknown")
+    sizes: dict[str, float] = {}
+    for name, mib in buffers:
+        here = "cpu" if _is_host(name) else name if device == "cpu" else device
+        sizes[here] = sizes.get(here, 0.0) + mib
+    total = sum(sizes.values())
     parts = [PlacementPart(where, mib / total) for where, mib in sizes.items()]
-    listed = ", ".join(f"{name} {mib} MiB" for name, mib in buffers)
+    listed = ", ".join(f"{name} {mib:.2f} MiB" for name, mib in buffers)
     layers = "".join(f"; {match[0]}" for match in [_LAYERS.search(log)] if match)
     evidence = f"model buffer sizes in llama.cpp's load log: {listed}{layers}"
     return Placement(sizes.get(device, 0.0) / total, parts, evidence)
+
+
+def _named(log: str) -> list[tuple[str, str, float]]:
+    """Return kind (model, KV, compute), name and MiB of each buffer in a load log."""
+    return [(kind, name, float(mib)) for name, kind, mib in _BUFFER.findall(log)]
+
+
+def _is_host(name: str) -> bool:
+    """Return whether a buffer is in system memory, which a card may read but does not own."""
+    return name.upper().startswith(("CPU", "HOST")) or name.endswith("_Host")
+
+
+def _describe_library() -> str:
+    """Return which devices the library could use, and what keeps it on the CPU."""
+    import xllamacpp
+
+    others = [str(each.get("name")) for each in xllamacpp.get_device_info() if "CPU" not in str(each.get("name", ""))]
+    if not others:
+        return "the library has no other device than the CPU"
+    return f"the library also has {', '.join(others)}, and no layer, KV cache or operation is offloaded"
 
 
 def _load_error(path: Path, log: str, context_tokens: int) -> TouchstoneError:

@@ -33,6 +33,7 @@ Result = TypeVar("Result")
 DISK_LIMIT_S = 1.0  # for looking at the files of a loaded model before a job
 SLOW_DISK_BYTES_PER_S = 50e6  # the load timeout grows with the model at this rate
 VERDICTS = Path("cache") / "checks"  # results of text models' checks, in the data folder
+CHECK_S = 60.0  # more time for a load on a card, where a text model is compared with the CPU once
 HANDOVER_S = 0.2  # a model stays loaded this long for the next job in the queue, even with keep_alive_s: 0
 
 
@@ -285,6 +286,8 @@ class WorkerPool:
             before = await self._on_card(hardware_id, device)
         request = await asyncio.to_thread(self._load_request, device, key, path, before)
         load_s = supervision.load_s + (estimate or 0) / SLOW_DISK_BYTES_PER_S
+        if key.device != "cpu" and "text" in engine.ENGINE.tasks:
+            load_s += CHECK_S
         limits = Limits(supervision.silence_s, load_s, supervision.step_s, supervision.cancel_s)
         prefix = scratch_prefix(self._settings.data_dir)
         worker = Worker(key, self._pythons[key.runtime], limits, self._spawn, prefix)

