@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,9 +29,10 @@ from backend.common.formats.safetensors import FETCH
 from backend.common.types import JsonObject, Model, ModelState
 from backend.models.converted_forms import with_forms
 from backend.models.details import details, licence
-from backend.models.entries import SERVED_BY, Entry, configured_models, entry_for, shipped, slug, suffixes
+from backend.models.entries import SERVED_BY, Entry, configured_models, entry_for, shipped, suffixes
 from backend.models.file_checks import absent, check, file_bytes, is_there
 from backend.models.folders import Folders
+from backend.models.model_ids import ModelIds, legacy_slug
 from backend.models.sources import Source
 from backend.models.user_models import UserModels
 from backend.tasks.options.songs import song_schema
@@ -60,6 +62,8 @@ class Catalogue:
         self._shipped = shipped(settings.models_dir)
         self._known = {**self._shipped, **self._own}
         self.added = UserModels(settings.models_dir)
+        self.ids = ModelIds(settings.models_dir)
+        self._aliases: dict[str, str] = {}  # earlier ids of files, by which they are found too
         self._checked: dict[Path, tuple[_Stamp, ModelBroken | ModelIncompatible | ModelNotDownloaded | None]] = {}
         self.downloading: set[str] = set()
         self._unreadable: set[str] = set()  # models whose exception was logged
@@ -71,10 +75,11 @@ class Catalogue:
         for id_, entry in self.added.entries().items():
             entries[id_] = _downloaded(entries[id_], entry) if id_ in entries else entry
         taken = {entry.target for entry in entries.values()}
-        for file in self._folders.model_files():
-            if file not in taken:
-                entry = self._entry_of_file(file, entries)
-                entries[entry.id] = entry
+        files = [file for file in self._folders.model_files() if file not in taken]
+        for file in files:
+            entry = self._entry_of_file(file, entries)
+            entries[entry.id] = entry
+        self._aliases = self._find_aliases(entries, files)
         if self._forms_dir.is_dir():
             entries = {id_: with_forms(entry, self._settings.models_dir) for id_, entry in entries.items()}
         return entries
@@ -85,8 +90,23 @@ class Catalogue:
         if (entry is None or _is_downloaded_later(entry)) and (added := self.added.entries().get(id_)):
             entry = _downloaded(entry, added) if entry else added
         if entry is None:
-            return self.entries().get(id_)
+            entries = self.entries()
+            return entries.get(id_) or entries.get(self._aliases.get(id_, ""))
         return with_forms(entry, self._settings.models_dir) if self._forms_dir.is_dir() else entry
+
+    def _find_aliases(self, entries: Mapping[str, Entry], files: Sequence[Path]) -> dict[str, str]:
+        """Return further ids of models: those before the configuration named the file, and those of older versions."""
+        by_path = {entry.target: entry.id for entry in entries.values()}
+        aliases = {id_: by_path[path] for id_, path in self.ids.paths().items() if path in by_path}
+        legacy = set(self._known) | set(self.added.entries())
+        for file in files:
+            id_ = legacy_id = legacy_slug(file)
+            number = 2
+            while id_ in legacy:
+                id_, number = f"{legacy_id}-{number}", number + 1
+            legacy.add(id_)
+            aliases.setdefault(id_, by_path[file])
+        return {id_: canonical for id_, canonical in aliases.items() if id_ not in entries}
 
     def models(self) -> list[Model]:
         """Return all models as the API shows them."""
@@ -182,7 +202,8 @@ class Catalogue:
 
     def is_default(self, id_: str) -> bool:
         """Return whether the model is a default model."""
-        return id_ in (self._settings.default_models.text, self._settings.default_models.music)
+        named = (self._settings.default_models.text, self._settings.default_models.music)
+        return id_ in named or id_ in [self._aliases.get(name) for name in named if name]
 
     def is_own(self, id_: str) -> bool:
         """Return whether the configuration names the model."""
@@ -200,7 +221,7 @@ class Catalogue:
 
     def _check_defaults(self) -> None:
         for task, id_ in (("text", self._settings.default_models.text), ("music", self._settings.default_models.music)):
-            if id_ is not None and id_ not in (entries := self.entries()):
+            if id_ is not None and id_ not in (entries := self.entries()) and id_ not in self._aliases:
                 near = difflib.get_close_matches(id_, entries, 1, 0.5) or list(entries)[:1]
                 raise Configuration(
                     f"`default_models.{task}` is {id_}, which does not exist.",
@@ -222,7 +243,7 @@ class Catalogue:
         return checked[1]
 
     def _entry_of_file(self, file: Path, taken: Mapping[str, Entry]) -> Entry:
-        entry = _entry_for_path(file, taken)
+        entry = self._entry_for_path(file, taken)
         if self._folders.hold(file):
             return entry
         refusal = ModelBroken(
@@ -230,6 +251,19 @@ class Catalogue:
             "Add its folder to `model_folders`, or the file to `models:` in config.yaml.",
         )
         return replace(entry, refusal=refusal)
+
+    def _entry_for_path(self, path: Path, taken: Mapping[str, Entry]) -> Entry:
+        """Return an entry under the id of the file."""
+        id_ = self.ids.id_of(path, taken.__contains__)
+        self._move_forms(legacy_slug(path), id_)
+        return entry_for(id_, path, None, None)
+
+    def _move_forms(self, legacy_id: str, id_: str) -> None:
+        """Move converted forms that an older version made under another id of the file."""
+        old, new = self._forms_dir / legacy_id, self._forms_dir / id_
+        if old != new and legacy_id not in self._known and old.is_dir() and not new.exists():
+            with contextlib.suppress(OSError):
+                old.rename(new)
 
     def path_named(self, name: str, anywhere: bool) -> Path:
         """Return the path that a caller names, if it is allowed. Raises Validation."""
@@ -256,7 +290,7 @@ class Catalogue:
                 return entry
         if not is_there(path):
             raise self.no_file(name)
-        entry = _entry_for_path(path, self.entries())
+        entry = self._entry_for_path(path, self.entries())
         self._known[entry.id] = entry  # from now on, its id is valid too
         return entry
 
@@ -269,11 +303,3 @@ def _is_downloaded_later(entry: Entry) -> bool:
 def _downloaded(known: Entry, added: Entry) -> Entry:
     """Return a known model with the folder of its download, if `added` is that download."""
     return replace(known, target=added.target, source=added.source) if _is_downloaded_later(known) else known
-
-
-def _entry_for_path(path: Path, taken: Mapping[str, Entry]) -> Entry:
-    """Return an entry whose id is made from the file's name, with a number if that id is taken."""
-    id_, number = slug(path), 2
-    while id_ in taken:
-        id_, number = f"{slug(path)}-{number}", number + 1
-    return entry_for(id_, path, None, None)

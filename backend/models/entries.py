@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,9 +15,9 @@ from backend.common.clean_text import UNNAMED, clean_name
 from backend.common.config.settings import Settings
 from backend.common.config.settings.schema import OwnModel
 from backend.common.errors import Configuration, ModelBroken
-from backend.common.files import is_reserved_windows_name
 from backend.common.types import JsonObject
 from backend.engines import Engine, engines, model_formats, serves
+from backend.models.model_ids import stem_of
 from backend.models.sources import Source
 from backend.tasks.songs.adapter import read_adapter
 from backend.tasks.songs.model_kinds import KINDS, SONGS, SongKind, declared_class, kind_of
@@ -147,7 +146,7 @@ def _with_adapter_facts(entry: Entry, runtime: str | None) -> Entry:
 def entry_for(id_: str, path: Path, task: str | None, engine: str | None) -> Entry:
     """Return the entry of a file. Default for task and engine: those of the engines that read such files."""
     chosen = [engines()[engine]] if engine else readers(path)
-    name = clean_name(path.stem, 200)
+    name = clean_name(stem_of(path.name), 200)
     return Entry(
         id_, id_ if name == UNNAMED else name, task or _task_of(path, chosen), tuple(fact.name for fact in chosen), path
     )
@@ -181,12 +180,6 @@ def readers(path: Path) -> list[Engine]:
         for engine in engines().values()
         if any(not model_format.model_classes and model_format.is_complete(path) for model_format in engine.formats)
     ]
-
-
-def slug(path: Path) -> str:
-    """Return an id made from a file's name."""
-    made = re.sub(r"[^a-z0-9._-]+", "-", path.stem.lower()).strip("-.") or "model"
-    return f"model-{made}" if is_reserved_windows_name(made) else made  # its files get this name
 
 
 def suffixes() -> set[str]:

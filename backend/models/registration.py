@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -18,8 +18,9 @@ from backend.common.formats.gguf.kinds import part_names
 from backend.engines import engines
 from backend.models import hub_cache
 from backend.models.converted_forms import drop_forms
-from backend.models.entries import BUILT_IN, Entry, entry_for, slug
+from backend.models.entries import BUILT_IN, Entry, entry_for
 from backend.models.file_checks import FETCHABLE, check, is_there
+from backend.models.model_ids import slug
 from backend.models.sources import Source, parse
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def add(
     if id_ in entries:
         raise Validation(f"Another model has the id {id_}.", "Choose another id, or leave it out.")
     _check_task(source, task)
-    return Addition(catalogue.added.put(id_ or _free_id(source, entries), source, task), new=True)
+    taken = {*entries, *catalogue.ids.paths()}
+    return Addition(catalogue.added.put(id_ or _free_id(source, taken), source, task), new=True)
 
 
 def remove(catalogue: Catalogue, id_: str) -> None:
@@ -187,7 +189,7 @@ def _check_task(source: Source, task: str | None) -> None:
         raise Validation(f"No engine runs {suffix} models for the task {task}.", f"Tasks: {', '.join(sorted(served))}.")
 
 
-def _free_id(source: Source, taken: Mapping[str, Entry]) -> str:
+def _free_id(source: Source, taken: Collection[str]) -> str:
     stem = slug(Path(source.file_name))[:90].lstrip("._-") or "model"
     id_, number = stem, 2
     while id_ in taken:

@@ -13,7 +13,7 @@ from backend.child.download.workspace import NAME, lock_for, part_for
 from backend.common.config.settings import load_settings
 from backend.common.errors import JobActive, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
 from backend.models import Catalogue
-from backend.models.entries import slug
+from backend.models.model_ids import slug
 from backend.models.registration import add, forget_if_nothing_came, remove, settle
 from tests.test_gguf import gguf
 
