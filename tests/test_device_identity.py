@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backend.common.clean_text import clean_name
 from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent, TorchAccess, detected_device_from
 from backend.common.errors import DeviceNotReady
 from backend.devices import _placement, _registry
 from backend.devices._mechanisms import mig, torch_cuda
 from backend.devices._mechanisms.identity import (
-    clean,
     free_size,
     hardware_id,
     is_instance,
@@ -279,11 +279,11 @@ def test_full_memory_is_zero_and_not_unknown() -> None:
     ],
 )
 def test_names_of_drivers_are_shown_without_control_characters(name: Any, cleaned: str) -> None:
-    assert clean(name) == cleaned
+    assert clean_name(name) == cleaned
 
 
 def test_a_name_of_kilobytes_is_cut() -> None:
-    assert clean("x" * 5000) == "x" * 100
+    assert clean_name("x" * 5000) == "x" * 100
 
 
 @pytest.mark.parametrize("value", [None, "", "much", 0, -1, float("nan"), float("inf"), 2**63, [], -(2**70)])

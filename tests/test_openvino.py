@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from backend.common.device_api import DetectedDevice
-from backend.common.errors import DeviceNotReady, ModelBroken, ModelIncompatible, ModelLoadFailed, OutOfMemory
+from backend.common.errors import (
+    DeviceLost,
+    DeviceNotReady,
+    ModelBroken,
+    ModelIncompatible,
+    ModelLoadFailed,
+    OutOfMemory,
+)
 from backend.engines import LoadRequest, RunRequest, load_engine
 from backend.engines._openvino.model_files import open_folder
 from backend.engines._openvino.paged_model import PagedBatchModel
@@ -25,12 +32,14 @@ from tests.tiny_genai import write_tokenizer
 
 SIZES = {"num_attention_heads": 1, "num_hidden_layers": 1, "hidden_size": 32, "vocab_size": 258, "eos_token_id": 257}
 PROMPTS = ["a", "Tell me of rivers and mills. " * 5, "Why?", "b" * 150]
-CARD = DetectedDevice("Intel Arc B580", "gpu", "pci:0000:03:00.0", None, None, identity={"luid": "8bd9-000000"})
+CARD = DetectedDevice(
+    "Intel Arc B580", "gpu", "pci:0000:03:00.0", None, None, identity={"luid": "0x00000000_0x0000d98b"}
+)
 STAND_INS = ("openvino", "openvino._offline_transformations", "openvino.opset13", "tokenizers", "tokenizers.decoders")
 CARDS = {
     "CPU": {},
-    "GPU.0": {"DEVICE_LUID": "0000aaaa", "FULL_DEVICE_NAME": "Intel Arc A380 (dGPU)"},
-    "GPU.1": {"DEVICE_LUID": "8bd9000000", "FULL_DEVICE_NAME": "Intel Arc B580 (dGPU)"},
+    "GPU.0": {"DEVICE_LUID": "aaaa000000000000", "FULL_DEVICE_NAME": "Intel Arc A380 (dGPU)"},
+    "GPU.1": {"DEVICE_LUID": "8bd9000000000000", "FULL_DEVICE_NAME": "Intel Arc B580 (dGPU)"},
 }
 
 
@@ -125,8 +134,17 @@ def test_what_runs_elsewhere_is_not_called_the_card(plan: dict[str, Any], tmp_pa
 
 
 def test_a_card_that_cannot_be_told_is_not_guessed(plan: dict[str, Any], tmp_path: Path) -> None:
-    plan["listed"] = {"GPU.0": CARDS["GPU.0"], "GPU.1": CARDS["GPU.0"]}
-    with pytest.raises(DeviceNotReady, match="GPU.0, GPU.1; none of them can be identified as onnx-openvino:1"):
+    plan["listed"] = {"GPU.0": CARDS["GPU.1"], "GPU.1": CARDS["GPU.1"]}
+    with pytest.raises(DeviceNotReady, match="GPU.0, GPU.1; more than one of them can be onnx-openvino:1"):
+        opened(write_model(tmp_path / "m"), "onnx-openvino:1", CARD)
+
+
+@pytest.mark.parametrize("listed", [["GPU.0"], ["GPU.0", "GPU.0"]])
+def test_a_card_that_is_gone_is_not_replaced_by_another(
+    plan: dict[str, Any], tmp_path: Path, listed: list[str]
+) -> None:
+    plan["listed"] = {f"GPU.{place}": CARDS[name] for place, name in enumerate(listed)}
+    with pytest.raises(DeviceLost, match="none of them is onnx-openvino:1"):
         opened(write_model(tmp_path / "m"), "onnx-openvino:1", CARD)
 
 

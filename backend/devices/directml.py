@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from backend.common.clean_text import clean_name
 from backend.common.device_api import (
     Backend,
     DetectedDevice,
@@ -22,7 +23,7 @@ from backend.common.device_api import (
     Visibility,
 )
 from backend.devices._mechanisms.card_list import describe_all
-from backend.devices._mechanisms.identity import clean, match_device
+from backend.devices._mechanisms.identity import match_device
 from backend.devices._mechanisms.software_adapters import kind_and_hardware
 
 
@@ -42,7 +43,7 @@ def _list_devices(torch: Any) -> list[DetectedDevice]:
 
 
 def _describe_adapter(torch_directml: Any, position: int, count: int) -> DetectedDevice:
-    name = clean(torch_directml.device_name(position))
+    name = clean_name(torch_directml.device_name(position))
     kind, hardware_id = kind_and_hardware(name, "gpu")
     return DetectedDevice(name, kind, hardware_id, None, None, "torch_directml", position, count)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from backend.common.clean_text import clean_name
 from backend.common.device_api import (
     Backend,
     DetectedDevice,
@@ -15,7 +16,7 @@ from backend.common.device_api import (
     Visibility,
 )
 from backend.common.types import DeviceKind
-from backend.devices._mechanisms.identity import clean, size
+from backend.devices._mechanisms.identity import size
 from backend.devices._mechanisms.torch import build_name
 from backend.devices._mechanisms.torch_cuda import counter
 
@@ -27,7 +28,7 @@ def _list_devices(torch: Any) -> list[DetectedDevice]:
         raise DeviceAbsent(f"This is {build_name(torch)}: it cannot reach Apple's GPU.", quiet=True)
     if not mps.is_available():
         raise DeviceAbsent("it lists no GPU (requires macOS 14 or later and an Apple or AMD GPU)")
-    name = clean(mps.get_name() if hasattr(mps, "get_name") else BACKEND.label)
+    name = clean_name(mps.get_name() if hasattr(mps, "get_name") else BACKEND.label)
     limit = getattr(torch.mps, "recommended_max_memory", lambda: None)()
     return [DetectedDevice(name, _kind(name), "metal:0", size(limit), None, "torch")]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backend.common.clean_text import clean_name
 from backend.common.device_api import (
     Backend,
     DetectedDevice,
@@ -15,7 +16,6 @@ from backend.common.device_api import (
 )
 from backend.devices._mechanisms.card_list import describe_all
 from backend.devices._mechanisms.identity import (
-    clean,
     free_size,
     hardware_id,
     match_device,
@@ -65,7 +65,7 @@ def _describe_card(xpu: Any, position: int, count: int) -> DetectedDevice:
     uuid = uuid_text(getattr(facts, "uuid", None))
     identity = {"uuid": uuid} if uuid else {}
     return DetectedDevice(
-        name=clean(getattr(facts, "name", "") or xpu.get_device_name(position)),
+        name=clean_name(getattr(facts, "name", "") or xpu.get_device_name(position)),
         kind="integrated" if getattr(facts, "is_integrated_gpu", False) else "gpu",
         hardware_id=hardware_id(identity),
         memory_bytes=size(getattr(facts, "total_memory", None)),

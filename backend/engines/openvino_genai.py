@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.common.device_api import DetectedDevice
-from backend.common.errors import DeviceNotReady, ModelBroken, ModelLoadFailed, TouchstoneError
+from backend.common.errors import DeviceLost, DeviceNotReady, ModelBroken, ModelLoadFailed, TouchstoneError
 from backend.common.types import Placement, PlacementPart
 from backend.devices import backends, split_id
 from backend.engines import ConvertedForm, Engine, LoadRequest, ModelFormat
@@ -133,7 +133,7 @@ def _rows(
 
 
 def _kind_of(core: Any, request: LoadRequest) -> str:
-    """Return OpenVINO's name of the device. Raises DeviceNotReady if several match."""
+    """Return OpenVINO's name of the device. Raises DeviceLost if none matches, DeviceNotReady if several do."""
     listed: list[str] = list(core.available_devices)
     if split_id(request.device)[0] == "cpu":
         return "CPU"
@@ -141,21 +141,30 @@ def _kind_of(core: Any, request: LoadRequest) -> str:
     kind = _KINDS.get(detected.kind if detected else "cpu", "GPU")
     same_kind = [name for name in listed if name.split(".")[0] == kind]
     matching = same_kind
-    if len(same_kind) > 1:
+    if len(same_kind) > 1 or (detected and "luid" in detected.identity):
         matching = [name for name in same_kind if detected and _is_it(core, name, detected)]
-    if len(matching) != 1:
+    if not matching:
+        raise DeviceLost(
+            f"OpenVINO lists {', '.join(listed) or 'no device'}; none of them is {request.device}.",
+            "Refresh the devices, which lists and proves them again; then rerun the job.",
+        )
+    if len(matching) > 1:
         raise DeviceNotReady(
-            f"OpenVINO lists {', '.join(listed) or 'no device'}; none of them can be identified as {request.device}.",
+            f"OpenVINO lists {', '.join(listed)}; more than one of them can be {request.device}.",
             "Choose the device cpu, or another engine.",
         )
     return matching[0]
 
 
 def _is_it(core: Any, name: str, detected: DetectedDevice) -> bool:
-    """Return whether a card of OpenVINO is the detected device, by LUID or name."""
+    """Return whether a card of OpenVINO is the detected device, by LUID or name.
+
+    `ov::device::LUID` is printed as its eight bytes in the order of memory, the lowest first.
+    """
     if luid := detected.identity.get("luid"):
-        reported = str(core.get_property(name, "DEVICE_LUID")).lower()
-        return reported == luid.replace(":", "").replace("-", "").lower()
+        high, low = (int(part, 16) for part in luid.split("_"))
+        reported = str(core.get_property(name, "DEVICE_LUID")).strip().lower()
+        return reported == (high << 32 | low).to_bytes(8, "little").hex()
     return str(core.get_property(name, "FULL_DEVICE_NAME")).startswith(detected.name)
 
 

@@ -34,6 +34,10 @@ def hidden(cards: list[Hardware], **environment: str) -> dict[str, list[str]]:
         ("-1", ["pci:0000:01:00.0", "pci:0000:02:00.0"]),
         ("0,7,1", ["pci:0000:02:00.0"]),  # an invalid entry ends the list
         ("GPU-bbbb", ["pci:0000:01:00.0"]),
+        ("GPU-", ["pci:0000:01:00.0", "pci:0000:02:00.0"]),  # it matches both
+        ("0,0", ["pci:0000:01:00.0", "pci:0000:02:00.0"]),
+        ("0, 1", []),
+        ("MIG-GPU-bbbb2222/1/0", ["pci:0000:01:00.0"]),
         ("nonsense", ["pci:0000:01:00.0", "pci:0000:02:00.0"]),
     ],
 )
@@ -44,6 +48,11 @@ def test_a_list_of_numbers_or_uuids(value: str, gone: list[str]) -> None:
 def test_a_number_among_different_cards_is_not_guessed() -> None:
     said = hidden(DIFFERENT, CUDA_VISIBLE_DEVICES="0")
     assert said["pci:0000:01:00.0"] == said["pci:0000:02:00.0"] == ["CUDA_VISIBLE_DEVICES=0 may hide it from CUDA."]
+
+
+def test_an_instance_by_its_own_uuid_is_not_ascribed_to_a_card() -> None:
+    sentences = hidden(TWINS, CUDA_VISIBLE_DEVICES="MIG-0bbd5b5d")
+    assert all("may hide it from CUDA" in each for (each,) in sentences.values()) and len(sentences) == 2
 
 
 def test_the_sentence_quotes_what_is_empty() -> None:

@@ -26,23 +26,31 @@ class Variable:
 
 
 def _by_list(value: str, cards: list[Hardware]) -> set[str] | None:
-    """Parse numbers and prefixes of UUIDs. As in CUDA, an invalid entry ends the list."""
+    """Parse numbers, prefixes of UUIDs and MIG instances. As in CUDA, an invalid entry ends the list."""
     visible: set[str] = set()
     certain = len({card.name for card in cards}) <= 1  # the library decides the order of different cards
     for entry in (part.strip() for part in value.split(",")):
-        if entry.isdigit():
+        if entry.isdecimal():
             if int(entry) >= len(cards):
                 break
             if not certain:
                 return None
             visible.add(cards[int(entry)].id)
-        elif chosen := [
-            card.id for card in cards if entry and card.uuid and card.uuid.lower().startswith(entry.lower())
-        ]:
-            visible.update(chosen)
-        else:
+            continue
+        uuid = entry.removeprefix("MIG-").partition("/")[0] if entry.startswith("MIG-GPU-") else entry
+        chosen = [card.id for card in cards if uuid and card.uuid and card.uuid.lower().startswith(uuid.lower())]
+        if entry.startswith("MIG-") and not chosen:
+            return None  # an instance, whose UUID does not tell its card
+        if len(chosen) != 1:
             break
+        visible.update(chosen)
     return visible
+
+
+def _by_cuda_list(value: str, cards: list[Hardware]) -> set[str] | None:
+    """Parse CUDA's list, in which a repeated entry hides all cards."""
+    entries = [part.strip() for part in value.split(",")]
+    return set() if len(set(entries)) < len(entries) else _by_list(value, cards)
 
 
 def _by_bus_order(value: str, cards: list[Hardware]) -> set[str] | None:
@@ -68,7 +76,7 @@ def _container_list(value: str, cards: list[Hardware]) -> set[str] | None:
 
 
 VARIABLES = (
-    Variable("CUDA_VISIBLE_DEVICES", "NVIDIA", "CUDA", _by_list),
+    Variable("CUDA_VISIBLE_DEVICES", "NVIDIA", "CUDA", _by_cuda_list),
     Variable("NVIDIA_VISIBLE_DEVICES", "NVIDIA", "this container", _container_list),
     Variable("CUDA_VISIBLE_DEVICES", "AMD", "HIP, which also uses CUDA's variable", _by_bus_order),
     Variable("HIP_VISIBLE_DEVICES", "AMD", "HIP", _by_bus_order),

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from backend.common.clean_text import clean_name
 from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent
 from backend.devices._mechanisms.identity import (
-    clean,
     free_size,
     hardware_id,
     match_device,
@@ -172,7 +172,7 @@ def open_device(detected: DetectedDevice) -> tuple[Ggml, int]:
         props = ggml.props(handle)
         address = pci_address((props.device_id or b"").decode("ascii", "replace"))
         identity = {"pci": address} if address else {}
-        name = clean((props.description or b"").decode("utf-8", "replace"))
+        name = clean_name((props.description or b"").decode("utf-8", "replace"))
         listed.append(
             DetectedDevice(
                 name=name,

@@ -13,17 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from backend.common.clean_text import clean_name
+from backend.common.byte_sizes import parse_bytes
 from backend.common.device_api import DetectedDevice, DeviceAbsent
 from backend.common.hardware.ids import pci_id_of, uuid_id
 
 _KEYS = ("pci", "uuid", "luid")
 # As nvmlDeviceGetUUID returned a MIG instance before driver 470: the card's UUID, GPU instance, compute instance.
 _OLD_INSTANCE = re.compile(r"MIG-(GPU-[0-9a-f-]{36})/(\d+)/(\d+)", re.IGNORECASE)
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE = re.compile(r"\s*([0-9]+(?:[.,][0-9]+)?)\s*([kmgt]?)(?:i?b|ytes)?\s*", re.IGNORECASE)
-
-clean = clean_name  # the names of devices follow the rule for all names
 
 
 def pci_address(text: Any) -> str | None:
@@ -122,8 +118,7 @@ def size(value: Any) -> int | None:
 def free_size(value: Any) -> int | None:
     """Parse a number of free bytes as `size` does; 0 means that the memory is full."""
     if isinstance(value, str):
-        match = _SIZE.fullmatch(value)
-        return free_size(float(match[1].replace(",", ".")) * _UNITS[match[2].lower()]) if match else None
+        return parse_bytes(value)
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from backend.common.clean_text import clean_name
 from backend.common.device_api import DetectedDevice
-from backend.devices._mechanisms.identity import clean, hardware_id, is_instance, pci_address, size, uuid_text
+from backend.devices._mechanisms.identity import hardware_id, is_instance, pci_address, size, uuid_text
 
 _TEXT = 96
 
@@ -113,7 +114,7 @@ def _described(nvml: Any, handle: ctypes.c_void_p, address: str | None) -> Itera
     known = not nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
     identity = {key: value for key, value in (("pci", pci_address(address)), ("uuid", uuid)) if value}
     yield DetectedDevice(
-        name=clean(_text(nvml.nvmlDeviceGetName, handle) or "NVIDIA card"),
+        name=clean_name(_text(nvml.nvmlDeviceGetName, handle) or "NVIDIA card"),
         kind="gpu",
         hardware_id=hardware_id(identity),
         memory_bytes=size(memory.total) if known else None,

@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from backend.common.clean_text import clean_name
 from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent, OnnxProvider
 from backend.common.hardware.ids import luid_text
 from backend.common.types import DeviceKind
 from backend.devices._mechanisms.card_list import describe_all
-from backend.devices._mechanisms.identity import clean, hardware_id, match_device, pci_address, size, with_ranks
+from backend.devices._mechanisms.identity import hardware_id, match_device, pci_address, size, with_ranks
 from backend.devices._mechanisms.onnx_placement import OnnxPlace
 from backend.devices._mechanisms.software_adapters import is_software
 
@@ -177,7 +178,7 @@ def _describe_device(provider: OnnxProvider, position: int, ep_devices: list[Any
         identity["luid"] = luid
     if kind == "gpu" and str(metadata.get("Discrete", "1")) == "0":
         kind = "integrated"
-    name = clean(next((metadata[key] for key in _NAME_KEYS if metadata.get(key)), ep_device.ep_name))
+    name = clean_name(next((metadata[key] for key in _NAME_KEYS if metadata.get(key)), ep_device.ep_name))
     if kind != "cpu" and is_software(name, _number(hardware, "vendor_id"), _number(hardware, "device_id")):
         kind = "emulated"
     detected = DetectedDevice(

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from backend.common.clean_text import clean_name
 from backend.common.device_api import DetectedDevice, DeviceAbsent, TorchAccess
 from backend.devices._mechanisms.card_list import describe_all
 from backend.devices._mechanisms.identity import (
-    clean,
     free_size,
     hardware_id,
     is_instance,
@@ -139,7 +139,7 @@ def driver_addresses(names: tuple[str, ...], function: str, by_ordinal: bool) ->
 
 def _describe_card(torch: Any, position: int, count: int, addresses: Addresses) -> DetectedDevice:
     facts = _facts(torch, position)
-    name = clean(getattr(facts, "name", None) or torch.cuda.get_device_name(position))
+    name = clean_name(getattr(facts, "name", None) or torch.cuda.get_device_name(position))
     uuid = uuid_text(getattr(facts, "uuid", None), instance=bool(_INSTANCE_NAME.search(name)))
     candidates = {"pci": _address_of(facts) or addresses(position), "uuid": uuid}
     identity = {key: value for key, value in candidates.items() if value}

@@ -13,8 +13,9 @@ import struct
 import sys
 from dataclasses import dataclass
 
+from backend.common.clean_text import clean_name
 from backend.common.types import DeviceKind
-from backend.devices._mechanisms.identity import clean, pci_address, uuid_text
+from backend.devices._mechanisms.identity import pci_address, uuid_text
 from backend.devices._mechanisms.software_adapters import is_software
 
 # VkPhysicalDeviceType: other, integrated, discrete, virtual (a card passed to a virtual machine), processor.
@@ -95,4 +96,4 @@ def _describe_device(vulkan: ctypes.CDLL, handle: ctypes.c_void_p) -> PhysicalDe
     domain, number, device, function = struct.unpack_from("=IIII", bus.raw, 16)
     address = f"{domain:04x}:{number:02x}:{device:02x}.{function:x}"
     kind: DeviceKind = "emulated" if is_software(name, vendor, chip, driver_id) else _TYPES.get(type_, "gpu")
-    return PhysicalDevice(clean(name), kind, pci_address(address), uuid_text(identity.raw[16:32].hex()), vendor)
+    return PhysicalDevice(clean_name(name), kind, pci_address(address), uuid_text(identity.raw[16:32].hex()), vendor)

@@ -122,7 +122,8 @@ def _key(device: DetectedDevice) -> tuple[object, ...]:
 def _explanation(names: Sequence[str], listed: Sequence[DetectedDevice], environment: Mapping[str, str]) -> str:
     """Return why CUDA's variable shows less than it names, after a colon; empty if there is nothing to explain.
 
-    By the CUDA programming guide an invalid entry hides all cards from it on. A repeated entry hides all cards.
+    By the CUDA programming guide an invalid entry hides all cards from it on. Seen with driver 580 on an H200: a
+    repeated entry hides all cards (error 101), as does a UUID without its prefix, or with the prefix in lower case.
     """
     value = environment.get(CUDA, "") if CUDA in names else ""
     entries = [entry.strip() for entry in value.split(",")]
@@ -139,8 +140,10 @@ def _names_a_card(entry: str, listed: Sequence[DetectedDevice]) -> bool:
     if entry.isdecimal():
         return int(entry) < len(listed)
     uuids = [device.identity.get("uuid", "").lower() for device in listed]
-    matching = [uuid for uuid in uuids if uuid and uuid.startswith(entry.lower())]
-    return not any(uuids) or len(matching) == 1 or bool(_OLD_INSTANCE.fullmatch(entry))
+    prefix, digits = entry[:4], entry[4:].lower()
+    matching = [uuid for uuid in uuids if uuid and uuid[4:].startswith(digits)]
+    has_prefix = prefix in ("GPU-", "MIG-")
+    return not any(uuids) or (has_prefix and len(matching) == 1) or bool(_OLD_INSTANCE.fullmatch(entry))
 
 
 def _stands_for(device: DetectedDevice, instance: DetectedDevice) -> bool:

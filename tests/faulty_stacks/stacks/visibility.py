@@ -94,6 +94,11 @@ STACKS = [
     cards("a UUID", f"GPU-{TWIN['uuid']}", hidden(f"GPU-{TWIN['uuid']}"), READY_TWIN),
     cards("a UUID's prefix", "GPU-8932f9", hidden("GPU-8932f9"), READY_TWIN, cards=[CARD, TWIN | {"uuid": PARENT}]),
     cards("a prefix of two UUIDs", "GPU-3f2b1c4d", *[hidden("GPU-3f2b1c4d", ": the entry .* exactly one .*")] * 2),
+    cards(
+        "a UUID without its prefix",
+        str(TWIN["uuid"]),
+        *[hidden(str(TWIN["uuid"]), ": the entry .* does not match exactly one .*")] * 2,
+    ),
     cards("spaces in the list", "0, 1", READY, READY_TWIN),
     cards("a repeated entry", "0,0", *[hidden("0,0", ": the entry 0 is repeated, so CUDA shows no card")] * 2),
     cards("NoDevFiles", "NoDevFiles", *[hidden("NoDevFiles")] * 2),
