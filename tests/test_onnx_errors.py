@@ -47,6 +47,16 @@ CASES: list[tuple[str, bool, str, str]] = [
         True, "model_incompatible", "does not support all nodes",
     ),
     (
+        "Non-zero status code returned while running MatMul node. Name:'m' Status Message: Program MatMul requires f16 "
+        "but the device does not support it.",
+        False, "model_incompatible", "computes in float16, which this device cannot",
+    ),
+    ("Error while parsing WGSL: error: 'f16' type used without 'f16' extension enabled", False,
+     "model_incompatible", "computes in float16"),
+    ("extension 'f16' is not allowed in the current environment", False, "model_incompatible", "float16"),
+    ("The GPU does not support FP16 arithmetic", False, "model_incompatible", "float16"),
+    ("Float16 kernels are not available on this adapter", False, "model_incompatible", "computes in float16"),
+    (
         "Failed to allocate memory for requested buffer of size 2500000000",
         False, "out_of_memory", "(2.5 GB at once)",
     ),

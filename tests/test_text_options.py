@@ -13,6 +13,8 @@ import pytest
 from backend.common.errors import UnsupportedParameter
 from backend.engines import engines
 from backend.scheduling.option_support import check_honoured, engines_honouring
+from backend.server.v1.chat import _options as chat_options
+from backend.server.v1.request_models import ChatBody
 from backend.tasks.options import parse_options
 from backend.tasks.options.response_format import JsonSchema
 from backend.tasks.options.tools import Tool
@@ -143,6 +145,22 @@ def test_an_option_that_no_engine_of_the_model_honours_is_refused_by_name() -> N
         assert engines_honouring("text", options, ["lame", "llama.cpp"]) == ["llama.cpp"]
     assert (refusal.value.detail.split(":")[0], refusal.value.extra) == ("logprobs", {"fields": ["options.logprobs"]})
     check_honoured("text", options, ["llama.cpp"])
+
+
+@pytest.mark.parametrize("engine", ["transformers", "openvino-genai"])
+def test_a_required_tool_call_is_refused_by_the_key_that_was_sent(engine: str) -> None:
+    body = {"messages": [{"role": "user", "content": "Hi"}], "model": "m", "tool_choice": "required"}
+    tools = [{"type": "function", "function": {"name": "found"}}]
+    options = parse_options("text", chat_options(ChatBody.model_validate({**body, "tools": tools})))
+    with pytest.raises(UnsupportedParameter) as refusal:
+        check_honoured("text", options, [engine])
+    assert refusal.value.detail == f"tool_choice: the engine {engine} cannot make the model call a tool."
+    assert refusal.value.extra == {"fields": ["options.tool_choice"]} and "llama.cpp" in refusal.value.remedy
+    free = parse_options("text", chat_options(ChatBody.model_validate({**body, "tools": tools, "tool_choice": "auto"})))
+    check_honoured("text", free, [engine])
+    own = {"response_format": held_to(CITY)}
+    with pytest.raises(UnsupportedParameter, match="response_format: not supported"):
+        check_honoured("text", parse_options("text", own), [engine])
 
 
 def test_a_bias_for_a_token_that_the_model_does_not_have_is_refused(server: Server) -> None:

@@ -9,6 +9,7 @@ from backend.common.errors import UnsupportedParameter
 from backend.engines import engines
 from backend.tasks.options import OPTIONS
 from backend.tasks.options.lyrics import SONG_OPTIONS
+from backend.tasks.options.tools import is_required_call
 
 
 def engines_honouring(task: str, options: Mapping[str, Any], names: Iterable[str]) -> list[str]:
@@ -21,6 +22,12 @@ def check_honoured(task: str, options: Mapping[str, Any], names: Iterable[str]) 
     names = list(names)
     if names and not engines_honouring(task, options, names):
         ignored = _ignored(task, options, names[0])
+        if ignored == ["response_format"] and is_required_call(options):
+            raise UnsupportedParameter(
+                f"tool_choice: the engine {names[0]} cannot make the model call a tool.",
+                "Set tool_choice to auto, or choose a model that the engine llama.cpp runs.",
+                fields=["options.tool_choice"],
+            )
         raise UnsupportedParameter(
             f"{', '.join(ignored)}: not supported by the engine {names[0]}.",
             "Leave it out, or choose another engine or model.",

@@ -27,6 +27,12 @@ _UNKNOWN = re.compile(
 )
 _NO_KERNEL = re.compile(r"Could not find an implementation for (\S+?)\((\d+)\) node with name '([^']*)'")
 _UNSUPPORTED = re.compile(r"[^\n:)]{0,300}\b(?:not supported|NOT_IMPLEMENTED|not implemented)\b[^\n.]*")
+_NO_FLOAT16 = re.compile(
+    r"requires f16|'?f16'? type used without|extension '?f16'? is not allowed|shader-?f16"
+    r"|\b(?:fp16|float16|f16|half)\b[^\n]{0,80}?\b(?:not supported|unsupported|not available|not implemented)\b"
+    r"|\bdoes not support\b[^\n]{0,60}?\b(?:fp16|float16|f16|half)\b",
+    re.IGNORECASE,
+)
 _ELSEWHERE = re.compile(r"This session contains graph nodes that are assigned to the default CPU EP")
 _SIZE = re.compile(r"requested buffer of size (\d+)")
 _PREFIX = re.compile(r"^\[ONNXRuntimeError\]\s*:\s*\d+\s*:\s*\w+\s*:\s*(?:Load model from .*? failed:\s*)?", re.DOTALL)
@@ -40,7 +46,7 @@ def translate_error(error: Exception, name: str, loading: bool) -> TouchstoneErr
         return error
     text = str(error)[:_READ_CHARS]
     plain = f"{_SOURCE.sub('', _PREFIX.sub('', text)).strip()[:500].rstrip('.')}."
-    translated = _incompatible(text, name) or _machine_error(error, text, plain, name)
+    translated = _incompatible(text, plain, name) or _machine_error(error, text, plain, name)
     if translated:
         return translated
     if "INVALID_PROTOBUF" in text:
@@ -59,7 +65,7 @@ def translate_error(error: Exception, name: str, loading: bool) -> TouchstoneErr
     )
 
 
-def _incompatible(text: str, name: str) -> ModelIncompatible | None:
+def _incompatible(text: str, plain: str, name: str) -> ModelIncompatible | None:
     """Return the error for a valid graph that this runtime or device does not support, otherwise None."""
     if found := _IR.search(text):
         return ModelIncompatible(
@@ -81,6 +87,11 @@ def _incompatible(text: str, name: str) -> ModelIncompatible | None:
         return ModelIncompatible(
             f"{name} uses {found[1]} (version {found[2]}, node {found[3]!r}) with unsupported data types.",
             "Export the model with other types, for example float32.",
+        )
+    if _NO_FLOAT16.search(text):
+        return ModelIncompatible(
+            f"{name} computes in float16, which this device cannot: {plain}",
+            "Choose another device, or export the model in float32.",
         )
     if found := _UNSUPPORTED.search(text):
         return ModelIncompatible(

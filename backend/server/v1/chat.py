@@ -15,6 +15,7 @@ from backend.server.v1.request_models import ChatBody, NamedTool
 from backend.server.v1.request_translation import build_requests, require_model_task, run_and_respond, sampling_options
 from backend.server.v1.response_shapes import CompletionResponse, finish_reason, tokens_of
 from backend.server.v1.tool_calls import Call, ToolCallParser, calls_schema
+from backend.tasks.options.tools import REQUIRED_CALL
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
@@ -42,7 +43,7 @@ def _options(body: ChatBody) -> JsonObject:
         if body.tool_choice != "auto":
             name = body.tool_choice.function.name if isinstance(body.tool_choice, NamedTool) else None
             callable_ = [tool for tool in body.tools if name in (None, tool.function.name)]
-            schema = {"name": "call", "schema": calls_schema(callable_)}
+            schema = {"name": REQUIRED_CALL, "schema": calls_schema(callable_)}
             options["response_format"] = {"type": "json_schema", "json_schema": schema}
     return options
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from backend.common.config.strict_model import StrictModel
 from backend.tasks.options.response_format import Schema
 
+REQUIRED_CALL = "call"  # the name of the schema that stands for a required tool_choice
 FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
 
 
@@ -26,3 +28,9 @@ class Tool(StrictModel):
 
     type: Literal["function"]
     function: Function
+
+
+def is_required_call(options: Mapping[str, Any]) -> bool:
+    """Return whether the response format of a text stands for a required `tool_choice`, and was not sent itself."""
+    schema = (options.get("response_format") or {}).get("json_schema") or {}
+    return bool(options.get("tools")) and schema.get("name") == REQUIRED_CALL
