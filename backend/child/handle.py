@@ -292,6 +292,7 @@ class ChildProcess:
         return errors[-1] if errors else lines[-1] if lines else None
 
     def _read(self) -> None:
+        self._end.find_marker()
         try:
             while received := self._channel.receive_bytes():
                 text = received[0]
@@ -332,7 +333,17 @@ class ChildProcess:
         except ValueError as error:
             if self._schema and (unknown := _unknown_frame(text, self._schema.ops)):
                 return unknown
-            raise WireError(clean(self._schema.explain(error) if self._schema else str(error), 300)) from error
+            raise WireError(clean(self._explain(text, error), 300)) from error
+
+    def _explain(self, text: bytes, error: ValueError) -> str:
+        """Return why a frame is invalid: by the schema, which names the key, if it was refused before that."""
+        if self._schema is None:
+            return str(error)
+        try:
+            self._schema.parse(text)
+        except ValueError as refusal:
+            return self._schema.explain(refusal)
+        return self._schema.explain(error)
 
     def _wait(self) -> None:
         """Wait for the end, and kill what the child started before its process id can be reused.

@@ -83,9 +83,9 @@ async def run_one_shot(
 def _line_error(line: Message, result: type | None) -> str | None:
     """Return why a line is malformed, as a clause; None if it is not."""
     if "phase" in line:
-        total = line.get("total")
-        figures = [line.get("done"), *([] if total is None else [total])]
-        if isinstance(line["phase"], str) and all(_fits(figure, float) and 0 <= figure < 2**63 for figure in figures):
+        figures = [line.get("done"), *([] if line.get("total") is None else [line["total"]])]
+        are_sizes = all(_fits(figure, float) and 0 <= figure < 2**63 for figure in figures)
+        if isinstance(line["phase"], str) and "total" in line and are_sizes:
             return None
         return "`phase`, `done` or `total` is missing or of a wrong type"
     if "error" in line:
@@ -158,13 +158,15 @@ class _Lines:
         self._end.close()
 
     def _read(self) -> None:
+        self._end.find_marker()
         stdout = open_pipe(self._process.stdout, self._end)
         with contextlib.suppress(RuntimeError):  # the loop is closed
             while raw := stdout.readline(_LINE_LIMIT):
                 with contextlib.suppress(ValueError, RecursionError):
                     line = json.loads(raw.decode())
                     if isinstance(line, dict):
-                        self._post({key: inner if key in _FILES else clean_data(inner) for key, inner in line.items()})
+                        kept = {key: line[key] for key in _FILES if key in line}
+                        self._post(clean_data({**line, **dict.fromkeys(kept, "")}) | kept)
             self._loop.call_soon_threadsafe(self._lines.put_nowait, None)
 
     def _post(self, line: Message) -> None:

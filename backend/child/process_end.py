@@ -19,6 +19,7 @@ from pathlib import Path
 MARKER = "TOUCHSTONE_CHILD"  # variable whose value only a child and what it starts have
 _CHECK_MS = 200  # between two looks at a process where the system reports no end of processes by itself
 _EXITING = 0x4  # PF_EXITING of the flags in /proc/PID/stat (linux/sched.h)
+_MARKER_READS = 50
 _KILL_ROUNDS = 3  # a process may fork while it is being killed
 
 
@@ -27,11 +28,21 @@ class ProcessEnd:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
-        self._marker = _marker(process.pid)
+        self._marker: bytes | None = None
         self._pidfd: int | None = None
         if sys.platform == "linux":
             with contextlib.suppress(OSError):  # Linux before 5.3, or a container that refuses it
                 self._pidfd = os.pidfd_open(process.pid)
+
+    def find_marker(self) -> None:
+        """Read the child's marker, as soon as the child has its environment: that is after the start returns."""
+        for _ in range(_MARKER_READS):
+            if variables := _variables(str(self._process.pid)):
+                self._marker = next((each for each in variables if each.startswith(MARKER.encode() + b"=")), None)
+                return
+            if sys.platform != "linux" or self.is_reached():
+                return
+            time.sleep(0.001)
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end of the process, which is not reaped; return whether it ended."""
@@ -96,17 +107,12 @@ class ProcessEnd:
         return self._pidfd, None
 
 
-def _marker(pid: int) -> bytes | None:
-    """Return the variable that marks a child, None if it has none."""
-    return next((entry for entry in _variables(str(pid)) if entry.startswith(MARKER.encode() + b"=")), None)
-
-
 def _variables(pid: str) -> list[bytes]:
     """Return the environment of a process; empty where the system does not show it."""
     if sys.platform != "linux":
         return []
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return [each for each in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if each]
     return []
 
 

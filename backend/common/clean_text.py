@@ -6,8 +6,9 @@ to Persian and to emoji. `clean` is for all other text, `clean_name` for names. 
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 NAME_LIMIT = 100
@@ -86,6 +87,22 @@ def _clean_value(value: Any, rule: Callable[[str], str], depth: int, left: list[
     if isinstance(value, dict):
         return {rule(key): _clean_value(inner, rule, depth + 1, left) for key, inner in value.items()}
     return [_clean_value(inner, rule, depth + 1, left) for inner in value]
+
+
+def json_safe(value: Any) -> Any:
+    """Return data that JSON in UTF-8 can hold: lone surrogates escaped, NaN and infinity as None, other types as text.
+
+    It is the last line, for what no border cleaned.
+    """
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, Mapping):
+        return {encodable(str(key)): json_safe(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_safe(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, int) or value is None else encodable(str(value))
 
 
 def escape(text: str) -> str:

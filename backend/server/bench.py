@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse
 
 from backend.common.types import JsonObject
 from backend.manager.benchmarks.request import BenchmarkRequest
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted_response
+from backend.server.json_response import JsonResponse
 
 router = APIRouter(prefix="/api/bench", tags=["bench"])
 
 
 @router.post("", status_code=202, responses=problems(409))
-async def measure(manager: Manager, caller: Caller, body: BenchmarkRequest | None = None) -> JSONResponse:
+async def measure(manager: Manager, caller: Caller, body: BenchmarkRequest | None = None) -> JsonResponse:
     """Run a benchmark as a job. Its `output.result` is what `bench devices --json` prints, its text is Markdown.
 
     Idle models of the same hardware are unloaded first. Other jobs run between two rounds.

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
@@ -15,6 +15,7 @@ from backend.common import errors
 from backend.common.config.strict_model import to_validation_error
 from backend.common.errors import TouchstoneError
 from backend.common.types import JsonObject, Problem
+from backend.server.json_response import JsonResponse
 from backend.server.v1.errors import error_body, is_v1
 
 MEDIA_TYPE = "application/problem+json"
@@ -24,7 +25,7 @@ PROBLEM: JsonObject = {
 }
 
 
-class ProblemResponse(JSONResponse):
+class ProblemResponse(JsonResponse):
     """A problem document (RFC 9457)."""
 
     media_type = MEDIA_TYPE
@@ -39,7 +40,7 @@ def respond(error: TouchstoneError, headers: dict[str, str] | None = None, *, pa
         headers["WWW-Authenticate"] = "Bearer"
     problem = error.problem()
     if is_v1(path):
-        return JSONResponse(error_body(problem, error.extra.get("fields"), path), problem.status, headers)
+        return JsonResponse(error_body(problem, error.extra.get("fields"), path), problem.status, headers)
     return respond_problem(problem, headers, **error.extra, **extra)
 
 

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from starlette.requests import ClientDisconnect
 
 from backend.common.errors import BadRequest, TouchstoneError
 from backend.jobs.uploads import Upload
 from backend.server.dependencies import Manager, problems
 from backend.server.error_handlers import respond
+from backend.server.json_response import JsonResponse
 from backend.server.security_middleware import request_timeout
 
 router = APIRouter(prefix="/api/files", tags=["files"])
@@ -36,7 +37,7 @@ async def put_file(name: str, request: Request, manager: Manager) -> Response:
         file = await manager.uploads.receive(name, content, kind, int(declared) if declared.isdigit() else None)
     except TouchstoneError as error:
         return respond(error, {"Connection": "close"}, path=request.url.path)  # the rest of the body is not read
-    return JSONResponse(asdict(file))
+    return JsonResponse(asdict(file))
 
 
 async def _receive(request: Request, pause_s: float) -> AsyncIterator[bytes]:

@@ -17,6 +17,7 @@ from backend.server.dependencies import Caller, Manager, OpenStreams, RespondAsy
 from backend.server.disconnect import cancel_on_disconnect
 from backend.server.error_handlers import respond, respond_problem
 from backend.server.jobs import accepted_response
+from backend.server.json_response import JsonResponse
 from backend.server.sse import EventStream, Streams
 
 router = APIRouter(prefix="/api", tags=["generate"])
@@ -76,7 +77,10 @@ def _finished(view: JsonObject) -> Response:
     """Return the finished job: 200 if done, otherwise its problem with the job as an extra member."""
     headers = _headers(view["id"])
     if view["status"] == "done":
-        return JSONResponse(view, headers=headers)
+        try:
+            return JSONResponse(view, headers=headers)
+        except ValueError:  # a text or number that JSON cannot hold
+            return JsonResponse(view, headers=headers)
     if view["error"]:
         return respond_problem(Problem(**view["error"]), headers, job=view)
     ending: TouchstoneError = cancelled()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from fastapi.responses import JSONResponse
 
 from backend.common.config.strict_model import Name, StrictModel
 from backend.common.types import Job, JsonObject
 from backend.jobs.registry import PAGE, PAGE_LIMIT
 from backend.server.dependencies import After, Caller, Manager, OpenStreams, events_or, problems
+from backend.server.json_response import JsonResponse
 from backend.server.sse import EventStream
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
@@ -22,9 +22,9 @@ class Rerun(StrictModel):
     device: Name | None = None
 
 
-def accepted_response(job: JsonObject) -> JSONResponse:
+def accepted_response(job: JsonObject) -> JsonResponse:
     """Return 202 with the job, and its address in `Location`."""
-    return JSONResponse(job, 202, headers={"Location": f"/api/jobs/{job['id']}", "X-Job-Id": job["id"]})
+    return JsonResponse(job, 202, headers={"Location": f"/api/jobs/{job['id']}", "X-Job-Id": job["id"]})
 
 
 @router.get("", responses=problems())
@@ -41,9 +41,9 @@ async def list_jobs(
 
 
 @router.get("/{job_id}", response_model=Job, responses=problems())
-async def read_job(job_id: str, manager: Manager) -> JSONResponse:
+async def read_job(job_id: str, manager: Manager) -> JsonResponse:
     """Return one job with its text."""
-    return JSONResponse(await manager.registry.view(job_id))
+    return JsonResponse(await manager.registry.view(job_id))
 
 
 @router.get(
@@ -61,13 +61,13 @@ async def follow_job(job_id: str, manager: Manager, streams: OpenStreams, after:
 
 
 @router.post("/{job_id}/cancel", status_code=202, response_model=Job, responses=problems(409))
-async def cancel_job(job_id: str, manager: Manager) -> JSONResponse:
+async def cancel_job(job_id: str, manager: Manager) -> JsonResponse:
     """Cancel the job. What it has generated so far is kept."""
-    return JSONResponse(await manager.registry.cancel(job_id), 202)
+    return JsonResponse(await manager.registry.cancel(job_id), 202)
 
 
 @router.post("/{job_id}/rerun", status_code=202, response_model=Job, responses=problems(409, 429))
-async def rerun_job(job_id: str, manager: Manager, caller: Caller, body: Rerun | None = None) -> JSONResponse:
+async def rerun_job(job_id: str, manager: Manager, caller: Caller, body: Rerun | None = None) -> JsonResponse:
     """Accept a new job with the same request."""
     job = await manager.generation.rerun(job_id, body.device if body else None, caller)
     return accepted_response(job.view())

@@ -6,13 +6,14 @@ from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
 from backend.common.config.strict_model import Name, StrictModel
 from backend.common.types import JsonObject
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted_response
+from backend.server.json_response import JsonResponse
 
 router = APIRouter(prefix="/api/models", tags=["models"])
 
@@ -53,7 +54,7 @@ async def list_models(manager: Manager) -> JsonObject:
 
 
 @router.post("", status_code=202, responses=problems())
-async def add_model(body: Add, manager: Manager, caller: Caller) -> JSONResponse:
+async def add_model(body: Add, manager: Manager, caller: Caller) -> JsonResponse:
     """Download a model of the catalogue, or register a new one, as a job. A repeated request resumes the download."""
     job = await manager.model_jobs.add(body.source, body.id, body.task, caller)
     return accepted_response(job.view())
@@ -67,7 +68,7 @@ async def remove_model(model_id: str, manager: Manager) -> Response:
 
 
 @router.post("/{model_id}/load", status_code=202, responses=problems(409))
-async def load_model(model_id: str, manager: Manager, caller: Caller, body: Load | None = None) -> JSONResponse:
+async def load_model(model_id: str, manager: Manager, caller: Caller, body: Load | None = None) -> JsonResponse:
     """Load a model as a job."""
     asked = body or Load()
     job = await manager.model_jobs.load(model_id, asked.device or "auto", asked.engine, caller)
@@ -75,14 +76,14 @@ async def load_model(model_id: str, manager: Manager, caller: Caller, body: Load
 
 
 @router.post("/{model_id}/unload", status_code=202, responses=problems())
-async def unload_model(model_id: str, manager: Manager, caller: Caller, body: Unload | None = None) -> JSONResponse:
+async def unload_model(model_id: str, manager: Manager, caller: Caller, body: Unload | None = None) -> JsonResponse:
     """Unload a model as a job. Its receipt has the memory before and after."""
     job = await manager.model_jobs.unload(model_id, caller)
     return accepted_response(job.view())
 
 
 @router.post("/{model_id}/convert", status_code=202, responses=problems(409))
-async def convert_model(model_id: str, body: Convert, manager: Manager, caller: Caller) -> JSONResponse:
+async def convert_model(model_id: str, body: Convert, manager: Manager, caller: Caller) -> JsonResponse:
     """Convert a GGUF model to another engine's form as a job. Its text reports how well the form matches the source.
 
     The first conversion installs an environment with torch (1.4 GB). A repeated request resumes the conversion.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from backend.common.config.strict_model import StrictModel
 from backend.common.types import JsonObject
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted_response
+from backend.server.json_response import JsonResponse
 
 router = APIRouter(prefix="/api/runtimes", tags=["runtimes"])
 
@@ -26,19 +27,19 @@ async def list_runtimes(manager: Manager) -> JsonObject:
 
 
 @router.post("/{name}/install", status_code=202, responses=problems(409, 507))
-async def install_runtime(name: str, manager: Manager, caller: Caller, body: EmptyBody | None = None) -> JSONResponse:
+async def install_runtime(name: str, manager: Manager, caller: Caller, body: EmptyBody | None = None) -> JsonResponse:
     """Install a runtime as a job. It is used once its proofs passed. An installed runtime is verified instead."""
     return accepted_response((await manager.runtime_service.submit("install", name, caller)).view())
 
 
 @router.post("/{name}/verify", status_code=202, responses=problems(409))
-async def verify_runtime(name: str, manager: Manager, caller: Caller, body: EmptyBody | None = None) -> JSONResponse:
+async def verify_runtime(name: str, manager: Manager, caller: Caller, body: EmptyBody | None = None) -> JsonResponse:
     """Prove the devices of a runtime again, as a job."""
     return accepted_response((await manager.runtime_service.submit("verify", name, caller)).view())
 
 
 @router.post("/{name}/update", status_code=202, responses=problems(409, 507))
-async def update_runtime(name: str, manager: Manager, caller: Caller, body: EmptyBody | None = None) -> JSONResponse:
+async def update_runtime(name: str, manager: Manager, caller: Caller, body: EmptyBody | None = None) -> JsonResponse:
     """Install the newest version as a job. The current one is used until the new one passed its proofs."""
     return accepted_response((await manager.runtime_service.submit("update", name, caller)).view())
 

@@ -10,6 +10,7 @@ from typing import Any
 from fastapi.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from backend.common.clean_text import json_safe
 from backend.common.errors import QueueFull
 from backend.common.types import Event
 
@@ -132,7 +133,11 @@ def _encode(event: Event) -> bytes:
 
 def data_line(data: Any) -> str:
     """Return JSON as the `data` of an event, with the blank line that ends the event."""
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    try:
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text.encode()
+    except ValueError:  # a lone surrogate or NaN
+        text = json.dumps(json_safe(data), ensure_ascii=False, separators=(",", ":"))
     for character in _LINE_ENDS:
         text = text.replace(character, f"\\u{ord(character):04x}")
     return f"data: {text}\n\n"

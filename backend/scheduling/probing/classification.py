@@ -190,9 +190,9 @@ def refused(device: Device, outcome: Outcome, frame: Frame | None = None) -> Dev
     what = outcome.step()["what"]
     trouble = (outcome.trouble or "it ended without an answer").rstrip(".")
     reason = f"The check failed while {what}: {trouble}."
-    if outcome.is_invalid:
-        return _refusal(device, "broken", reason, Cause("runtime package", _INVALID))
-    cause = cause_of(f"while {what}: {trouble}", _layer_of(what), place=_place(device, outcome, what))
+    layer: Layer
+    layer, remedy = ("runtime package", _INVALID) if outcome.is_invalid else (_layer_of(what), None)
+    cause = cause_of(f"while {what}: {trouble}", layer, remedy, _place(device, outcome, what))
     return _refusal(device, "broken", reason, cause)
 
 

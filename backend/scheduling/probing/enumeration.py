@@ -92,13 +92,22 @@ class Enumerator:
             raise
         if not self.outcome.frames and not self.outcome.trouble:
             self.outcome = outcome
+        await self._conclude(action, only, outcome, others)
+
+    async def _conclude(
+        self, action: Sequence[str], only: list[str], outcome: Outcome, others: list[asyncio.Task[None]]
+    ) -> None:
+        """Blame the backends of the last step, and list those that have no answer yet with another child."""
         blamed = outcome.step()["backends"]
         for name in blamed:
             self._answer(name, None, outcome)
         if others:
             await asyncio.gather(*others)
-        elif blamed and (rest := self._unanswered(only)):  # without a step to blame the next child would die as well
+        elif blamed and (rest := self._unanswered(only)) and rest != only:
             await self._run_child(action, rest)
+        elif outcome.trouble:  # with no step to blame, or the same one again, the next child would die as well
+            for name in self._unanswered(only):
+                self._answer(name, None, outcome)
 
     def _record(self, outcome: Outcome) -> None:
         frame = outcome.frames[-1]

@@ -8,7 +8,7 @@ import struct
 from typing import Literal
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from backend.common.types import JsonObject
 from backend.engines._onnx.npy import read_rows
@@ -16,6 +16,7 @@ from backend.jobs.generate_request import GenerateRequest
 from backend.jobs.live_job import LiveJob
 from backend.manager import ModelManager
 from backend.server.dependencies import Caller, Manager
+from backend.server.json_response import JsonResponse
 from backend.server.v1.choices import Choices
 from backend.server.v1.errors import refusals
 from backend.server.v1.request_models import EmbeddingsBody
@@ -34,7 +35,7 @@ async def embed(body: EmbeddingsBody, request: Request, manager: Manager, caller
         return early_response
     job = choices.jobs[0]
     rows = await asyncio.to_thread(_read_vectors, manager, job)
-    return JSONResponse(_response(job, rows, body.encoding_format), headers=choices.headers())
+    return JsonResponse(_response(job, rows, body.encoding_format), headers=choices.headers())
 
 
 def _read_vectors(manager: ModelManager, job: LiveJob) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastapi import Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import Response
 
 from backend.common.errors import ModelIncompatible, UnknownModel
 from backend.common.seeds import offset_seed
@@ -13,6 +13,7 @@ from backend.common.types import JsonObject
 from backend.jobs.generate_request import GenerateRequest, parse_request
 from backend.manager import ModelManager
 from backend.server.error_handlers import respond
+from backend.server.json_response import JsonResponse
 from backend.server.sse import ServerSent, Streams
 from backend.server.v1.choices import Choices
 from backend.server.v1.request_models import Generation, TargetKeys
@@ -75,7 +76,7 @@ async def run_and_respond(
     response = make_response(choices)
     if body.stream:
         return ServerSent(streams, response.pieces(), choices.headers(), choices.cancel)
-    return JSONResponse(response.full(), headers=choices.headers())
+    return JsonResponse(response.full(), headers=choices.headers())
 
 
 async def wait_for_start(choices: Choices, request: Request) -> Response | None:
