@@ -28,7 +28,7 @@ def read_header(path: Path, byteorder: str = sys.byteorder) -> Header:
         facts = path.stat()
         if stat.S_ISFIFO(facts.st_mode) or stat.S_ISCHR(facts.st_mode):  # opening it could block forever
             raise ModelBroken(f"{path} is a pipe or a device, not a file.", "Use the path of the model file.")
-        return _read(path, facts.st_size, facts.st_mtime_ns, byteorder)
+        return _read(path, facts.st_size, (facts.st_mtime_ns, facts.st_ino), byteorder)
     except FileNotFoundError:
         raise ModelBroken(f"File not found: {path}.", "Correct the path, or download the model again.") from None
     except OSError as error:
@@ -47,7 +47,7 @@ def parts(path: Path) -> list[Path]:
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, size: int, mtime_ns: int, byteorder: str) -> Header:
+def _read(path: Path, size: int, state: tuple[int, int], byteorder: str) -> Header:
     """Parse the header, cached per state of the file: a large vocabulary takes about 20 ms."""
     with path.open("rb") as file:
         check_kind(path.name, file.read(512), size, byteorder)

@@ -17,6 +17,7 @@ _STRING, _ARRAY = 8, 9
 Scalar = int | float | str | None  # a value of the metadata; bool counts as int
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _SIZES = ("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "attention.key_length")
+_RECURRENT = ("ssm.", "wkv.")  # in the keys of models that may have no attention
 # Weights per block and bytes per block, by tensor type. The size of other types is unknown.
 _BLOCKS = {
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
@@ -81,6 +82,7 @@ class Reader:
         alignment = integer("general.alignment") or 32
         if alignment < 1 or alignment.bit_count() != 1:
             raise damaged(self.name, f"its alignment of {alignment} is not a power of two")
+        self.check_sizes(integer, architecture, any(f".{key}" in fact for fact in facts for key in _RECURRENT))
         return Header(
             version=version,
             architecture=architecture,
@@ -138,17 +140,35 @@ class Reader:
             raise ModelBroken(f"{self.name} contains no weights, only a vocabulary.", "Use the model file itself.")
         total: int | None = 0
         end = 0
-        for shape, kind, offset in self.tensors(count):
+        expected: int | None = 0  # where the next tensor begins: ggml refuses a file with gaps or overlaps
+        for number, (shape, kind, offset) in enumerate(self.tensors(count), 1):
             elements = math.prod(shape)
             self.elements += elements
             per_block, block_bytes = _BLOCKS.get(kind, (1, 0))
             size = -(-elements // per_block) * block_bytes
+            if expected is not None and offset != expected:
+                how = "overlaps the one before it" if offset < expected else "leaves a gap before it"
+                raise damaged(self.name, f"tensor {number} begins at byte {offset} instead of {expected} and {how}")
+            if shape and shape[0] % per_block:
+                raise damaged(self.name, f"tensor {number} has rows of {shape[0]} weights, in blocks of {per_block}")
             end = max(end, offset + size)
-            total = None if total is None or kind not in _BLOCKS else total + size
-        start = -(-self.at // alignment) * alignment
+            is_known = kind in _BLOCKS and expected is not None
+            expected = _padded(offset + size, alignment) if is_known else None
+            total = total + size if is_known and total is not None else None
+        start = _padded(self.at, alignment)
         if start + end > self.size:
             raise truncated(self.name, f"its weights end at byte {start + end}, but the file ends at byte {self.size}")
+        if expected is not None and start + expected + alignment <= self.size:
+            left = self.size - start - expected
+            raise damaged(self.name, f"{left} bytes are left after its weights: their shapes do not fit the data")
         return total
+
+    def check_sizes(self, integer: Callable[[str], Any], architecture: str, is_recurrent: bool) -> None:
+        """Raise ModelBroken for a dimension of zero or less. Models without attention declare zero heads."""
+        for name in _SIZES:
+            size = integer(f"{architecture}.{name}")
+            if size is not None and size < (0 if is_recurrent and "attention" in name else 1):
+                raise damaged(self.name, f"it declares {architecture}.{name} as {size}")
 
     def tensors(self, count: int) -> Iterator[tuple[list[int], int, int]]:
         """Parse each tensor: its shape with the contiguous dimension first, its type, and its offset in the weights."""
@@ -208,6 +228,10 @@ class Reader:
             raise truncated(self.name, f"its header needs {length} more bytes after byte {self.at}")
         self.at += length
         self.file.seek(self.at)
+
+
+def _padded(size: int, alignment: int) -> int:
+    return -(-size // alignment) * alignment
 
 
 def _getter(facts: Mapping[str, Scalar], kind: type[Any]) -> Callable[[str], Any]:
