@@ -23,7 +23,7 @@ BASIC = "float32"  # every device must compute it
 OnStep = Callable[[str], None]
 _UNSUPPORTED = re.compile(
     r"not (?:currently |yet )?(?:implemented|supported)|unsupported|does not support|doesn't support|no kernel for"
-    r"|NOT_SUPPORTED|NOT_IMPLEMENTED",
+    r"|NOT_SUPPORTED|NOT_IMPLEMENTED|unable to find an engine|no valid convolution algorithms",
     re.IGNORECASE,
 )
 _TEXT_LIMIT = 200
@@ -45,6 +45,8 @@ class ProofRecorder:
         self._started = time.perf_counter()
         self._on_step = on_step
         self._rows: list[JsonObject] = []
+        # Optional. Computes in float32 again. If that works after an exception in another type, only the type fails.
+        self.recheck: Callable[[], object] | None = None
         self._unusable: dict[str, str] = {}
 
     def begin(self, dtype: str) -> None:
@@ -67,7 +69,7 @@ class ProofRecorder:
 
         `required`: whether engines need it in this data type. Default: yes. An unsupported one that is not required is
         listed as skipped. `lacks`: returns whether an exception means that the library does not support it.
-        Raises WrongResult for float32, and every exception that `lacks` rejects.
+        Raises WrongResult for float32, and every other exception unless the device still computes in float32.
         """
         try:
             yield
@@ -76,15 +78,24 @@ class ProofRecorder:
                 raise
             text = _one_line(error)
             if not self._rows or self._rows[-1].get("failed") != text:
-                self._rows.append({"operation": name, "dtype": dtype, "failed": text})
+                self.wrong(name, dtype, text)
             self._unusable.setdefault(dtype, f"{dtype} results are wrong on this device ({text})")
         except Exception as error:
-            if not lacks(error) or (required and dtype == BASIC):
+            text = _one_line(str(error) or type(error).__name__)
+            if lacks(error) and not (required and dtype == BASIC):
+                if required:
+                    self.refuse(name, dtype, text)
+                else:
+                    self.skip(name, dtype, text)
+                return
+            if dtype == BASIC or self.recheck is None or _is_fatal(error):
                 raise
-            if required:
-                self.refuse(name, dtype, str(error) or type(error).__name__)
-            else:
-                self.skip(name, dtype, str(error) or type(error).__name__)
+            try:
+                self.recheck()
+            except Exception:  # noqa: BLE001 (the first exception is the cause)
+                raise error from None
+            self.wrong(name, dtype, text)
+            self._unusable.setdefault(dtype, f"{dtype} fails on this device ({name}: {text})")
 
     def compare(
         self, name: str, dtype: str, got: Sequence[float], reference: Reference, gflops: float | None = None
@@ -93,11 +104,15 @@ class ProofRecorder:
         try:
             difference = compare(f"{name} {dtype}", got, reference)
         except WrongResult as error:
-            self._rows.append({"operation": name, "dtype": dtype, "failed": _one_line(error)})
-            raise
+            raise self.wrong(name, dtype, str(error)) from None
         row = {"operation": name, "dtype": dtype, "max_abs_error": difference.error, "tolerance": difference.allowed}
         self._rows.append(row if gflops is None else {**row, "gflops": gflops})
         return difference
+
+    def wrong(self, name: str, dtype: str, why: str) -> WrongResult:
+        """Record an operation with a wrong result, and return the exception to raise."""
+        self._rows.append({"operation": name, "dtype": dtype, "failed": _one_line(why)})
+        return WrongResult(why)
 
     def skip(self, name: str, dtype: str, why: str) -> None:
         """Record an operation that the library cannot compute. The data type stays usable."""
@@ -137,6 +152,10 @@ class ProofRecorder:
             unusable=self._unusable,
             model_dtype=model_dtype,
         )
+
+
+def _is_fatal(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or error_patterns.classify_error_text(str(error)) is not None
 
 
 def _one_line(text: object) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import random
 import secrets
+import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import mul
 
@@ -21,6 +22,8 @@ from backend.common.device_api import WrongResult
 Matrix = list[list[float]]
 # Shares of the products' magnitudes: for float32 (twice the bound of 64 roundings), and for inputs of 11 bits.
 PRECISE, COARSE = 8e-6, 4e-3
+# Unit roundoffs: the largest relative error of one rounding.
+ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 LEFT_OUTLIER, RIGHT_OUTLIER = 400.0, 60.0  # their products stay in the range of float16, to which some hardware rounds
 
 
@@ -47,7 +50,7 @@ def fresh() -> random.Random:
 
 def real_matrix(source: random.Random, rows: int, columns: int, outliers: int, largest: float = LEFT_OUTLIER) -> Matrix:
     """Return a matrix of float32 values between -1 and 1, with outliers of up to `largest`."""
-    values = array("f", (source.uniform(-1, 1) for _ in range(rows * columns)))
+    values = array("f", (2 * source.random() - 1 for _ in range(rows * columns)))
     for position in source.sample(range(rows * columns), outliers):
         values[position] = source.choice((-1, 1)) * source.uniform(largest / 2, largest)
     return _rows(values.tolist(), columns)
@@ -61,6 +64,29 @@ def whole_matrix(source: random.Random, rows: int, columns: int, largest: int, o
     return _rows(values, columns)
 
 
+def ternary_matrix(source: random.Random, rows: int, columns: int, zeros: int = 1) -> Matrix:
+    """Return a matrix of -1, 0 and 1. `zeros`: how many times as many zeros as other numbers; default 1."""
+    values = [-1.0, 1.0, *[0.0] * 2 * zeros]
+    return table_matrix(source, rows, columns, values)
+
+
+def table_matrix(source: random.Random, rows: int, columns: int, values: Sequence[float]) -> Matrix:
+    """Return a matrix of random values of a short list. Fast."""
+    table = [values[byte % len(values)] for byte in range(256)]
+    return _rows(list(map(table.__getitem__, source.randbytes(rows * columns))), columns)
+
+
+def rounded(matrix: Matrix, dtype: str) -> Matrix:
+    """Return the matrix with each value rounded to float16 or bfloat16; float32 as it is."""
+    if dtype == "float32":
+        return matrix
+    formats = [f"{len(row)}e" for row in matrix] if dtype == "float16" else [f"{len(row)}f" for row in matrix]
+    packed = [struct.pack(form, *row) for form, row in zip(formats, matrix, strict=True)]
+    if dtype == "bfloat16":
+        packed = [_without_low_bits(row) for row in packed]
+    return [list(struct.unpack(form, row)) for form, row in zip(formats, packed, strict=True)]
+
+
 def product(left: Matrix, right: Matrix, share: float) -> Reference:
     """Return the matrix product. Tolerance: `share` of the products' magnitudes, 0 for integers."""
     columns = list(zip(*right, strict=True))
@@ -71,6 +97,13 @@ def product(left: Matrix, right: Matrix, share: float) -> Reference:
             values.append(math.fsum(products))
             allowed.append(share * math.fsum(map(abs, products)) if share else 0.0)
     return Reference(values, allowed)
+
+
+def elementwise(matrix: Matrix, compute: Callable[[float], float], share: float) -> Reference:
+    """Return a function of each entry. Tolerance: `share` of the entry and of the result."""
+    entries = flat(matrix)
+    values = [compute(value) for value in entries]
+    return Reference(values, [share * (abs(a) + abs(b)) + 1e-4 * share for a, b in zip(entries, values, strict=True)])
 
 
 def convolution(images: list[Matrix], filters: list[list[Matrix]], share: float) -> Reference:
@@ -91,9 +124,9 @@ def convolution(images: list[Matrix], filters: list[list[Matrix]], share: float)
     return Reference(values, allowed)
 
 
-def row_sums(matrix: Matrix) -> Reference:
-    """Return the sum of each row."""
-    return Reference([math.fsum(row) for row in matrix], [PRECISE * math.fsum(map(abs, row)) for row in matrix])
+def row_sums(matrix: Matrix, share: float = PRECISE) -> Reference:
+    """Return the sum of each row. Tolerance: `share` of the sum of magnitudes; 0 for integers that stay exact."""
+    return Reference([math.fsum(row) for row in matrix], [share * math.fsum(map(abs, row)) for row in matrix])
 
 
 def softmax(matrix: Matrix) -> Reference:
@@ -118,7 +151,7 @@ def compare(what: str, got: Sequence[float], reference: Reference) -> Difference
     if odd := sum(not math.isfinite(value) for value in got):
         raise WrongResult(f"{what} returned {odd} of {len(got)} entries that are NaN or infinite")
     errors = [abs(value - want) for value, want in zip(got, reference.values, strict=True)]
-    worst = max(range(len(errors)), key=lambda position: errors[position] - reference.allowed[position])
+    worst = max(range(len(errors)), key=lambda position: _ratio(errors[position], reference.allowed[position]))
     bad = sum(error > allowed for error, allowed in zip(errors, reference.allowed, strict=True))
     if bad:
         raise WrongResult(
@@ -135,6 +168,10 @@ def flat(values: object) -> list[float]:
     return [float(values)]  # type: ignore[arg-type]
 
 
+def _ratio(error: float, allowed: float) -> float:
+    return error / allowed if allowed else math.inf if error else 0.0
+
+
 def _factor(got: Sequence[float], want: Sequence[float]) -> str:
     """Describe an error that all entries share; empty if there is none."""
     if not any(got):
@@ -143,6 +180,12 @@ def _factor(got: Sequence[float], want: Sequence[float]) -> str:
     factor = math.fsum(value * right for value, right in zip(got, want, strict=True)) / power if power else 0.0
     rest = math.fsum((value - factor * right) ** 2 for value, right in zip(got, want, strict=True))
     return f"; all are {factor:.6g} times what they should be" if power and rest < 1e-6 * power else ""
+
+
+def _without_low_bits(packed: bytes) -> bytes:
+    """Round packed float32 values to the upper 16 bits, to the nearest, ties to even."""
+    numbers = struct.unpack(f"{len(packed) // 4}I", packed)
+    return struct.pack(f"{len(numbers)}I", *((n + 0x7FFF + (n >> 16 & 1)) & 0xFFFF0000 for n in numbers))
 
 
 def _rows(values: list[float], columns: int) -> Matrix:

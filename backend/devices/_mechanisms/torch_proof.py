@@ -1,33 +1,40 @@
-"""The proof of a device through torch: six operations with random inputs, repeated, and evidence of data placement."""
+"""The proof of a device through torch: operations in each data type, repeated, and evidence of data placement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from backend.common.device_api import Backend, DetectedDevice, TorchAccess, WrongResult
 from backend.common.types import Proof
-from backend.devices._mechanisms.proof_record import OnStep, ProofRecorder
+from backend.devices._mechanisms.proof_record import BASIC, OnStep, ProofRecorder
 from backend.devices._mechanisms.reference_math import (
     COARSE,
     PRECISE,
     RIGHT_OUTLIER,
+    ROUNDOFF,
     Difference,
     Matrix,
     Reference,
-    convolution,
     flat,
     fresh,
     product,
     real_matrix,
-    row_sums,
-    rows_picked,
-    softmax,
+    rounded,
+    ternary_matrix,
     whole_matrix,
 )
+from backend.devices._mechanisms.tiled_product import Rows, TiledProduct
 from backend.devices._mechanisms.torch import open_device, seconds_of, versions
+from backend.devices._mechanisms.torch_operations import find, functional, multiply, operations, read, to_device
 
+HALF_TYPES = ("float16", "bfloat16")
+# Rows, inner size and columns of the products whose every row is checked. The first one is computed twice and fits no
+# tile. The result of the largest in each data type exceeds 1 MB.
+_LARGE = {BASIC: ((523, 259, 521),), **dict.fromkeys(HALF_TYPES, ((331, 65, 257), (1031, 16, 520)))}
+_LONG = 4096
 _TILE = 64
 # Sides of timed products, each with the GFLOP/s that the smaller ones must reach.
 _SIDES = ((64, 0.0), (256, 0.5), (1024, 20.0), (2048, 500.0))
@@ -38,84 +45,127 @@ _SLACK_BYTES = 64 * 1024 * 1024  # allocators round up, and libraries allocate w
 def prove(backend: Backend, detected: DetectedDevice, on_step: OnStep) -> Proof:
     """Compute on the device and compare.
 
-    Raises WrongResult if numbers or placement are wrong, DeviceAbsent, and what torch raises.
+    Raises WrongResult if numbers or placement are wrong in float32, DeviceAbsent, and what torch raises.
     """
     access = open_device(backend, detected)
     checks = ProofRecorder(on_step)
-    first = _Product(access)
+    first = _Product(access, BASIC)
     before = first.check(checks)
     for _ in range(2):  # other numbers, same shapes: detects stale results and results right only once
-        _Product(access).check(checks)
-    _operations(access, checks)
-    after = first.check(checks)
+        _Product(access, BASIC).check(checks)
+    _check_operations(access, checks, BASIC)
+    _check_large(access, checks, BASIC)
+    again = first.check(checks)
     evidence, gflops = _measure(access, checks)
-    for dtype, largest in (("float16", 3), ("bfloat16", 1)):
+    checks.recheck = partial(first.check, checks)
+    for dtype in HALF_TYPES:
         checks.begin(dtype)
-        with checks.operation("MatMul", dtype):
-            for _ in range(2):
-                _half_product(access, checks, dtype, largest)
-    operation = "MatMul 32×64×24, with convolution, sums, softmax and gather"
+        _check_half(access, checks, dtype)
+    checks.begin(BASIC)
+    after = first.check(checks)  # still right after all other work
+    operation = "MatMul 32×64×24, with larger products, reductions, attention, norms, softmax, convolution and gather"
     return checks.proof(
-        operation, (before, after), versions(detected.library), evidence, gflops, model_dtype=access.dtype
+        operation, (before, again, after), versions(detected.library), evidence, gflops, model_dtype=access.dtype
     )
 
 
 class _Product:
     """A product of real matrices with outliers, which can be repeated."""
 
-    def __init__(self, access: TorchAccess) -> None:
+    def __init__(self, access: TorchAccess, dtype: str) -> None:
         source = fresh()
-        left, right = real_matrix(source, 32, 64, 6), real_matrix(source, 64, 24, 6, RIGHT_OUTLIER)
-        self._access = access
-        self._reference = product(left, right, PRECISE)
-        self._left, self._right = _to_device(access, left, "float32"), _to_device(access, right, "float32")
+        left = rounded(real_matrix(source, 32, 64, 6), dtype)
+        right = rounded(real_matrix(source, 64, 24, 6, RIGHT_OUTLIER), dtype)
+        self._access, self._dtype = access, dtype
+        share = _float32_share(access) if dtype == BASIC else 8 * ROUNDOFF[dtype]
+        self._reference = product(left, right, share)
+        self._left, self._right = to_device(access, left, dtype), to_device(access, right, dtype)
 
     def check(self, checks: ProofRecorder) -> Difference:
-        return _check(
-            checks, "MatMul", "float32", self._access, _multiply(self._access, self._left, self._right), self._reference
-        )
+        """Multiply and compare. Raises WrongResult."""
+        got = multiply(self._access, self._left, self._right)
+        return _check(checks, "MatMul", self._dtype, self._access, got, self._reference)
 
 
-def _half_product(access: TorchAccess, checks: ProofRecorder, dtype: str, largest: int) -> None:
+def _float32_share(access: TorchAccess) -> float:
+    """Return the tolerance of float32 products: coarse if the user lets torch round their inputs to TF32."""
+    get_precision = getattr(access.torch, "get_float32_matmul_precision", None)
+    return PRECISE if get_precision is None or get_precision() == "highest" else COARSE
+
+
+def _check_half(access: TorchAccess, checks: ProofRecorder, dtype: str) -> None:
+    """Check a data type of 16 bits. A fault makes only the type unusable."""
+    with checks.operation("MatMul", dtype):
+        first = _Product(access, dtype)
+        first.check(checks)
+        for _ in range(2):
+            _whole_product(access, checks, dtype)
+        first.check(checks)
+    if checks.is_usable(dtype):
+        _check_operations(access, checks, dtype)
+        _check_large(access, checks, dtype)
+        with checks.operation("MatMul", dtype):
+            _whole_product(access, checks, dtype)
+
+
+def _whole_product(access: TorchAccess, checks: ProofRecorder, dtype: str) -> None:
+    """Multiply integers with outliers: every sum of magnitudes is below 256, so that each data type holds it."""
     source = fresh()
-    left = whole_matrix(source, 32, 48, largest, outliers=3)
-    right = whole_matrix(source, 48, 24, largest)
-    reference = product(left, right, 0.0 if dtype == "float16" else 4e-3)  # float16 holds each sum exactly
-    got = _multiply(access, _to_device(access, left, dtype), _to_device(access, right, dtype))
-    _check(checks, "MatMul", dtype, access, got, reference)
+    left, right = whole_matrix(source, 32, 48, 1), whole_matrix(source, 48, 24, 1)
+    left[source.randrange(32)][source.randrange(48)] = source.choice((-128.0, 128.0))
+    got = multiply(access, to_device(access, left, dtype), to_device(access, right, dtype))
+    _check(checks, "MatMul", dtype, access, got, product(left, right, 0.0))
 
 
-def _operations(access: TorchAccess, checks: ProofRecorder) -> None:
-    """Check the other operations. A function that this torch lacks is not a failure: the proof lists it as skipped."""
-    torch, source = access.torch, fresh()
-    image = [whole_matrix(source, 10, 10, 4, outliers=1) for _ in range(3)]
-    filters = [[whole_matrix(source, 3, 3, 4) for _ in range(3)] for _ in range(4)]
-    table = real_matrix(source, 24, 65, outliers=4)
-    order = [source.randrange(24) for _ in range(40)]
-    steep = [[value * 9 for value in row] for row in whole_matrix(source, 16, 33, 10)]
-    functional = getattr(getattr(torch, "nn", None), "functional", None)
-    floats, whole = partial(_to_device, access, dtype="float32"), partial(_to_device, access, dtype="int64")
-    work: list[tuple[str, Any, Callable[[Any], Any], Reference]] = [
-        (
-            "Conv2d",
-            getattr(functional, "conv2d", None),
-            lambda conv2d: conv2d(floats([image]), floats(filters)),
-            convolution(image, filters, COARSE),
-        ),
-        ("Sum", getattr(torch, "sum", None), lambda add: add(floats(table), 1), row_sums(table)),
-        ("Softmax", getattr(torch, "softmax", None), lambda softmax: softmax(floats(steep), 1), softmax(steep)),
-        (
-            "Gather",
-            getattr(torch, "index_select", None),
-            lambda select: select(floats(table), 0, whole(order)),
-            rows_picked(table, order),
-        ),
-    ]
-    for name, function, compute, reference in work:
-        if function is None:
-            checks.skip(name, "float32", "this version of torch does not have it")
-        else:
-            _check(checks, name, "float32", access, compute(function), reference)
+def _check_operations(access: TorchAccess, checks: ProofRecorder, dtype: str) -> None:
+    """Check the operations of models. A function that this torch lacks is not a failure: it is listed as skipped."""
+    for operation in operations(access, dtype):
+        name = operation.name
+        if operation.function is None:
+            checks.skip(name, dtype, "this version of torch does not have it")
+            continue
+        required = operation.required and dtype != BASIC and not access.plain_only
+        with checks.operation(name, dtype, required):
+            _check(checks, name, dtype, access, operation.compute(), operation.reference)
+
+
+def _check_large(access: TorchAccess, checks: ProofRecorder, dtype: str) -> None:
+    """Check each row of large products, and sums of 4,096 products, with one row and with several."""
+    with checks.operation("MatMul", dtype):
+        for number, (rows, inner, columns) in enumerate(_LARGE[dtype]):
+            factors = TiledProduct(fresh(), (rows, inner, columns), (1, 1))
+            _check_rows(access, checks, dtype, factors, twice=number == 0)
+        for rows in (1, 5):
+            source = fresh()
+            left, right = ternary_matrix(source, rows, _LONG, zeros=3), ternary_matrix(source, _LONG, 8)
+            got = multiply(access, to_device(access, left, dtype), to_device(access, right, dtype))
+            _check(checks, f"MatMul {rows}×{_LONG}×8", dtype, access, got, product(left, right, 0.0))
+
+
+def _check_rows(access: TorchAccess, checks: ProofRecorder, dtype: str, factors: TiledProduct, twice: bool) -> None:
+    """Multiply and check each row.
+
+    `twice`: multiply again, as a linear layer does. Both results must be the same after a synchronization.
+    """
+    name = f"MatMul {factors.rows}×{factors.inner}×{factors.columns}, each row"
+    a, b = (to_device(access, _lists(rows), dtype) for rows in (factors.left, factors.right))
+    first = multiply(access, a, b)
+    _require_place(checks, name, dtype, access, first)
+    numbers = read(first)
+    checks.compare(name, dtype, *factors.worst_of_rows(array("f", chain.from_iterable(numbers))))
+    if not twice:
+        return
+    linear = find(functional(access), "linear")  # takes a transposed matrix
+    turned = None if linear is None else to_device(access, _lists(factors.right_transposed), dtype)
+    second = multiply(access, a, b) if linear is None else linear(a, turned)
+    access.synchronize()
+    for what, tensor in (("the second result", second), ("the first result, read after a synchronization,", first)):
+        if read(tensor) != numbers:
+            raise checks.wrong(name, dtype, f"{name} {dtype}: {what} differs from the first")
+
+
+def _lists(rows: Rows) -> Matrix:
+    return [row.tolist() for row in rows]
 
 
 def _measure(access: TorchAccess, checks: ProofRecorder) -> tuple[str, float]:
@@ -129,16 +179,16 @@ def _measure(access: TorchAccess, checks: ProofRecorder) -> tuple[str, float]:
 
 
 def _measure_product(access: TorchAccess, side: int, checks: ProofRecorder) -> tuple[str, float]:
-    source, times = fresh(), side // _TILE
+    source, times, name = fresh(), side // _TILE, f"MatMul {side}×{side}"
     left, right = whole_matrix(source, _TILE, _TILE, 3, outliers=2), whole_matrix(source, _TILE, _TILE, 3)
     before = _allocated(access)
     a, b = (_tiled(access, matrix, times) for matrix in (left, right))
-    c = _multiply(access, a, b)
+    c = multiply(access, a, b)
     grown = _memory_growth(access, before, 3 * 4 * side * side)
-    row = source.randrange(side)
-    small = product([left[row % _TILE]], right, 0.0).values  # each row of tiles repeats the small product
-    want = Reference([times * value for value in small] * times, [0.0] * side)
-    _check(checks, f"MatMul {side}×{side}", "float32", access, c[row], want)
+    _require_place(checks, name, BASIC, access, c)
+    small = product(left, right, 0.0).values  # each tile of the result is a multiple of the small product
+    tiles = [[times * value for value in small[start : start + _TILE]] * times for start in range(0, len(small), _TILE)]
+    _compare_tiles(checks, name, read(c), tiles)
     counted = (
         "torch has no count of that device's memory to confirm it"
         if grown is None
@@ -147,8 +197,15 @@ def _measure_product(access: TorchAccess, side: int, checks: ProofRecorder) -> t
     return counted, _gflops(access, a, b, side)
 
 
+def _compare_tiles(checks: ProofRecorder, name: str, rows: Matrix, tiles: Matrix) -> None:
+    """Compare each row of a product of tiled matrices. Raises WrongResult."""
+    odd = next((at for at, row in enumerate(rows) if row != tiles[at % _TILE]), 0)
+    want = tiles[odd % _TILE]
+    checks.compare(f"{name}, each row", BASIC, rows[odd], Reference(want, [0.0] * len(want)))
+
+
 def _tiled(access: TorchAccess, matrix: Matrix, times: int) -> Any:
-    tile = _to_device(access, matrix, "float32")
+    tile = to_device(access, matrix, "float32")
     return tile if times == 1 else tile.repeat(times, times)
 
 
@@ -181,24 +238,24 @@ def _gflops(access: TorchAccess, a: Any, b: Any, side: int) -> float:
 
 def _repeat(access: TorchAccess, a: Any, b: Any, runs: int) -> None:
     for _ in range(runs):
-        _multiply(access, a, b)
-
-
-def _multiply(access: TorchAccess, a: Any, b: Any) -> Any:
-    return access.torch.matmul(a, b) if hasattr(access.torch, "matmul") else a @ b
-
-
-def _to_device(access: TorchAccess, values: Any, dtype: str) -> Any:
-    return access.torch.tensor(values, dtype=getattr(access.torch, dtype)).to(access.device)
+        multiply(access, a, b)
 
 
 def _check(
     checks: ProofRecorder, name: str, dtype: str, access: TorchAccess, got: Any, reference: Reference
 ) -> Difference:
-    actual = _type_of(got)
+    _require_place(checks, name, dtype, access, got)
+    return checks.compare(name, dtype, flat(read(got)), reference)
+
+
+def _require_place(checks: ProofRecorder, name: str, dtype: str, access: TorchAccess, tensor: Any) -> None:
+    actual = _type_of(tensor)
     if actual != access.type:
-        raise WrongResult(f"{name} {dtype} was asked of {access.type}, but its result is on {actual}: it ran elsewhere")
-    return checks.compare(name, dtype, flat(got.cpu().tolist()), reference)
+        raise checks.wrong(
+            name,
+            dtype,
+            f"{name} {dtype} was asked of {access.type}, but its result is on {actual}: it ran elsewhere",
+        )
 
 
 def _type_of(tensor: Any) -> str:

@@ -16,13 +16,14 @@ from . import backends, cuda, nn, version, xpu  # noqa: E402
 
 __version__: str = PLAN.get("version", "2.13.0+cu130")
 __all__ = ["OutOfMemoryError", "Tensor", "backends", "cuda", "device", "dtype", "nn", "version", "xpu"]
-float32, float16, int64 = (dtype(name) for name in DTYPES)
+float32, float16, bfloat16, int64, bool = (dtype(name) for name in DTYPES)
 _DEVICE = device  # functions have a parameter of that name
 
 
 def tensor(data: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
     """A tensor on a device."""
-    return _on(np.array(data, DTYPES[dtype.name] if dtype else np.float32), device)
+    kind = dtype.name if dtype else "float32"
+    return Tensor(np.array(data, DTYPES[kind]), device or _DEVICE("cpu"), kind)
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
@@ -33,7 +34,8 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
 def zeros(*size: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
     """Zeros."""
     shape = size[0] if isinstance(size[0], tuple) else size
-    return _on(np.zeros(shape, DTYPES[dtype.name] if dtype else np.float32), device)
+    kind = dtype.name if dtype else "float32"
+    return Tensor(np.zeros(shape, DTYPES[kind]), device or _DEVICE("cpu"), kind)
 
 
 def ones(*size: Any, dtype: dtype | None = None, device: Any = None) -> Tensor:
@@ -77,6 +79,21 @@ def log_softmax(input: Tensor, dim: int) -> Tensor:
     return Tensor(values - np.log(np.exp(values).sum(axis=dim, keepdims=True)), input._where)
 
 
+def rsqrt(input: Tensor) -> Tensor:
+    """One by the square root, entry by entry."""
+    return Tensor(1 / np.sqrt(input._values), input._where, input._kind)
+
+
+def mean(input: Tensor, dim: int) -> Tensor:
+    """Means along one dimension."""
+    return input.mean(dim)
+
+
+def get_float32_matmul_precision() -> str:
+    """Whether products of float32 may round their inputs."""
+    return str(PLAN.get("precision", "highest"))
+
+
 def set_num_threads(number: int) -> None:
     """How many threads compute."""
 
@@ -110,8 +127,9 @@ def sum(input: Tensor, dim: int) -> Tensor:
 
 def softmax(input: Tensor, dim: int) -> Tensor:
     """Softmax along one dimension."""
-    powers = np.exp(input._values - input._values.max(axis=dim, keepdims=True))
-    return result("softmax", (powers / powers.sum(axis=dim, keepdims=True)).astype(np.float32), input)
+    values = input._values.astype(np.float32)
+    powers = np.exp(values - values.max(axis=dim, keepdims=True))
+    return result("softmax", powers / powers.sum(axis=dim, keepdims=True), input)
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -121,4 +139,5 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 for _name in PLAN.get("lacks", []):
     globals().pop(_name, None)
+    vars(nn.functional).pop(_name, None)
 del _plan

@@ -27,11 +27,12 @@ class Arithmetic:
 
     _values: Any
     _where: Any
+    _kind: str
 
     def _like(self, values: Any) -> Any:
         values = np.asarray(values)
         short = values.dtype == np.float64  # NumPy computes so with numbers of Python; torch does not
-        return type(self)(values.astype(np.float32) if short else values, self._where)  # type: ignore[call-arg]
+        return type(self)(values.astype(np.float32) if short else values, self._where, self._kind)  # type: ignore[call-arg]
 
     __add__, __mul__, __sub__ = _binary(np.add), _binary(np.multiply), _binary(np.subtract)
     __truediv__, __and__, __or__ = _binary(np.divide), _binary(np.logical_and), _binary(np.logical_or)

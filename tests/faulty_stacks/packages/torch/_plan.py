@@ -2,7 +2,9 @@
 
 `at {point: [action, argument]}` strikes when a point is reached: `raise [type, text]`, `signal NAME`, `abort TEXT`,
 `exit CODE`, `hang SECONDS`, `slow SECONDS`, `print TEXT`, `write TEXT` (to the file descriptor), `complain TEXT` (to
-stderr). `spoil {op: [how, argument, dtype or null]}` makes results wrong. `place` is a lie about where data lies.
+stderr). A point may name a data type, as `matmul:bfloat16`. `spoil {op: [how, argument, dtype or null, when]}` makes
+results wrong; `when` is optional: the least `rows`, `bytes` or `inner` size of the result, or `after` how many calls.
+`place` is a lie about where data lies. `arithmetic` is how a healthy card differs: `tf32`, `flushes`, `splits`.
 """
 
 from __future__ import annotations

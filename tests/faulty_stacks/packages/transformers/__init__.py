@@ -59,7 +59,9 @@ class LlamaForCausalLM:
         shapes |= dict.fromkeys("qkvo", (width, width))
         kind = DTYPES[number.name]
         here = torch.device("cpu")
-        self._weights = {name: torch.Tensor(self._some(random, shape, kind), here) for name, shape in shapes.items()}
+        self._weights = {
+            name: torch.Tensor(self._some(random, shape, kind), here, number.name) for name, shape in shapes.items()
+        }
 
     def __call__(self, **arguments: Any) -> Any:
         return self.forward(**arguments)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from .._plan import PLAN, ROLE, reach
-from .._tensor import allocated
+from .._tensor import allocated, settle
 
 
 def _all() -> list[dict[str, Any]]:
@@ -111,6 +111,12 @@ def mem_get_info(device: int = 0) -> tuple[int, int]:
     return (12 << 30) - memory_allocated(device), 12 << 30
 
 
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether the chip multiplies bfloat16; by default also if it only emulates it."""
+    return including_emulation or bool(PLAN.get("bf16", True))
+
+
 def synchronize(device: int = 0) -> None:
     """Waits."""
     reach("synchronize")
+    settle()

@@ -1,0 +1,3 @@
+"""A stand-in for mido: engines only import it to see that it is installed."""
+
+__all__: list[str] = []
