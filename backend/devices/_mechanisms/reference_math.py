@@ -90,12 +90,15 @@ def rounded(matrix: Matrix, dtype: str) -> Matrix:
 def product(left: Matrix, right: Matrix, share: float) -> Reference:
     """Return the matrix product. Tolerance: `share` of the products' magnitudes, 0 for integers."""
     columns = list(zip(*right, strict=True))
+    if not share:  # integers: their sums are exact in any order
+        sums = [float(sum(map(mul, row, column))) for row in left for column in columns]
+        return Reference(sums, [0.0] * len(sums))
     values, allowed = [], []
     for row in left:
         for column in columns:
             products = list(map(mul, row, column))
             values.append(math.fsum(products))
-            allowed.append(share * math.fsum(map(abs, products)) if share else 0.0)
+            allowed.append(share * math.fsum(map(abs, products)))
     return Reference(values, allowed)
 
 

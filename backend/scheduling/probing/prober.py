@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 SILENT_S = 3.0
 MAX_EXTENSIONS = 5  # times the timeout, however much progress a child reports
 FRAMES_LIMIT = 1000  # of one child; a probe sends fewer than a hundred
-_MILESTONES = ("proved", "engines")  # frames that restart the timeout: each library may be as slow as the first
+_MILESTONES = ("step", "proved", "engines")  # frames that restart the timeout: each step may take that long
 _REFUSALS = ("absent", "missing", "wrong", "failed")
 _SCHEMA = FrameSchema(
     PlanFrame,
