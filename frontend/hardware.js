@@ -82,7 +82,7 @@ function proofOf({ id, proof }) {
       `Versions: ${plain(proof.versions)}.`),
     el("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": `Proof of ${id}` }, el("table", {},
       el("thead", {}, el("tr", {}, ...["Operation", "Type", "Largest error", "Allowed"].map((name) => el("th", { scope: "col" }, name)))),
-      el("tbody", {}, ...(proof.checks ?? []).map((check) => el("tr", {}, ...cells(check.skipped
-        ? [check.operation, check.dtype, `not tested: ${check.skipped}`, ""]
+      el("tbody", {}, ...(proof.checks ?? []).map((check) => el("tr", {}, ...cells(check.skipped || check.failed
+        ? [check.operation, check.dtype, check.failed ? `wrong: ${check.failed}` : `not tested: ${check.skipped}`, ""]
         : [check.operation, check.dtype, small(check.max_abs_error ?? 0), small(check.tolerance ?? 0)])))))));
 }

@@ -5,7 +5,8 @@
  * @typedef {{type: string, title: string, status: number, detail: string, code: string, remedy: string}} Problem
  * @typedef {{operation: string, dtype: string, max_abs_error: number, tolerance: number, seconds: number,
  *   at: string, pid: number, versions?: Record<string, string>, evidence?: string|null, gflops?: number|null,
- *   checks?: {operation: string, dtype: string, max_abs_error?: number, tolerance?: number, skipped?: string}[]}} Proof
+ *   checks?: {operation: string, dtype: string, max_abs_error?: number, tolerance?: number, skipped?: string,
+ *   failed?: string}[]}} Proof
  * @typedef {{id: string, name: string, backend: string, kind: string, state: string, runtimes?: string[], layer?: string|null,
  *   note?: string|null, reason: string|null,
  *   remedy: string|null, hardware_id: string|null, aliases: string[], tasks: string[], proof: Proof|null,

@@ -20,13 +20,16 @@ from backend.devices._mechanisms.reference_math import (
     Reference,
     compare,
     convolution,
+    elementwise,
     flat,
     fresh,
     product,
     real_matrix,
+    rounded,
     row_sums,
     rows_picked,
     softmax,
+    ternary_matrix,
     whole_matrix,
 )
 
@@ -196,3 +199,32 @@ def test_a_wrong_operation_ends_a_proof() -> None:
     recorder = ProofRecorder()
     with pytest.raises(WrongResult, match="MatMul float16 was off"):
         recorder.compare("MatMul", "float16", [2.0], Reference([1.0], [0.1]))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rounding_to_16_bits_is_to_the_nearest_and_ties_to_even(dtype: str) -> None:
+    source = random.Random(7)
+    matrix = real_matrix(source, 20, 30, 9)
+    got = numpy.array(rounded(matrix, dtype))
+    exact = numpy.array(matrix, numpy.float32)
+    if dtype == "float16":
+        assert (got == exact.astype(numpy.float16)).all()
+    else:
+        kept = exact.view(numpy.uint32) >> 16 << 16
+        above = (kept + (1 << 16)).view(numpy.float32)
+        assert ((got == kept.view(numpy.float32)) | (got == above)).all()
+        assert (abs(got - exact) <= abs(exact) * 2.0**-8).all()
+        assert rounded([[1.00390625, 1.01171875, -1.00390625]], dtype) == [[1.0, 1.015625, -1.0]]
+    assert rounded(matrix, "float32") is matrix
+
+
+def test_long_sums_of_few_ones_are_exact_in_8_bits() -> None:
+    for seed in range(50):
+        matrix = ternary_matrix(random.Random(seed), 4, 4096, zeros=3)
+        assert {value for row in matrix for value in row} == {-1.0, 0.0, 1.0}
+        assert max(abs(sum(row)) for row in matrix) < 256
+
+
+def test_a_function_of_each_entry_has_a_tolerance_for_both_sides() -> None:
+    reference = elementwise([[2.0, -4.0]], lambda value: value / 2, 0.1)
+    assert reference.values == [1.0, -2.0] and reference.allowed == pytest.approx([0.30001, 0.60001])

@@ -134,7 +134,7 @@ def _check_large(access: TorchAccess, checks: ProofRecorder, dtype: str) -> None
     """Check each row of large products, and sums of 4,096 products, with one row and with several."""
     with checks.operation("MatMul", dtype):
         for number, (rows, inner, columns) in enumerate(_LARGE[dtype]):
-            factors = TiledProduct(fresh(), (rows, inner, columns), (1, 1))
+            factors = TiledProduct.whole(fresh(), (rows, inner, columns), (1, 1))
             _check_rows(access, checks, dtype, factors, twice=number == 0)
         for rows in (1, 5):
             source = fresh()
@@ -148,8 +148,10 @@ def _check_rows(access: TorchAccess, checks: ProofRecorder, dtype: str, factors:
 
     `twice`: multiply again, as a linear layer does. Both results must be the same after a synchronization.
     """
-    name = f"MatMul {factors.rows}×{factors.inner}×{factors.columns}, each row"
-    a, b = (to_device(access, _lists(rows), dtype) for rows in (factors.left, factors.right))
+    left, turned = _lists(factors.left), _lists(factors.right_transposed)
+    name = f"MatMul {factors.rows}×{len(left[0])}×{factors.columns}, each row"
+    a = to_device(access, left, dtype)
+    b = to_device(access, [list(row) for row in zip(*turned, strict=True)], dtype)
     first = multiply(access, a, b)
     _require_place(checks, name, dtype, access, first)
     numbers = read(first)
@@ -157,8 +159,7 @@ def _check_rows(access: TorchAccess, checks: ProofRecorder, dtype: str, factors:
     if not twice:
         return
     linear = find(functional(access), "linear")  # takes a transposed matrix
-    turned = None if linear is None else to_device(access, _lists(factors.right_transposed), dtype)
-    second = multiply(access, a, b) if linear is None else linear(a, turned)
+    second = multiply(access, a, b) if linear is None else linear(a, to_device(access, turned, dtype))
     access.synchronize()
     for what, tensor in (("the second result", second), ("the first result, read after a synchronization,", first)):
         if read(tensor) != numbers:
