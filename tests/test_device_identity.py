@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from backend.common.clean_text import clean_name
 from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent, TorchAccess, detected_device_from
 from backend.common.errors import DeviceNotReady
+from backend.common.types import Hardware
 from backend.devices import _placement, _registry
 from backend.devices._mechanisms import mig, torch_cuda
 from backend.devices._mechanisms.identity import (
@@ -32,6 +33,7 @@ from backend.devices._mechanisms.software_adapters import is_software
 from backend.devices._mechanisms.torch import build_name, loaded_library, preferred_dtype, versions
 from backend.devices._mechanisms.torch_placement import TorchPlace
 from backend.devices._visibility import show_all_devices, show_only, visibility_variables
+from backend.scheduling.probing.device_merge import Numbering, on_hardware
 
 
 def card(position: int, count: int = 2, **identity: str) -> DetectedDevice:
@@ -136,6 +138,13 @@ def test_memory_tells_cards_of_one_name_apart() -> None:
         match_device(wanted, [big])
 
 
+def test_a_uuid_of_two_cards_is_not_ascribed_to_one_of_them() -> None:
+    cards = [Hardware(f"pci:0000:0{place}:00.0", "A card", "NVIDIA", "gpu", uuid="GPU-A") for place in (1, 2)]
+    seen = card(0, uuid="GPU-a")
+    assert on_hardware(seen, cards[:1]) == "pci:0000:01:00.0"
+    assert on_hardware(replace(seen, hardware_id="uuid:a"), cards) == "uuid:a"
+
+
 def test_cards_with_one_uuid_are_told_apart_by_address() -> None:
     cards = with_ranks([card(place, uuid="GPU-a", pci=f"0000:0{place + 1}:00.0") for place in range(2)])
     assert [match_device(each, cards).position for each in cards] == [0, 1]
@@ -170,6 +179,24 @@ def test_an_instance_of_a_card_keeps_its_prefix(value: str, instance: bool, text
     identity = {"uuid": text or "", "pci": "0000:01:00.0"}
     expected = f"uuid:{text.lower()}" if text else "pci:0000:01:00.0"
     assert (is_instance(identity), hardware_id(identity)) == (text is not None, expected)
+
+
+def test_instances_keep_their_index_and_the_first_takes_that_of_the_whole_card() -> None:
+    pci = "0000:01:00.0"
+    first, second = (card(place, pci=pci, uuid=f"MIG-5b4e6d3a-aaaa-bbbb-cccc-0123456789a{place}") for place in (0, 1))
+    numbering = Numbering()
+    assert numbering.of("cuda", [card(0, 1, pci=pci)])[0][0] == 0
+    assert [index for index, _ in numbering.of("cuda", [first, second])] == [0, 1]
+    assert [index for index, _ in numbering.of("cuda", [second])] == [1]
+    again = {each.name: index for index, each in numbering.of("cuda", [second, first])}
+    assert again == {"card 0": 0, "card 1": 1}
+
+
+def test_a_card_without_address_keeps_its_place_in_a_list_by_address() -> None:
+    first, sick, third = card(0, 3, pci="0000:01:00.0"), card(1, 3), card(2, 3, pci="0000:03:00.0")
+    assert [each.name for _, each in Numbering().of("cuda", [first, sick, third])] == ["card 0", "card 1", "card 2"]
+    moved = [replace(third, position=0), replace(sick, position=1), replace(first, position=2)]
+    assert [each.name for _, each in Numbering().of("cuda", moved)] == ["card 0", "card 2", "card 1"]
 
 
 def test_an_instance_is_found_whatever_prefix_a_process_knows() -> None:
@@ -260,6 +287,18 @@ def test_software_is_known_by_its_ids_whatever_its_name() -> None:
 )
 def test_sizes_may_have_units(value: str, number: int | None) -> None:
     assert size(value) == number
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("AMD Radeon Pro 5500M", "gpu"), ("Apple M3 Max", "integrated"), ("Intel(R) UHD Graphics 630", "integrated")],
+)
+def test_a_radeon_of_an_intel_mac_is_a_card(name: str, kind: str) -> None:
+    module = SimpleNamespace(is_built=lambda: True, is_available=lambda: True, get_name=lambda: name)
+    torch = SimpleNamespace(backends=SimpleNamespace(mps=module), mps=SimpleNamespace())
+    support = _registry.backends()["mps"].torch
+    assert support
+    assert [(device.name, device.kind) for device in support.list_devices(torch)] == [(name, kind)]
 
 
 def test_full_memory_is_zero_and_not_unknown() -> None:

@@ -93,9 +93,10 @@ def on_hardware(detected: DetectedDevice, hardware: Iterable[Hardware]) -> str |
     if is_instance(detected.identity) or detected.kind == "emulated":
         return detected.hardware_id
     for kind, value in detected.identity.items():
-        item = matching(items, uuid_id(value) if kind == "uuid" else f"{kind}:{value}")
-        if item is not None:
-            return item.id
+        id_ = uuid_id(value) if kind == "uuid" else f"{kind}:{value}"
+        found = [item for item in items if matching([item], id_)]
+        if len(found) == 1:  # of two cards with one UUID it is unknown which
+            return found[0].id
     return detected.hardware_id
 
 

@@ -91,6 +91,17 @@ STACKS = [
         {"cuda:0": hidden("MIG-f", ": the entry 'MIG-f' does not match exactly one .*")},
         "MIG-f",
     ),
+    stack(
+        "MIG-two instances through ONNX Runtime, which lists the card",
+        "visibility",
+        {"devices": [{"ep_name": "CUDAExecutionProvider", "metadata": {"pci_bus_id": "0000:01:00.0"}}]},
+        {
+            f"onnx-cuda:{place}": Expected("ready", kind="gpu", hardware_id=f"uuid:mig-{uuid}")
+            for place, uuid in enumerate(UUIDS)
+        },
+        ("onnxruntime",),
+        {CUDA: ",".join(f"MIG-{uuid}" for uuid in UUIDS)},
+    ),
     cards("a UUID", f"GPU-{TWIN['uuid']}", hidden(f"GPU-{TWIN['uuid']}"), READY_TWIN),
     cards("a UUID's prefix", "GPU-8932f9", hidden("GPU-8932f9"), READY_TWIN, cards=[CARD, TWIN | {"uuid": PARENT}]),
     cards("a prefix of two UUIDs", "GPU-3f2b1c4d", *[hidden("GPU-3f2b1c4d", ": the entry .* exactly one .*")] * 2),
