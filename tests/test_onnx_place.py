@@ -77,7 +77,7 @@ def test_each_device_of_the_provider_is_listed_with_its_identity(library: Librar
         ep_device(kind="CPU"),
     ]
     first, second, third, fourth = listed()
-    assert (first.name, first.hardware_id, first.memory_bytes) == ("Card  one", "pci:0000:c1:00.0", 8 << 30)
+    assert (first.name, first.hardware_id, first.memory_bytes) == ("Card one", "pci:0000:c1:00.0", 8 << 30)
     assert (second.kind, second.hardware_id) == ("npu", "luid:0x00000000_0x0000c8d2")
     assert (third.kind, third.hardware_id, third.position, third.count) == ("integrated", None, 2, 4)
     assert (fourth.kind, fourth.hardware_id) == ("cpu", "cpu:0")
