@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
+from backend.child.library_paths import is_own, remove_foreign
 from backend.child.process_end import MARKER, ProcessEnd
 from backend.child.wire_protocol import Channel, Frame, WireError, decode_header, encode_frame
 from backend.common.clean_text import clean, clean_data
@@ -73,6 +74,9 @@ class Spawn(Protocol):
 
 def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
     """Start a child program in the interpreter `python`, in a new session, so that Ctrl-C does not reach it."""
+    variables = environment(os.environ, online=arguments[0] in _ONLINE_PROGRAMS)
+    if is_own(python):
+        variables = remove_foreign(variables)
     options: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
         options = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.BELOW_NORMAL_PRIORITY_CLASS}
@@ -81,7 +85,7 @@ def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment(os.environ, online=arguments[0] in _ONLINE_PROGRAMS) | {MARKER: secrets.token_hex(8)},
+        env=variables | {MARKER: secrets.token_hex(8)},
         cwd=PROGRAM.parents[1],
         **options,
     )
