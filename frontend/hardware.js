@@ -14,6 +14,7 @@ import { bytes, moment, plain, seconds, sentence, small } from "./format.js";
  */
 
 const section = byId("hardware", HTMLElement), items = byId("hardware-items", HTMLElement);
+const why = byId("missing", HTMLElement), answers = byId("missing-items", HTMLElement);
 const KINDS = /** @type {Record<string, string>} */ ({ cpu: "processor", gpu: "graphics card", integrated: "integrated graphics",
   npu: "neural processor", emulated: "emulated, in software" });
 
@@ -25,6 +26,16 @@ export function showMachine(list, acts) {
   keepFocus(items, () => items.replaceChildren(...list.hardware.map((one) =>
     card(one, list.devices.filter((device) => device.hardware_id === one.id), acts))));
   for (const one of items.querySelectorAll("details")) one.open = open.has(one.dataset.device);
+  why.hidden = !list.missing?.length;
+  keepFocus(answers, () => answers.replaceChildren(...(list.missing ?? []).map(answer)));
+}
+
+/** @param {import("./types.js").MissingDevice} one */
+function answer(one) {
+  const lines = /** @type {const} */ ([["Bus", one.bus], ["Driver", one.driver], ["Runtimes", one.runtimes]]);
+  return el("article", { "aria-label": `Why ${one.name} is missing` }, el("h3", {}, foreign(one.name)),
+    el("dl", {}, ...lines.flatMap(([name, words]) => [el("dt", {}, name), el("dd", { dir: "auto" }, prose(words))])),
+    el("p", { class: "hint", "data-kind": "warn" }, "First: ", ...remedy(sentence(one.remedy))));
 }
 
 /** @param {Hardware} one @param {Device[]} ways @param {Acts} acts */

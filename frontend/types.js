@@ -18,7 +18,8 @@
  *   memory_shared_bytes?: number|null, driver?: string|null, driver_date?: string|null, pci_ids?: string|null,
  *   architecture?: string|null, cores?: number|null, threads?: number|null, reason?: string|null, remedy?: string|null,
  *   hidden_by?: string[]}} Hardware
- * @typedef {{devices: Device[], hardware: Hardware[], default: string|null, default_reason: string|null,
+ * @typedef {{name: string, hardware_id: string|null, bus: string, driver: string, runtimes: string, remedy: string}} MissingDevice
+ * @typedef {{devices: Device[], hardware: Hardware[], missing?: MissingDevice[], default: string|null, default_reason: string|null,
  *   auto?: Record<string, {device: string|null, reason: string}>, probing: boolean, loaded?: Loaded[]}} DeviceList
  * @typedef {{device: string, model: string, engine: string, runtime: string, memory_bytes: number|null, jobs: number,
  *   pid: number|null, cpu_s: number|null}} Loaded

@@ -186,7 +186,10 @@ def test_a_device_that_the_settings_forbid_is_not_used(data_dir: Path) -> None:
         assert cpu["state"] == "unavailable" and "devices.cpu.enabled" in cpu["reason"]
         refused(server.http.post("/api/generate", json={**SHORT, "fallback": "never"}), 409, "device_not_ready")
         refused(server.http.post("/api/generate", json=SHORT), 409, "device_not_ready")
-        assert server.http.get("/api/health").json()["status"] == "ok"
+        health = server.http.get("/api/health").json()
+        (problem,) = health["problems"]
+        assert (health["status"], problem["code"]) == ("degraded", "no_device")
+        assert "devices.cpu.enabled" in problem["detail"] and "config" in problem["remedy"]
     finally:
         assert server.stop() == 0
 

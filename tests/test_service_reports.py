@@ -216,6 +216,28 @@ def test_a_device_that_failed_degrades_the_service(tmp_path: Path, state: Any) -
     assert service.health()["status"] == "degraded" and codes(service.health()) == [("cuda:0", state)]
 
 
+def test_a_service_without_a_ready_device_is_degraded_and_names_the_first_thing_to_do(tmp_path: Path) -> None:
+    broken = device("cpu", state="broken", reason="It failed.", remedy="Repair it.")
+    service = Service(tmp_path, broken, device("cuda:0", state="unavailable", remedy="Install it."))
+    assert ("devices", "no_device") not in codes(service.health()), "not before the first probes ended"
+    service.directory.probes.started = True
+    assert service.health()["status"] == "degraded"
+    assert codes(service.health()) == [("cpu", "broken"), ("devices", "no_device")]
+    assert service.health()["problems"][1]["remedy"] == "Repair it."
+    service.directory.probes.devices["cpu"] = device("cpu", state="probing")
+    assert service.health()["problems"] == []
+    service.directory.probes.devices.clear()
+    assert "doctor" in service.health()["problems"][0]["remedy"]
+
+
+def test_the_list_of_devices_answers_for_missing_cards_once_they_were_probed(tmp_path: Path) -> None:
+    service = Service(tmp_path, device("cpu"))
+    assert service.reporter().device_list()["missing"] == []
+    service.directory.probes.started = True
+    (answer,) = service.reporter().device_list()["missing"]
+    assert answer["hardware_id"] is None and set(answer) >= {"name", "bus", "driver", "runtimes", "remedy"}
+
+
 def test_a_history_that_cannot_be_written_degrades_the_service(tmp_path: Path) -> None:
     service = Service(tmp_path, device("cpu"))
     service.directory.probes.started = True

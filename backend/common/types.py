@@ -122,6 +122,21 @@ class Hardware:
 
 
 @dataclass(frozen=True)
+class MissingDevice:
+    """Why a card has no ready device. `hardware_id` is None if the system does not show such a card.
+
+    `bus`, `driver` and `runtimes` are sentences on what each reported; `remedy` is the first thing to do.
+    """
+
+    name: str
+    hardware_id: str | None
+    bus: str
+    driver: str
+    runtimes: str
+    remedy: str
+
+
+@dataclass(frozen=True)
 class Model:
     """A catalogue entry. `options_schemas`: JSON Schemas of the options by task; `options_schema`: that of `task`."""
 

@@ -7,14 +7,16 @@ from dataclasses import asdict
 from typing import get_args
 
 from backend import __version__
+from backend.common.commands import command
 from backend.common.config.settings import Settings
 from backend.common.data_dir import DataDir
 from backend.common.system.resources import memory_free_bytes, process_cpu_s
-from backend.common.types import Device, DeviceState, JsonObject
+from backend.common.types import Device, DeviceState, Hardware, JsonObject, MissingDevice
 from backend.jobs.registry import JobRegistry
 from backend.models import Catalogue, Entry
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.device_resolution import Resolution
+from backend.scheduling.probing.missing_devices import missing_devices, no_ready_device
 from backend.scheduling.ranking import RankingQuery, by_preference
 from backend.scheduling.worker_pool import LoadedModel, WorkerPool
 
@@ -70,12 +72,13 @@ class HealthReporter:
 
     def device_list(self) -> JsonObject:
         """Return the answer of `GET /api/devices`."""
-        devices = self._directory.known_devices()
+        devices, hardware = self._directory.known_devices(), list(self._directory.hardware())
         choices = {entry.id: self._auto_choice(entry) for entry in self._catalogue.entries().values()}
         default = choices.get(self._settings.default_models.text or "") or self._directory.resolve("auto")
         return {
             "devices": [_with_free_memory(asdict(device)) for device in devices],
-            "hardware": [asdict(item) for item in self._directory.hardware()],
+            "hardware": [asdict(item) for item in hardware],
+            "missing": [asdict(item) for item in self._missing(hardware, devices)],
             "default": default.resolved if by_preference(devices, "text") else None,
             "default_reason": default.reason,
             "auto": {model: {"device": choice.resolved, "reason": choice.reason} for model, choice in choices.items()},
@@ -83,18 +86,27 @@ class HealthReporter:
             "loaded": [_loaded_view(loaded) for loaded in self._pool.loaded_models()],
         }
 
+    def _missing(self, hardware: Sequence[Hardware], devices: Sequence[Device]) -> list[MissingDevice]:
+        """Return why cards have no ready device; nothing before the first probes ended."""
+        return missing_devices(hardware, devices) if self._directory.probes.started else []
+
     def _auto_choice(self, entry: Entry) -> Resolution:
         """Return the device that `auto` would choose for a model now."""
         query = RankingQuery(entry.id, entry.engines, self._shares_worker(entry.id))
         return self._directory.resolve("auto", entry.task, None, query)
 
     def _failures(self, devices: Sequence[Device]) -> list[HealthProblem]:
-        """Return the problems that make the service `degraded`: broken devices and a failing disk."""
+        """Return the problems that make the service `degraded`: broken devices, no ready device, a failing disk."""
         failures: list[HealthProblem] = [
             {"subject": device.id, "code": device.state, "detail": device.reason, "remedy": device.remedy}
             for device in devices
             if device.state in ("broken", "quarantined")
         ]
+        is_known = self._directory.probes.started
+        if is_known and not any(device.state in ("ready", "probing") for device in devices):
+            detail, remedy = no_ready_device(devices, self._directory.probes.table.runtime_problems)
+            remedy = remedy or f"Run `{command('doctor')}`, which checks the installation."
+            failures.append(_problem("devices", "no_device", detail, remedy))
         if error := self._registry.storage_error:
             failures.append(_problem("storage", error.code, error.detail, error.remedy))
         return failures

@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from backend.common.types import Device, Hardware, Proof
+from backend.common.types import Device, Hardware, MissingDevice, Proof
 from backend.runtimes.types import Runtime
+from backend.scheduling.probing.missing_devices import Surroundings, missing_devices
 from tests.browser.test_look import DESK, PHONE, fits, violations
 from tests.browser.touchstone_page import TouchstonePage
 
@@ -48,11 +49,18 @@ ABSENT = Device(
 )
 
 
-def show(page: Page, devices: list[Device], hardware: list[Hardware], loaded: list[Any] | None = None) -> None:
+def show(
+    page: Page,
+    devices: list[Device],
+    hardware: list[Hardware],
+    loaded: list[Any] | None = None,
+    missing: list[MissingDevice] | None = None,
+) -> None:
     """Lets the page see such a machine."""
     found: dict[str, Any] = {
         "devices": [asdict(device) for device in devices],
         "hardware": [asdict(item) for item in hardware],
+        "missing": [asdict(item) for item in missing or ()],
         "default": "vulkan:0",
         "default_reason": "It comes first.",
         "probing": False,
@@ -87,6 +95,23 @@ def test_what_hides_or_blocks_it_is_said_with_the_command(touchstone: Touchstone
     expect(tiles.nth(2).locator("code")).to_have_text("sudo usermod -aG render $USER")
     expect(tiles.nth(2)).to_contain_text("No device uses it.")
     expect(tiles.nth(0).locator(".hint")).to_have_count(0)
+
+
+def test_why_a_device_is_missing_is_answered_on_request(touchstone: TouchstonePage) -> None:
+    page = touchstone.page
+    show(page, [CPU], [CHIP, CLOSED], missing=missing_devices([CHIP, CLOSED], [CPU], here=Surroundings("linux")))
+    touchstone.open()
+    answer = page.get_by_role("article", name=f"Why {CLOSED.name} is missing")
+    expect(answer).to_have_count(0)
+    page.get_by_text("Why is my device missing?").press("Enter")
+    expect(answer.get_by_role("definition")).to_have_count(3)
+    expect(answer.get_by_role("definition").first).to_contain_text("The PCI bus shows AMD Radeon RX 7900 XTX")
+    expect(answer.locator(".hint code")).to_have_text("sudo usermod -aG render $USER")
+    assert violations(page) == [] and fits(page)
+    show(page, [CPU, VULKAN], [CHIP, CARD])
+    page.reload()
+    expect(page.locator("#hardware-items article")).to_have_count(2)
+    expect(page.get_by_text("Why is my device missing?")).to_be_hidden()
 
 
 def test_what_is_not_known_is_left_out(touchstone: TouchstonePage) -> None:

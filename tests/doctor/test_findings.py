@@ -12,6 +12,7 @@ from backend.cli.doctor.findings import examine
 from backend.common.hardware.checks import Check
 from backend.common.types import Hardware, Model
 from tests.doctor.samples import (
+    CPU,
     FEDORA,
     LINUX,
     MAC,
@@ -559,6 +560,16 @@ def test_what_was_reported_is_found_with_its_remedy(sick: Sick) -> None:
 def test_what_is_well_is_not_complained_of(case: str) -> None:
     facts, codes = WELL[case]
     assert [finding for finding in examine(facts) if finding.code in codes] == []
+
+
+def test_a_machine_without_a_ready_device_has_one_first_thing_to_do() -> None:
+    broken = replace(CPU, state="broken", reason="It failed.", remedy="Repair the processor's runtime.")
+    (found,) = [
+        one for one in examine(Facts(LINUX, devices=[unavailable("cuda:0", "x"), broken])) if one.level == "stops"
+    ]
+    assert found.code == "no-device" and [step.do for step in found.steps] == ["Repair the processor's runtime."]
+    for devices in ([], [CPU, broken], [replace(CPU, state="probing")]):
+        assert not [one for one in examine(Facts(LINUX, devices=devices)) if one.code == "no-device"]
 
 
 def test_the_gravest_stands_first() -> None:

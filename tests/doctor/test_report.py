@@ -13,7 +13,7 @@ from backend.cli.doctor.facts import Facts, ServerFacts
 from backend.cli.doctor.finding import Finding, Step
 from backend.cli.doctor.findings import examine
 from backend.cli.doctor.report import report, verdict
-from backend.cli.doctor.text_page import page
+from backend.cli.doctor.text_page import missing_page, page
 from backend.common.config.settings import Settings
 from backend.common.config.settings.schema import DeviceRules, Server, Storage
 from backend.common.types import Device, Model
@@ -79,6 +79,16 @@ def sick() -> Facts:
 MORE = {
     "default": "cpu",
     "default_reason": "It is the only one that is ready.",
+    "missing": [
+        {
+            "name": "RX 6800",
+            "hardware_id": None,
+            "bus": "The PCI bus shows none.",
+            "driver": "It was not asked.",
+            "runtimes": "No runtime lists it.",
+            "remedy": "Seat it.",
+        }
+    ],
     "notices": [("/srv/a.part1", "This is one piece of a model.", "cat a.part* > a.gguf")],
 }
 
@@ -120,11 +130,25 @@ def test_the_page_holds_what_the_data_hold() -> None:
             assert text in shown
     for runtime in facts["runtimes"]:
         assert all(f"{name} {version}" in shown for name, version in runtime["packages"].items())
-    for section in ("models", "notices"):
+    for section in ("models", "notices", "missing"):
         assert all(text in shown for text in told(facts[section]))
     assert "CUDA_VISIBLE_DEVICES=1" in shown and "device=cuda:0" in shown and "port 8000 of 127.0.0.1 is taken" in shown
     assert shown.splitlines()[-1] == f"Verdict: {facts['verdict']['sentence']}"
     assert len(facts["findings"]) >= 7
+
+
+def test_the_section_on_missing_devices_also_stands_alone() -> None:
+    shown = missing_page(document(sick()))
+    assert shown.splitlines() == [
+        "Why is my device missing? (1)",
+        "  RX 6800",
+        "      Bus:      The PCI bus shows none.",
+        "      Driver:   It was not asked.",
+        "      Runtimes: No runtime lists it.",
+        "      First:    Seat it.",
+    ]
+    assert shown in page(document(sick()))
+    assert missing_page({"missing": []}) == "Each card has a ready device."
 
 
 def test_under_wsl_windows_and_linux_have_lists_of_their_own() -> None:

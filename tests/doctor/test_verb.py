@@ -67,6 +67,13 @@ def test_without_a_server_it_probes_and_leaves_the_folder_as_it_is(tmp_path: Pat
     assert not folder.exists()
 
 
+def test_a_card_that_is_not_there_is_answered_in_three_lines(server: Server) -> None:
+    ended = doctor("--missing", "Radeon RX 6800", data_dir=server.data_dir)
+    lines = ended.stdout.splitlines()
+    assert lines[:2] == ["Why is my device missing? (1)", "  Radeon RX 6800"], ended.stdout + ended.stderr
+    assert [line.split(":")[0].strip() for line in lines[2:]] == ["Bus", "Driver", "Runtimes", "First"]
+
+
 def test_the_running_server_is_asked(server: Server) -> None:
     found = examined(data_dir=server.data_dir)
     proved = server.http.get("/api/devices").json()["devices"][0]["proof"]

@@ -20,8 +20,15 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the output formats."""
+    """Add the output formats and the question."""
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument(
+        "--missing",
+        metavar="CARD",
+        nargs="?",
+        const="",
+        help="only tell why each card has no ready device, or why the named one has none",
+    )
     parser.add_argument(
         "--bundle", metavar="FILE.zip", type=Path, help="also write the report, the last jobs and the end of the log"
     )
@@ -29,11 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Examine, print, and return the verdict's exit code."""
-    from backend.cli.doctor.text_page import page
+    from backend.cli.doctor.text_page import missing_page, page
 
     settings = settings_from(args)
-    document = asyncio.run(_examine(settings))
-    print(json.dumps(document, indent=2) if args.json else page(document))
+    document = asyncio.run(_examine(settings, args.missing))
+    text = page if args.missing is None else missing_page
+    print(json.dumps(document, indent=2) if args.json else text(document))
     if args.bundle:
         from backend.cli.doctor import bundle
         from backend.cli.doctor.report import secret_redactor
@@ -43,10 +51,10 @@ def run(args: argparse.Namespace) -> int:
     return int(document["verdict"]["exit_code"])
 
 
-async def _examine(settings: Settings) -> JsonObject:
+async def _examine(settings: Settings, wanted: str | None) -> JsonObject:
     from backend.cli.doctor.collector import gather
     from backend.cli.doctor.findings import examine
     from backend.cli.doctor.report import report
 
-    facts, more = await gather(settings)
+    facts, more = await gather(settings, wanted)
     return report(facts, examine(facts), more, settings)

@@ -9,7 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import httpx
@@ -30,6 +30,7 @@ from backend.models import Catalogue
 from backend.runtimes.recipes import recipes
 from backend.runtimes.store import RUNTIMES, RuntimeStore
 from backend.scheduling.probing.inventory import query_system
+from backend.scheduling.probing.missing_devices import missing_devices
 from backend.server.process import bind, free_port
 
 Fact = TypeVar("Fact")
@@ -47,9 +48,10 @@ class _Answer:
     default_reason: str | None = None
 
 
-async def gather(settings: Settings) -> tuple[Facts, JsonObject]:
-    """Return all facts, and further data of the report: the default device, notices about unusable model files.
+async def gather(settings: Settings, wanted: str | None = None) -> tuple[Facts, JsonObject]:
+    """Return all facts, and further data of the report: default device, missing devices, unusable model files.
 
+    `wanted`: optional, the name of a card that may be missing.
     Takes as long as the slowest probe. Does not raise; facts that cannot be determined are None or empty.
     """
     devices_task = asyncio.create_task(_devices(settings))
@@ -73,7 +75,9 @@ async def gather(settings: Settings) -> tuple[Facts, JsonObject]:
         server=_server(settings, url, error),
         models=models,
     )
-    return facts, {"default": answer.default, "default_reason": answer.default_reason, "notices": notices}
+    missing = [asdict(each) for each in missing_devices(answer.hardware, answer.devices, wanted)]
+    default = {"default": answer.default, "default_reason": answer.default_reason}
+    return facts, {**default, "missing": missing if answer.devices else [], "notices": notices}
 
 
 async def _devices(settings: Settings) -> tuple[_Answer, str | None, str | None]:

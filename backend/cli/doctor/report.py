@@ -65,6 +65,7 @@ def report(
         "default": more.get("default"),
         "default_reason": more.get("default_reason"),
         "hardware": [asdict(item) for item in facts.hardware],
+        "missing": more.get("missing", []),
         "runtimes": [asdict(runtime) for runtime in facts.runtimes],
         "models": [
             {name: getattr(model, name) for name in ("id", "state", "bytes", "default", "reason", "remedy")}

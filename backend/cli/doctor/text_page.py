@@ -12,9 +12,15 @@ Document = JsonObject
 
 def page(document: Document) -> str:
     """Return the page; its last line is the verdict."""
-    sections = (_head, _findings, _devices, _hardware, _checks, _runtimes, _models, _to_do)
+    sections = (_head, _findings, _devices, _hardware, _missing, _checks, _runtimes, _models, _to_do)
     lines = [line for section in sections for line in section(document)]
     lines += ["", f"Verdict: {document['verdict']['sentence']}"]
+    return "\n".join(escape(line) for line in lines)
+
+
+def missing_page(document: Document) -> str:
+    """Return only the section on missing devices."""
+    lines = [*_missing(document)][1:] or ["Each card has a ready device."]
     return "\n".join(escape(line) for line in lines)
 
 
@@ -83,6 +89,19 @@ def _hardware(document: Document) -> Iterator[str]:
         yield f"  {item['id']}: {item['name']} ({', '.join(facts)})"
         yield f"      devices: {', '.join(item['devices']) or 'none'}"
         yield from (f"      {note}" for note in (*item["hidden_by"], item["reason"], item["remedy"]) if note)
+
+
+def _missing(document: Document) -> Iterator[str]:
+    """Yield, for each card without a ready device, what bus, driver and runtimes reported and the first thing to do."""
+    if document["missing"]:
+        yield ""
+        yield f"Why is my device missing? ({len(document['missing'])})"
+    for item in document["missing"]:
+        yield f"  {item['name']}"
+        yield f"      Bus:      {item['bus']}"
+        yield f"      Driver:   {item['driver']}"
+        yield f"      Runtimes: {item['runtimes']}"
+        yield f"      First:    {item['remedy']}"
 
 
 def _checks(document: Document) -> Iterator[str]:

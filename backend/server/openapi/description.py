@@ -48,6 +48,7 @@ _HEALTH_PROBLEM = _object(subject=_TEXT, code=_TEXT, detail=_OPTIONAL_TEXT, reme
 _DEVICES = _object(
     devices=_list_of("Device"),
     hardware=_list_of("Hardware"),
+    missing=_list_of("MissingDevice"),
     default=_OPTIONAL_TEXT,
     default_reason=_TEXT,
     probing={"type": "boolean"},

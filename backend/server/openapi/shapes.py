@@ -1,4 +1,4 @@
-"""Writes `frontend/schema.json`, the JSON Schemas of Device, Runtime, Model, Job, Receipt and every event.
+"""Writes `frontend/schema.json`, the JSON Schemas of Device, Runtime, Model, Job, Receipt … and every event.
 
 `python -m backend.server.openapi.shapes` writes the file. A test compares it with the code and with responses of a real
 server.
@@ -12,11 +12,22 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from backend.common.types import Artifact, Device, Hardware, Job, JsonObject, Model, Problem, Progress, Receipt
+from backend.common.types import (
+    Artifact,
+    Device,
+    Hardware,
+    Job,
+    JsonObject,
+    MissingDevice,
+    Model,
+    Problem,
+    Progress,
+    Receipt,
+)
 from backend.runtimes.types import Runtime
 
 FILE = Path(__file__).parents[3] / "frontend" / "schema.json"
-NOUNS = (Device, Hardware, Runtime, Model, Job, Receipt)
+NOUNS = (Device, Hardware, MissingDevice, Runtime, Model, Job, Receipt)
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 1}
 _NUMBER = {"type": "integer", "minimum": 0}
