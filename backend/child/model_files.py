@@ -28,7 +28,7 @@ ENDS_BYTES = 4 * 1024 * 1024  # of a sampled file, from its start and from its e
 SAMPLES = 128  # at equal distances
 SAMPLE_BYTES = 64 * 1024
 WHOLE, SAMPLED, LISTED = "sha256:", "sha256-sampled:", "sha256-listed:"
-_FILES_LIMIT = 2000  # of a folder; a frame has a limit too
+_FILES_LIMIT = 1000  # of a folder; a frame has a limit too
 _NO_MODEL = ("__pycache__",)
 
 

@@ -15,6 +15,7 @@ from backend.common.device_api import (
     WrongResult,
     detected_device_from,
 )
+from backend.devices._mechanisms.card_processes import DriverWitness, driver_witness
 from backend.devices._mechanisms.identity import hardware_id, is_instance, uuid_text
 from backend.devices._mechanisms.proof_record import is_unsupported
 from backend.devices._placement import onnx_place, show_ggml_device, torch_place
@@ -38,12 +39,14 @@ __all__ = [
     "Backend",
     "DetectedDevice",
     "DeviceAbsent",
+    "DriverWitness",
     "InstallOffer",
     "WrongResult",
     "backends",
     "backends_of",
     "detected_device_from",
     "device_id",
+    "driver_witness",
     "hardware_id",
     "has_compile_cache",
     "is_instance",

@@ -35,7 +35,7 @@ from backend.common.commands import command
 from backend.common.engine_api import EventData
 from backend.common.errors import ModelBroken, TouchstoneError
 from backend.common.types import JsonObject, ModelFile, ModelStamp, Placement
-from backend.devices import detected_device_from, show_only, split_id
+from backend.devices import DriverWitness, backends, detected_device_from, driver_witness, show_only, split_id
 from backend.engines import LoadRequest, RunRequest, RunResult, Session, engines, load_engine
 from backend.tasks.lyrics.generation import write_lyrics
 
@@ -66,6 +66,7 @@ class _Worker:
         self._cancelled: set[str] = set()
         self._session: Session | None = None
         self._files: OpenedFiles | None = None
+        self._witness: DriverWitness | None = None
         self._tokens = TokenBatcher(channel.send_all)
 
     def listen(self) -> None:
@@ -120,10 +121,11 @@ class _Worker:
             request = replace(request, detected_device=detected_device_from(order["request"]["detected_device"]))
             show_only(split_id(request.device)[0], request.detected_device)
         self._session, self._files = _load_unchanged(order["engine"], request)
+        self._witness = driver_witness(backends()[split_id(request.device)[0]], request.detected_device)
         files, stamp = self._files.describe(DIGEST_S)
         frame: LoadedFrame = {
             "op": "loaded",
-            "placement": cast(Placement, asdict(self._session.placement)),  # as JSON
+            "placement": cast(Placement, asdict(self._witnessed(self._session.placement))),  # as JSON
             "threads": self._session.threads,
             "versions": {**self._session.versions, "python": sys.version.split()[0]},
             "model_file": self._session.model_file or Path(request.model_path).name,
@@ -184,11 +186,27 @@ class _Worker:
             "run_s": run_s,
             "first_token_s": first_token_s,
             "memory": _memory_use(before, device_before, None if device_before is None else device_bytes()),
-            "placement": _find_placement(self._session),
+            "placement": self._find_placement(),
             "model_stamp": cast(ModelStamp, asdict(stamp)) if stamp else None,
         }
         self._channel.send(frame)
         self._cancelled.discard(job)
+
+    def _find_placement(self) -> Placement | None:
+        """Return where the model is at the end of a job, as JSON.
+
+        The job succeeded, so a failed look-up is no error of the job.
+        """
+        assert self._session
+        try:
+            placement = self._session.find_placement()
+        except Exception as error:  # noqa: BLE001 (of any library)
+            reason = f"At the end of the job the placement could not be looked up: {type(error).__name__}: {error}."
+            placement = Placement(None, [], reason[:400])
+        return cast(Placement, asdict(self._witnessed(placement))) if placement else None
+
+    def _witnessed(self, placement: Placement) -> Placement:
+        return self._witness.check(placement) if self._witness else placement
 
     def _fail_unexpected(self, job: str | None, error: BaseException) -> None:
         text = f"{type(error).__name__}: {error}"
@@ -219,16 +237,6 @@ def _result_fields(result: RunResult | None) -> ResultFields:
         "chosen": dict(result.chosen) if result else {},
         "evidence": result.evidence if result else "",
     }
-
-
-def _find_placement(session: Session) -> Placement | None:
-    """Return where the model is at the end of a job. The job succeeded, so a failed look-up is no error of the job."""
-    try:
-        placement = session.find_placement()
-    except Exception as error:  # noqa: BLE001 (of any library)
-        reason = f"At the end of the job the placement could not be looked up: {type(error).__name__}: {error}."
-        placement = Placement(None, [], reason[:400])
-    return cast(Placement, asdict(placement)) if placement else None
 
 
 def _load_unchanged(engine: str, request: LoadRequest) -> tuple[Session, OpenedFiles]:
