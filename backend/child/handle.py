@@ -132,7 +132,13 @@ class FrameSchema(Protocol):
         """Return why a frame is invalid, as a clause."""
 
 
-def start_child(spawn: Spawn, python: str, arguments: list[str], schema: FrameSchema | None = None) -> ChildProcess:
+def start_child(
+    spawn: Spawn,
+    python: str,
+    arguments: list[str],
+    schema: FrameSchema | None,
+    loop: asyncio.AbstractEventLoop,
+) -> ChildProcess:
     """Start a program in the interpreter `python`. Raises ChildStartError, whatever prevents the start."""
     name = f"its interpreter {clean(python)} cannot be started"
     try:
@@ -143,7 +149,7 @@ def start_child(spawn: Spawn, python: str, arguments: list[str], schema: FrameSc
         raise ChildStartError(f"{name}{why} ({clean(error.strerror or str(error))})") from error
     except Exception as error:  # ValueError: a NUL in the path; MemoryError; RuntimeError: no thread
         raise ChildStartError(f"{name} ({clean(f'{type(error).__name__}: {error}')})") from error
-    return ChildProcess(process, asyncio.get_running_loop(), schema)
+    return ChildProcess(process, loop, schema)
 
 
 def open_pipe(pipe: Any, end: ProcessEnd) -> BinaryIO:

@@ -33,6 +33,9 @@ Each program of `backend/child/programs` speaks a part of it. `→` is server to
 |          | ← end       | `EndFrame`: the list is complete                                                           |
 | survey   | ← hardware  | `hardware`: sent after each step, the last one is the most complete                        |
 |          | ← system    | `system`: facts for the doctor                                                             |
+|          | ← end       | nothing follows                                                                            |
+|          | → read      | `quantity, hardware`: of `survey sensors`; free_bytes, energy_j or power_w of a card       |
+|          | ← reading   | `value`: None if unknown                                                                   |
 | packages | ← packages  | see `programs/packages.py`                                                                 |
 | convert  | ← hello     | `HelloFrame`                                                                               |
 |          | → check     | `source`: a path                                                                           |

@@ -77,14 +77,15 @@ _current = threading.local()
 def bounded_read(path: Path, read: Callable[[], Result], limit_s: float = LIMIT_S) -> Result:
     """Return the result of `read`, which reads `path`. Raises NoAnswer after `limit_s`, and what `read` raises.
 
-    A read within another one shares the limit of the outer one.
+    If a read of its folder itself has no answer, neither does this one. A read within another one shares the limit of
+    the outer one.
     """
     if getattr(_current, "is_reader", False):
         return read()
     folder = path.parent
     with _lock:
         lost = _lost.get(folder, ())
-        if path in lost or len(lost) >= LOST_READS:
+        if path in lost or len(lost) >= LOST_READS or folder in _lost.get(folder.parent, ()):
             raise NoAnswer(path, limit_s)
         if lost:
             limit_s = min(limit_s, LATER_LIMIT_S)
@@ -121,6 +122,14 @@ def names_in(path: Path) -> list[str]:
 def _content(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(TEXT_LIMIT)
+
+
+def silent_folder(path: Path, error: NoAnswer) -> tuple[str, str]:
+    """Return reason and remedy, in sentences, for a model whose files do not answer."""
+    return (
+        f"{path} cannot be read: {error.strerror}. Its disk or network mount does not respond.",
+        f"Check that `ls {path.parent}` returns, and mount the folder again; or remove it from `model_folders`.",
+    )
 
 
 def paths_without_answer() -> list[Path]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import re
 import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 _RESERVED = re.compile(
     r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9\u00b9\u00b2\u00b3])\s*(\..*)?", re.IGNORECASE | re.DOTALL
@@ -25,10 +27,19 @@ def require_regular_file(path: Path) -> None:
         raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
+def open_regular_file(path: Path) -> BinaryIO:
+    """Open a file for reading. Raises OSError, also for a pipe, a device or a folder, and never waits for a pipe."""
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(fd, "rb")
+
+
 def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file. Raises OSError, also for a pipe or a folder, and ValueError."""
-    require_regular_file(path)
-    return path.read_text(encoding="utf-8")
+    with io.TextIOWrapper(open_regular_file(path), encoding="utf-8") as file:
+        return file.read()
 
 
 def is_reserved_windows_name(name: str) -> bool:

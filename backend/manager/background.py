@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 
 from backend.common import compile_cache
+from backend.common.bounded_reads import bounded_read
 from backend.common.config.settings import Settings
 from backend.common.data_dir import BEAT_S, DataDir
 from backend.common.errors import TouchstoneError
@@ -60,7 +61,7 @@ class Housekeeping:
     async def heartbeat(self) -> None:
         """Write the heartbeat of this server to the data folder. Log a suspend and prove the devices again."""
         while True:
-            self._data_dir.heartbeat()
+            await asyncio.to_thread(self._data_dir.heartbeat)
             if slept_s := self._suspend.slept_s():
                 log.warning("the machine was suspended; probing all devices", extra={"seconds": round(slept_s)})
                 self._directory.refresh()
@@ -75,7 +76,9 @@ class Housekeeping:
         failure: TouchstoneError | None = None
         while True:
             with contextlib.suppress(OSError):
-                self.disk_free_bytes = shutil.disk_usage(storage.data_dir).free
+                self.disk_free_bytes = await asyncio.to_thread(
+                    bounded_read, storage.data_dir, lambda: shutil.disk_usage(storage.data_dir).free
+                )
             try:
                 max_age = timedelta(days=storage.keep_days, seconds=max(0.0, jumps.jumped_s()))
                 deleted = await self._store.sweep(timestamp(max_age), storage.keep_bytes)

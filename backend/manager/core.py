@@ -217,6 +217,10 @@ class Core:
         """Return the models with the state of their files and the devices that they fit (`details.fits`)."""
         return self.memory_fit.list_models(self.catalogue)
 
+    async def read_models(self) -> list[Model]:
+        """Return `models`, with the files read in a thread."""
+        return await self.memory_fit.read_models(self.catalogue)
+
     async def submit(self, request: GenerateRequest, caller: str, key: str | None = None) -> LiveJob | str:
         """Accept a generation job. Returns the id of an earlier job if the same Idempotency-Key made one.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import get_args
 
@@ -72,8 +73,15 @@ class HealthReporter:
 
     def device_list(self) -> JsonObject:
         """Return the answer of `GET /api/devices`."""
+        return self._device_list(self._catalogue.entries())
+
+    async def read_device_list(self) -> JsonObject:
+        """Return `device_list`, with the model folders read in a thread."""
+        return self._device_list(await asyncio.to_thread(self._catalogue.entries))
+
+    def _device_list(self, entries: Mapping[str, Entry]) -> JsonObject:
         devices, hardware = self._directory.known_devices(), list(self._directory.hardware())
-        choices = {entry.id: self._auto_choice(entry) for entry in self._catalogue.entries().values()}
+        choices = {entry.id: self._auto_choice(entry) for entry in entries.values()}
         default = choices.get(self._settings.default_models.text or "") or self._directory.resolve("auto")
         return {
             "devices": [_with_free_memory(asdict(device)) for device in devices],
@@ -140,6 +148,10 @@ class HealthReporter:
                 "limit."
             )
             warnings.append(_problem("storage", "disk_low", detail, remedy))
+        for folder in self._catalogue.silent_folders():
+            detail = f"The model folder {folder} does not answer: its disk or network mount does not respond."
+            remedy = f"Check that `ls {folder}` returns, and mount it again; or remove it from `model_folders`."
+            warnings.append(_problem("storage", "model_folder_silent", detail, remedy))
         return warnings
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.child.convert import FOLDER
+from backend.common.bounded_reads import NoAnswer, bounded_read, silent_folder
 from backend.common.clean_text import clean, encodable
 from backend.common.commands import command
 from backend.common.config.settings import Settings
@@ -31,7 +32,7 @@ from backend.models.converted_forms import with_forms
 from backend.models.details import details, licence
 from backend.models.entries import SERVED_BY, Entry, configured_models, entry_for, shipped, suffixes
 from backend.models.file_checks import absent, check, file_bytes, is_there
-from backend.models.folders import Folders
+from backend.models.folders import READ_S, Folders
 from backend.models.model_ids import ModelIds, legacy_slug
 from backend.models.sources import Source
 from backend.models.user_models import UserModels
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 
 __all__ = ["Catalogue", "Entry", "Source"]
 
+CHECK_S = 4.0  # timeout of the check of a model's files before a job: a slow disk may need more than a list waits
 _Stamp = tuple[int | str, ...]
 
 
@@ -80,9 +82,14 @@ class Catalogue:
             entry = self._entry_of_file(file, entries)
             entries[entry.id] = entry
         self._aliases = self._find_aliases(entries, files)
-        if self._forms_dir.is_dir():
-            entries = {id_: with_forms(entry, self._settings.models_dir) for id_, entry in entries.items()}
+        with contextlib.suppress(NoAnswer):
+            return bounded_read(self._forms_dir, lambda: self._with_forms(entries), READ_S)
         return entries
+
+    def _with_forms(self, entries: dict[str, Entry]) -> dict[str, Entry]:
+        if not self._forms_dir.is_dir():
+            return entries
+        return {id_: with_forms(entry, self._settings.models_dir) for id_, entry in entries.items()}
 
     def _find(self, id_: str) -> Entry | None:
         """Return the entry that `entries` has under an id. Folders are not read for a known or added model."""
@@ -92,7 +99,9 @@ class Catalogue:
         if entry is None:
             entries = self.entries()
             return entries.get(id_) or entries.get(self._aliases.get(id_, ""))
-        return with_forms(entry, self._settings.models_dir) if self._forms_dir.is_dir() else entry
+        with contextlib.suppress(NoAnswer):
+            return bounded_read(self._forms_dir, lambda: self._with_forms({id_: entry}), READ_S)[id_]
+        return entry
 
     def _find_aliases(self, entries: Mapping[str, Entry], files: Sequence[Path]) -> dict[str, str]:
         """Return further ids of models: those before the configuration named the file, and those of older versions."""
@@ -115,7 +124,10 @@ class Catalogue:
     def model(self, entry: Entry) -> Model:
         """Return a model as the API shows it, with the current state of its file. Log a model that cannot be read."""
         try:
-            return self._model(entry)
+            return bounded_read(entry.target, lambda: self._model(entry), READ_S)
+        except NoAnswer as error:
+            reason, remedy = silent_folder(entry.target, error)
+            return Model(entry.id, entry.name, entry.task, [], "broken", reason=unicode(reason), remedy=remedy)
         except Exception as error:  # noqa: BLE001 (whatever the content of its files, the other models are listed)
             if entry.id not in self._unreadable:
                 self._unreadable.add(entry.id)
@@ -213,6 +225,10 @@ class Catalogue:
         """Return whether its file is directly in the download folder."""
         return entry.target.parent == self._settings.models_dir
 
+    def silent_folders(self) -> list[Path]:
+        """Return the model folders that did not answer at the last listing."""
+        return self._folders.silent()
+
     def notices(self) -> list[tuple[str, str, str]]:
         """Return notices on files in the model folders that are not models: file, detail, remedy."""
         pieces = [file for file in self._folders.files() if is_split_by_hand(file.name)]
@@ -232,6 +248,12 @@ class Catalogue:
         """Return why the model cannot be used now, or None."""
         if entry.refusal:
             return entry.refusal
+        try:
+            return bounded_read(entry.target, lambda: self._file_problem(entry), CHECK_S)
+        except NoAnswer as error:
+            return ModelBroken(*silent_folder(entry.target, error))
+
+    def _file_problem(self, entry: Entry) -> TouchstoneError | None:
         try:
             facts = entry.target.stat()
         except (OSError, ValueError) as error:

@@ -17,7 +17,8 @@ from backend.child.convert import FORMS, OWN_RUNTIME, Form, quantization, source
 from backend.child.convert.comparison import TOKENS, Comparison, ConvertedModel
 from backend.child.convert.quantization import KINDS
 from backend.child.convert.step_runner import run_step
-from backend.child.handle import ChildStartError, start_child
+from backend.child.handle import ChildStartError
+from backend.child.spawner import spawn_child
 from backend.child.wire_protocol import FailedFrame, Frame, HelloFrame
 from backend.common.clean_text import restore_path
 from backend.common.config.frame_schema import FrameSchema
@@ -135,7 +136,7 @@ def _size(entry: Entry) -> int | None:
 async def _run(order: Mapping[str, object], on_progress: OnProgress, spawn: handle.Spawn) -> Frame:
     """Run a child and return its `done` frame. Raises the error that it reports, WorkerCrashed without a report."""
     try:
-        child = start_child(spawn, sys.executable, ["convert"], _SCHEMA)
+        child = await spawn_child(spawn, sys.executable, ["convert"], _SCHEMA)
     except ChildStartError as error:
         raise WorkerCrashed(f"The conversion process could not be started: {error}.", "Retry.") from error
     child.send(order)

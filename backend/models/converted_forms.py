@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from backend.child.convert import FOLDER, FORMS, MANIFEST, place_of, source_bytes
+from backend.common.files import read_text
 from backend.models.entries import Entry
 
 
@@ -29,7 +30,7 @@ def drop_forms(id_: str, models_dir: Path) -> None:
 def _is_of(place: Path, entry: Entry) -> bool:
     """Return whether a form was made from the current file."""
     try:
-        source = json.loads((place / MANIFEST).read_text(encoding="utf-8"))["source"]
+        source = json.loads(read_text(place / MANIFEST))["source"]
         return bool(source["bytes"] == source_bytes(entry.target))
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from functools import lru_cache
 from pathlib import Path
 
 from backend.child.convert import MANIFEST
+from backend.common.bounded_reads import bounded_read
 from backend.common.errors import ModelBroken, TouchstoneError
-from backend.common.files import require_regular_file
+from backend.common.files import open_regular_file, read_text
 from backend.common.types import JsonObject
 from backend.engines import model_formats
 from backend.models.entries import Entry
@@ -21,18 +23,21 @@ _CARD_CHARS = 20_000
 def licence(path: Path) -> str | None:
     """Return the licence that the model file declares, or the card (README.md) of a folder. None if there is none."""
     try:
-        for model_format in model_formats():
-            if model_format.find_licence and model_format.recognises(path):
-                return model_format.find_licence(path)
-        match = _LICENCE.match(_card(path / "README.md"))
+        return bounded_read(path, lambda: _licence(path))
     except (ModelBroken, OSError, ValueError):
         return None
+
+
+def _licence(path: Path) -> str | None:
+    for model_format in model_formats():
+        if model_format.find_licence and model_format.recognises(path):
+            return model_format.find_licence(path)
+    match = _LICENCE.match(_card(path / "README.md"))
     return match[1].strip("\"'") if match else None
 
 
 def _card(file: Path) -> str:
-    require_regular_file(file)
-    with file.open(encoding="utf-8", errors="replace") as card:
+    with io.TextIOWrapper(open_regular_file(file), encoding="utf-8", errors="replace") as card:
         return card.read(_CARD_CHARS)
 
 
@@ -58,6 +63,6 @@ def _describe(path: Path, size: int, mtime_ns: int) -> JsonObject:
 
 def _form(place: Path) -> JsonObject:
     """Return the facts of a converted form: its size, and how far its output matches that of its source."""
-    made = json.loads((place / MANIFEST).read_text(encoding="utf-8"))
+    made = json.loads(read_text(place / MANIFEST))
     counts = {name: value for name, value in made["comparison"].items() if isinstance(value, int)}
     return {"form": place.name, "bytes": made["bytes"], **counts}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+from backend.common.bounded_reads import NoAnswer, bounded_read
 from backend.common.config.settings import Settings
 from backend.common.formats.gguf.kinds import SPLIT
 from backend.engines import model_formats
 from backend.models.hub_cache import hub_cache
+
+log = logging.getLogger(__name__)
+READ_S = 1.5  # timeout of one read in a model folder: lists come within seconds although several folders are dead
 
 
 class Folders:
@@ -18,27 +24,65 @@ class Folders:
     def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
         self._listed = [settings.models_dir, *settings.model_folders]
         self._cache = hub_cache(environ)
+        self._silent: set[Path] = set()
+        self._seen: dict[Path, list[Path]] = {}  # models at the last scan, by folder
 
     def hold(self, path: Path) -> bool:
         """Return whether a path, with all links resolved, is in one of the folders."""
-        real = Path(os.path.realpath(path))
-        return any(real.is_relative_to(os.path.realpath(root)) for root in (*self._listed, self._cache))
+        roots = (*self._listed, self._cache)
+        try:
+            return bounded_read(path, lambda: _is_inside(path, roots), READ_S)
+        except NoAnswer:  # its state says so: a model that was inside is not said to be outside
+            return True
 
     def files(self) -> list[Path]:
         """Return the entries of the listed folders, without subfolders' content."""
         files: list[Path] = []
         for folder in self._listed:
             try:
-                files += sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+                files += bounded_read(folder, partial(_entries, folder), READ_S)
             except OSError:
                 continue  # a missing folder has no models
         return files
 
     def model_files(self) -> list[Path]:
-        """Return files and folders of known formats; of a split model only the first part."""
-        return [
-            file
-            for file in self.files()
-            if any(model_format.recognises(file) for model_format in model_formats())
-            and (not (part := SPLIT.fullmatch(file.name)) or int(part[2]) == 1)
-        ]
+        """Return files and folders of known formats; of a split model only the first part.
+
+        A folder that does not answer has the models of its last scan.
+        """
+        files: list[Path] = []
+        for folder in self._listed:
+            try:
+                self._seen[folder] = bounded_read(folder, partial(_models, folder), READ_S)
+            except NoAnswer as error:
+                if folder not in self._silent:
+                    log.warning("model folder does not answer", extra={"folder": str(folder), "cause": error.strerror})
+                self._silent.add(folder)
+            except OSError:
+                self._seen.pop(folder, None)  # a missing folder has no models
+            else:
+                self._silent.discard(folder)
+            files += self._seen.get(folder, [])
+        return files
+
+    def silent(self) -> list[Path]:
+        """Return the folders that did not answer at the last scan."""
+        return [folder for folder in self._listed if folder in self._silent]
+
+
+def _models(folder: Path) -> list[Path]:
+    return [
+        file
+        for file in _entries(folder)
+        if any(model_format.recognises(file) for model_format in model_formats())
+        and (not (part := SPLIT.fullmatch(file.name)) or int(part[2]) == 1)
+    ]
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+
+
+def _is_inside(path: Path, roots: Sequence[Path]) -> bool:
+    real = Path(os.path.realpath(path))
+    return any(real.is_relative_to(os.path.realpath(root)) for root in roots)

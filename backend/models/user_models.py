@@ -12,8 +12,10 @@ from pathlib import Path, PurePosixPath
 from typing import get_args
 
 from backend.child.download.workspace import NAME, lock_for
+from backend.common.bounded_reads import bounded_read
 from backend.common.config.settings.schema import Task
 from backend.common.errors import Configuration, DiskFull
+from backend.common.files import read_text
 from backend.common.formats.gguf.kinds import SPLIT
 from backend.common.types import JsonObject
 from backend.models.entries import HUB, Entry, entry_for
@@ -77,7 +79,7 @@ class UserModels:
 
     def _read(self) -> dict[str, JsonObject]:
         try:
-            models: dict[str, JsonObject] = json.loads(self.file.read_text(encoding="utf-8"))["models"]
+            models: dict[str, JsonObject] = json.loads(read_text(self.file))["models"]
             return dict(models.items())
         except FileNotFoundError:
             return {}
@@ -116,7 +118,7 @@ class UserModels:
 
     def _stamp_now(self) -> tuple[int, int] | None:
         try:
-            facts = self.file.stat()
+            facts = bounded_read(self.file, self.file.stat)
         except OSError:
             return None
         return facts.st_ino, facts.st_mtime_ns

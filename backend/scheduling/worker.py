@@ -17,8 +17,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from backend.child.handle import ChildProcess, ChildStartError, Spawn, start_child
+from backend.child.handle import ChildProcess, ChildStartError, Spawn
 from backend.child.model_files import digest_of
+from backend.child.spawner import spawn_child
 from backend.child.wire_protocol import (
     WIRE_VERSION,
     ArtifactFrame,
@@ -288,7 +289,7 @@ class Worker:
     async def _start(self, engine: str, request: LoadRequest, on_memory: OnMemory, job_id: str | None) -> Frame:
         """Start the child and return its `loaded` frame."""
         try:
-            self._child = start_child(self._spawn, self._python, ["run"], _SCHEMA)
+            self._child = await spawn_child(self._spawn, self._python, ["run"], _SCHEMA)
         except ChildStartError as error:
             raise ModelLoadFailed(
                 f"The worker for {self._name} could not be started: {error}.",

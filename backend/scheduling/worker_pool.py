@@ -8,22 +8,24 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
 from backend.child.handle import Spawn
 from backend.child.model_files import CHANGED
+from backend.common.bounded_reads import NoAnswer, bounded_read, silent_folder
 from backend.common.commands import command
 from backend.common.compile_cache import cache_for
 from backend.common.config.settings import Settings
 from backend.common.data_dir import scratch_prefix
 from backend.common.device_api import DetectedDevice
 from backend.common.errors import DeviceNotReady, ModelBroken, OutOfMemory
-from backend.common.hardware.free_memory import card_free_bytes
 from backend.common.system.resources import memory_free_bytes, usable_threads
 from backend.common.types import Device, ModelFile
 from backend.devices import has_compile_cache
 from backend.engines import LoadRequest, engines, load_engine
+from backend.scheduling.card_sensors import card_free_bytes
 from backend.scheduling.worker import Limits, Worker, WorkerKey, find_change, ignore_frame
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ DISK_LIMIT_S = 1.0  # for looking at the files of a loaded model before a job
 SLOW_DISK_BYTES_PER_S = 50e6  # the load timeout grows with the model at this rate
 VERDICTS = Path("cache") / "checks"  # results of text models' checks, in the data folder
 CHECK_S = 60.0  # more time for a load on a card, where a text model is compared with the CPU once
+MODEL_READ_S = 10.0  # timeout of reading the headers of a model's files
 HANDOVER_S = 0.2  # a model stays loaded this long for the next job in the queue, even with keep_alive_s: 0
 
 
@@ -273,9 +276,9 @@ class WorkerPool:
         supervision = self._settings.supervision
         text = self._settings.text
         engine, path = load_engine(key.engine), str(model_path)
-        estimate = await asyncio.to_thread(engine.estimate_bytes, path, text.context_tokens, text.slots)
+        estimate = await _read_model(path, engine.estimate_bytes, path, text.context_tokens, text.slots)
         needed = max(estimate or 0, self._measured.get(key, 0)) or None
-        least = await asyncio.to_thread(least_bytes, key.engine, path, device, needed)
+        least = await _read_model(path, least_bytes, key.engine, path, device, needed)
         before = await self._on_card(hardware_id, device)
         evictions = self._choose_evictions(hardware_id, device, key, needed, least, before)
         for held in evictions:
@@ -419,6 +422,14 @@ def in_daemon_thread(function: Callable[[Argument], Result], argument: Argument)
 
     threading.Thread(target=work, daemon=True).start()
     return future
+
+
+async def _read_model(path: str, read: Callable[..., int | None], *arguments: object) -> int | None:
+    """Return what `read` computes of a model's files. Raises ModelBroken if they do not answer."""
+    try:
+        return await asyncio.to_thread(bounded_read, Path(path), partial(read, *arguments), MODEL_READ_S)
+    except NoAnswer as error:
+        raise ModelBroken(*silent_folder(Path(path), error)) from error
 
 
 def least_bytes(engine: str, model_path: str, device: Device, needed: int | None) -> int | None:

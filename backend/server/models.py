@@ -50,7 +50,7 @@ class Unload(StrictModel):
 @router.get("")
 async def list_models(manager: Manager) -> JsonObject:
     """Return all models with the state of their files and the schema of their options."""
-    return {"models": [asdict(model) for model in manager.models()]}
+    return {"models": [asdict(model) for model in await manager.read_models()]}
 
 
 @router.post("", status_code=202, responses=problems())

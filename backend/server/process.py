@@ -31,19 +31,30 @@ KEEP_ALIVE_S = 75  # longer than clients keep a connection: if the server closed
 _PORTS_TRIED = 50
 
 
-async def serve(settings: Settings, say: Callable[[str], None], container: bool = False, spawn: Spawn = spawn) -> None:
+async def serve(
+    settings: Settings,
+    say: Callable[[str], None],
+    container: bool = False,
+    spawn: Spawn = spawn,
+    on_stopping: Callable[[], None] = lambda: None,
+) -> None:
     """Serve until SIGINT or SIGTERM. `say` is called with the first line of output when the server listens.
 
-    In a container a token is generated if one is required and missing: its loopback cannot be reached from outside.
-    Raises Configuration.
+    `on_stopping` is called when the server starts to stop. In a container a token is generated if one is required and
+    missing: its loopback cannot be reached from outside. Raises Configuration.
     """
     stopping = asyncio.Event()
     with _signals(stopping.set):  # from the start, so that everything started before a signal is stopped in order
-        await _serve(settings, say, container, stopping, spawn)
+        await _serve(settings, say, container, stopping, spawn, on_stopping)
 
 
 async def _serve(
-    settings: Settings, say: Callable[[str], None], container: bool, stopping: asyncio.Event, spawn: Spawn
+    settings: Settings,
+    say: Callable[[str], None],
+    container: bool,
+    stopping: asyncio.Event,
+    spawn: Spawn,
+    on_stopping: Callable[[], None],
 ) -> None:
     token = Token(settings)
     has_generated_token = container and settings.server.token is None and not is_loopback(settings.server.host)
@@ -86,6 +97,7 @@ async def _serve(
     await asyncio.wait({serving, signalled, requested}, return_when=asyncio.FIRST_COMPLETED)
     signalled.cancel()
     requested.cancel()
+    on_stopping()
     log.info("server stopping", extra={"url": url})
     server.should_exit = True
     # Concurrently: the end of jobs ends their streams, and the server waits for the streams.
@@ -94,7 +106,7 @@ async def _serve(
 
 async def _wait_for_stop_file(data_dir: DataDir) -> None:
     """Return when the `stop` command requests a stop by a file. Signals do not cross Windows consoles or WSL."""
-    while not data_dir.stop_asked():
+    while not await asyncio.to_thread(data_dir.stop_asked):
         await asyncio.sleep(STOP_LOOK_S)
 
 

@@ -44,9 +44,11 @@ def run(args: argparse.Namespace) -> int:
     )
     from backend.server import log_format
     from backend.server.process import serve
+    from backend.server.stop_watchdog import StopWatchdog
 
     gc.freeze()
     gc.enable()
     log_format.configure(settings)
-    asyncio.run(serve(settings, lambda line: print(line, flush=True), args.container))
+    watchdog = StopWatchdog()
+    asyncio.run(serve(settings, lambda line: print(line, flush=True), args.container, on_stopping=watchdog.arm))
     return 0

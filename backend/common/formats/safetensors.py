@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from backend.common.errors import ModelBroken
-from backend.common.files import read_text, require_regular_file
+from backend.common.files import open_regular_file, read_text
 from backend.common.formats.gguf.kinds import check_foreign, truncated
 from backend.common.types import JsonObject
 
@@ -145,8 +145,7 @@ def _missing(path: Path, name: str, what: str) -> ModelBroken:
 @lru_cache(maxsize=256)
 def _dtypes(file: Path, size: int, mtime_ns: int) -> dict[str, int]:
     """Return the bytes of the tensors by type. Raises ModelBroken, OSError."""
-    require_regular_file(file)
-    with file.open("rb") as opened:
+    with open_regular_file(file) as opened:
         start = opened.read(512)
         check_foreign(file.name, start, size)
         length = int.from_bytes(start[:8], "little")

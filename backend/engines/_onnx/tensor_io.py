@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.common.errors import Validation
+from backend.common.files import open_regular_file
 from backend.engines._onnx.png import read_png
 
 _NUMPY = {
@@ -129,7 +130,7 @@ def _read(name: str, file: Mapping[str, str], slot: Any) -> Any:
     import numpy
 
     path = Path(file["path"])
-    with path.open("rb") as opened:
+    with open_regular_file(path) as opened:
         start = opened.read(12)
     try:
         if start[:6] == b"\x93NUMPY":

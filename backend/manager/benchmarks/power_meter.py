@@ -7,10 +7,9 @@ import statistics
 import time
 from types import TracebackType
 
-from backend.common.hardware.energy import card_j, card_w
-from backend.common.hardware.free_memory import card_free_bytes
 from backend.common.system.power import processor_j
 from backend.common.types import Device
+from backend.scheduling.card_sensors import card_free_bytes, card_j, card_w
 
 SAMPLE_S = 0.5  # between two readings of a card without an energy counter; shorter rounds have no figure
 

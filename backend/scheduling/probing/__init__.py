@@ -70,7 +70,7 @@ class ProbeService:
         is_enabled: Callable[[str], bool] = lambda _: True,
         is_occupied: Callable[[str], bool] = lambda _: False,
         proofs: ProofCache | None = None,
-        inventory: Callable[[Spawn], Awaitable[list[Hardware]]] = query_hardware,
+        inventory: Callable[[Spawn], Awaitable[list[Hardware]]] | None = None,
     ) -> None:
         """`pythons` are the interpreters by runtime; `limit_s` is the timeout of a probe.
 
@@ -83,7 +83,7 @@ class ProbeService:
         self._queue_of = queue_of
         self._is_occupied = is_occupied
         self._proofs = proofs or ProofCache()
-        self._inventory = inventory
+        self._inventory = inventory or self._query_hardware
         self._prober = Prober(spawn, limit_s, AT_ONCE)
         self._prober.patience = (
             3.0 if sys.platform == "win32" else 1.0
@@ -166,7 +166,13 @@ class ProbeService:
 
     async def _survey(self) -> None:
         with _logged("listing the hardware failed"):
-            self.table.surveyed = {item.id: item for item in await self._inventory(self._spawn)}
+            self._note_hardware(await self._inventory(self._spawn))
+
+    async def _query_hardware(self, spawn: Spawn) -> list[Hardware]:
+        return await query_hardware(spawn, self._note_hardware)
+
+    def _note_hardware(self, items: list[Hardware]) -> None:
+        self.table.surveyed = {item.id: item for item in items}
 
     async def _probe_runtime(
         self, runtime: str, python: str, only: str | None, group: asyncio.TaskGroup, survey: asyncio.Task[None]

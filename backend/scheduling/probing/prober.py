@@ -8,7 +8,8 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from backend.child.handle import ChildProcess, ChildStartError, Spawn, start_child
+from backend.child.handle import ChildProcess, ChildStartError, Spawn
+from backend.child.spawner import spawn_child
 from backend.child.wire_protocol import (
     AbsentFrame,
     EndFrame,
@@ -100,7 +101,7 @@ class Prober:
             await held.enter_async_context(self._place())
             on_start()
             try:
-                child = start_child(self._spawn, python, ["probe", *arguments], _SCHEMA)
+                child = await spawn_child(self._spawn, python, ["probe", *arguments], _SCHEMA)
             except ChildStartError as error:
                 outcome.trouble = str(error)
                 return outcome

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 from fastapi import APIRouter
 
+from backend.common.bounded_reads import bounded_read
 from backend.common.errors import UnknownModel
 from backend.common.types import JsonObject
 from backend.manager import ModelManager
@@ -20,17 +22,21 @@ TASKS = ("text", "embeddings")
 @router.get("/models", responses=refusals())
 async def list_models(manager: Manager) -> JsonObject:
     """Return the models that are ready for chat, completions or embeddings."""
-    cards = [_card(manager, entry) for entry in manager.catalogue.entries().values() if entry.task in TASKS]
+    cards = await asyncio.to_thread(_cards, manager)
     return {"object": "list", "data": [card for card in cards if card["state"] == "ready"]}
 
 
 @router.get("/models/{model_id:path}", responses=refusals())
 async def read_model(model_id: str, manager: Manager) -> JsonObject:
     """Return one model, in any state."""
-    entry = manager.catalogue.entries().get(model_id)
+    entry = (await asyncio.to_thread(manager.catalogue.entries)).get(model_id)
     if entry is None or entry.task not in TASKS:
         raise UnknownModel(f"Unknown model {model_id[:200]!r}.", "GET /v1/models lists the models.")
-    return _card(manager, entry)
+    return await asyncio.to_thread(_card, manager, entry)
+
+
+def _cards(manager: ModelManager) -> list[JsonObject]:
+    return [_card(manager, entry) for entry in manager.catalogue.entries().values() if entry.task in TASKS]
 
 
 def _card(manager: ModelManager, entry: Entry) -> JsonObject:
@@ -38,7 +44,7 @@ def _card(manager: ModelManager, entry: Entry) -> JsonObject:
     model = manager.catalogue.model(entry)
     created = 0
     with contextlib.suppress(OSError):
-        created = int(entry.target.stat().st_mtime)
+        created = int(bounded_read(entry.target, entry.target.stat).st_mtime)
     return {
         "id": model.id,
         "object": "model",

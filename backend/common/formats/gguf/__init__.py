@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from backend.common.errors import ModelBroken
+from backend.common.files import open_regular_file
 from backend.common.formats.gguf.kinds import check_kind, how_to_join, is_split_by_hand
 from backend.common.formats.gguf.reader import Header, Reader
 
@@ -49,6 +50,6 @@ def parts(path: Path) -> list[Path]:
 @lru_cache(maxsize=64)
 def _read(path: Path, size: int, state: tuple[int, int], byteorder: str) -> Header:
     """Parse the header, cached per state of the file: a large vocabulary takes about 20 ms."""
-    with path.open("rb") as file:
+    with open_regular_file(path) as file:
         check_kind(path.name, file.read(512), size, byteorder)
         return Reader(file, size, path.name, byteorder).header()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from backend.common.files import open_regular_file
 from backend.common.formats.gguf.kinds import check_kind, damaged, truncated
 from backend.common.formats.gguf.reader import Reader
 
@@ -51,7 +52,7 @@ class Vocabulary:
 
 def read_vocabulary(path: Path, merges: bool = True, byteorder: str = sys.byteorder) -> Vocabulary:
     """Parse the tokenizer of a GGUF file; without `merges` in half the time. Raises ModelBroken, OSError."""
-    with path.open("rb") as file:
+    with open_regular_file(path) as file:
         size = path.stat().st_size
         check_kind(path.name, file.read(512), size, byteorder)
         facts = _TokenizerReader(file, size, path.name, byteorder).tokenizer(

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from backend.common.errors import ModelBroken
+from backend.common.files import open_regular_file
 from backend.common.formats.onnx.validation import integer, read_onnx, text
 from backend.common.formats.protobuf import fields, varint
 from backend.common.types import JsonObject
@@ -76,7 +77,7 @@ def read_graph(path: Path) -> OnnxGraph:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, size: int, mtime_ns: int) -> OnnxGraph:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with open_regular_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
             return _graph(data, read_onnx(path).external)
         except (IndexError, ValueError, RecursionError):
@@ -190,7 +191,7 @@ def node_outputs(path: Path) -> list[NodeOutputs]:
     """Return all nodes of the top-level graph, with their outputs. Raises ModelBroken."""
     read_onnx(path)
     nodes = []
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with open_regular_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         graph = dict(fields(data, 0, len(data)))[7]
         for number, value in fields(data, graph.start, graph.stop) if isinstance(graph, slice) else ():
             if number == 1 and isinstance(value, slice):

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from backend.common.errors import ModelBroken
-from backend.common.files import is_reserved_windows_name
+from backend.common.files import is_reserved_windows_name, open_regular_file
 from backend.common.formats.gguf.kinds import check_foreign
 from backend.common.formats.protobuf import fields
 
@@ -62,7 +62,7 @@ def outside_files(path: Path) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, size: int, mtime_ns: int) -> OnnxFile:
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with open_regular_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         check_foreign(path.name, bytes(data[:512]), size)
         try:
             return _model(data)

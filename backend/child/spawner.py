@@ -1,0 +1,82 @@
+"""Starts child processes in a thread of its own, so that a slow start does not hold the event loop.
+
+The thread lives as long as the server: Linux sends a child the parent-death signal when the thread that started it
+ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from backend.child.handle import ChildProcess, ChildStartError, FrameSchema, Spawn, start_child
+
+LIMIT_S = 10.0  # a start takes milliseconds; one from a dead network mount never returns
+
+
+@dataclass(frozen=True)
+class _Order:
+    start: Callable[[], ChildProcess]
+    loop: asyncio.AbstractEventLoop
+    done: asyncio.Future[ChildProcess]
+
+
+class _Thread(threading.Thread):
+    def __init__(self) -> None:
+        super().__init__(name="spawner", daemon=True)
+        self.orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            order = self.orders.get()
+            child, error = None, None
+            try:
+                child = order.start()
+            except Exception as raised:  # noqa: BLE001 (the caller raises it)
+                error = raised
+            try:
+                order.loop.call_soon_threadsafe(_deliver, order.done, child, error)
+            except RuntimeError:  # the event loop is closed
+                if child:
+                    child.kill()
+
+
+def _deliver(done: asyncio.Future[ChildProcess], child: ChildProcess | None, error: Exception | None) -> None:
+    if done.done():  # its caller was cancelled, or gave up
+        if child:
+            child.kill()
+    elif child:
+        done.set_result(child)
+    else:
+        done.set_exception(error or ChildStartError("it did not start"))
+
+
+_threads: list[_Thread] = []  # the last one is in use; the others are blocked by a start that does not return
+
+
+async def spawn_child(
+    spawn: Spawn,
+    python: str,
+    arguments: list[str],
+    schema: FrameSchema | None = None,
+    limit_s: float = LIMIT_S,
+) -> ChildProcess:
+    """Start a program in the interpreter `python`. `schema` checks its frames, optional. Raises ChildStartError."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[ChildProcess] = loop.create_future()
+    if not _threads:
+        _threads.append(_Thread())
+    thread = _threads[-1]
+    thread.orders.put(_Order(partial(start_child, spawn, python, arguments, schema, loop), loop, done))
+    try:
+        async with asyncio.timeout(limit_s):
+            return await done
+    except TimeoutError:
+        if _threads[-1] is thread:
+            _threads.append(_Thread())
+        raise ChildStartError(f"its interpreter {python} did not start within {limit_s:g} s") from None
