@@ -127,7 +127,7 @@ class Catalogue:
             return bounded_read(entry.target, lambda: self._model(entry), READ_S)
         except NoAnswer as error:
             reason, remedy = silent_folder(entry.target, error)
-            return Model(entry.id, entry.name, entry.task, [], "broken", reason=unicode(reason), remedy=remedy)
+            return Model(entry.id, entry.name, entry.task, [], "broken", reason=clean(reason), remedy=remedy)
         except Exception as error:  # noqa: BLE001 (whatever the content of its files, the other models are listed)
             if entry.id not in self._unreadable:
                 self._unreadable.add(entry.id)

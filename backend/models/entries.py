@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from backend.common.bounded_reads import NoAnswer, bounded_read
 from backend.common.clean_text import UNNAMED, clean_name
 from backend.common.config.settings import Settings
 from backend.common.config.settings.schema import OwnModel
@@ -137,19 +138,32 @@ def _check_runtime(settings: Settings, id_: str, model: OwnModel) -> None:
 def _with_adapter_facts(entry: Entry, runtime: str | None) -> Entry:
     if runtime is None:
         return entry
-    with contextlib.suppress(ModelBroken):
-        adapter = read_adapter(entry.target)
+    with contextlib.suppress(ModelBroken, NoAnswer):
+        adapter = bounded_read(entry.target, lambda: read_adapter(entry.target))
         return replace(entry, runtime=runtime, name=adapter.kind.title, licence=adapter.licence)
     return replace(entry, runtime=runtime)
 
 
 def entry_for(id_: str, path: Path, task: str | None, engine: str | None) -> Entry:
-    """Return the entry of a file. Default for task and engine: those of the engines that read such files."""
-    chosen = [engines()[engine]] if engine else readers(path)
+    """Return the entry of a file. Default for task and engine: those of the engines that read such files.
+
+    Without an answer of the file, its suffix decides.
+    """
+    try:
+        chosen, found_task = bounded_read(path, lambda: _reading_engines(path, task, engine))
+    except NoAnswer:
+        suffix = path.suffix.lower()
+        named = [fact for fact in engines().values() if any(each.suffix == suffix != "" for each in fact.formats)]
+        chosen = [engines()[engine]] if engine else named
+        found_task = task or (chosen[0].tasks[0] if chosen else "text")
     name = clean_name(stem_of(path.name), 200)
-    return Entry(
-        id_, id_ if name == UNNAMED else name, task or _task_of(path, chosen), tuple(fact.name for fact in chosen), path
-    )
+    return Entry(id_, id_ if name == UNNAMED else name, found_task, tuple(fact.name for fact in chosen), path)
+
+
+def _reading_engines(path: Path, task: str | None, engine: str | None) -> tuple[list[Engine], str]:
+    """Return the engines that read a file, and its task."""
+    chosen = [engines()[engine]] if engine else readers(path)
+    return chosen, task or _task_of(path, chosen)
 
 
 def _task_of(path: Path, chosen: list[Engine]) -> str:

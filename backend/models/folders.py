@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -29,11 +30,8 @@ class Folders:
 
     def hold(self, path: Path) -> bool:
         """Return whether a path, with all links resolved, is in one of the folders."""
-        roots = (*self._listed, self._cache)
-        try:
-            return bounded_read(path, lambda: _is_inside(path, roots), READ_S)
-        except NoAnswer:  # its state says so: a model that was inside is not said to be outside
-            return True
+        real = _real(path)
+        return any(real.is_relative_to(_real(root)) for root in (*self._listed, self._cache))
 
     def files(self) -> list[Path]:
         """Return the entries of the listed folders, without subfolders' content."""
@@ -83,6 +81,8 @@ def _entries(folder: Path) -> list[Path]:
     return sorted(file for file in folder.iterdir() if not file.name.startswith("."))
 
 
-def _is_inside(path: Path, roots: Sequence[Path]) -> bool:
-    real = Path(os.path.realpath(path))
-    return any(real.is_relative_to(os.path.realpath(root)) for root in roots)
+def _real(path: Path) -> Path:
+    """Return a path with all links resolved; without them if the disk does not answer, since nothing opens it then."""
+    with contextlib.suppress(NoAnswer):
+        return Path(bounded_read(path, lambda: os.path.realpath(path)))
+    return Path(os.path.abspath(path))  # noqa: PTH100, since Path.absolute keeps `..`
