@@ -68,10 +68,12 @@ def test_a_folder_with_many_reads_without_an_answer_is_given_up(
     with pytest.raises(NoAnswer):
         bounded_read(tmp_path / "other", lambda: 1, 60)
     stuck.release()
+    stuck = Stuck()
     with pytest.raises(NoAnswer):
-        bounded_read(tmp_path, Stuck(), 0.01)
+        bounded_read(tmp_path, stuck, 0.01)
     with pytest.raises(NoAnswer):
         bounded_read(tmp_path / "inside", lambda: 1, 60)
+    stuck.release()
 
 
 @needs_pipes
