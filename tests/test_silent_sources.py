@@ -199,5 +199,5 @@ def test_no_round_waits_for_a_child_that_cannot_end(tmp_path: Path) -> None:
     from backend.scheduling.probing.inventory import query_hardware
 
     lists: list[int] = []
-    found = asyncio.run(query_hardware(spawn, lambda items: lists.append(len(items))))
+    found = asyncio.run(query_hardware(spawn, on_list=lambda items: lists.append(len(items))))
     assert found and lists and lists[-1] == len(found)

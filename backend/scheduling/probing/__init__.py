@@ -169,7 +169,7 @@ class ProbeService:
             self._note_hardware(await self._inventory(self._spawn))
 
     async def _query_hardware(self, spawn: Spawn) -> list[Hardware]:
-        return await query_hardware(spawn, self._note_hardware)
+        return await query_hardware(spawn, on_list=self._note_hardware)
 
     def _note_hardware(self, items: list[Hardware]) -> None:
         self.table.surveyed = {item.id: item for item in items}

@@ -41,7 +41,7 @@ class SystemFrame(TypedDict):
 _SCHEMA = FrameSchema(HardwareFrame, SystemFrame, EndFrame)
 
 
-async def query_hardware(spawn: Spawn, on_list: OnList = lambda _: None, limit_s: float = LIMIT_S) -> list[Hardware]:
+async def query_hardware(spawn: Spawn, limit_s: float = LIMIT_S, on_list: OnList = lambda _: None) -> list[Hardware]:
     """Return all hardware that the system reports, sorted by id, the CPU first.
 
     `on_list` is a callback for each list, while the next, more complete one is being made. Optional. After a timeout
