@@ -74,9 +74,11 @@ async def spawn_child(
     thread = _threads[-1]
     thread.orders.put(_Order(partial(start_child, spawn, python, arguments, schema, loop), loop, done))
     try:
-        async with asyncio.timeout(limit_s):
-            return await done
-    except TimeoutError:
-        if _threads[-1] is thread:
-            _threads.append(_Thread())
-        raise ChildStartError(f"its interpreter {python} did not start within {limit_s:g} s") from None
+        await asyncio.wait({done}, timeout=limit_s)
+    finally:
+        done.cancel()  # no effect once it is done: else a child that starts later is killed
+    if not done.cancelled():
+        return done.result()
+    if _threads[-1] is thread:
+        _threads.append(_Thread())
+    raise ChildStartError(f"its interpreter {python} did not start within {limit_s:g} s")
