@@ -6,6 +6,7 @@ reports no identity, names, memory and counts decide; if they cannot, no device 
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections import Counter
@@ -32,9 +33,13 @@ class Hiding:
 
 
 def instance_entries(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the entries of CUDA_VISIBLE_DEVICES that name MIG instances. CUDA shows a process only the first."""
+    """Return the entries of CUDA_VISIBLE_DEVICES that name MIG instances. CUDA shows a process only the first.
+
+    As for CUDA, another entry ends the list, and a repeated one makes it empty.
+    """
     entries = [entry.strip() for entry in environment.get(CUDA, "").split(",")]
-    return list(dict.fromkeys(entry for entry in entries if entry.upper().startswith("MIG-")))
+    instances = list(itertools.takewhile(lambda entry: entry.startswith("MIG-"), entries))
+    return instances if len(set(entries)) == len(entries) else []
 
 
 def instance_backends() -> list[str]:

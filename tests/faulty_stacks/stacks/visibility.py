@@ -87,6 +87,11 @@ STACKS = [
         old_driver=True,
     ),
     mig(
+        "one instance twice",
+        {"cuda:0": hidden(f"MIG-{UUIDS[0]},MIG-{UUIDS[0]}", ": the entry .* is repeated, .*")},
+        f"MIG-{UUIDS[0]},MIG-{UUIDS[0]}",
+    ),
+    mig(
         "an entry of no instance",
         {"cuda:0": hidden("MIG-f", ": the entry 'MIG-f' does not match exactly one .*")},
         "MIG-f",
