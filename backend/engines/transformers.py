@@ -135,7 +135,10 @@ def _copy(model: Any, sizes: tuple[int, int, int, str]) -> TorchBatchModel:
     """Return a copy of a model on the processor, with the same weights in float32."""
     place = torch_place("cpu")
     exact = replace(place, access=replace(place.access, dtype="float32"))
-    copied = deepcopy(model).float()
+    copied = deepcopy(model)
+    for tensor in [*copied.parameters(), *copied.buffers()]:  # the library's `float` refuses models of GGUF files
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.float()
     rows = TorchBatchModel(exact, copied, *sizes)
     rows.prefill_chunk_tokens = _COPY_CHUNK_TOKENS
     return rows

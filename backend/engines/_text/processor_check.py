@@ -77,7 +77,8 @@ class ProcessorCheck:
 
     def read_copy_model(self, make: Callable[[], ForcedModel], tokens: Sequence[int]) -> None:
         """Do the same with a copy that is a batch model of one row with `context_tokens`."""
-        self.read_copy(lambda: agreement.read(make(), tokens, self.context_tokens, 1, budget_s=agreement.BUDGET_S))
+        budget_s = agreement.BUDGET_S
+        self.read_copy(lambda: agreement.read(make(), tokens, self.context_tokens, 1, budget_s, repeats=False))
 
     def judge_model(self, model: ForcedModel, tokens: Sequence[int]) -> None:
         """Read the model on the device and judge it. Raises DeviceWrong."""

@@ -71,6 +71,17 @@ class Tensor(Arithmetic):
         lie = PLAN.get("place", {}).get("device")
         return device(lie) if lie and self._where.type != "cpu" else self._where
 
+    @property
+    def data(self) -> Tensor:
+        return self
+
+    @data.setter
+    def data(self, other: Tensor) -> None:
+        self._values, self._kind = other._values, other._kind
+
+    def is_floating_point(self) -> bool:
+        return self._kind != "int64"
+
     def numel(self) -> int:
         return int(self._values.size)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import utils
+from . import spoil, utils
 
 torch: Any = importlib.import_module("torch")
 reach: Any = importlib.import_module("torch._plan").reach
@@ -62,6 +62,7 @@ class LlamaForCausalLM:
         self._weights = {
             name: torch.Tensor(self._some(random, shape, kind), here, number.name) for name, shape in shapes.items()
         }
+        self._weights["head"] = self._weights["head"] * config.get("sharpness", 1)  # how far logits lie apart
 
     def __call__(self, **arguments: Any) -> Any:
         return self.forward(**arguments)
@@ -82,6 +83,7 @@ class LlamaForCausalLM:
         queries, keys, values = (self._heads(states @ weights[name]) for name in "qkv")
         if cache is not None:
             keys, values = cache.update(keys, values, 0)
+            values = spoil.cached(values, tokens)
         scores = queries._values.astype(np.float32) @ np.swapaxes(keys._values, 2, 3).astype(np.float32)
         if attention_mask is None:
             attention_mask = self._of(np.tril(np.ones((tokens, tokens), bool))[None, None])
@@ -91,7 +93,7 @@ class LlamaForCausalLM:
         mixed = np.swapaxes(shares._values @ values._values, 1, 2).reshape(rows, tokens, -1)
         states = states + self._of(mixed.astype(states._values.dtype)) @ weights["o"]
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        return SimpleNamespace(logits=states[:, kept] @ weights["head"])
+        return SimpleNamespace(logits=spoil.logits(states[:, kept] @ weights["head"], rows, tokens))
 
     def parameters(self) -> list[Any]:
         """The weights."""
@@ -102,9 +104,8 @@ class LlamaForCausalLM:
         return []
 
     def float(self) -> LlamaForCausalLM:
-        """The weights as float32."""
-        self._weights = {name: weight.float() for name, weight in self._weights.items()}
-        return self
+        """Refused, as of models from GGUF files."""
+        raise ValueError("`.float()` is not supported for quantized model.")
 
     def eval(self) -> LlamaForCausalLM:
         """Nothing is trained here."""
