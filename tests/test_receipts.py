@@ -154,6 +154,10 @@ def test_a_model_that_cannot_be_found_at_the_end_is_nowhere() -> None:
     assert receipt.used is None and ledger.describe_departure() is None
 
 
+def test_what_is_unknown_before_and_after_is_described_once() -> None:
+    assert ended({}, {})[1].placement.evidence == "its own log"
+
+
 def test_what_is_known_only_at_the_end_counts() -> None:
     assert ended({}, {"cuda:0": 1.0})[1].used == "cuda:0"
 

@@ -136,6 +136,8 @@ class ReceiptBuilder:
             return before
         after, where = judge_placement(replace(found, on_device=None), self._device)
         self._where = where if self._where in (where, None) else None
+        if after.on_device is None and before.on_device is None:
+            return before
         if (after.on_device, after.parts) == (before.on_device, before.parts):
             return replace(before, evidence=f"{before.evidence} The same at the end of the job.")
         return replace(after, evidence=f"At the end of the job: {after.evidence} After loading: {before.evidence}")

@@ -258,7 +258,7 @@ class Catalogue:
             facts = entry.target.stat()
         except (OSError, ValueError) as error:
             return absent(entry, error)
-        stamp: _Stamp = (facts.st_size, facts.st_mtime_ns, *entry.engines)
+        stamp: _Stamp = (facts.st_size, facts.st_mtime_ns, facts.st_ino, *entry.engines)
         checked = self._checked.get(entry.target)
         if checked is None or checked[0] != stamp:
             self._checked[entry.target] = checked = (stamp, check(entry, facts.st_size))

@@ -45,7 +45,7 @@ def details(entry: Entry) -> JsonObject:
     """Return the facts of the model's files. Unknown facts are None. Empty for files that cannot be parsed."""
     try:
         facts = entry.target.stat()
-        described = dict(_describe(entry.target, facts.st_size, facts.st_mtime_ns))
+        described = dict(_describe(entry.target, facts.st_size, (facts.st_mtime_ns, facts.st_ino)))
     except (OSError, ValueError, TouchstoneError):
         return {}
     if entry.forms:
@@ -54,7 +54,7 @@ def details(entry: Entry) -> JsonObject:
 
 
 @lru_cache(maxsize=256)
-def _describe(path: Path, size: int, mtime_ns: int) -> JsonObject:
+def _describe(path: Path, size: int, state: tuple[int, int]) -> JsonObject:
     for model_format in model_formats():
         if model_format.describe and model_format.recognises(path):
             return {"format": model_format.name, **model_format.describe(path)}
