@@ -9,30 +9,37 @@ import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from fastapi.testclient import TestClient
 
 from backend.child.handle import Spawn
 from backend.child.install.orders import LockResult
 from backend.child.one_shot import run_one_shot
 from backend.cli.doctor.runtimes import runtime_facts
+from backend.common.config.settings import load_settings
 from backend.common.errors import TouchstoneError
 from backend.common.types import Device, Hardware
 from backend.engines import LoadRequest, RunRequest
 from backend.jobs.receipt import ReceiptBuilder
 from backend.jobs.worker_events import JobSink, WorkerEventHandler
+from backend.manager import ModelManager
 from backend.models import conversion
 from backend.scheduling.device_queue import DeviceQueue
 from backend.scheduling.device_resolution import Resolution
 from backend.scheduling.probing import ProbeService
 from backend.scheduling.probing.classification import proved, refused
+from backend.scheduling.probing.device_table import RuntimeProblem
 from backend.scheduling.probing.enumeration import Enumerator
 from backend.scheduling.probing.inventory import query_hardware, query_system
 from backend.scheduling.probing.prober import Outcome, Prober
 from backend.scheduling.worker import Limits, Worker, WorkerKey
+from backend.server.app import create_app
 from tests.scripted_child import ScriptedProcess, frame, playing, scripts_instead_of_processes
 
+GGUF = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
 FRAMES = 10_000
 LIMIT_S = 20.0  # of one child; each script ends at once
 Json = dict[str, Any]
@@ -465,3 +472,19 @@ def test_an_exception_while_one_device_is_judged_breaks_that_device_alone(monkey
     sick, sound = probes.table.report("sick", "cpu"), probes.table.report("sound", "cpu")
     assert sick and sick.state == "broken" and "KeyError: 'of a bug'" in str(sick.reason)
     assert sound and sound.state == "ready"
+
+
+def test_a_lone_surrogate_anywhere_is_never_a_500(tmp_path: Path) -> None:
+    odd = "odd \ud83d\udcff"
+    config = tmp_path / "config.yaml"
+    config.write_text(f"models: {{tiny: {{path: '{GGUF}'}}}}\nstorage: {{data_dir: data}}\n")
+    manager = ModelManager(load_settings({"config": str(config)}, {}))
+    table = manager.directory.probes.table
+    fields: Json = {"backend": "vulkan", "kind": "gpu", "state": "broken", "versions": {odd: odd}, "hardware_id": odd}
+    table.set_device("base", Device("vulkan:0", odd, **fields, reason=odd, remedy=odd))
+    table.surveyed[odd] = Hardware(odd, odd, odd, "gpu", driver=odd, hidden_by=[odd])
+    table.runtime_problems["mine"] = RuntimeProblem(odd, odd)
+    client = TestClient(create_app(manager), base_url="http://127.0.0.1")
+    told = {route: client.get(route) for route in ("/api/devices", "/api/health", "/api/models", "/api/runtimes")}
+    assert {route: answer.status_code for route, answer in told.items()} == dict.fromkeys(told, 200)
+    assert "odd \\\\ud83d\\\\udcff" in told["/api/devices"].text

@@ -25,7 +25,6 @@ from backend.server import (
     sse,
 )
 from backend.server.auth_token import Token
-from backend.server.json_response import JsonResponse
 from backend.server.openapi import description, docs_page
 from backend.server.v1 import routes
 
@@ -44,7 +43,6 @@ def create_app(manager: ModelManager, token: Token | None = None) -> FastAPI:
         description="Generates text and music on the devices of this machine. Each device is proved by a computation.",
         docs_url=None,
         redoc_url=None,
-        default_response_class=JsonResponse,
     )
     app.state.manager = manager
     app.state.token = token

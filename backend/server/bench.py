@@ -10,7 +10,7 @@ from backend.common.types import JsonObject
 from backend.manager.benchmarks.request import BenchmarkRequest
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted_response
-from backend.server.json_response import JsonResponse
+from backend.server.json_response import JsonResponse, sendable
 
 router = APIRouter(prefix="/api/bench", tags=["bench"])
 
@@ -27,4 +27,5 @@ async def measure(manager: Manager, caller: Caller, body: BenchmarkRequest | Non
 @router.get("", responses=problems())
 async def history(manager: Manager, device: str | None = None, model: str | None = None) -> JsonObject:
     """Return the measurements of this machine, oldest first. Optional filters: device and model."""
-    return {"measurements": [asdict(measurement) for measurement in manager.benchmarks.history.all(device, model)]}
+    history = manager.benchmarks.history.all(device, model)
+    return sendable({"measurements": [asdict(measurement) for measurement in history]})

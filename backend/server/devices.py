@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query
 from backend.common.config.strict_model import Name, StrictModel
 from backend.common.types import JsonObject
 from backend.server.dependencies import Manager, problems
+from backend.server.json_response import sendable
 
 router = APIRouter(prefix="/api/devices", tags=["devices"])
 
@@ -35,18 +36,18 @@ async def list_devices(
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(wait_s):
             await manager.probes.wait_until_idle()
-    return await manager.health.read_device_list()
+    return sendable(await manager.health.read_device_list())
 
 
 @router.post("/refresh", status_code=202, responses=problems())
 async def refresh(manager: Manager, body: Refresh | None = None) -> JsonObject:
     """Probe one device again, or all by default. Returns at once; the device list shows the progress."""
     manager.directory.refresh(body.device if body else None)
-    return await manager.health.read_device_list()
+    return sendable(await manager.health.read_device_list())
 
 
 @router.post("/{device_id}/release", status_code=202, responses=problems())
 async def release(device_id: str, manager: Manager, body: Release | None = None) -> JsonObject:
     """Lift a quarantine and probe the device; its proof decides whether it becomes ready."""
     manager.directory.release(device_id, body.model if body else None)
-    return await manager.health.read_device_list()
+    return sendable(await manager.health.read_device_list())

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request
 
 from backend.common.types import JsonObject
 from backend.server.dependencies import Manager
+from backend.server.json_response import sendable
 
 router = APIRouter(prefix="/api", tags=["health"])
 
@@ -16,4 +17,4 @@ async def read_health(request: Request, manager: Manager) -> JsonObject:
     answer = manager.health.health()
     if not request.state.known:
         del answer["problems"]
-    return answer
+    return sendable(answer)

@@ -10,7 +10,7 @@ from backend.common.config.strict_model import Name, StrictModel
 from backend.common.types import Job, JsonObject
 from backend.jobs.registry import PAGE, PAGE_LIMIT
 from backend.server.dependencies import After, Caller, Manager, OpenStreams, events_or, problems
-from backend.server.json_response import JsonResponse
+from backend.server.json_response import JsonResponse, sendable
 from backend.server.sse import EventStream
 
 router = APIRouter(prefix="/api/jobs", tags=["jobs"])
@@ -37,7 +37,7 @@ async def list_jobs(
 ) -> JsonObject:
     """Return jobs, newest first. `status` may list several, separated by commas. `before` is a job id."""
     statuses = status.split(",") if status is not None else []
-    return await manager.registry.views(statuses, task, limit, before)
+    return sendable(await manager.registry.views(statuses, task, limit, before))
 
 
 @router.get("/{job_id}", response_model=Job, responses=problems())

@@ -13,7 +13,7 @@ from backend.common.config.strict_model import Name, StrictModel
 from backend.common.types import JsonObject
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted_response
-from backend.server.json_response import JsonResponse
+from backend.server.json_response import JsonResponse, sendable
 
 router = APIRouter(prefix="/api/models", tags=["models"])
 
@@ -50,7 +50,7 @@ class Unload(StrictModel):
 @router.get("")
 async def list_models(manager: Manager) -> JsonObject:
     """Return all models with the state of their files and the schema of their options."""
-    return {"models": [asdict(model) for model in await manager.read_models()]}
+    return sendable({"models": [asdict(model) for model in await manager.read_models()]})
 
 
 @router.post("", status_code=202, responses=problems())

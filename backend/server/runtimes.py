@@ -11,7 +11,7 @@ from backend.common.config.strict_model import StrictModel
 from backend.common.types import JsonObject
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted_response
-from backend.server.json_response import JsonResponse
+from backend.server.json_response import JsonResponse, sendable
 
 router = APIRouter(prefix="/api/runtimes", tags=["runtimes"])
 
@@ -23,7 +23,7 @@ class EmptyBody(StrictModel):
 @router.get("")
 async def list_runtimes(manager: Manager) -> JsonObject:
     """Return all runtimes, installed or installable with size and time, and the best one to install first."""
-    return manager.runtime_service.overview()
+    return sendable(manager.runtime_service.overview())
 
 
 @router.post("/{name}/install", status_code=202, responses=problems(409, 507))
@@ -47,7 +47,7 @@ async def update_runtime(name: str, manager: Manager, caller: Caller, body: Empt
 @router.post("/{name}/rollback", responses=problems(409))
 async def roll_back(name: str, manager: Manager, body: EmptyBody | None = None) -> JsonObject:
     """Switch back to the version before the last update, at once. Returns the Runtime."""
-    return asdict(await manager.runtime_service.rollback(name))
+    return sendable(asdict(await manager.runtime_service.rollback(name)))
 
 
 @router.delete("/{name}", status_code=204, responses=problems(409))

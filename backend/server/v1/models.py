@@ -13,6 +13,7 @@ from backend.common.types import JsonObject
 from backend.manager import ModelManager
 from backend.models import Entry
 from backend.server.dependencies import Manager
+from backend.server.json_response import sendable
 from backend.server.v1.errors import refusals
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
@@ -23,7 +24,7 @@ TASKS = ("text", "embeddings")
 async def list_models(manager: Manager) -> JsonObject:
     """Return the models that are ready for chat, completions or embeddings."""
     cards = await asyncio.to_thread(_cards, manager)
-    return {"object": "list", "data": [card for card in cards if card["state"] == "ready"]}
+    return sendable({"object": "list", "data": [card for card in cards if card["state"] == "ready"]})
 
 
 @router.get("/models/{model_id:path}", responses=refusals())
@@ -32,7 +33,7 @@ async def read_model(model_id: str, manager: Manager) -> JsonObject:
     entry = (await asyncio.to_thread(manager.catalogue.entries)).get(model_id)
     if entry is None or entry.task not in TASKS:
         raise UnknownModel(f"Unknown model {model_id[:200]!r}.", "GET /v1/models lists the models.")
-    return await asyncio.to_thread(_card, manager, entry)
+    return sendable(await asyncio.to_thread(_card, manager, entry))
 
 
 def _cards(manager: ModelManager) -> list[JsonObject]:
