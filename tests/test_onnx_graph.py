@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,6 +54,22 @@ def test_a_written_model_is_read_back(tmp_path: Path) -> None:
     assert graph.outputs == (Slot("y", "float32", ("batch", 3)),)
     assert (graph.operators, graph.weight_bytes, graph.external) == ({"MatMul": 1}, 48, ())
     assert graph.as_data()["inputs"][0]["shape"] == ("batch", 4)
+
+
+def test_a_contrib_operator_has_its_domain_and_operator_set() -> None:
+    model = write(
+        "own", [Node("FusedMatMul", ["x", "w"], ["y"], domain="com.microsoft", name="one")], [X], [Y], [WEIGHT]
+    )
+    session = session_of(model)
+    assert session.run(None, {"x": numpy.ones((2, 4), "f4")})[0].tolist() == [[0.0] * 3] * 2
+    (part,) = session.get_provider_graph_assignment_info()
+    assert [(node.name, node.op_type) for node in part.get_nodes()] == [("one", "FusedMatMul")]
+
+
+def session_of(model: bytes) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def test_a_weight_that_is_listed_as_an_input_is_not_asked_for(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ class Operation:
             taken, given = ([self._name(name) for name in names] for names in (node.inputs, node.outputs))
             nodes.append(Node(node.operation, taken, given, node.attributes, node.domain))
         nodes += [Node("Cast", [value.name], [_outside(value).name], _UNCAST) for value in outputs if _is_short(value)]
+        nodes = [replace(node, name=self._name(str(number))) for number, node in enumerate(nodes)]
         weights = [replace(each, name=self._name(each.name)) for each in self.weights]
         return nodes, list(map(_outside, inputs)), list(map(_outside, outputs)), weights
 

@@ -1,8 +1,8 @@
 """Write ONNX files as protobuf bytes (onnx.proto3), without the onnx package.
 
 Field numbers are those of onnx.proto3: ModelProto 1 ir_version, 7 graph, 8 opset_import; GraphProto 1 node, 2 name,
-5 initializer, 11 input, 12 output; NodeProto 1 input, 2 output, 4 op_type, 5 attribute, 7 domain; AttributeProto
-1 name, 2 f, 3 i, 8 ints, 20 type; TensorProto 1 dims, 2 data_type, 8 name, 9 raw_data, 13 external_data,
+5 initializer, 11 input, 12 output; NodeProto 1 input, 2 output, 3 name, 4 op_type, 5 attribute, 7 domain;
+AttributeProto 1 name, 2 f, 3 i, 8 ints, 20 type; TensorProto 1 dims, 2 data_type, 8 name, 9 raw_data, 13 external_data,
 14 data_location; OperatorSetIdProto 1 domain, 2 version.
 """
 
@@ -49,13 +49,14 @@ class Weight:
 
 @dataclass(frozen=True)
 class Node:
-    """One operation. `domain`: optional, the operator set that defines it. Default: ONNX's own."""
+    """One operation. `domain`: optional, the operator set that defines it. Default: ONNX's own. `name`: optional."""
 
     operation: str
     inputs: Sequence[str]
     outputs: Sequence[str]
     attributes: Mapping[str, int | float | Sequence[int]] = field(default_factory=dict)
     domain: str = ""
+    name: str = ""
 
 
 def write(
@@ -74,7 +75,8 @@ def write(
 def _node(node: Node) -> bytes:
     names = b"".join(_text(1, name) for name in node.inputs) + b"".join(_text(2, name) for name in node.outputs)
     attributes = b"".join(_field(5, _attribute(name, value)) for name, value in node.attributes.items())
-    return names + _text(4, node.operation) + attributes + (_text(7, node.domain) if node.domain else b"")
+    optional = b"".join(_text(number, text) for number, text in ((3, node.name), (7, node.domain)) if text)
+    return names + _text(4, node.operation) + attributes + optional
 
 
 def _tensor(weight: Weight) -> bytes:
