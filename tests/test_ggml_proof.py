@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import random
 import sys
 from array import array
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from backend.common.device_api import DetectedDevice, WrongResult
+from backend.common.device_api import DetectedDevice, UnusableDataType, WrongResult
 from backend.common.types import Proof
 from backend.devices import backends
 from backend.devices._mechanisms import ggml_proof
@@ -92,3 +94,17 @@ def test_wrong_float32_refuses_the_device(monkeypatch: pytest.MonkeyPatch) -> No
 
     with pytest.raises(WrongResult, match=r"RMSNorm of 4096 float32 .*all are 0.5 times"):
         proof_of(FaultyGgml([("ggml_rms_norm", "", 0, halve)]), monkeypatch)
+
+
+def test_the_processor_s_kernels_are_checked_where_the_library_exports_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    ggml_proof.check_processor(Path(str(library()._name)))
+    ggml_proof.check_processor(Path("/nowhere/xllamacpp.so"))
+    ggml_proof.check_processor(Path(math.__file__))
+
+    def doubled(numbers: array[float]) -> array[float]:
+        return array("f", (2 * number for number in numbers))
+
+    monkeypatch.setattr(ggml_proof, "declare", lambda library: FaultyGgml([("ggml_mul_mat", "Q6_K", 1, doubled)]))
+    with pytest.raises(UnusableDataType, match="Q6_K results are wrong on the CPU .*all are 2 times") as caught:
+        ggml_proof.check_processor(Path(str(library()._name)))
+    assert caught.value.dtype == "Q6_K"

@@ -54,6 +54,14 @@ class WrongResult(Exception):
     """The device computed wrong numbers, or another device computed them."""
 
 
+class UnusableDataType(Exception):
+    """An engine's own library computes wrongly in a data type; the text says what."""
+
+    def __init__(self, dtype: str, why: str) -> None:
+        super().__init__(why)
+        self.dtype = dtype
+
+
 class DeviceAbsent(Exception):
     """The library works but has no such device, or the device is gone; the text gives the reason.
 

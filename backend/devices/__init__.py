@@ -12,10 +12,12 @@ from backend.common.device_api import (
     DetectedDevice,
     DeviceAbsent,
     InstallOffer,
+    UnusableDataType,
     WrongResult,
     detected_device_from,
 )
 from backend.devices._mechanisms.card_processes import DriverWitness, driver_witness
+from backend.devices._mechanisms.ggml_proof import check_processor
 from backend.devices._mechanisms.identity import hardware_id, is_instance, uuid_text
 from backend.devices._mechanisms.proof_record import is_unsupported
 from backend.devices._placement import onnx_place, show_ggml_device, torch_place
@@ -41,9 +43,11 @@ __all__ = [
     "DeviceAbsent",
     "DriverWitness",
     "InstallOffer",
+    "UnusableDataType",
     "WrongResult",
     "backends",
     "backends_of",
+    "check_processor",
     "detected_device_from",
     "device_id",
     "driver_witness",

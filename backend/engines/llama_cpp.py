@@ -25,7 +25,7 @@ from backend.common.errors import ModelIncompatible, ModelLoadFailed, Touchstone
 from backend.common.formats.gguf import Header, parts, read_header
 from backend.common.formats.gguf.vocabulary import Vocabulary, read_vocabulary
 from backend.common.types import Placement, PlacementPart
-from backend.devices import show_ggml_device, split_id
+from backend.devices import check_processor, show_ggml_device, split_id
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult, Session
 from backend.engines._formats import GGUF
 from backend.engines._llama import comparison, server_process
@@ -81,6 +81,7 @@ def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | No
 def check() -> dict[str, str]:
     """Import the library and query the CPU, which raises if its build does not match; return the versions.
 
+    Raises UnusableDataType if its products with weights in a format are wrong on this CPU.
     In an environment without it, the program for cards must be installed.
     """
     try:
@@ -91,6 +92,8 @@ def check() -> dict[str, str]:
         return server_process.check()
     if not any("CPU" in str(device.get("name", "")) for device in xllamacpp.get_device_info()):
         raise OSError("xllamacpp lists no CPU device")
+    for extension in sorted(Path(xllamacpp.__file__).parent.glob("xllamacpp*.so")):
+        check_processor(extension)
     return {"xllamacpp": str(xllamacpp.__version__)}
 
 

@@ -26,6 +26,7 @@ from backend.devices import (
     INDEX_LIMIT,
     DetectedDevice,
     DeviceAbsent,
+    UnusableDataType,
     WrongResult,
     backends,
     backends_of,
@@ -105,6 +106,8 @@ def _prove(channel: Channel, order: Frame) -> None:
             engine_versions = load_engine(engine.name).check()
         except (ImportError, OSError) as error:
             channel.send({**refused, "detail": _one_line(error), "data_type": None})
+        except UnusableDataType as error:
+            channel.send({**refused, "detail": str(error), "data_type": error.dtype})
         else:
             if dtype := engine.unusable_type(backend, proofs[0]):
                 channel.send({**refused, "detail": proofs[0].unusable[dtype], "data_type": dtype})

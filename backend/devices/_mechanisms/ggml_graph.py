@@ -91,6 +91,6 @@ class Graph:
         """Run the graph and wait for its end. Returns the seconds. Raises OSError with ggml's status."""
         start = time.perf_counter()
         if status := self._base.ggml_backend_graph_compute(self._backend, self._graph):
-            raise OSError(f"llama.cpp's Vulkan returned the status {status} for a computation")
+            raise OSError(f"llama.cpp returned the status {status} for a computation")
         self._base.ggml_backend_synchronize(self._backend)
         return time.perf_counter() - start

@@ -87,6 +87,11 @@ def large_product(form: WeightFormat) -> Operation:
     return _product(form, *(fresh().randrange(520, 584) for _ in range(2)))
 
 
+def medium_product(form: WeightFormat) -> Operation:
+    """Return a product of many columns that takes little time. Every row is checked."""
+    return _product(form, *(fresh().randrange(65, 129) for _ in range(2)))
+
+
 def attention_operations() -> Iterator[Operation]:
     """Yield attention with a cache in float16, of a prompt and of one token, which have different kernels."""
     yield _attention("of a prompt", 17)

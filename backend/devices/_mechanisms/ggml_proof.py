@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from backend.common.device_api import Backend, DetectedDevice, WrongResult
+from backend.common.device_api import Backend, DetectedDevice, UnusableDataType, WrongResult
 from backend.common.types import Proof
-from backend.devices._mechanisms.ggml import open_device, versions
+from backend.devices._mechanisms.ggml import declare, open_device, versions
 from backend.devices._mechanisms.ggml_blocks import FORMATS
 from backend.devices._mechanisms.ggml_graph import Graph, UnsupportedOperation
 from backend.devices._mechanisms.ggml_operations import (
@@ -16,6 +18,7 @@ from backend.devices._mechanisms.ggml_operations import (
     attention_operations,
     basic_operations,
     large_product,
+    medium_product,
     one_column_product,
     real_product,
     timed_product,
@@ -49,6 +52,25 @@ def prove(backend: Backend, detected: DetectedDevice, on_step: OnStep) -> Proof:
     evidence = f"all tensors were in the buffer {prover.buffer!r}, which is not host memory"
     operation = "MatMul 32×64×24, with the operations of text models, and products with weights in each format"
     return checks.proof(operation, differences, versions(detected.library), evidence, gflops)
+
+
+def check_processor(library: Path) -> None:
+    """Check the products of ggml's CPU backend in each weight format, in a library that contains ggml.
+
+    Does nothing if the library does not export ggml's functions. Raises UnusableDataType for the first wrong format.
+    """
+    try:
+        base = declare(ctypes.CDLL(str(library)))
+        base.ggml_backend_cpu_init.restype = ctypes.c_void_p
+    except (OSError, AttributeError):
+        return
+    prover = Prover(base, base.ggml_backend_cpu_init(), ProofRecorder())
+    for form in FORMATS:
+        for operation in (one_column_product(form), medium_product(form)):
+            try:
+                prover.check(operation)
+            except WrongResult as error:
+                raise UnusableDataType(form.dtype, f"{form.dtype} results are wrong on the CPU ({error})") from error
 
 
 class Prover:

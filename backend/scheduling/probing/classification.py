@@ -29,6 +29,9 @@ _WRONG_TYPE = (
     "Update the device's driver and the runtime, then refresh. If it repeats, this card and this build are "
     "incompatible in that data type; use another engine, or the CPU."
 )
+_WRONG_LIBRARY = (
+    "The engine's library does not fit this processor: use another engine, update the runtime, then refresh."
+)
 _UNSUPPORTED_TYPE = (
     "Use another engine or another device. A newer build of the runtime may support it: update the runtime and the "
     "device's driver, then refresh."
@@ -159,6 +162,8 @@ def _lacks(device: Device, runtime: str, checked: Collection[str], proof: Proof,
 
 
 def _remedy_of_type(proof: Proof, dtype: str) -> str:
+    if dtype not in proof.unusable:  # the engine's own library found it
+        return _WRONG_LIBRARY
     is_wrong = any("failed" in row for row in proof.checks if row["dtype"] == dtype)
     return _WRONG_TYPE if is_wrong else _UNSUPPORTED_TYPE
 

@@ -19,7 +19,7 @@ import pytest
 from backend.child.programs import probe
 from backend.common.device_api import DetectedDevice
 from backend.common.types import Device
-from backend.devices import backends
+from backend.devices import backends, mechanism
 from backend.devices._mechanisms import ggml, ggml_proof
 from backend.scheduling.probing.classification import proved, unproved
 from backend.scheduling.probing.prober import Outcome
@@ -44,6 +44,23 @@ def listed(base: FaultyGgml) -> Device:
         patch.setattr(ggml_proof, "_COMPILING_S", 600.0)
         probe._prove(SimpleNamespace(send=frames.append), order)  # type: ignore[arg-type]
     return proved(unproved("vulkan:0", backends()["vulkan"], "vulkan", _DETECTED), "vulkan", Outcome(frames))
+
+
+def _processor_without_llama(folder: Path) -> None:
+    """Check a processor whose llama.cpp is wrong in Q4_K: it stays ready, with the other engines."""
+    frames: list[dict[str, Any]] = []
+    detected = mechanism("cpu", "onnxruntime").enumerate_devices(backends()["cpu"], "onnxruntime")[0]
+    order = {"backend": "cpu", "found": asdict(detected), "runtime": "base", "device": "cpu"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probe, "show_only", lambda backend, device: None)
+        wrong = FaultyGgml([("ggml_mul_mat", "Q4_K", 1, _scaled(0.5))])
+        patch.setattr(ggml_proof, "declare", lambda library: wrong)
+        probe._prove(SimpleNamespace(send=frames.append), order)  # type: ignore[arg-type]
+    device = proved(unproved("cpu", backends()["cpu"], "base", detected), "base", Outcome(frames))
+    assert device.state == "ready" and "onnxruntime" in device.engines and "llama.cpp" not in device.engines
+    lacks = device.lacks["llama.cpp"]
+    assert re.search(r"^Q4_K results are wrong on the CPU .*: llama.cpp computes in Q4_K\. ", lacks), lacks
+    assert "does not fit this processor: use another engine" in lacks
 
 
 def _refused(reason: str, remedy: str, base: Callable[[], FaultyGgml], folder: Path) -> None:
@@ -138,6 +155,7 @@ STACKS = [
         "numbers",
         partial(_refused, "^Wrong result: tensors for A card .*host memory", "update its driver", _ON_HOST),
     ),
+    Stack("ggml-processor wrong in Q4_K", "numbers", _processor_without_llama),
     _healthy("all right"),
     _healthy("without flash attention", lacks=[("ggml_flash_attn_ext", "float32")]),
     _healthy("without bfloat16", lacks=[("ggml_mul_mat", "bfloat16")]),
