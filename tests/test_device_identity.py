@@ -271,7 +271,7 @@ def test_software_is_known_by_name() -> None:
 
 def test_software_is_known_by_its_ids_whatever_its_name() -> None:
     assert is_software("Adattatore", 0x1414, 0x8C) and is_software("x", 0x10005, 0) and is_software("x", driver=13)
-    assert not is_software("x", 0x10DE, 0x2684, 4)
+    assert not is_software("x", 0x10DE, 0x2684, 4) and not is_software("WebGpuExecutionProvider", 0x1414, 0x8E)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from backend.common.hardware.chips import emulated_by
 from backend.common.types import DeviceKind
 
 _MICROSOFT, _MESA = 0x1414, 0x10005  # Microsoft makes no cards; of Mesa's drivers only the software ones have its id
+_WSL_CARD = 0x8E  # WSL's device for the cards of Windows
 _SWIFTSHADER = (0x1AE0, 0xC0DE)
 _SOFTWARE_DRIVERS = (10, 13)  # VK_DRIVER_ID_GOOGLE_SWIFTSHADER, VK_DRIVER_ID_MESA_LLVMPIPE
 _REAL_WITHIN = re.compile(r"(?:Microsoft Direct3D12|virgl|Virtio-GPU Venus)\s*\((.+)\)\s*$", re.IGNORECASE)
@@ -40,7 +41,7 @@ def is_software(name: str, vendor: int | None = None, device: int | None = None,
         return True
     if _SURFACE.search(name):
         return False
-    return vendor == _MICROSOFT or bool(_NAMES.search(name) or _MICROSOFT_NAMES.search(name))
+    return (vendor == _MICROSOFT and device != _WSL_CARD) or bool(_NAMES.search(name) or _MICROSOFT_NAMES.search(name))
 
 
 def kind_and_hardware(name: str, kind: DeviceKind) -> tuple[DeviceKind, str | None]:
