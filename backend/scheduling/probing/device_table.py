@@ -10,6 +10,7 @@ from backend.common.commands import command
 from backend.common.device_api import DetectedDevice
 from backend.common.types import Device, Hardware
 from backend.devices import backends, device_id, is_instance
+from backend.engines import engines
 from backend.scheduling.probing.classification import unproved
 from backend.scheduling.probing.device_merge import Numbering, merged, on_hardware
 from backend.scheduling.probing.installable import as_found, fitting, installable, offer_for
@@ -183,10 +184,22 @@ class DeviceTable:
 
 
 def _with_note(device: Device, cpu_gflops: float | None) -> Device:
-    """Return the device with a note if its memory is full, or its measured rate is below that of the CPU."""
-    notes = [note for note in (_memory_note(device), _speed_note(device, cpu_gflops)) if note]
+    """Return the device with a note if its memory is full, a data type is unusable, or it is slower than the CPU."""
+    notes = [note for note in (_memory_note(device), _type_note(device), _speed_note(device, cpu_gflops)) if note]
     note = " ".join(notes) or None
     return device if device.note == note else replace(device, note=note)
+
+
+def _type_note(device: Device) -> str | None:
+    """Name the engines that a working device does not offer because a data type is unusable on it."""
+    if device.state != "ready" or not device.proof:
+        return None
+    refused: dict[str, list[str]] = {}
+    for name in device.lacks:
+        if dtype := engines()[name].unusable_type(device.backend, device.proof):
+            refused.setdefault(dtype, []).append(name)
+    notes = [f"{device.proof.unusable[dtype]}: {', '.join(names)} not offered." for dtype, names in refused.items()]
+    return " ".join(notes) or None
 
 
 def _memory_note(device: Device) -> str | None:

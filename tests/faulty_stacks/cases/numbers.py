@@ -49,6 +49,7 @@ def loses(variant: str, dtype: str, plan: dict[str, Any], words: str, verdict: s
         also={
             "engines": FLOAT32_ONLY,
             "unusable": {dtype: pattern},
+            "note": rf"{pattern}.*\): musicgen, transformers not offered\.",
             "lacks": {
                 name: rf"{pattern}.*\): {name} computes in {dtype}\. {remedy}" for name in ("transformers", "musicgen")
             },
@@ -72,7 +73,7 @@ def sound(variant: str, plan: dict[str, Any], **also: Any) -> Case:
         **READY,
         packages=ENGINES,
         stated_category="control",
-        also={"engines": ALL, **also},
+        also={"engines": ALL, "note": "^$", **also},
     )
 
 
