@@ -228,6 +228,14 @@ def test_no_policy_repeats_a_job_that_is_to_blame_itself(policy: str, code: str)
     assert shop.deaths["vulkan:0"] == (code in KILLING), "only the death of a worker counts for the quarantine"
 
 
+@pytest.mark.parametrize("when", ["", "load:"])
+def test_wrong_results_count_for_the_quarantine_although_the_job_goes_on_elsewhere(when: str) -> None:
+    _, shop, ending = run({"vulkan:0": f"{when}device_wrong"}, CPU, FIRST)
+    assert ending is None and shop.deaths == {"vulkan:0": 1}
+    _, shop, ending = run({"vulkan:0": "device_lost"}, CPU, FIRST)
+    assert ending is None and not shop.deaths
+
+
 OTHERS = [
     ("it is not ready", replace(SECOND, state="broken", reason="x", remedy="y"), "cpu"),
     ("the model is in quarantine on it", replace(SECOND, quarantined_models=["stone"]), "cpu"),

@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from backend.common.errors import ContextLengthExceeded, ModelBroken, ModelIncompatible
-from backend.engines import LoadRequest, RunRequest, RunResult, load_engine
+from backend.common.errors import ContextLengthExceeded, DeviceWrong, ModelBroken, ModelIncompatible
+from backend.engines import LoadRequest, RunRequest, RunResult, load_engine, onnx_genai
 from backend.engines._onnx.genai_config import open_folder
 from backend.engines._onnx.genai_model import PREFILL_CHUNK_TOKENS, GenaiBatchModel
 from backend.engines._text import batch_decoder
@@ -354,3 +355,53 @@ def test_a_token_that_was_made_counts_for_the_next() -> None:
     sampler = Sampler(parse_options("text", {"temperature": 0, "presence_penalty": 0.6}), 1, [])
     logits = np.array([2.0, 1.5], np.float32)
     assert [sampler.next(logits.copy()) for _ in range(3)] == [0, 1, 0]
+
+
+class Provider:
+    """The processor's session as one of another provider, which computes as `spoil` says."""
+
+    def __init__(self, session: Any, spoil: Callable[[Any, int], Any]) -> None:
+        self._session, self._spoil = session, spoil
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def run(self, names: list[str], feeds: Mapping[str, Any]) -> list[Any]:
+        logits, *rest = self._session.run(names, feeds)
+        return [self._spoil(logits, feeds["input_ids"].shape[1]), *rest]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda logits, tokens: logits, None),
+        (lambda logits, tokens: logits.astype(np.float16).astype(np.float32), None),
+        (lambda logits, tokens: logits * 40, "not the processor's"),
+        (lambda logits, tokens: logits * (1 if tokens == 1 else -40), "prompt"),
+        (lambda logits, tokens: logits * np.float32(np.nan if tokens == 1 else 1), "NaN or infinite"),
+    ],
+    ids=["exact", "float16", "sharp", "prefill", "nan"],
+)
+def test_a_provider_is_compared_with_the_processor(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spoil: Any, reason: str | None
+) -> None:
+    real: Any = vars(onnx_genai)["onnx_place"]
+
+    def place(device: str, *arguments: Any) -> Any:
+        if device == "cpu":
+            return real("cpu")
+        placed = real("cpu")
+        return SimpleNamespace(
+            is_processor=False,
+            session=lambda *args: Provider(placed.session(*args), spoil),
+            placement=lambda sessions: placed.placement([each._session for each in sessions]),
+        )
+
+    monkeypatch.setattr(onnx_genai, "onnx_place", place)
+    request = LoadRequest("onnx-webgpu:0", str(folder), 400, 1, 2, check_bytes=10**9, verdict_dir=str(tmp_path))
+    if reason is None:
+        evidence = load(request).placement.evidence
+        assert evidence.startswith("ONNX Runtime's record of the assignment: ") and "of the processor's" in evidence
+        return
+    with pytest.raises(DeviceWrong, match=reason):
+        load(request)

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from backend.common.device_api import DetectedDevice
 from backend.common.errors import (
     DeviceLost,
     DeviceNotReady,
+    DeviceWrong,
     ModelBroken,
     ModelIncompatible,
     ModelLoadFailed,
@@ -125,6 +127,20 @@ def test_the_card_is_found_by_its_luid_and_the_evidence_is_the_library_s_word(
     placement = opened(write_model(tmp_path / "m"), "onnx-openvino:1", CARD).placement
     assert placement.on_device == 1.0
     assert placement.evidence.startswith("OpenVINO's EXECUTION_DEVICES of the model: GPU.1. Its next-token")
+
+
+@pytest.mark.parametrize("least", [1, 40])
+def test_a_card_that_computes_wrongly_is_found_beside_the_processor(
+    plan: dict[str, Any], tmp_path: Path, least: int
+) -> None:
+    plan |= {"listed": CARDS, "wrong_from": least}
+    request = LoadRequest("onnx-openvino:1", str(write_model(tmp_path / "m")), 400, 1, 2, detected_device=CARD)
+    request = replace(request, check_bytes=10**9)
+    evidence = load_engine("openvino-genai").load(request).placement.evidence
+    assert "Over 18 tokens its log probabilities were within" in evidence
+    plan["wrong_on"] = "GPU.1"
+    with pytest.raises(DeviceWrong, match="onnx-openvino:1 computes m wrongly"):
+        load_engine("openvino-genai").load(request)
 
 
 def test_what_runs_elsewhere_is_not_called_the_card(plan: dict[str, Any], tmp_path: Path) -> None:

@@ -99,8 +99,7 @@ def load(request: LoadRequest) -> TextSession:
                 return StatefulBatchModel(compiled, 1, folder.path.name)
 
             comparison.read_copy_model(copy, ids)
-            comparison.judge_model(rows, ids)
-        rows.verify_incremental(ids)
+        comparison.verify(rows, ids)
 
     def find_placement() -> Placement:
         return comparison.add_to(_placement(rows.compiled, request.device, kind))

@@ -109,7 +109,7 @@ def load(request: LoadRequest, best: str = COMPILED) -> TextSession:
             comparison.read_copy_model(lambda: _copy(model, (1, limit, size, model_files.name)), ids)
         model = _moved(model, place)
         rows = _rows(place, model, (request.slots, context, size, model_files.name), request, best)
-        _verify(rows, comparison, ids)
+        comparison.verify(rows, ids)
 
     def find_placement() -> Placement:
         return comparison.add_to(place.placement([*model.parameters(), *model.buffers()]))
@@ -142,21 +142,6 @@ def _copy(model: Any, sizes: tuple[int, int, int, str]) -> TorchBatchModel:
     rows = TorchBatchModel(exact, copied, *sizes)
     rows.prefill_chunk_tokens = _COPY_CHUNK_TOKENS
     return rows
-
-
-def _verify(rows: TorchBatchModel, comparison: ProcessorCheck, ids: list[int]) -> None:
-    """Verify that incremental decoding works, and compare the model with the processor's copy if that is due.
-
-    Raises ModelIncompatible, DeviceWrong.
-    """
-    try:
-        rows.verify_incremental(ids)
-    except ModelIncompatible:
-        if comparison.is_due:  # the device may be the cause
-            comparison.judge_model(rows, ids)
-        raise
-    if comparison.is_due:
-        comparison.judge_model(rows, ids)
 
 
 def _rows(

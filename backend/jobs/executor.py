@@ -187,10 +187,11 @@ class JobExecutor:
                 "detail": error.detail,
             },
         )
-        if error.kills_worker:
-            self._worker_deaths += 1
+        self._worker_deaths += error.kills_worker
+        if error.kills_worker or isinstance(error, errors.DeviceWrong):  # no later load is likely to be right
             request = self._job.request
-            is_suspect = worker is not None and self._run_request is not None and not error.extra.get(KILLED)
+            is_innocent = isinstance(error, errors.DeviceWrong) or bool(error.extra.get(KILLED))
+            is_suspect = worker is not None and self._run_request is not None and not is_innocent
             self._context.worker_died(
                 WorkerDeath(
                     _combination(target),

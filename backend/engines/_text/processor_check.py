@@ -14,8 +14,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Protocol
 
-from backend.common.errors import TouchstoneError
+from backend.common.errors import ModelIncompatible, TouchstoneError
 from backend.common.system.resources import memory_free_bytes
 from backend.common.timestamps import utc_now
 from backend.common.types import Placement
@@ -27,6 +28,14 @@ from backend.engines._text.agreement import ForcedModel, Reading
 log = logging.getLogger(__name__)
 _REVISION = 1  # of the check
 _FREE_SHARE = 0.8  # of the free memory that a copy may take
+
+
+class IncrementalModel(ForcedModel, Protocol):
+    """A batch model that can compare incremental decoding with a full forward pass."""
+
+    def verify_incremental(self, ids: list[int]) -> None:
+        """Raises ModelIncompatible if they differ."""
+        ...
 
 
 class ProcessorCheck:
@@ -83,6 +92,20 @@ class ProcessorCheck:
     def judge_model(self, model: ForcedModel, tokens: Sequence[int]) -> None:
         """Read the model on the device and judge it. Raises DeviceWrong."""
         self.judge(agreement.read(model, tokens, self.context_tokens, self._request.slots))
+
+    def verify(self, model: IncrementalModel, tokens: Sequence[int]) -> None:
+        """Verify that incremental decoding works, and judge the model if that is due.
+
+        Raises ModelIncompatible, or DeviceWrong if the device is the cause.
+        """
+        try:
+            model.verify_incremental([*tokens])
+        except ModelIncompatible:
+            if self.is_due:
+                self.judge_model(model, tokens)
+            raise
+        if self.is_due:
+            self.judge_model(model, tokens)
 
     def judge(self, reading: Reading) -> None:
         """Compare the device's reading with itself and with the trusted one, and remember it. Raises DeviceWrong."""

@@ -155,6 +155,7 @@ class InferRequest:
 
     def __init__(self, other: CompiledModel) -> None:
         self._weights = other.weights
+        self._device = other._device
         self.reset_state()
 
     def set_tensor(self, name: str, tensor: Tensor) -> None:
@@ -204,7 +205,10 @@ class InferRequest:
         scores = np.where(np.arange(len(keys)) <= places[:, None], scores, -1e9)
         shares = np.exp(scores - scores.max(1, keepdims=True))
         mixed = shares / shares.sum(1, keepdims=True) @ values
-        return (states + mixed @ weights["o"]) @ weights["head"]
+        logits = (states + mixed @ weights["o"]) @ weights["head"]
+        if self._device == PLAN.get("wrong_on") and len(states) >= PLAN.get("wrong_from", 1):
+            return -8 * logits
+        return logits
 
     def wait(self) -> None:
         """It is done."""
