@@ -1,8 +1,9 @@
-"""`python -m tests.slow.card FOLDER PYTHON`: the service on real hardware. PYTHON has torch for the card.
+"""`python -m tests.slow.card FOLDER PYTHON [MODEL]`: the service on real hardware. PYTHON has torch for the card.
 
 Models with random weights in two sizes are written to FOLDER. It prints the device list with its proof, the list under
 several values of `CUDA_VISIBLE_DEVICES`, the list and a job while another program uses the card's memory, and what
-happens to a job whose worker is killed. Lines that start with WRONG were not as expected; then it exits with 1.
+happens to a job whose worker is killed. With MODEL it only runs a job of one size. Lines that start
+with WRONG were not as expected; then it exits with 1.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Report:
         print(f"{'ok   ' if ok else 'WRONG'} {text}", flush=True)
 
 
-def main(folder: Path, python: str) -> int:
+def main(folder: Path, python: str, only: str | None = None) -> int:
     """Run all parts; return 1 if a line is not as expected."""
     report = Report()
     names = subprocess.run(
@@ -64,8 +65,13 @@ def main(folder: Path, python: str) -> int:
     )
     print(names.stdout.strip(), flush=True)
     uuid = names.stdout.split(",")[0].strip()
-    for name, shape in MODELS.items():
-        write_model(folder / "models" / name, shape, python)
+    for name in [only] if only else MODELS:
+        write_model(folder / "models" / name, MODELS[name], python)
+    if only:
+        with running(folder, python) as server:
+            devices(server)
+            job(server, only, report)
+        return 1 if report.wrong else 0
     visibility(folder, python, uuid, report)
     with running(folder, python) as server:
         proofs(server, report)
@@ -177,4 +183,4 @@ def full_card(folder: Path, python: str, report: Report) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(Path(sys.argv[1]).absolute(), sys.argv[2]))
+    raise SystemExit(main(Path(sys.argv[1]).absolute(), *sys.argv[2:4]))

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from backend.devices._mechanisms.torch_placement import TorchPlace
 
 _CHECK_TOKENS = 7  # length of the prompt in `verify_incremental`
-_MAX_DIFFERENCE = 0.05  # relative to the largest logit; bfloat16 alone differs by about 0.02
+# Relative to the largest logit. In bfloat16 rounding alone differs by 0.02, and by more than 0.05 where all logits are
+# small, as those of 8 billion random weights. A wrong position or mask differs by more than half.
+_MAX_DIFFERENCE, _MAX_HALF_DIFFERENCE = 0.05, 0.2
 _OTHER = "Choose another engine or model."
 
 
@@ -109,7 +111,8 @@ class TorchBatchModel:
         with torch.no_grad():
             tokens = torch.tensor([(ids * _CHECK_TOKENS)[:_CHECK_TOKENS]], dtype=torch.int64, device=self._device)
             try:
-                plain = self._model(input_ids=tokens, use_cache=False).logits[0, -1].float()
+                full = self._model(input_ids=tokens, use_cache=False).logits[0, -1]
+                plain = full.float()
                 rows = len(self._numbers)
                 begin = tokens[:, : _CHECK_TOKENS - 2]
                 self._lengths.fill_(0)
@@ -126,7 +129,7 @@ class TorchBatchModel:
                     _OTHER,
                 ) from error
             difference = float((logits[-1] - plain).abs().max()) / max(float(plain.abs().max()), 1e-6)
-        if not difference <= _MAX_DIFFERENCE:
+        if not difference <= (_MAX_HALF_DIFFERENCE if full.element_size() < 4 else _MAX_DIFFERENCE):
             raise ModelIncompatible(
                 f"Incremental decoding of {self._name} ({self._model.config.model_type}) does not match a full forward "
                 f"pass (logits differ by {difference:.0%}).",
