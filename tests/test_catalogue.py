@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -167,16 +166,19 @@ def test_a_changed_file_is_looked_at_again(build: Callable[..., Catalogue], tmp_
 
 
 def test_an_unchanged_file_is_not_read_again(build: Callable[..., Catalogue], tmp_path: Path) -> None:
-    put(tmp_path / "data/models/a.gguf")
+    file = put(tmp_path / "data/models/a.gguf")
     catalogue = build()
     catalogue.models()
-    shutil.move(tmp_path / "data/models/a.gguf", tmp_path / "kept.gguf")
-    stat = (tmp_path / "kept.gguf").stat()
-    other = put(tmp_path / "data/models/a.gguf", b"x" * stat.st_size)
-    os.utime(other, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert catalogue.models()[-1].state == "ready", "same size and moment: the kept answer stands"
-    os.utime(other)
+    content, stat = file.read_bytes(), file.stat()
+    file.write_bytes(b"x" * stat.st_size)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert catalogue.models()[-1].state == "ready", "same file, size and time: the cached result is used"
+    os.utime(file)
     assert catalogue.models()[-1].state == "broken"
+    other = put(tmp_path / "other.gguf", content)
+    os.utime(other, ns=(file.stat().st_atime_ns, file.stat().st_mtime_ns))
+    other.replace(file)
+    assert catalogue.models()[-1].state == "ready", "another file with the same size and time"
 
 
 def test_files_in_model_folders_are_offered(build: Callable[..., Catalogue], tmp_path: Path) -> None:
