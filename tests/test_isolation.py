@@ -20,7 +20,7 @@ from backend.child.install.orders import LockResult
 from backend.child.one_shot import run_one_shot
 from backend.cli.doctor.runtimes import runtime_facts
 from backend.common.config.settings import load_settings
-from backend.common.errors import TouchstoneError
+from backend.common.errors import TouchstoneError, WorkerCrashed
 from backend.common.types import Device, Hardware
 from backend.engines import LoadRequest, RunRequest
 from backend.jobs.receipt import ReceiptBuilder
@@ -472,6 +472,11 @@ def test_an_exception_while_one_device_is_judged_breaks_that_device_alone(monkey
     sick, sound = probes.table.report("sick", "cpu"), probes.table.report("sound", "cpu")
     assert sick and sick.state == "broken" and "KeyError: 'of a bug'" in str(sick.reason)
     assert sound and sound.state == "ready"
+
+
+def test_a_job_whose_worker_sends_a_wrong_frame_ends_with_the_reason() -> None:
+    with scripts_instead_of_processes(), pytest.raises(WorkerCrashed, match="`token` has no `text`"):
+        asyncio.run(cast(Any, read_run(playing(frame({"op": "token", "job": "j", "count": 1})))))
 
 
 def test_a_lone_surrogate_anywhere_is_never_a_500(tmp_path: Path) -> None:

@@ -21,10 +21,12 @@ from unittest import mock
 
 from backend.child.handle import Spawn
 from backend.child.process_end import MARKER
-from backend.common.types import Hardware
+from backend.common.types import Device, Hardware
 from backend.scheduling.device_queue import DeviceQueue
 from backend.scheduling.probing import ProbeService
+from backend.scheduling.probing.classification import proved
 from backend.scheduling.probing.inventory import query_hardware
+from backend.scheduling.probing.prober import Prober
 from backend.server.json_response import JsonResponse
 from tests.faulty_stacks.stack import Stack
 from tests.scripted_child import ScriptedProcess, frame, scripts_instead_of_processes
@@ -235,6 +237,24 @@ def _child(code: str) -> Callable[[Path], Coroutine[Any, Any, None]]:
     return check
 
 
+async def _closes_its_output(folder: Path) -> None:
+    script = folder / "child.py"
+    step = frame({"op": "step", "what": "computing", "backends": ["vulkan"]}).hex()
+    script.write_text(f"import os, time\nos.write(1, bytes.fromhex({step!r}))\nos.close(1)\ntime.sleep(60)\n")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        pipe, command = subprocess.PIPE, [sys.executable, "-S", str(script)]
+        started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True))
+        return started[-1]
+
+    with mock.patch("backend.child.handle._EXIT_S", 0.2):
+        outcome = await Prober(spawn, _LIMIT_S, 1).run("python", ["prove", "{}"])
+    device = proved(Device(_ID, "A card", "vulkan", "gpu", "probing"), "sick", outcome)
+    assert device.state == "broken" and "it closed its output and did not exit" in str(device.reason), device
+    assert started[0].poll() is not None
+
+
 def _is_gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -259,6 +279,7 @@ STACKS = [
     *_SHAPES,
     Stack("hardware of another shape", "other", _hardware_of_another_shape),
     Stack("no thread for a child", "other", _no_thread),
+    Stack("child that closes its output and lives on", "other", _closes_its_output),
     *(
         Stack(name, "other", _child(_DAEMON.replace("SETSID", setsid).replace("CLOSE", close) + _SEND + "os._exit(0)"))
         for name, setsid, close in (
