@@ -9,7 +9,8 @@ from collections.abc import Container, Mapping
 
 from pydantic import TypeAdapter, ValidationError
 
-from backend.child.handle import ChildProcess, Spawn, spawn
+from backend.child.handle import ChildStartError, Spawn, spawn
+from backend.child.spawner import spawn_child
 from backend.child.wire_protocol import Frame
 from backend.cli.doctor.facts import Flavour, Interpreter, RuntimeFacts, TorchBuild, Unmet, Written
 
@@ -37,7 +38,7 @@ async def _query(name: str, python: str, start: Spawn, limit_s: float) -> Runtim
     try:
         frame = await _frame(python, start, limit_s)
         return _read(name, python, frame)
-    except (OSError, RuntimeError, TimeoutError) as error:
+    except (ChildStartError, OSError, RuntimeError, TimeoutError) as error:
         why = f"no answer within {limit_s:g} s" if isinstance(error, TimeoutError) else _message(error)
         return RuntimeFacts(name, python, trouble=why)
     except (ValidationError, KeyError, TypeError, AttributeError):
@@ -46,7 +47,7 @@ async def _query(name: str, python: str, start: Spawn, limit_s: float) -> Runtim
 
 async def _frame(python: str, start: Spawn, limit_s: float) -> Frame:
     """Return the one frame that the child sends. Raises RuntimeError with its exit if it sends none."""
-    child = ChildProcess(start(python, ["packages"]), asyncio.get_running_loop())
+    child = await spawn_child(start, python, ["packages"])
     try:
         async with asyncio.timeout(limit_s):
             frame = await child.receive()
