@@ -85,4 +85,5 @@ def torch_build(fields: Mapping[str, str | None] | None) -> TorchBuild | None:
 
 
 def _message(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    cause = error.__cause__ if isinstance(error, ChildStartError) else error
+    return (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
