@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from backend.common.hardware.nvidia_errors import MEANINGS, tool_error
+from backend.common.hardware.system_kind import System
 from backend.common.installer_errors import Operation, diagnose
 from backend.common.known_errors import remedy as remedies
 from backend.common.known_errors.known_error import KnownError
-from backend.common.known_errors.place import Installation, Place, System, installation_of
+from backend.common.known_errors.place import Installation, Place, installation_of
 from backend.common.known_errors.table import KNOWN_ERRORS, Found, find, telling_line
 from backend.scheduling.probing.failure_layers import cause_of
 from tests.service import ROOT
@@ -177,3 +179,29 @@ def test_the_telling_line_is_the_first_that_matches_wherever_it_is() -> None:
         == "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.0.2 as it may crash."
     )
     assert telling_line(["all is well", "the answer is 42"]) is None
+
+
+OF_TOOL = {
+    "Failed to initialize NVML: Driver/library version mismatch": "driver-mismatch",
+    "Failed to initialize NVML: Unknown Error": "nvml-unknown",
+    "Failed to initialize NVML: GPU access blocked by the operating system": "windows-blocks-card",
+    "Failed to initialize NVML: Driver Not Loaded": "module-not-loaded",
+    "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.": "nvml-missing",
+    "Failed to initialize NVML: Insufficient Permissions": "nvml-denied",
+    "No devices were found": "driver-lists-no-card",
+    "Unable to determine the device handle for GPU0000:01:00.0: Unknown Error": "gpu-lost",
+    "00000000:01:00.0, [GPU requires reset], [GPU requires reset], N/A, 550.54.14, N/A": "gpu-reset-required",
+    "00000000:01:00.0, ERR!, ERR!, ERR!, 550.54.14, ERR!": "gpu-silent",
+    "The GPU's external power cables are not properly attached": "power-cable",
+}
+
+
+@pytest.mark.parametrize(("text", "name"), OF_TOOL.items(), ids=OF_TOOL.values())
+def test_a_failure_of_nvidia_s_tool_is_an_entry_of_the_table(text: str, name: str) -> None:
+    found, error = find(text), tool_error(text)
+    assert found and error and found.error is error.known and error.known.name == name
+    assert all("{" not in error.known.remedy_on(system) for system in SYSTEMS), "the inventory has no interpreter"
+
+
+def test_each_entry_with_a_meaning_for_the_tool_exists_and_is_tested() -> None:
+    assert set(MEANINGS) == set(OF_TOOL.values()) <= {error.name for error in KNOWN_ERRORS}

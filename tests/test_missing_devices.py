@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from backend.common.known_errors.place import System
+from backend.common.hardware.system_kind import System
 from backend.common.types import Device, Hardware
 from backend.scheduling.probing.device_table import RuntimeProblem
 from backend.scheduling.probing.missing_devices import Surroundings, missing_devices, no_ready_device

@@ -14,7 +14,7 @@ from backend.common.device_api import DetectedDevice
 from backend.common.types import Device, DeviceState, Hardware, Proof
 from backend.devices import INDEX_LIMIT, backends
 from backend.engines import engines
-from backend.scheduling.probing.classification import proved, refused, unproved
+from backend.scheduling.probing.classification import proved, refused, undescribed, unproved
 from backend.scheduling.probing.device_merge import Numbering, merged, on_hardware
 from backend.scheduling.probing.failure_layers import cause_of
 from backend.scheduling.probing.prober import Outcome
@@ -122,6 +122,16 @@ def test_a_device_that_was_visible_keeps_that_stage_and_an_unlisted_one_has_its_
     assert refused(replace(fresh(), stage="none"), gone).stage == "installed"
     broken = Outcome([step("importing torch"), frame("missing", "no")])
     assert refused(fresh(), broken).stage == "none"
+
+
+def test_the_remedy_of_a_device_without_a_description_fits_its_interpreter() -> None:
+    fault = "RuntimeError: CUDA error: unspecified launch failure"
+    steps = [step("importing torch"), step("listing devices"), step("importing openvino", "openvino")]
+    made = undescribed(fresh(), fault, Outcome(steps, python="/home/x/data/runtimes/torch/2.9-1/bin/python"))
+    assert (made.state, made.stage, made.layer) == ("broken", "visible", "driver")
+    assert "runtimes update torch" in str(made.remedy)
+    own = undescribed(fresh(), fault, Outcome(steps, python="/opt/env/bin/python"))
+    assert "/opt/env/bin/python -m pip install --upgrade torch" in str(own.remedy)
 
 
 CAUSES = [

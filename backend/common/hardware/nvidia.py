@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields
 
-from backend.common.hardware.container import container
 from backend.common.hardware.host import COMMAND_LIMIT_S, Host, names_in, number, telling_line
 from backend.common.hardware.ids import pci_id_of
 from backend.common.hardware.nvidia_errors import tool_error
+from backend.common.hardware.system_kind import system_of
 
 MODULE = "nvidia"
 PROC = "proc/driver/nvidia"
@@ -132,7 +132,7 @@ def _failure(host: Host, message: str) -> Failure:
     message = " ".join(message.split()).rstrip(".")[:300]
     if error is None:
         return Failure(f"NVIDIA's driver does not respond: {message}.", _CHECK_DRIVER)
-    remedy = error.in_container if error.in_container and container(host) else error.remedy
+    remedy = error.known.remedy_on(system_of(host))
     return Failure(f"NVIDIA's tool reports that {error.meaning}: {message}.", remedy)
 
 

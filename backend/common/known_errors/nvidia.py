@@ -93,7 +93,8 @@ KNOWN = (
     ),
     KnownError(
         "gpu-lost",
-        r"fallen off the bus|GPU is lost|GPU_IS_LOST|\bXid\b.{0,40}\b79\b",
+        r"fallen off the bus|GPU is lost|GPU_IS_LOST|\bXid\b.{0,40}\b79\b|unable to determine the device handle"
+        r"|reboot the system to recover",
         "The card no longer answers on the PCI bus. Restart the machine; if it repeats, power it off, check the "
         "card's power cables, seat and temperature. `sudo dmesg | grep -i xid` shows the driver's report. Then "
         "refresh.",
@@ -157,7 +158,8 @@ KNOWN = (
     ),
     KnownError(
         "module-not-loaded",
-        r"couldn.t communicate with the NVIDIA driver|NVRM: No NVIDIA|NVIDIA probe routine (?:failed|was not called)",
+        r"couldn.?t communicate with the NVIDIA driver|NVIDIA driver is not loaded|NVML: driver not loaded"
+        r"|NVRM: No NVIDIA|NVIDIA probe routine (?:failed|was not called)",
         {
             "container": "The driver of the host is not loaded: run `sudo modprobe nvidia` on the host (after a kernel "
             "update reinstall the driver), then restart the container.",
@@ -183,7 +185,7 @@ KNOWN = (
     ),
     KnownError(
         "no-cuda-device",
-        r"no CUDA-capable device is detected|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE|\bNo devices were found",
+        r"no CUDA-capable device is detected|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE",
         {
             "container": "CUDA finds no card here: start the container with `--gpus all`. {visible}Then refresh.",
             "any": "CUDA finds no card: `nvidia-smi` shows whether the driver does. {visible}If the driver was just "

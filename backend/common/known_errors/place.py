@@ -8,12 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from backend.common.hardware.container import container
 from backend.common.hardware.host import Host
-from backend.common.hardware.wsl import wsl
+from backend.common.hardware.system_kind import System, system_of
 from backend.common.installation import ROOT, is_installed
 
-System = Literal["container", "wsl", "win32", "darwin", "linux"]
 # launcher: `.venv` of a checkout. package: installed by pip. image: the container image. made: a runtime that
 # Touchstone installed. own: an interpreter of the user, named in config.yaml or used to start the program.
 Installation = Literal["launcher", "package", "image", "made", "own"]
@@ -38,15 +36,8 @@ class Place:
 
 @cache
 def this_system() -> System:
-    """Return the kind of this system. A container comes before WSL, and both before Linux."""
-    if sys.platform == "win32":
-        return "win32"
-    if sys.platform == "darwin":
-        return "darwin"
-    host = Host()
-    if container(host):
-        return "container"
-    return "wsl" if wsl(host) else "linux"
+    """Return the kind of this system."""
+    return system_of(Host())
 
 
 def place_of(runtime: str, python: str, library: str = "") -> Place:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from backend.common.known_errors import amd, graphics, intel, interpreters, loaders, machine, nvidia, processes
+from backend.common.known_errors import (
+    amd,
+    graphics,
+    intel,
+    interpreters,
+    loaders,
+    machine,
+    nvidia,
+    nvidia_tool,
+    processes,
+)
 from backend.common.known_errors.known_error import Code, KnownError
 
 # First what one message alone can mean, last what many messages have in common.
@@ -16,6 +26,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     *interpreters.KNOWN,
     *machine.LIMITS,
     *loaders.SPECIFIC,
+    *nvidia_tool.KNOWN,
     *nvidia.KNOWN,
     *amd.KNOWN,
     *intel.KNOWN,
@@ -35,10 +46,10 @@ class Found:
     match: re.Match[str]
 
 
-def find(text: str) -> Found | None:
-    """Return the first known error of the table that a text shows, or None."""
+def find(text: str, names: Container[str] | None = None) -> Found | None:
+    """Return the first known error of the table that a text shows, or None. `names`: only these. Default: all."""
     for error, pattern in zip(KNOWN_ERRORS, _patterns(), strict=True):
-        if match := pattern.search(text):
+        if (names is None or error.name in names) and (match := pattern.search(text)):
             return Found(error, match)
     return None
 

@@ -207,7 +207,7 @@ class ProbeService:
                 for id_, detected in self.table.numbered(name, runtime, devices):
                     if only in (None, id_):
                         hiding = hidden.get(detected.position)
-                        if self._note_listed(id_, runtime, detected, hiding):
+                        if self._note_listed(id_, runtime, detected, hiding, answer.outcome):
                             proof = self._probe_device(id_, runtime, python, detected, answer.versions, survey)
                             group.create_task(proof)
         await running
@@ -215,13 +215,18 @@ class ProbeService:
         if runtime in self._pythons:
             self._conclude(runtime, listing, only)
 
-    def _note_listed(self, id_: str, runtime: str, detected: DetectedDevice, hiding: Hiding | None) -> bool:
+    def _note_listed(
+        self, id_: str, runtime: str, detected: DetectedDevice, hiding: Hiding | None, outcome: Outcome
+    ) -> bool:
         """Record a device that is hidden or that its library could not describe; return whether to prove it."""
         try:
             if hiding is None and not detected.fault:
                 return True
             listed = self.table.listed(id_, runtime, detected)
-            device = as_hidden(listed, hiding) if hiding else undescribed(listed, str(detected.fault))
+            if hiding:
+                device = as_hidden(listed, hiding)
+            else:
+                device = undescribed(listed, str(detected.fault), outcome)
             self.table.set_device(runtime, device)
         except Exception as error:  # noqa: BLE001 (any fault of one device)
             self._set_unjudged(id_, runtime, error)

@@ -177,9 +177,14 @@ def sees_nothing(outcome: Outcome, backend: str) -> bool:
     )
 
 
-def undescribed(device: Device, fault: str) -> Device:
-    """Return a device that its library counts but cannot describe."""
-    cause = cause_of(fault, "driver", _SICK)
+def undescribed(device: Device, fault: str, outcome: Outcome) -> Device:
+    """Return a device that its library counts but cannot describe. `outcome` is that of the child that listed it."""
+    imports = (  # the child may have gone on to the libraries of other backends
+        each["what"]
+        for each in reversed(outcome.frames)
+        if each["op"] == "step" and each["what"].startswith("importing ") and device.backend in each["backends"]
+    )
+    cause = cause_of(fault, "driver", _SICK, _place(device, outcome, next(imports, "")))
     reason = f"The check failed while describing {device.id}: {fault}"
     return replace(_refusal(device, "broken", reason, cause), stage="visible")
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from backend.common.commands import command
 from backend.common.hardware.host import Host
+from backend.common.hardware.system_kind import System
 from backend.common.hardware.wsl import NODE
 from backend.common.hardware.wsl_host_gpus import UPDATE_WINDOWS
-from backend.common.known_errors.place import System, this_system
+from backend.common.known_errors.place import this_system
 from backend.common.types import Device, Hardware, MissingDevice
 from backend.scheduling.probing.device_table import RuntimeProblem
 

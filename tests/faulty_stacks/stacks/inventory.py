@@ -256,7 +256,7 @@ _add(
     no_devices_in_a_container=failing(
         Smi("No devices were found\n", 6), "lists no card", "--gpus all", files={".dockerenv": ""}
     ),
-    nvml_mismatch=failing(Smi(MISMATCH, 18), "Driver/library version mismatch", "Restart the machine"),
+    nvml_mismatch=failing(Smi(MISMATCH, 18), "Driver/library version mismatch", "restart the machine"),
     driver_not_loaded=failing(
         Smi(
             "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "
