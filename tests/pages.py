@@ -136,7 +136,7 @@ class _Words(dict[str, str]):
             "lacking": "such as AVX2",
             "path_variable": "LD_LIBRARY_PATH",
             "pip": "PYTHON -m pip",
-            "reinstall": "reinstall the packages",
+            "reinstall": "`PYTHON -m pip install --force-reinstall PACKAGE`",
             "report": "doctor --bundle report.zip",
             "runtime": "NAME",
             "update": "`runtimes update NAME`",

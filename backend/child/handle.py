@@ -1,7 +1,8 @@
 """The server's handle to a child process: send and receive frames, the last lines of stderr, and a reliable kill.
 
-This is the border: a child may send anything at any time, or keep its pipes and go on. Each frame is checked and its
-texts are cleaned here, what a child has sent and nobody took is limited, and its end counts whoever holds its pipes.
+This is the border: a child may send anything at any time, or keep its pipes open and continue. Each frame is checked
+and its texts are cleaned here. Unread output of a child is limited. Its end is detected even if another process holds
+its pipes.
 
 It uses `Popen` with threads, since asyncio's subprocesses do not exist in some event loops of Windows. Spawn a child
 from a thread that lives as long as the child: Linux sends the parent-death signal when the spawning thread ends.
@@ -449,7 +450,7 @@ class _ChildPipe(io.RawIOBase):
 
 
 class _Credit:
-    """The bytes that a child may have sent and that nobody has taken. Those of one frame are always granted."""
+    """A limit on the bytes that a child has sent and the server has not read. One frame is always allowed."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes: int | None = limit_bytes
@@ -470,7 +471,7 @@ class _Credit:
             self._changed.notify()
 
     def remove_limit(self) -> None:
-        """Let all wait no longer."""
+        """Remove the limit, so that no reader waits."""
         with self._changed:
             self._limit_bytes = None
             self._changed.notify()

@@ -1,6 +1,6 @@
 """The files of a loaded model: which they are, and what identifies the content that the worker opened.
 
-A digest must not delay the first token, so only small files are hashed as a whole. `docs/models.md` states the rule.
+A digest must not delay the first token, so only small files are hashed completely. `docs/models.md` states the rule.
 """
 
 from __future__ import annotations

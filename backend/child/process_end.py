@@ -1,4 +1,4 @@
-"""The end of a child process, seen apart from its pipes, and of what it started: daemons may keep the pipes open.
+"""The end of a child process and of what it started, independent of its pipes: daemons may keep them open.
 
 What a child started is found by its process group, and on Linux by a variable in its environment, which a process keeps
 that becomes a daemon (fork, setsid, fork). Not found: a process with a new environment in a new session, one of another
@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 MARKER = "TOUCHSTONE_CHILD"  # variable whose value only a child and what it starts have
-_CHECK_MS = 200  # between two looks at a process where the system reports no end of processes by itself
+_CHECK_MS = 200  # polling interval where the system does not report the end of a process
 _EXITING = 0x4  # PF_EXITING of the flags in /proc/PID/stat (linux/sched.h)
 _MARKER_READS = 50
 _KILL_ROUNDS = 3  # a process may fork while it is being killed

@@ -1,4 +1,4 @@
-"""Starts child processes in a thread of its own, so that a slow start does not hold the event loop.
+"""Starts child processes in a separate thread, so that a slow start does not hold the event loop.
 
 The thread lives as long as the server: Linux sends a child the parent-death signal when the thread that started it
 ends.

@@ -77,8 +77,8 @@ _current = threading.local()
 def bounded_read(path: Path, read: Callable[[], Result], limit_s: float = LIMIT_S) -> Result:
     """Return the result of `read`, which reads `path`. Raises NoAnswer after `limit_s`, and what `read` raises.
 
-    If a read of its folder itself has no answer, neither does this one. A read within another one shares the limit of
-    the outer one.
+    If a read of the folder itself has not returned, this one raises NoAnswer at once. A nested read shares the limit
+    of the outer one.
     """
     if getattr(_current, "is_reader", False):
         return read()

@@ -55,7 +55,7 @@ class WrongResult(Exception):
 
 
 class UnusableDataType(Exception):
-    """An engine's own library computes wrongly in a data type; the text says what."""
+    """An engine's own library computes wrongly in a data type; the text has the reason."""
 
     def __init__(self, dtype: str, why: str) -> None:
         super().__init__(why)

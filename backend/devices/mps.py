@@ -34,7 +34,7 @@ def _list_devices(torch: Any) -> list[DetectedDevice]:
 
 
 def _kind(name: str) -> DeviceKind:
-    """Return the kind: Intel Macs may have a Radeon with memory of its own; Apple's chips and Intel's have not."""
+    """Return the kind: a Radeon in an Intel Mac has dedicated memory; Apple's and Intel's GPUs share the system's."""
     return "gpu" if re.search(r"\bAMD\b|Radeon|FirePro|GeForce", name, re.IGNORECASE) else "integrated"
 
 

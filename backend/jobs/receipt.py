@@ -43,7 +43,7 @@ class ReceiptBuilder:
     load_s: float = 0.0
     _facts: Receipt = field(default_factory=lambda: _EMPTY)  # of the last attempt
     _device: str = ""  # of the last attempt
-    _where: str | None = None  # what the evidence says, whether anything ran or not
+    _where: str | None = None  # where the model is by the evidence, even if nothing ran
     _has_stepped: bool = False
 
     def begin_attempt(self, device: Device, runtime: str, engine: str) -> None:

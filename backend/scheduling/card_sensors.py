@@ -1,7 +1,7 @@
 """Free memory, energy and power of cards, read by a child process: a read in a hung driver may never return.
 
-The functions block for at most LIMIT_S: call them in a thread. The child is started by the first call, killed when it
-does not answer, and ends when it is no longer asked.
+The functions block for at most LIMIT_S: call them in a thread. The first call starts the child. It is killed when it
+does not answer, and ends after an idle time.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Quarantine: what keeps killing workers is not retried forever: an engine with a model on a device, or one request.
+"""Quarantine of what kills workers repeatedly: an engine with a model on a device, or one request.
 
 A death while a model loads, or of a worker that another program killed, counts against the engine with that model on
 that device, and so does a wrong result of the device (`device_wrong`). A death while an ordinary request runs counts
-once per distinct request. The third without a finished job in between starts the quarantine. A request that was there
-at three deaths is quarantined itself, on that engine, model and device. A request with unusual options counts only
-against itself, because the options may be the cause. A bad model does not quarantine the device: the device is proved
-again, and that proof decides.
+once per distinct request. The third without a finished job in between starts the quarantine. A request that three
+workers died on is quarantined alone, for that engine, model and device. A request with unusual options counts only
+against that request, because the options may be the cause. A bad model does not quarantine the device: the device is
+proved again, and that proof decides.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class _Run:
 def find_change(files: list[ModelFile]) -> ModelFile | None:
     """Return the first of a loaded model's files that is not the same on disk now, None if all are.
 
-    It reads the disk, which may hang: call it in a thread of its own.
+    It reads the disk, which may hang: call it in a separate thread.
     """
     for number, file in enumerate(files):
         try:

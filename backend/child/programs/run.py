@@ -195,7 +195,7 @@ class _Worker:
     def _find_placement(self) -> Placement | None:
         """Return where the model is at the end of a job, as JSON.
 
-        The job succeeded, so a failed look-up is no error of the job.
+        The job succeeded, so a failed look-up is not an error of the job.
         """
         assert self._session
         try:

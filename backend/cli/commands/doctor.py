@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CARD",
         nargs="?",
         const="",
-        help="only tell why each card has no ready device, or why the named one has none",
+        help="show only why each card, or the named card, has no ready device",
     )
     parser.add_argument(
         "--bundle", metavar="FILE.zip", type=Path, help="also write the report, the last jobs and the end of the log"

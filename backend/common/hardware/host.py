@@ -26,7 +26,7 @@ __all__ = ["Answer", "Host", "link_name", "names_in", "number", "remembered", "r
 
 COMMAND_LIMIT_S = 10.0
 _DEATH_S = 0.2
-# Without a window (CREATE_NO_WINDOW), or in a session of its own, whose processes are killed together.
+# Without a window (CREATE_NO_WINDOW), or in a new session, whose processes are killed together.
 _DETACHED: dict[str, Any] = {"creationflags": 0x08000000} if sys.platform == "win32" else {"start_new_session": True}
 _FAILURE = re.compile(
     r"\b(fail(ed|ure|s)?|errors?|unable|cannot|can't|could ?n[o']t|mismatch|lost|denied|refused|not found|no devices|"
@@ -47,7 +47,7 @@ Run = Callable[[Sequence[str], float], Answer]
 
 
 def run_command(command: Sequence[str], limit_s: float) -> Answer:
-    """Run a command with a timeout of `limit_s` seconds. If it fails, its telling line is part of `trouble`.
+    """Run a command with a timeout of `limit_s` seconds. If it fails, the line with the cause is part of `trouble`.
 
     After the timeout the command is killed, but not waited for: a process inside a hung driver ends when the driver
     does. What such a command, or a daemon that it started, printed until then is part of the answer.

@@ -102,7 +102,7 @@ def from_tool(host: Host) -> Driver:
     answer = host.run((tool, f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"), COMMAND_LIMIT_S)
     cards: dict[str, CardFacts] = {}
     failures: dict[str, Failure] = {}
-    messages: list[str] = []  # lines that are no rows: errors, banners, MIG instances
+    messages: list[str] = []  # lines that are not rows: errors, banners, MIG instances
     for line in answer.text.splitlines():
         if row := _card(line):  # a lost card does not hide the others
             id_, facts = row
@@ -179,7 +179,7 @@ def _tool(host: Host) -> str | None:
 
 
 def _card(line: str) -> tuple[str, CardFacts] | None:
-    """Parse a row. A value in an unexpected form is unknown. Returns None for a line that is no row."""
+    """Parse a row. A value in an unexpected form is unknown. Returns None for a line that is not a row."""
     values = [value.strip() for value in re.split(r",\s+" if ", " in line else ",", line.strip())]
     if len(values) < len(QUERY) or not (id_ := pci_id_of(values[0])):
         return None

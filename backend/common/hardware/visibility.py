@@ -40,7 +40,7 @@ def _by_list(value: str, cards: list[Hardware]) -> set[str] | None:
         uuid = entry.removeprefix("MIG-").partition("/")[0] if entry.startswith("MIG-GPU-") else entry
         chosen = [card.id for card in cards if uuid and card.uuid and card.uuid.lower().startswith(uuid.lower())]
         if entry.startswith("MIG-") and not chosen:
-            return None  # an instance, whose UUID does not tell its card
+            return None  # an instance, whose UUID does not identify its card
         if len(chosen) != 1:
             break
         visible.update(chosen)

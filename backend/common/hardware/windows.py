@@ -94,7 +94,7 @@ def windows_cpu(host: Host, windows: Windows) -> Hardware:
 
 
 def adapters(windows: Windows, driver: nvidia.Driver) -> list[Hardware]:
-    """Return the display adapters and neural processors, with the facts of NVIDIA's tool and the cards of its own."""
+    """Return the display adapters and neural processors, with facts of NVIDIA's tool and cards that only it lists."""
     by_luid = {_luid(row.get("AdapterLuid")): row for row in windows.rows("directx")}
     items: dict[str, Hardware] = {}
     for item in filter(None, (_adapter(row, by_luid) for row in windows.rows("devices"))):

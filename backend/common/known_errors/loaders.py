@@ -72,7 +72,7 @@ SPECIFIC = (
     KnownError(
         "cudnn-mixed",
         r"CUDNN_STATUS_(?:SUBLIBRARY_)?VERSION_MISMATCH|Cannot load symbol cudnn|cuDNN version incompatibility",
-        "The parts of cuDNN that are loaded have different versions. {In_environment} reinstall it whole (`{pip} "
+        "The parts of cuDNN that are loaded have different versions. {In_environment} reinstall all of it (`{pip} "
         "install --force-reinstall nvidia-cudnn-cu12`; nvidia-cudnn-cu13 for CUDA 13), and remove folders with "
         "another cuDNN from {path_variable}. Then refresh.",
         "library load",

@@ -42,9 +42,9 @@ LIMITS = (
         "threads",
         r"can't start new thread|pthread_create failed|Resource temporarily unavailable",
         {
-            "container": "No further thread may be started: raise the container's limit (`--pids-limit`). With a "
+            "container": "No further thread can be started: raise the container's limit (`--pids-limit`). With a "
             "Docker older than 20.10.10 update Docker, whose seccomp profile forbids clone3.",
-            "any": "No further thread may be started: raise the limit (`ulimit -u`; systemd: `TasksMax=`), or close "
+            "any": "No further thread can be started: raise the limit (`ulimit -u`; systemd: `TasksMax=`), or close "
             "other programs, then refresh.",
         },
         "permission",

@@ -62,7 +62,7 @@ def _header_fault(head: bytes, machine: str) -> str | None:
 
 
 def _machine_of(head: bytes) -> str | None:
-    """Return the machine that a program's header names, `another system` if it is none of this one's, else None."""
+    """Return the machine that a program's header names, `another system` if this system cannot run it, else None."""
     if head.startswith(b"\x7fELF") and len(head) >= 20:
         order = "little" if head[5] == 1 else "big"
         number = int.from_bytes(head[18:20], "little" if order == "little" else "big")

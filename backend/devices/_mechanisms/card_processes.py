@@ -1,4 +1,4 @@
-"""NVIDIA's own list of the processes on each card, from NVML: a witness that is not the library that computes.
+"""NVIDIA's own list of the processes on each card, from NVML: evidence independent of the computing library.
 
 Sources: the NVML reference, `nvmlDeviceGetComputeRunningProcesses` and `nvmlProcessInfo_t`; `PROC_PID_INIT_INO` in
 Linux' include/uapi/linux/nsfs.h and include/linux/proc_ns.h. NVML lists process ids of the machine, so in a container,
@@ -97,7 +97,7 @@ class CardProcesses:
 
 
 def has_machine_pids() -> bool:
-    """Return whether this process knows its id on the machine: not in a container with ids of its own."""
+    """Return whether this process knows its id on the machine: not in a container with separate ids."""
     if sys.platform != "linux":
         return sys.platform == "win32"
     try:
@@ -135,14 +135,14 @@ def _identity(nvml: Any, card: ctypes.c_void_p) -> tuple[str | None, str | None]
 
 
 class DriverWitness:
-    """Compares what a library says of one NVIDIA card with what the driver says of this process."""
+    """Compares a library's placement on one NVIDIA card with the driver's list of this process."""
 
     def __init__(self, detected: DetectedDevice, processes: CardProcesses) -> None:
         self._pci, self._uuid = detected.identity.get("pci"), detected.identity.get("uuid")
         self._processes = processes
 
     def check(self, placement: Placement) -> Placement:
-        """Return the placement with the driver's word; without shares if the driver contradicts the library."""
+        """Return the placement with the driver's evidence; without shares if the driver contradicts the library."""
         if not placement.on_device or not (self._pci or self._uuid) or not has_machine_pids():
             return placement
         uses = self._processes.find(os.getpid())

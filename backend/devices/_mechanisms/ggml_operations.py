@@ -39,7 +39,7 @@ _GROUP = 32  # inputs that kernels may quantize together
 _HEADS, _GROUPS, _WIDTH = 4, 2, 64  # of attention
 _CACHE, _PAST = 256, 40  # positions of the cache, and those in use before
 _MASK_ROWS = 64  # older versions of ggml require a multiple of 64
-_HIDDEN = 8.0  # entries of positions that are not to be seen
+_HIDDEN = 8.0  # entries of masked positions
 _PRECISE_SUMS = 10  # GGML_PREC_F32, which llama.cpp sets for attention
 _ROPE_BASE = 10_000.0
 

@@ -31,8 +31,8 @@ def pci_address(text: Any) -> str | None:
 def uuid_text(value: Any, instance: bool = False) -> str | None:
     """Return a UUID in the form of the drivers' tools; None if it is missing or all zeros.
 
-    It is `GPU-…`, or `MIG-…` for an instance of an NVIDIA card. Libraries report it without prefix, so `instance` tells
-    whether it is one; default: only if the value has the prefix.
+    It is `GPU-…`, or `MIG-…` for an instance of an NVIDIA card. Libraries report it without prefix, so `instance`
+    states whether it is one; default: only if the value has the prefix.
     """
     text = str(value).strip() if value is not None else ""
     if old := _OLD_INSTANCE.fullmatch(text):
@@ -133,7 +133,7 @@ def _looks_like(one: DetectedDevice, other: DetectedDevice, identified: bool = F
 
 
 def _plain(value: str) -> str:
-    """Return a UUID without its prefix, which not every process can tell; other values unchanged.
+    """Return a UUID without its prefix, which not every process knows; other values unchanged.
 
     Of a MIG instance before driver 470 it is the card's, which CUDA reported then.
     """

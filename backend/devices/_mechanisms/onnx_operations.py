@@ -288,7 +288,7 @@ def _attention(what: str, dtype: str, share: float, batch: int, tokens: int, pas
 
 def _attention_sample(batch: int, tokens: int, past: int, allowed: float) -> Sample:
     source = fresh()
-    lengths = [past - 9 * number for number in range(batch)]  # the rest of the cache is not to be seen
+    lengths = [past - 9 * number for number in range(batch)]  # the rest of the cache is masked
 
     def tensor(heads: int, positions: int) -> list[list[Matrix]]:
         return [[layers.eighths(source, positions, _WIDTH, -16, 16) for _ in range(heads)] for _ in range(batch)]

@@ -1,4 +1,4 @@
-"""Adapters that are no card: software that computes on the processor, and displays that a program emulates.
+"""Adapters that are not cards: software that computes on the processor, and displays that a program emulates.
 
 Libraries report many of them as a GPU: Vulkan drivers with the type "other" or "virtual", DirectML with a name alone.
 

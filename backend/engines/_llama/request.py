@@ -1,4 +1,4 @@
-"""The body of a completion for llama.cpp's server, in the names and numbers that it takes."""
+"""The body of a completion for llama.cpp's server, with the names and ranges that it accepts."""
 
 from __future__ import annotations
 

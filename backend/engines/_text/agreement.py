@@ -1,9 +1,9 @@
 """Compare the next-token probabilities of a loaded model with those of a copy on the processor.
 
-Both get the same tokens (teacher forcing), so a tie that rounding decides is no difference. The prompts are of two
+Both get the same tokens (teacher forcing), so a tie that rounding decides is not a difference. The prompts are of two
 shape classes: a short one, and one of more than 256 tokens, for which libraries use other kernels. Both decode together
-where the model has two rows. Prefill must also agree with step-by-step decoding, and a prompt with itself in a row that
-held a longer one: that needs no copy.
+where the model has two rows. Prefill must also agree with step-by-step decoding, and a prompt must give the same
+result again in a row that held a longer one: this needs no copy.
 
 The difference of two steps is the mean difference of the log probabilities of the trusted side's likeliest tokens,
 weighted by their probabilities. Measured with SmolLM2-135M against float32 on x86-64, largest and mean over 18 steps:
@@ -54,7 +54,7 @@ _OPTIONS: Mapping[str, Any] = {
 
 
 class ForcedModel(BatchModel, Protocol):
-    """A batch model whose next token can be given."""
+    """A batch model whose next token can be set."""
 
     def force_token(self, row: int, token: int) -> None:
         """Make the next decode step append this token, which is also `sequence.last_token`, to a row."""

@@ -193,7 +193,7 @@ def refused(device: Device, outcome: Outcome, frame: Frame | None = None) -> Dev
     """Return the device that was not proved or not listed, with the reason from a frame or from the child's exit."""
     frames = [frame] if frame else outcome.frames
     for each in frames:
-        if outcome.is_invalid and each is not frame and each["op"] != "wrong":  # it is not to be believed
+        if outcome.is_invalid and each is not frame and each["op"] != "wrong":  # frames of such a child are not trusted
             continue
         if device.backend in each.get("backends", []) and (judged := _by_frame(device, each, outcome)):
             return judged

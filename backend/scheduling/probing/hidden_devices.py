@@ -57,7 +57,7 @@ def with_instances(
     """Return the listed devices with the MIG instances that the variable names, each chosen by its entry.
 
     `by_entry` is what the runtime lists if the variable has only this entry. An instance replaces the listed device
-    that is the same, or that is the whole card without an identity of its own.
+    that is the same, or that is the card of which it is a part, if that has no identity.
     """
     if not any(by_entry.values()):
         return list(listed)
@@ -127,8 +127,9 @@ def _key(device: DetectedDevice) -> tuple[object, ...]:
 def _explanation(names: Sequence[str], listed: Sequence[DetectedDevice], environment: Mapping[str, str]) -> str:
     """Return why CUDA's variable shows less than it names, after a colon; empty if there is nothing to explain.
 
-    By the CUDA programming guide an invalid entry hides all cards from it on. Seen with driver 580 on an H200: a
-    repeated entry hides all cards (error 101), as does a UUID without its prefix, or with the prefix in lower case.
+    By the CUDA programming guide an invalid entry hides the cards of all entries from it on. Observed with driver 580
+    on an H200: a repeated entry hides all cards (error 101), as does a UUID without its prefix, or with the prefix in
+    lower case.
     """
     value = environment.get(CUDA, "") if CUDA in names else ""
     entries = [entry.strip() for entry in value.split(",")]

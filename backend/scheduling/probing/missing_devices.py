@@ -25,7 +25,7 @@ _MAKERS = {
     "AMD": r"\bamd\b|radeon|instinct",
     "Intel": r"intel|\barc\b",
 }
-_STATES = ("broken", "quarantined", "unavailable", "probing", "installable")  # in the order in which they tell most
+_STATES = ("broken", "quarantined", "unavailable", "probing", "installable")  # the most informative first
 _REFRESH = f"Then refresh (`{command('devices')}`, or the page's button)."
 _SHOW = f"Unset the variable where the server is started. {_REFRESH}"
 # The first thing to do for a card that the system does not show.
@@ -78,7 +78,7 @@ def missing_devices(
 def no_ready_device(
     devices: Sequence[Device], runtimes: Mapping[str, RuntimeProblem] | None = None
 ) -> tuple[str, str | None]:
-    """Return what to tell if no device is ready, and the first thing to do: for the CPU, else a runtime, else a device.
+    """Return the detail for no ready device, and the first thing to do: for the CPU, else a runtime, else a device.
 
     `runtimes`: optional, the runtimes that report no devices. Optional: the remedy is None if none is known.
     """

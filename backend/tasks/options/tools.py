@@ -31,6 +31,6 @@ class Tool(StrictModel):
 
 
 def is_required_call(options: Mapping[str, Any]) -> bool:
-    """Return whether the response format of a text stands for a required `tool_choice`, and was not sent itself."""
+    """Return whether the response format of a text was made from a required `tool_choice`, not sent by the client."""
     schema = (options.get("response_format") or {}).get("json_schema") or {}
     return bool(options.get("tools")) and schema.get("name") == REQUIRED_CALL

@@ -10,7 +10,7 @@ from backend.scheduling.probing.missing_devices import no_ready_device
 
 
 def no_device(facts: Facts) -> Iterator[Finding]:
-    """No device is ready, not even the processor. The step is the first thing to do."""
+    """No device is ready, not even the processor. The step shows the first thing to do."""
     if not facts.devices or any(device.state in ("ready", "probing") for device in facts.devices):
         return
     detail, remedy = no_ready_device(facts.devices)
