@@ -303,6 +303,7 @@ def test_a_radeon_of_an_intel_mac_is_a_card(name: str, kind: str) -> None:
 
 def test_full_memory_is_zero_and_not_unknown() -> None:
     assert (free_size(0), free_size("0"), free_size(None), free_size(-1)) == (0, 0, None, None)
+    assert free_size(str(2**64 - 1)) is None, "as the number itself"
 
 
 @pytest.mark.parametrize(

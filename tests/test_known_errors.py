@@ -66,6 +66,36 @@ def test_a_real_message_leads_to_its_meaning_and_remedy(message: dict[str, Any])
     assert message["remedy"] in remedy, remedy
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("RuntimeError: CUDA error: unknown error", "cuda-unknown"),
+        ("Error 304: OS call failed or operation not supported on this OS", "cuda-unknown"),
+        ("RuntimeError: CUDA error: invalid device ordinal", "no-cuda-device"),
+        ("Error 36: API call is not supported in the installed CUDA driver", "driver-too-old"),
+        ("CUDA error: hardware stack error", "device-fault"),
+        ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`", "device-fault"),
+        ("Failed to initialize NVML: Driver Not Loaded", "module-not-loaded"),
+        ("cuDNN error: CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED", "cudnn-mixed"),
+        ("RuntimeError: Numpy is not available", "numpy-abi"),
+        ("ImportError: /opt/x.so: cannot change memory protections", "selinux-relocation"),
+        ("EOFError: marshal data too short", "library-damaged"),
+        ("ValueError: source code string cannot contain null bytes", "library-damaged"),
+        ("ImportError: Module use of python310.dll conflicts with this version of Python.", "undefined-symbol"),
+        ("Intel MKL FATAL ERROR: Cannot load libmkl_avx2.so or libmkl_def.so.", "undefined-symbol"),
+        ("while importing torch: it exited with code 0xc0000135 (a library is missing)", "dll-dependency"),
+        ("vk::PhysicalDevice::createDevice: ErrorInitializationFailed", "vulkan-driver"),
+        ("[GPU] clFlush, error code: -5 CL_OUT_OF_RESOURCES", "xpu-memory"),
+        ("ZE_RESULT_ERROR_INSUFFICIENT_PERMISSIONS", "level-zero"),
+        ("OSError: [Errno 116] Stale file handle", "storage-gone"),
+        ("OSError: [WinError 225] Operation did not complete successfully", "blocked-by-policy"),
+    ],
+)
+def test_other_forms_of_known_messages_lead_to_the_same_meaning(text: str, name: str) -> None:
+    found = find(text)
+    assert found and found.error.name == name, found
+
+
 @pytest.mark.parametrize("message", OF_INSTALLERS, ids=lambda message: f"{message['meaning']}-{message['text'][:40]}")
 def test_a_real_message_of_pip_or_uv_leads_to_its_kind(message: dict[str, Any]) -> None:
     assert diagnose(message["text"], Operation(again="start again")).kind == message["meaning"]

@@ -16,9 +16,10 @@ from backend.common.hardware.access import refused
 from backend.common.hardware.access_problems import obstacle
 from backend.common.hardware.chips import AMD, INTEL, NVIDIA, cannot_compute, emulated_by, is_npu, kind_of
 from backend.common.hardware.cpu import maker_of
-from backend.common.hardware.host import Answer, Host, number, text_of
+from backend.common.hardware.host import Answer, Host, number, telling_line, text_of
 from backend.common.hardware.ids import luid_text, pci_id_of
 from backend.common.hardware.visibility import hidden_by
+from backend.common.hardware.wsl import wsl
 from backend.common.types import Hardware
 from tests.inventory.machines import host
 
@@ -65,6 +66,38 @@ def test_a_card_that_is_lost_does_not_hide_the_others(make: Make, line: str) -> 
 def test_placeholders_of_nvidia_smi_are_unknown_and_not_texts(make: Make) -> None:
     card = smi(make, "00000000:01:00.0, [N/A], [Unknown Error], [Not Supported], N/A, [N/A]").cards["pci:0000:01:00.0"]
     assert card == nvidia.CardFacts()
+
+
+def test_a_missing_power_cable_is_named_and_is_no_lost_card(make: Make) -> None:
+    message = "Unable to determine the device handle for GPU 0000:02:00.0: Insufficient External Power"
+    failure = smi(make, f"{message}\n{GOOD}").card_failures["pci:0000:02:00.0"]
+    assert "power cable" in failure.reason and "connect all power cables" in failure.remedy
+
+
+def test_a_separator_of_thousands_is_no_decimal_comma(make: Make) -> None:
+    assert smi(make, GOOD.replace("81559", "81,559 MiB")).cards["pci:0000:01:00.0"].memory_bytes is None
+    assert smi(make, GOOD.replace("81559", "81559,0")).cards["pci:0000:01:00.0"].memory_bytes == 81559 << 20
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        "If you continue to see this error, contact support.",
+        "See the log for error details.",
+        "Please check the error.",
+    ],
+)
+def test_a_hint_after_the_failure_is_not_the_reason(make: Make, hint: str) -> None:
+    text = f"Failed to initialize NVML: Unknown Error\n{hint}\n"
+    assert telling_line(text) == "Failed to initialize NVML: Unknown Error"
+    failure = smi(make, text).failure
+    assert failure and "NVML: Unknown Error" in failure.reason
+
+
+def test_an_empty_variable_is_no_sign_of_wsl(make: Make) -> None:
+    kernel = {"proc/sys/kernel/osrelease": "6.6.36-custom"}
+    assert wsl(make(files=kernel, environment={"WSL_DISTRO_NAME": ""})) is None
+    assert wsl(make(files=kernel, environment={"WSL_DISTRO_NAME": "Debian"})) == 2
 
 
 def test_a_tool_that_fails_is_reported_with_what_it_printed(make: Make, tmp_path: Path) -> None:

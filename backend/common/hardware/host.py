@@ -33,6 +33,7 @@ _FAILURE = re.compile(
     r"insufficient|not permitted|no permission|has fallen|blocked|missing|invalid)\b|[a-z]error:",
     re.IGNORECASE,
 )
+_HINT = re.compile(r"(please|see|if|try|hint|note|make sure|check|visit|for (more|details)|refer)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,9 @@ def telling_line(text: str) -> str:
     A version, a hint or an address may follow that line.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    failures = [line for line in lines if _FAILURE.search(line)]
-    return (failures or lines or [""])[-1][:300]
+    facts = [line for line in lines if not _HINT.match(line)]
+    failures = [line for line in facts if _FAILURE.search(line)]
+    return (failures or facts or lines or [""])[-1][:300]
 
 
 def remembered(run: Run) -> Run:

@@ -38,7 +38,7 @@ def _release(host: Host) -> str:
 def _has_parts(host: Host) -> bool:
     """Return whether the system has what only WSL adds: variables, its sockets, the starter of Windows programs, or
     Windows' card with its libraries (also in a container inside WSL)."""
-    if any(name in host.environment for name in _VARIABLES):
+    if any(host.environment.get(name) for name in _VARIABLES):
         return True
     if host.path("run/WSL").exists() or _starters(host):
         return True

@@ -30,6 +30,7 @@ KNOWN = (
     KnownError(
         "vulkan-driver",
         r"vkCreateInstance|createInstance\w*: ErrorIncompatibleDriver|IncompatibleDriver|ERROR_INCOMPATIBLE_DRIVER"
+        r"|create(?:Instance|Device): Error(?:InitializationFailed|ExtensionNotPresent|FeatureNotPresent)"
         r"|failed to get a webgpu adapter|no supported adapters",
         {
             "container": "No Vulkan driver works for the card in this container: start it with `--device /dev/dri` "

@@ -45,7 +45,7 @@ KNOWN = (
     ),
     KnownError(
         "level-zero",
-        r"ZE_RESULT_ERROR_UNINITIALIZED|zeInit\b.*(?:fail|error)",
+        r"ZE_RESULT_ERROR_(?:UNINITIALIZED|DEPENDENCY_UNAVAILABLE|INSUFFICIENT_PERMISSIONS)|zeInit\b.*(?:fail|error)",
         {system: "Level Zero finds no driver. " + text for system, text in _ACCESS.items()},
         "driver",
         source="https://github.com/oneapi-src/level-zero/issues/7",
@@ -59,7 +59,8 @@ KNOWN = (
     ),
     KnownError(
         "xpu-memory",
-        r"UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY|HOST_MEMORY)|PI_ERROR_OUT_OF_RESOURCES|XPU out of memory",
+        r"UR_RESULT_ERROR_OUT_OF_(?:RESOURCES|DEVICE_MEMORY|HOST_MEMORY)|PI_ERROR_OUT_OF_RESOURCES|XPU out of memory"
+        r"|CL_OUT_OF_(?:RESOURCES|HOST_MEMORY)|CL_MEM_OBJECT_ALLOCATION_FAILURE",
         "The card's memory is used up: close other programs that use the device's memory, then refresh.",
         "computation",
         absent=False,

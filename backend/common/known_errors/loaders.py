@@ -19,7 +19,7 @@ SPECIFIC = (
     KnownError(
         "numpy-abi",
         r"numpy\.(?:dtype|ndarray|ufunc) size changed|numpy\.core\.multiarray failed"
-        r"|compiled against (?:ABI|API) version",
+        r"|compiled against (?:ABI|API) version|RuntimeError: Numpy is not available",
         "NumPy and a package that was built for another version of it are incompatible with each other. "
         "{In_environment} reinstall both (`{pip} install --force-reinstall numpy {library}`), then refresh.",
         "library load",
@@ -51,6 +51,15 @@ SPECIFIC = (
         source="https://github.com/pytorch/pytorch/issues/111469",
     ),
     KnownError(
+        "openmp-twice",
+        r"OMP: Error #15|found \S*(?:iomp5|libomp)\S* already initialized",
+        "Two packages of the environment bring OpenMP of their own. {foreign}Remove the second copy: {reinstall} "
+        "(conda: `conda install nomkl`). KMP_DUPLICATE_LIB_OK=TRUE only hides the error, and results may be wrong. "
+        "Then refresh.",
+        "library load",
+        source="https://github.com/HiLab-git/MIDeepSeg/issues/4",
+    ),
+    KnownError(
         "mkl-symbol",
         r"undefined symbol: iJIT_NotifyEvent",
         "The environment's MKL is too new for its torch. {In_environment} install an older one (`conda install "
@@ -60,7 +69,7 @@ SPECIFIC = (
     ),
     KnownError(
         "cudnn-missing",
-        r"Could not (?:locate|load library) (?P<part>(?:lib)?cudnn[\w.]*\w)"
+        r"(?:Could not (?:locate|load library) |Unable to load any of \{)(?P<part>(?:lib)?cudnn[\w.]*\w)"
         r"|(?P<part2>libcudnn\w*\.so\.\d+): cannot open"
         r"|which depends on \"(?P<part3>cudnn\w+\.dll)\" which is missing",
         "A part of cuDNN is missing: {part}{part2}{part3}. {In_environment} install it (`{pip} install "
@@ -71,7 +80,8 @@ SPECIFIC = (
     ),
     KnownError(
         "cudnn-mixed",
-        r"CUDNN_STATUS_(?:SUBLIBRARY_)?VERSION_MISMATCH|Cannot load symbol cudnn|cuDNN version incompatibility",
+        r"CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED"
+        r"|CUDNN_STATUS_(?:SUBLIBRARY_)?VERSION_MISMATCH|Cannot load symbol cudnn|cuDNN version incompatibility",
         "The parts of cuDNN that are loaded have different versions. {In_environment} reinstall all of it (`{pip} "
         "install --force-reinstall nvidia-cudnn-cu12`; nvidia-cudnn-cu13 for CUDA 13), and remove folders with "
         "another cuDNN from {path_variable}. Then refresh.",
@@ -99,7 +109,7 @@ SPECIFIC = (
     ),
     KnownError(
         "vc-runtime",
-        r"WinError 1114|DLL\)? initialization routine fail|初始化例程失败|初期化ルーチンの実行に失敗"
+        r"WinError 1114|0xc0000142|DLL\)? initialization routine fail|初始化例程失败|初期化ルーチンの実行に失敗"
         r"|vcruntime140|msvcp140|concrt140"
         r"|fbgemm\.dll|libomp140",
         "Install or update Microsoft's Visual C++ runtime, which the library needs: "
@@ -111,7 +121,7 @@ SPECIFIC = (
     ),
     KnownError(
         "dll-procedure",
-        r"WinError 127\b|specified procedure could not be found|procedure entry point",
+        r"WinError 127\b|0xc0000139|specified procedure could not be found|procedure entry point",
         "Libraries of different versions are mixed, so the packages are incompatible with each other: {reinstall}. If "
         "it repeats, run " + _VC + ". Then refresh.",
         "library load",
@@ -119,7 +129,8 @@ SPECIFIC = (
     ),
     KnownError(
         "dll-dependency",
-        r"WinError 126\b|specified module could not be found|找不到指定的模块|(?P<dll>[\w+.-]+\.dll)'? \(or one of its "
+        r"WinError 126\b|0xc0000135"
+        r"|specified module could not be found|找不到指定的模块|(?P<dll>[\w+.-]+\.dll)'? \(or one of its "
         r"dependencies\)",
         "The library{dll_name} or a library that it needs is missing. Run "
         + _VC
@@ -130,7 +141,8 @@ SPECIFIC = (
     ),
     KnownError(
         "library-architecture",
-        r"WinError 193|not a valid Win32 application|不是有效的 Win32|wrong ELF class|incompatible architecture"
+        r"WinError 193|0xc000007b"
+        r"|not a valid Win32 application|不是有效的 Win32|wrong ELF class|incompatible architecture"
         r"|mach-o, but wrong architecture",
         {
             "win32": "A library is for another kind of processor or damaged, so the packages are incompatible with "
@@ -146,7 +158,9 @@ SPECIFIC = (
     ),
     KnownError(
         "library-damaged",
-        r"file too short|invalid ELF|bad magic number|truncated (?:mach-o|file)",
+        r"file too short|invalid ELF|bad magic number|truncated (?:mach-o|file)"
+        r"|source code (?:string )?cannot contain null bytes|marshal data too short|bad marshal data"
+        r"|bad local file header",
         "A library's file is damaged or incomplete: {reinstall}. Then refresh.",
         "library load",
     ),
@@ -169,7 +183,8 @@ GENERAL = (
     ),
     KnownError(
         "undefined-symbol",
-        r"undefined symbol|symbol not found|symbol lookup error|abi mismatch|DLL load failed",
+        r"undefined symbol|symbol not found|symbol lookup error|abi mismatch|DLL load failed"
+        r"|Intel MKL FATAL ERROR: Cannot load|Module use of python\d+\.dll conflicts",
         "{foreign}The packages of this environment are incompatible with each other: {reinstall}. Then refresh.",
         "library load",
         source="https://github.com/score-p/scorep_binding_python/issues/110",

@@ -60,6 +60,15 @@ LIMITS = (
         source="https://github.com/opencv/opencv/issues/14884",
     ),
     KnownError(
+        "static-tls-full",
+        r"cannot load any more object with static TLS",
+        "The loader has no room for the thread-local data of another library, because glibc is old. Start the server "
+        "with `LD_PRELOAD` naming the library that fails (mostly libgomp.so.1), or use a system with glibc 2.32 or "
+        "newer, or the container image. Then refresh.",
+        "library load",
+        source="https://github.com/pytorch/pytorch/issues/2575",
+    ),
+    KnownError(
         "noexec",
         _FILE + r"[: ]+failed to map segment from shared object",
         "{file} is on a file system that is mounted `noexec`: `findmnt -T {file}` shows it. Run `sudo mount -o "
@@ -79,7 +88,8 @@ LIMITS = (
     ),
     KnownError(
         "selinux-relocation",
-        _FILE + r"[: ]+(?:cannot restore segment prot after reloc|cannot apply additional memory protection after "
+        _FILE + r"[: ]+(?:cannot (?:restore segment prot after reloc|change memory protections)"
+        r"|cannot apply additional memory protection after "
         r"relocation|RELRO protection failed)",
         {
             "container": "SELinux forbids this library to change its memory. Mount volumes with `:z`, update the "
@@ -119,6 +129,26 @@ LIMITS = (
         },
         "permission",
         source="https://github.com/immich-app/immich/issues/30680",
+    ),
+    KnownError(
+        "storage-gone",
+        r"Stale (?:NFS )?file handle|Transport endpoint is not connected|Errno (?:5|107|116)\b|Input/output error",
+        "The disk or the network drive with the environment does not answer as it should: `findmnt -T {environment}` "
+        "shows it, and `sudo dmesg` its errors. Mount it again, or move the environment to a local disk, then refresh.",
+        "library load",
+    ),
+    KnownError(
+        "blocked-by-policy",
+        r"WinError (?:225|1260|4551)\b|Application Control policy|library load disallowed by system policy"
+        r"|not valid for use in process",
+        {
+            "darwin": "This Mac does not allow the library to be loaded. Run `xattr -dr com.apple.quarantine` on the "
+            "environment ({environment}), or reinstall the packages: {reinstall}. Then refresh.",
+            "any": "A virus scanner or a policy of the system (Smart App Control, AppLocker) blocks a file of the "
+            "library. Permit the environment ({environment}) there, and reinstall the packages if the file was "
+            "removed: {reinstall}. Then refresh.",
+        },
+        "permission",
     ),
     KnownError(
         "page-file",

@@ -53,7 +53,8 @@ KNOWN = (
     KnownError(
         "driver-too-old",
         r"driver (?:on your system )?is too old|driver version is insufficient|ErrorInsufficientDriver"
-        r"|requires a newer driver|unsupported toolchain",
+        r"|requires a newer driver|unsupported toolchain"
+        r"|not supported in the installed CUDA driver",
         {
             "container": "The host's driver is older than this build needs: update the driver of the host, or install "
             "a build for an older CUDA ({build}), then refresh.",
@@ -64,6 +65,17 @@ KNOWN = (
         },
         "driver",
         source="https://github.com/lllyasviel/Fooocus/issues/1313",
+    ),
+    KnownError(
+        "mps-daemon",
+        r"MPS (?:client failed to connect|server (?:failed|is not ready))|between the MPS server and the MPS client"
+        r"|Error 80[5-7]\b",
+        "CUDA's Multi-Process Service (MPS) is configured, but its daemon does not answer. Start it as the same user "
+        "(`nvidia-cuda-mps-control -d`), or do without it: `echo quit | nvidia-cuda-mps-control`, and unset "
+        "CUDA_MPS_PIPE_DIRECTORY where the server is started. Then refresh.",
+        "driver",
+        absent=False,
+        source="https://github.com/nanoporetech/dorado/issues/458",
     ),
     KnownError(
         "card-busy",
@@ -133,7 +145,8 @@ KNOWN = (
     ),
     KnownError(
         "cuda-unknown",
-        r"CUDA unknown error|cuda runtime error \((?:999|30)\)|error=999\b|CUDA_ERROR_UNKNOWN|cudaErrorUnknown"
+        r"CUDA unknown error|CUDA error: (?:unknown error|initialization error|OS call failed)|Error 304\b"
+        r"|cuda runtime error \((?:999|30)\)|error=999\b|CUDA_ERROR_UNKNOWN|cudaErrorUnknown"
         r"|Error 999\b",
         {
             "container": "The driver's state is damaged, as after the host slept, or /dev/nvidia-uvm is missing here: "
@@ -185,7 +198,8 @@ KNOWN = (
     ),
     KnownError(
         "no-cuda-device",
-        r"no CUDA-capable device is detected|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE",
+        r"no CUDA-capable device is detected|CUDA error: invalid device ordinal|Error 101\b"
+        r"|No CUDA GPUs are available|CUDA_ERROR_NO_DEVICE",
         {
             "container": "CUDA finds no card here: start the container with `--gpus all`. {visible}Then refresh.",
             "any": "CUDA finds no card: `nvidia-smi` shows whether the driver does. {visible}If the driver was just "
@@ -207,7 +221,7 @@ KNOWN = (
     KnownError(
         "device-fault",
         r"illegal memory access|unspecified launch failure|device-side assert|misaligned address"
-        r"|illegal instruction was"
+        r"|illegal instruction was|hardware stack error|uncorrectable NVLink error|CUBLAS_STATUS_EXECUTION_FAILED"
         r"|cudaError(?:IllegalAddress|LaunchFailure|Assert|HardwareStackError)"
         r"|CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|ASSERT)|hipError(?:IllegalAddress|LaunchFailure)",
         "A computation failed on the card, and the card's state is undefined. Refresh, which uses a new process. If it "

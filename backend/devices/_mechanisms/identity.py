@@ -118,7 +118,7 @@ def size(value: Any) -> int | None:
 def free_size(value: Any) -> int | None:
     """Parse a number of free bytes as `size` does; 0 means that the memory is full."""
     if isinstance(value, str):
-        return parse_bytes(value)
+        value = parse_bytes(value)
     try:
         number = float(value)
     except (TypeError, ValueError):
