@@ -245,6 +245,7 @@ class StandIn:
     def __init__(self, key: WorkerKey, *_: object) -> None:
         self.key = key
         self.alive = False
+        self.loaded = None
         self.pid = 1
         self.resident_bytes = self.peak_bytes = int(key.model.split("-")[1])
 

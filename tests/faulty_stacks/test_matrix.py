@@ -1,6 +1,7 @@
 """The matrix of stacks: each is judged as it should be. `conftest.py` prints "N stacks, 0 wrong".
 
-The cases have real interpreters with stand-in packages, from `runtimes: {NAME: {python}}` to the device list.
+The cases have real interpreters with stand-in packages, from `runtimes: {NAME: {python}}` to the device list. The stage
+`stacks` judges some stacks of each kind; without `-m "not by_hand"`, pytest judges all.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import re
 from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,8 @@ LEAST: dict[Category, int] = {
     "receipt": 15,
 }
 LEAST_OF_ALL = 150
+STAGE_LIMIT = 4  # stacks of a kind that the stage judges, where each starts interpreters of its own
+CHEAP_KINDS = ("interpreter", "inventory", "receipt")  # the stage judges all of them
 AT_ONCE = 6
 TOGETHER = 8
 LIMIT_S = 12.0
@@ -45,9 +49,23 @@ LIMIT_S = 12.0
 Answer = dict[str, Any]
 
 
+def parameters(stacks: Sequence[Case | Stack], group: Callable[[Any], str]) -> list[Any]:
+    """Return the stacks as parameters of a test, those beyond the limit of their kind marked `by_hand`."""
+    marked, counts = [], Counter[str]()
+    for stack in stacks:
+        kind = stack.mechanism if isinstance(stack, Case) else stack.name.partition("-")[0]
+        counts[kind] += 1
+        is_rare = counts[kind] > STAGE_LIMIT and kind not in CHEAP_KINDS
+        marks = [pytest.mark.xdist_group(group(stack)), *([pytest.mark.by_hand] if is_rare else [])]
+        marked.append(pytest.param(stack, marks=marks, id=stack.name))
+    return marked
+
+
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
-    """Return the device list's entries of each stack."""
+def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
+    """Return the device list's entries of each case that this session judges."""
+    callspecs = (getattr(item, "callspec", None) for item in request.session.items)
+    chosen = [callspec.params["case"] for callspec in callspecs if callspec and "case" in callspec.params]
     home = tmp_path_factory.mktemp("stacks")
 
     async def all_of_them() -> dict[str, Answer]:
@@ -64,17 +82,17 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Answer]:
                 said = await answer(home / str(number), cases)
             return {case.name: said for case in cases}
 
-        found = await asyncio.gather(*(one(number, cases) for number, cases in enumerate(machines())))
+        found = await asyncio.gather(*(one(number, cases) for number, cases in enumerate(machines(chosen))))
         return {name: said for part in found for name, said in part.items()}
 
     with pytest.MonkeyPatch.context() as patch:  # one hardware inventory for all of them
         return asyncio.run(all_of_them())
 
 
-def machines() -> list[list[Case]]:
+def machines(cases: Sequence[Case]) -> list[list[Case]]:
     """Group the stacks by machine: stacks with one card share a machine, others have their own."""
-    sharing = [case for case in CASES if case.shares]
-    return [[case] for case in CASES if not case.shares] + [
+    sharing = [case for case in cases if case.shares]
+    return [[case] for case in cases if not case.shares] + [
         sharing[start : start + TOGETHER] for start in range(0, len(sharing), TOGETHER)
     ]
 
@@ -114,18 +132,14 @@ def device_of(case: Case, answer: Answer) -> dict[str, Any]:
     return next(device for device in found if device["id"] == case.device)
 
 
-@pytest.mark.xdist_group("cases")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", parameters(CASES, lambda _: "cases"))
 def test_stack(case: Case, answers: dict[str, Answer]) -> None:
     check_device(case, answers[case.name])
     if not case.shares:
         check_no_other_is_ready(case, answers[case.name])
 
 
-@pytest.mark.parametrize(
-    "stack",
-    [pytest.param(stack, marks=pytest.mark.xdist_group(stack.check.__module__), id=stack.name) for stack in STACKS],
-)
+@pytest.mark.parametrize("stack", parameters(STACKS, lambda stack: str(stack.check.__module__)))
 def test_stack_of_its_own(stack: Stack, tmp_path: Path) -> None:
     judged = stack.check(tmp_path)
     if judged is not None:

@@ -52,8 +52,8 @@ CASES = [
         also={"note": "slower than the processor: .*GFLOP/s"},
     ),
     Case("slow", "beyond all use", at("matmul", "slow", 0.3), **READY, also={"note": "slower than the processor"}),
-    Case("slow", "to import", at("import", "slow", 4.0), **READY),
-    Case("slow", "to list", at("properties", "slow", 2.0), **READY),
+    Case("slow", "to import", at("import", "slow", 3.2), **READY),
+    Case("slow", "to list", at("properties", "slow", 0.8), **READY),
     Case(
         "slow",
         "beyond the limit",
