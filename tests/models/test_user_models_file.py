@@ -113,7 +113,7 @@ def test_a_file_that_may_not_be_read_is_an_error(tmp_path: Path, monkeypatch: py
     def forbid(*_args: Any, **_options: Any) -> str:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(Path, "read_text", forbid)
+    monkeypatch.setattr("backend.models.user_models.read_text", forbid)
     with pytest.raises(Configuration, match="cannot be read: Permission denied"):
         UserModels(tmp_path).entries()
 
