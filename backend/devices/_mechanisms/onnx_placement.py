@@ -5,6 +5,7 @@ Sessions are created for a listed device, never by a list of providers: that wou
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -21,6 +22,18 @@ from backend.common.types import Placement, PlacementPart
 _PROCESSOR = "cpuexecutionprovider"
 _SPIN_US = "7"  # on 2 idle cores as fast as milliseconds; next to a busy program between those and no spinning
 _SPIN_LIMIT_SINCE = (1, 26)  # older versions ignore the setting
+
+
+def remove_profiles() -> None:
+    """Delete the profiles of this process's `strict` sessions: one whose creation or run fails leaves its file."""
+    prefix = _profile_prefix()
+    for path in prefix.parent.glob(f"{prefix.name}_*.json"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _profile_prefix() -> Path:
+    return Path(tempfile.gettempdir()) / f"touchstone-{os.getpid()}"
 
 
 @dataclass
@@ -73,7 +86,7 @@ class OnnxPlace:
             self.provider_facts.prepare_session(options)
         if strict:  # some versions do not record the nodes of a plug-in provider
             options.enable_profiling = True
-            options.profile_file_prefix = str(Path(tempfile.gettempdir()) / f"touchstone-{os.getpid()}")
+            options.profile_file_prefix = str(_profile_prefix())
         if (strict or self.ep_device is None) and not self.is_processor:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         cache_options = self.provider_facts.cache_options

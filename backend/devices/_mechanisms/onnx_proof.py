@@ -23,7 +23,7 @@ from backend.devices._mechanisms.onnx_operations import (
     share_of,
     timed_product,
 )
-from backend.devices._mechanisms.onnx_placement import OnnxPlace
+from backend.devices._mechanisms.onnx_placement import OnnxPlace, remove_profiles
 from backend.devices._mechanisms.onnx_quantized import int4_operations, int8_operations
 from backend.devices._mechanisms.onnx_test_models import Operation, Sample, model_of
 from backend.devices._mechanisms.proof_record import OnStep, ProofRecorder
@@ -41,7 +41,14 @@ def prove(backend: Backend, detected: DetectedDevice, on_step: OnStep) -> Proof:
 
     Raises WrongResult if numbers or placement are wrong, DeviceAbsent, and what ONNX Runtime raises.
     """
-    prover = _Prover(open_device(backend, detected), ProofRecorder(on_step))
+    try:
+        return _prove(_Prover(open_device(backend, detected), ProofRecorder(on_step)), versions(detected.library))
+    finally:
+        remove_profiles()
+
+
+def _prove(prover: _Prover, library_versions: dict[str, str]) -> Proof:
+    """Check all data types and return the proof."""
     place, checks = prover.place, prover.checks
     rounds = place.rounds_inputs
     checks.begin("float32")
@@ -61,7 +68,7 @@ def prove(backend: Backend, detected: DetectedDevice, on_step: OnStep) -> Proof:
         "with fallback to the processor disabled"
     )
     operation = "MatMul 32×64×24, with the operations of models in each data type"
-    return checks.proof(operation, differences, versions(detected.library), evidence, gflops)
+    return checks.proof(operation, differences, library_versions, evidence, gflops)
 
 
 class _Unsupported(Exception):
