@@ -125,7 +125,7 @@ class Prober:
         """Read the child's frames into `outcome` until it ends, times out (logged), or is not needed."""
         clock = asyncio.get_running_loop().time
         limit_s = self._limit_s * self.patience
-        started_at = clock()
+        started_at = step_at = clock()
         timeout_at = started_at + limit_s
         silent_at: float | None = clock() + SILENT_S  # None once the place is released
         frames = asyncio.ensure_future(child.receive())
@@ -148,13 +148,14 @@ class Prober:
                     if not on_frame(outcome):
                         return
                     if frame["op"] in _MILESTONES:
-                        timeout_at = min(clock() + limit_s, started_at + MAX_EXTENSIONS * limit_s)
+                        step_at = clock()
+                        timeout_at = min(step_at + limit_s, started_at + MAX_EXTENSIONS * limit_s)
                     frames = asyncio.ensure_future(child.receive())
                     silent_at = None if silent_at is None else clock() + SILENT_S
                 elif clock() >= timeout_at:
                     line = child.last_line()
                     last_line = f"; last line: {line}" if line else ""
-                    timeout_s = timeout_at - started_at
+                    timeout_s = timeout_at - step_at  # of the step, not of the probe
                     outcome.hung, outcome.trouble = True, f"it hung: timeout after {timeout_s:.3g} s{last_line}"
                     log.warning("probe timed out", extra={"pid": child.pid, "cause": outcome.trouble})
                     return
