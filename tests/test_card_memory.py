@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from backend.child.model_files import OpenedFiles
 from backend.child.programs.run import _Worker
 from backend.common.config.settings import load_settings
 from backend.common.types import Device, Placement
@@ -57,7 +58,7 @@ def done_of(session: Any) -> dict[str, Any]:
     """The frame with which the worker program ends a job."""
     frames: list[dict[str, Any]] = []
     worker = _Worker(SimpleNamespace(send=frames.append, send_all=frames.extend))  # type: ignore[arg-type]
-    worker._session = session
+    worker._session, worker._files = session, OpenedFiles(TINY)
     request: dict[str, Any] = {"messages": None, "prompt": "a", "options": {}, "seed": 1, "reuse_cache": False}
     worker._run({"op": "run", "job": "j", "request": request})
     return frames[-1]

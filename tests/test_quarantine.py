@@ -8,7 +8,7 @@ from backend.common.errors import TouchstoneError, WorkerCrashed
 from backend.jobs.job_request import JobRequest
 from backend.scheduling.quarantine import DEATHS, Combination, Quarantine, WorkerDeath
 from backend.tasks.options import parse_options
-from backend.tasks.options.text import unusual_options
+from backend.tasks.options.unusual_options import unusual_options
 
 ERROR = WorkerCrashed("It died.", "Rerun it.")
 PLACE = Combination("cpu", "torch", "m")

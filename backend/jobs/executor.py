@@ -28,7 +28,7 @@ from backend.scheduling.ranking import by_preference
 from backend.scheduling.target_selection import Plan, SchedulingContext, Target, TargetSelector, unusable_error
 from backend.scheduling.worker import KILLED, Worker
 from backend.scheduling.worker_pool import LoadedModel
-from backend.tasks.options.text import unusual_options
+from backend.tasks.options.unusual_options import unusual_options
 
 log = logging.getLogger(__name__)
 Result = TypeVar("Result")
