@@ -49,6 +49,12 @@ class OnnxPlace:
     cache: str = ""  # optional, a folder for what the provider compiles
 
     @property
+    def _needs_profile(self) -> bool:
+        """Whether only a profile may show which nodes ran: some versions record none, or none of a plug-in provider."""
+        has_record = hasattr(self.onnxruntime.InferenceSession, "get_provider_graph_assignment_info")
+        return not has_record or not self.is_processor
+
+    @property
     def is_processor(self) -> bool:
         """Whether the device is the processor, through ONNX Runtime's own kernels."""
         return self.provider.lower() == _PROCESSOR
@@ -84,7 +90,7 @@ class OnnxPlace:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
         if self.provider_facts.prepare_session:
             self.provider_facts.prepare_session(options)
-        if strict:  # some versions do not record the nodes of a plug-in provider
+        if strict and self._needs_profile:
             options.enable_profiling = True
             options.profile_file_prefix = str(_profile_prefix())
         if (strict or self.ep_device is None) and not self.is_processor:
@@ -178,6 +184,8 @@ class OnnxPlace:
 
     def nodes_run(self, session: Any) -> tuple[Counter[str], str]:
         """Return the number of nodes by device of a `strict` session after a run, and the source: record or profile."""
+        if not self._needs_profile:
+            return self.nodes(session), "record"
         path = Path(session.end_profiling())
         try:
             if recorded := self.nodes(session):
