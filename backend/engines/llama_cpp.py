@@ -79,21 +79,28 @@ def estimate_bytes(model_path: str, context_tokens: int, slots: int) -> int | No
 
 
 def check() -> dict[str, str]:
-    """Import the library and query the CPU, which raises if its build does not match; return the versions.
+    """Import the library, query the CPU, which raises if its build does not match, and return the versions.
 
     Raises UnusableDataType if its products with weights in a format are wrong on this CPU.
     In an environment without it, the program for cards must be installed.
     """
+    found = _versions()
+    if library := sys.modules.get("xllamacpp"):
+        if not any("CPU" in str(device.get("name", "")) for device in library.get_device_info()):
+            raise OSError("xllamacpp lists no CPU device")
+        for extension in sorted(Path(str(library.__file__)).parent.glob("xllamacpp*.so")):
+            check_processor(extension)
+    return found
+
+
+def _versions() -> dict[str, str]:
+    """Return the version of the library, or that of the program for cards where only that is installed."""
     try:
         import xllamacpp
     except ModuleNotFoundError as missing:
         if missing.name != "xllamacpp" or not server_process.is_there():
             raise
         return server_process.check()
-    if not any("CPU" in str(device.get("name", "")) for device in xllamacpp.get_device_info()):
-        raise OSError("xllamacpp lists no CPU device")
-    for extension in sorted(Path(xllamacpp.__file__).parent.glob("xllamacpp*.so")):
-        check_processor(extension)
     return {"xllamacpp": str(xllamacpp.__version__)}
 
 
@@ -148,7 +155,7 @@ def _compare(server: Any, request: LoadRequest, vocabulary: Vocabulary) -> Proce
     """Compare a card's server with a copy on the processor, if that is due; return the check. Raises DeviceWrong."""
     path = Path(request.model_path)
     copy_bytes = estimate_bytes(request.model_path, comparison.CONTEXT_TOKENS, 1) or path.stat().st_size
-    comparing = ProcessorCheck(ENGINE.name, request, path.name, check(), copy_bytes)
+    comparing = ProcessorCheck(ENGINE.name, request, path.name, _versions(), copy_bytes)
     if comparing.is_due:
         adds_begin = vocabulary.model == "llama" if vocabulary.add_bos is None else vocabulary.add_bos
         begin = vocabulary.special.get("bos") if adds_begin else None
@@ -216,7 +223,7 @@ class LlamaSession(Session):
         self._context_tokens = request.context_tokens
         self.placement = placement
         self.threads: int | None = request.threads
-        self.versions = check()
+        self.versions = _versions()
 
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Generate until a stop, the limit or a cancel.
