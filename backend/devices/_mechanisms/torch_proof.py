@@ -32,8 +32,9 @@ from backend.devices._mechanisms.torch_operations import find, functional, multi
 
 HALF_TYPES = ("float16", "bfloat16")
 # Rows, inner size and columns of the products whose every row is checked. The first one is computed twice and fits no
-# tile. The result of the largest in each data type exceeds 1 MB.
-_LARGE = {BASIC: ((523, 259, 521),), **dict.fromkeys(HALF_TYPES, ((331, 65, 257), (1031, 16, 520)))}
+# tile. The result of the largest in each data type exceeds 1 MB. The last one is as wide as the layers of models.
+_WIDEST = (5, 33, 4099)
+_LARGE = {BASIC: ((523, 259, 521), _WIDEST), **dict.fromkeys(HALF_TYPES, ((331, 65, 257), (1031, 16, 520), _WIDEST))}
 _LONG = 4096
 _TILE = 64
 # Sides of timed products, each with the GFLOP/s that the smaller ones must reach.
@@ -132,7 +133,11 @@ def _check_operations(access: TorchAccess, checks: ProofRecorder, dtype: str) ->
 
 
 def _check_large(access: TorchAccess, checks: ProofRecorder, dtype: str) -> None:
-    """Check each row of large products, and sums of 4,096 products, with one row and with several."""
+    """Check each row of large products, and sums of 4,096 products, with one row and with several.
+
+    The latter also as a linear layer computes them: one row, as for each new token, has a kernel of its own.
+    """
+    linear = find(functional(access), "linear")
     with checks.operation("MatMul", dtype):
         for number, (rows, inner, columns) in enumerate(_LARGE[dtype]):
             factors = TiledProduct.whole(fresh(), (rows, inner, columns), (1, 1))
@@ -140,8 +145,13 @@ def _check_large(access: TorchAccess, checks: ProofRecorder, dtype: str) -> None
         for rows in (1, 5):
             source = fresh()
             left, right = ternary_matrix(source, rows, _LONG, zeros=3), ternary_matrix(source, _LONG, 8)
-            got = multiply(access, to_device(access, left, dtype), to_device(access, right, dtype))
-            _check(checks, f"MatMul {rows}×{_LONG}×8", dtype, access, got, product(left, right, 0.0))
+            expected, put = product(left, right, 0.0), to_device(access, left, dtype)
+            got = multiply(access, put, to_device(access, right, dtype))
+            _check(checks, f"MatMul {rows}×{_LONG}×8", dtype, access, got, expected)
+            if linear is not None:
+                turned = [list(column) for column in zip(*right, strict=True)]
+                got = linear(put, to_device(access, turned, dtype))
+                _check(checks, f"Linear {rows}×{_LONG}×8", dtype, access, got, expected)
 
 
 def _check_rows(access: TorchAccess, checks: ProofRecorder, dtype: str, factors: TiledProduct, twice: bool) -> None:

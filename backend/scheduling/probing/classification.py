@@ -14,6 +14,7 @@ from backend.common.device_api import DetectedDevice
 from backend.common.known_errors import remedy as remedies
 from backend.common.known_errors.known_error import Layer
 from backend.common.known_errors.place import BASE, Place, place_of
+from backend.common.known_errors.table import find
 from backend.common.redaction import Redactor, redactor
 from backend.common.types import Device, DeviceState, Proof, Stage
 from backend.devices import Backend
@@ -184,7 +185,9 @@ def undescribed(device: Device, fault: str, outcome: Outcome) -> Device:
         for each in reversed(outcome.frames)
         if each["op"] == "step" and each["what"].startswith("importing ") and device.backend in each["backends"]
     )
-    cause = cause_of(fault, "driver", _SICK, _place(device, outcome, next(imports, "")))
+    found = find(fault)
+    is_vague = found is not None and found.error.name == "cuda-unknown"  # of the machine, but the other cards work
+    cause = cause_of("" if is_vague else fault, "driver", _SICK, _place(device, outcome, next(imports, "")))
     reason = f"The check failed while describing {device.id}: {fault}"
     return replace(_refusal(device, "broken", reason, cause), stage="visible")
 

@@ -199,7 +199,8 @@ AFTERWARDS = [
         "unknown error after the proof",
         raising("mem_get_info", "RuntimeError", "CUDA error: unknown error"),
         "reading the free memory of cuda:0: .*unknown error",
-        "",
+        "nvidia_uvm",
+        layer="driver",
     ),
     broken(
         "killed after the proof",

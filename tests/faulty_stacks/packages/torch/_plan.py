@@ -3,7 +3,8 @@
 `at {point: [action, argument]}` strikes when a point is reached: `raise [type, text]`, `signal NAME`, `abort TEXT`,
 `exit CODE`, `hang SECONDS`, `slow SECONDS`, `print TEXT`, `write TEXT` (to the file descriptor), `complain TEXT` (to
 stderr). A point may name a data type, as `matmul:bfloat16`. `spoil {op: [how, argument, dtype or null, when]}` makes
-results wrong; `when` is optional: the least `rows`, `bytes` or `inner` size of the result, or `after` how many calls.
+results wrong; `when` is optional: the least `rows`, `columns`, `bytes` or `inner` size of the result, `is_one_row` (1),
+or `after` how many calls.
 `place` is a lie about where data lies. `arithmetic` is how a healthy card differs: `tf32`, `flushes`, `splits`.
 """
 

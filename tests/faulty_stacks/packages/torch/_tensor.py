@@ -200,6 +200,8 @@ def spoilt(op: str, values: Any, kind: str, inner: int) -> tuple[Any, float]:
     how, argument, only, when = (*plan, {})[:4]
     facts = {
         "rows": values.shape[-2] if values.ndim > 1 else 0,
+        "columns": values.shape[-1] if values.ndim else 0,
+        "is_one_row": int(values.ndim > 1 and values.shape[-2] == 1),
         "bytes": values.size * _itemsize(kind),
         "inner": inner,
         "after": call,
