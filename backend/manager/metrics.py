@@ -69,7 +69,7 @@ class Metrics:
     def count_job(self, job: JsonObject) -> None:
         """Count a job that has just ended. `job` is the Job as the API returns it."""
         receipt: JsonObject = job["receipt"] or {}
-        device = (receipt["used"] or UNKNOWN_DEVICE) if receipt else NO_DEVICE
+        device = _device_of(receipt, is_done=job["status"] == "done") if receipt else NO_DEVICE
         task = job["task"]
         self._jobs.labels(device, task, job["status"]).inc()
         if not receipt:
@@ -158,3 +158,10 @@ class Gauges(Collector):
                 proof.add_metric([device.id], device.proof.seconds)
         yield state
         yield proof
+
+
+def _device_of(receipt: JsonObject, is_done: bool) -> str:
+    """Return the device that ran a job, or the one of its last attempt for a job that failed before it ran."""
+    used: str | None = receipt["used"]
+    attempts = receipt["attempts"]
+    return used or (attempts[-1]["device"] if attempts and not is_done else UNKNOWN_DEVICE)
