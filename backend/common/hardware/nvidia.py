@@ -6,11 +6,11 @@ nvidia-smi uses NVML, which may hang if a card fell off the bus. As a command it
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 from backend.common.hardware.host import COMMAND_LIMIT_S, Host, names_in, number, telling_line
 from backend.common.hardware.ids import pci_id_of
-from backend.common.hardware.nvidia_errors import tool_error
+from backend.common.hardware.nvidia_errors import ToolError, named_error, tool_error
 from backend.common.hardware.system_kind import system_of
 
 MODULE = "nvidia"
@@ -107,28 +107,32 @@ def from_tool(host: Host) -> Driver:
         if row := _card(line):  # a lost card does not hide the others
             id_, facts = row
             cards[id_] = _merged(cards[id_], facts) if id_ in cards else facts
-            if facts.memory_bytes is None and (error := tool_error(line)) and error.one_card:
-                failures[id_] = _failure(host, line)
+            error = tool_error(line) or (
+                named_error("gpu-silent") if replace(facts, driver=None) == CardFacts() else None
+            )
+            if facts.memory_bytes is None and error and error.one_card:
+                failures[id_] = _failure(host, line, error)
         else:
             messages.append(line)
     for message in (*messages, answer.trouble or ""):
         if (address := _LOST_CARD.search(message)) and (lost := pci_id_of(address[1])) and tool_error(message):
-            failures[lost] = _failure(host, message)
+            failures[lost] = _failure(host, message, tool_error(message))
     failure = None if cards or failures else _tool_failure(host, answer.trouble, "\n".join(messages))
     version = next((card.driver for card in cards.values() if card.driver), None)
     return Driver(cards, version, failure, failures)
 
 
-def _tool_failure(host: Host, trouble: str | None, text: str) -> Failure | None:
-    """Return why the tool listed no card; None if it printed nothing and did not fail."""
+def _tool_failure(host: Host, trouble: str | None, text: str) -> Failure:
+    """Return why the tool listed no card."""
     error, line = tool_error(text), telling_line(text)
     message = trouble if trouble and (tool_error(trouble) or error is None) else line
-    return _failure(host, message) if message else None
+    if not message:
+        return _failure(host, "it printed nothing", named_error("driver-lists-no-card"))
+    return _failure(host, message, tool_error(message))
 
 
-def _failure(host: Host, message: str) -> Failure:
+def _failure(host: Host, message: str, error: ToolError | None) -> Failure:
     """Return a failure that the tool reported, with its remedy."""
-    error = tool_error(message)
     message = " ".join(message.split()).rstrip(".")[:300]
     if error is None:
         return Failure(f"NVIDIA's driver does not respond: {message}.", _CHECK_DRIVER)

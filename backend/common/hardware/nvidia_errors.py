@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backend.common.known_errors.known_error import KnownError
-from backend.common.known_errors.table import find
+from backend.common.known_errors.table import KNOWN_ERRORS, find
 
 # By the entry's name. The remedies of these entries have no fields: the inventory knows no interpreter.
 MEANINGS = {
@@ -37,3 +37,9 @@ def tool_error(text: str) -> ToolError | None:
     """Return the failure that a text of nvidia-smi reports, None if it is unknown or no failure."""
     found = find(text, MEANINGS)
     return ToolError(found.error, MEANINGS[found.error.name], found.error.name in _OF_ONE_CARD) if found else None
+
+
+def named_error(name: str) -> ToolError:
+    """Return the failure of that name, for output that shows it without a message."""
+    known = next(error for error in KNOWN_ERRORS if error.name == name)
+    return ToolError(known, MEANINGS[name], name in _OF_ONE_CARD)

@@ -28,6 +28,14 @@ KNOWN = (
         source="https://github.com/ggml-org/llama.cpp/issues/18962",
     ),
     KnownError(
+        "vulkan-layer",
+        r"LAYER_NOT_PRESENT|ErrorLayerNotPresent",
+        "A Vulkan layer that is switched on is not installed: remove it from VK_INSTANCE_LAYERS (and "
+        "VK_LOADER_LAYERS_ENABLE), restart the server, then refresh.",
+        "driver",
+        source="https://github.com/synodic/soul-engine/issues/227",
+    ),
+    KnownError(
         "vulkan-driver",
         r"vkCreateInstance|createInstance\w*: ErrorIncompatibleDriver|IncompatibleDriver|ERROR_INCOMPATIBLE_DRIVER"
         r"|create(?:Instance|Device): Error(?:InitializationFailed|ExtensionNotPresent|FeatureNotPresent)"

@@ -26,6 +26,26 @@ SPECIFIC = (
         source="https://github.com/seung-lab/igneous/issues/203",
     ),
     KnownError(
+        "protobuf",
+        r"Descriptors cannot (?:not )?be created directly",
+        "The installed protobuf is too new for a package of this environment. {In_environment} install an older one "
+        "(`{pip} install 'protobuf<3.21'`), or update that package; then refresh.",
+        "library load",
+        source="https://github.com/protocolbuffers/protobuf/issues/10064",
+    ),
+    KnownError(
+        "openmp-shared-memory",
+        r"Can't open SHM2? failed",
+        {
+            "container": "OpenMP cannot use shared memory: give the container a writable /dev/shm (`--shm-size=1g`), "
+            "then refresh.",
+            "any": "OpenMP cannot use shared memory: start the server outside the sandbox that forbids it. On Linux "
+            "`ls -ld /dev/shm` must show drwxrwxrwt. Then refresh.",
+        },
+        "permission",
+        source="https://github.com/m-bain/whisperX/issues/503",
+    ),
+    KnownError(
         "glibc-old",
         MISSING_GLIBC,
         "The system's C library is older than {glibc}, which the package needs: use an older version of the package, "
@@ -121,7 +141,7 @@ SPECIFIC = (
     ),
     KnownError(
         "dll-procedure",
-        r"WinError 127\b|0xc0000139|specified procedure could not be found|procedure entry point",
+        r"WinError 127\b|WinError 182\b|0xc0000139|specified procedure could not be found|procedure entry point",
         "Libraries of different versions are mixed, so the packages are incompatible with each other: {reinstall}. If "
         "it repeats, run " + _VC + ". Then refresh.",
         "library load",
