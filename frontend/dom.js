@@ -58,12 +58,13 @@ export function prose(text) {
 }
 
 /**
- * Return a sentence of the server with a copy button for each command in it.
+ * Return a sentence of the server with a copy button for each command in it. An option alone is not a command.
  * @param {string} text
  * @returns {Node[]}
  */
 export function remedy(text) {
-  const commands = [...new Set([...text.matchAll(/`([^`]+)`/g)].map(([, command]) => command))];
+  const commands = [...new Set([...text.matchAll(/`([^`]+)`/g)].map(([, command]) => command))]
+    .filter((command) => !command.startsWith("-"));
   return [prose(text), ...commands.map((command) => {
     const button = el("button", { type: "button", class: "small copy" }, "Copy", el("span", { class: "unseen" }, ` ${command}`));
     button.addEventListener("click", () => copy(command, button));

@@ -19,7 +19,7 @@ from backend.common.types import Device, Hardware, MissingDevice
 from backend.scheduling.probing.device_table import RuntimeProblem
 
 _CARDS = ("gpu", "integrated", "npu")
-_ANY = "a graphics card"
+_ANY = "Graphics card"
 _MAKERS = {
     "NVIDIA": r"nvidia|geforce|rtx|gtx|quadro|tesla",
     "AMD": r"\bamd\b|radeon|instinct",
@@ -167,7 +167,7 @@ def _of_nothing(wanted: str, cards: Sequence[Hardware], here: Surroundings) -> M
         where = {"container": "This container", "darwin": "macOS"}.get(here.system, "The PCI bus")
         bus = f"{where} shows {shown}."
     maker = next((name for name, words in _MAKERS.items() if re.search(words, wanted, re.IGNORECASE)), None)
-    of = f"{maker}'s driver" if maker else "A driver"
-    driver = f"{of} was not asked, since no such card was found."
+    of = f"{maker}'s driver was not" if maker else "No driver was"
+    driver = f"{of} queried, since no such card was found."
     runtimes = "No runtime can list a card that the system does not show."
     return MissingDevice(wanted, None, bus, driver, runtimes, _NOT_THERE[here.system])
