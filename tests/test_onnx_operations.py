@@ -118,6 +118,8 @@ def test_attention_that_ignores_its_lengths_is_found(name: str, dtype: str) -> N
         ("MatMulNBits", "int4", lambda result: result * 0.5),
         ("MatMulNBits", "int4", lambda result: result + 0.125),
         ("MatMulInteger", "int8", lambda result: result.clip(-32768, 32767)),
+        ("MatMulInteger 5×33×4099", "int8", lambda result: numpy.concatenate([result[:, :-1], result[:, :1]], 1)),
+        ("MatMulNBits 5×64×4160 of float16", "int4", lambda result: result * 0.5),
         ("QLinearMatMul", "int8", lambda result: result + numpy.uint8(1)),
         ("DynamicQuantizeLinear", "int8", lambda result: result * 1.01),
         ("MatMul 7", "float16", lambda result: numpy.concatenate([result[:-1], result[:1] * 0])),

@@ -9,17 +9,18 @@ import math
 import struct
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.devices._mechanisms import reference_layers as layers
 from backend.devices._mechanisms.ggml import F16, F32, I32
-from backend.devices._mechanisms.ggml_blocks import FLOAT32, WeightFormat
+from backend.devices._mechanisms.ggml_blocks import BYTES, FLOAT32, WeightFormat
 from backend.devices._mechanisms.ggml_graph import Build, Input
 from backend.devices._mechanisms.reference_math import (
     COARSE,
     PRECISE,
     RIGHT_OUTLIER,
+    TO_255,
     Matrix,
     Reference,
     convolution,
@@ -27,12 +28,16 @@ from backend.devices._mechanisms.reference_math import (
     fresh,
     product,
     real_matrix,
+    row_sums,
     rows_picked,
+    table_matrix,
     whole_matrix,
 )
-from backend.devices._mechanisms.tiled_product import DISTINCT, TiledProduct
+from backend.devices._mechanisms.tiled_product import BEYOND_HALF, DISTINCT, WIDEST, TiledProduct
 
 _INNER = 512
+_WIDE_INNER = 256
+WIDE_COLUMNS = (1, 5)  # a step, and few tokens together: they have different kernels
 # Kernels may add in float16: 512 roundings cost up to 0.6 % of the products' magnitudes, as simulated in NumPy.
 _ROUGH = 4 * COARSE
 _GROUP = 32  # inputs that kernels may quantize together
@@ -40,7 +45,7 @@ _HEADS, _GROUPS, _WIDTH = 4, 2, 64  # of attention
 _CACHE, _PAST = 256, 40  # positions of the cache, and those in use before
 _MASK_ROWS = 64  # older versions of ggml require a multiple of 64
 _HIDDEN = 8.0  # entries of masked positions
-_PRECISE_SUMS = 10  # GGML_PREC_F32, which llama.cpp sets for attention
+_PRECISE_SUMS = 10  # GGML_PREC_F32, which llama.cpp sets for attention and for products beyond float16
 _ROPE_BASE = 10_000.0
 
 
@@ -69,6 +74,8 @@ def basic_operations() -> Iterator[Operation]:
     """Yield the operations in float32, except the product of real numbers."""
     yield one_column_product(FLOAT32)
     yield large_product(FLOAT32)
+    for columns in WIDE_COLUMNS:
+        yield wide_product(BYTES, columns)
     yield _sums()
     yield _softmax()
     yield _rms_norm()
@@ -90,6 +97,14 @@ def large_product(form: WeightFormat) -> Operation:
 def medium_product(form: WeightFormat) -> Operation:
     """Return a product of many columns that takes little time. Every row is checked."""
     return _product(form, *(fresh().randrange(65, 129) for _ in range(2)))
+
+
+def wide_product(form: WeightFormat, columns: int) -> Operation:
+    """Return a product with as many rows of weights as the layers of models have. Every row is checked.
+
+    In float32 the results exceed the range of float16.
+    """
+    return replace(_product(form, WIDEST[-1], columns, _WIDE_INNER), samples=1)
 
 
 def attention_operations() -> Iterator[Operation]:
@@ -123,13 +138,16 @@ def timed_product(side: int) -> Operation:
     return Operation(f"MatMul {side}×{side}", "float32", inputs, _multiply, new_sample, samples=1)
 
 
-def _product(form: WeightFormat, rows: int, columns: int) -> Operation:
+def _product(form: WeightFormat, rows: int, columns: int, inner: int = _INNER) -> Operation:
+    largest = BEYOND_HALF if form is BYTES else 1
+    build = _multiply_in_float32 if form is BYTES else _multiply
+
     def new_sample() -> Sample:
         source = fresh()
-        weights = [form.new_row(source, _INNER) for _ in range(DISTINCT)]
+        weights = [form.new_row(source, inner) for _ in range(DISTINCT)]
         numbers = [row.numbers for row in weights]
         vectors = min(columns, DISTINCT)
-        inputs = whole_matrix(source, vectors, _INNER, 1) if form.is_whole else _quantizable(vectors)
+        inputs = whole_matrix(source, vectors, inner, largest) if form.is_whole else _quantizable(vectors, inner)
         tiled = TiledProduct(source, inputs, numbers, columns, rows, 0.0 if form.is_whole else _ROUGH)
         data = [
             weights[position % DISTINCT].data if sign > 0 else weights[position % DISTINCT].negated
@@ -137,17 +155,17 @@ def _product(form: WeightFormat, rows: int, columns: int) -> Operation:
         ]
         return Sample([b"".join(data), _joined(tiled.left)], tiled.worst_of_rows)
 
-    name = f"MatMul {rows}×{_INNER}×{columns}"
-    inputs = [Input(form.kind, (_INNER, rows)), Input(F32, (_INNER, columns))]
-    return Operation(name, form.dtype, inputs, _multiply, new_sample, required=form.dtype != "bfloat16")
+    name = f"MatMul {rows}×{inner}×{columns}"
+    inputs = [Input(form.kind, (inner, rows)), Input(F32, (inner, columns))]
+    return Operation(name, form.dtype, inputs, build, new_sample, required=form.dtype != "bfloat16")
 
 
-def _quantizable(rows: int) -> Matrix:
+def _quantizable(rows: int, inner: int) -> Matrix:
     """Return a matrix of small integers with one of 127 in each group, so that 8 bits hold each number exactly."""
     source = fresh()
-    matrix = whole_matrix(source, rows, _INNER, 9)
+    matrix = whole_matrix(source, rows, inner, 9)
     for row in matrix:
-        for start in range(0, _INNER, _GROUP):
+        for start in range(0, inner, _GROUP):
             row[start + source.randrange(_GROUP)] = source.choice((-127.0, 127.0))
     return matrix
 
@@ -157,13 +175,18 @@ def _multiply(base: Any, context: int, tensors: list[int]) -> int:
     return result
 
 
+def _multiply_in_float32(base: Any, context: int, tensors: list[int]) -> int:
+    result = _multiply(base, context, tensors)
+    base.ggml_mul_mat_set_prec(result, _PRECISE_SUMS)
+    return result
+
+
 def _sums() -> Operation:
+    """Return sums that exceed the range of float16."""
+
     def new_sample() -> Sample:
-        table = layers.eighths(fresh(), 3, layers.WIDE, -16, 48, 8)
-        reference = layers.means(table, PRECISE)
-        sums = Reference(
-            [layers.WIDE * value for value in reference.values], [layers.WIDE * each for each in reference.allowed]
-        )
+        table = table_matrix(fresh(), 3, layers.WIDE, TO_255)
+        sums = row_sums(table, 0.0)
         return Sample([_floats(table)], lambda got: (got, sums))
 
     return Operation(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from backend.devices._mechanisms.ggml import declare, open_device, versions
 from backend.devices._mechanisms.ggml_blocks import FORMATS
 from backend.devices._mechanisms.ggml_graph import Graph, UnsupportedOperation
 from backend.devices._mechanisms.ggml_operations import (
+    WIDE_COLUMNS,
     Operation,
     attention_operations,
     basic_operations,
@@ -22,6 +24,7 @@ from backend.devices._mechanisms.ggml_operations import (
     one_column_product,
     real_product,
     timed_product,
+    wide_product,
 )
 from backend.devices._mechanisms.proof_record import OnStep, ProofRecorder
 from backend.devices._mechanisms.reference_math import Difference
@@ -66,7 +69,8 @@ def check_processor(library: Path) -> None:
         return
     prover = Prover(base, base.ggml_backend_cpu_init(), ProofRecorder())
     for form in FORMATS:
-        for operation in (one_column_product(form), medium_product(form)):
+        wide = [wide_product(form, columns) for columns in WIDE_COLUMNS]
+        for operation in (medium_product(form), *wide):
             try:
                 prover.check(operation)
             except WrongResult as error:
@@ -91,16 +95,20 @@ class Prover:
         self._check_type("float16", attention_operations())
         for form in FORMATS:
             self._checks.begin(form.dtype)
-            self._check_type(form.dtype, [one_column_product(form)])
-        for form in FORMATS:
-            operation = large_product(form)
-            seconds = time.perf_counter() - self._started
-            if seconds > _COMPILING_S:
-                self._checks.skip(operation.name, form.dtype, _NOT_YET.format(seconds=seconds))
-                continue
-            self._checks.begin(form.dtype)
-            self._check_type(form.dtype, [operation])
+            self._check_type(form.dtype, [one_column_product(form), wide_product(form, 1)])
+        for new_product in (large_product, partial(wide_product, columns=WIDE_COLUMNS[-1])):
+            for form in FORMATS:
+                self._check_unless_late(new_product(form))
         return gflops
+
+    def _check_unless_late(self, operation: Operation) -> None:
+        """Check a product, or list it as skipped if the driver has compiled for too long."""
+        seconds = time.perf_counter() - self._started
+        if seconds > _COMPILING_S:
+            self._checks.skip(operation.name, operation.dtype, _NOT_YET.format(seconds=seconds))
+            return
+        self._checks.begin(operation.dtype)
+        self._check_type(operation.dtype, [operation])
 
     def check(self, operation: Operation) -> list[Difference]:
         """Run several samples in one graph, then the first again, to detect stale results. Raises WrongResult."""

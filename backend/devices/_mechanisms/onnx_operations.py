@@ -25,7 +25,7 @@ from backend.devices._mechanisms.reference_math import (
     softmax,
     whole_matrix,
 )
-from backend.devices._mechanisms.tiled_product import TiledProduct
+from backend.devices._mechanisms.tiled_product import BEYOND_HALF, WIDEST, TiledProduct
 
 # Shares of a result that rounding to the data type may change: 4 and 3 units in the last place.
 _SHARES = {"float32": PRECISE, "float16": COARSE, "bfloat16": 2.4e-2}
@@ -54,10 +54,11 @@ def half_operations(dtype: str, rounds_inputs: bool) -> Iterator[list[Operation]
 
 
 def _layers(dtype: str, rounds_inputs: bool) -> list[Operation]:
-    """Return the layers of models: a large product, means, norms, softmax."""
+    """Return the layers of models: a large product, a wide one, means, norms, softmax."""
     share = share_of(dtype, rounds_inputs)
     return [
         large_product(dtype, COARSE if rounds_inputs and dtype == "float32" else 0.0),
+        _wide_product(dtype, rounds_inputs),
         _wide_mean(dtype, share),
         _wide_softmax(dtype, share),
         _rms_norm(dtype, share, _MODEST_OUTLIER if rounds_inputs else layers.OUTLIER),
@@ -110,7 +111,23 @@ def large_product(dtype: str, share: float) -> Operation:
     rows, columns = (source.randrange(least, least + 64) for _ in range(2))
     inner = source.randrange(257, 320)
     largest, outliers = ((3, 3), 2) if dtype == "float32" else ((1, 1), 0)
-    tiled = TiledProduct.whole(source, (rows, inner, columns), largest, outliers, share)
+    return _constant_product(dtype, TiledProduct.whole(source, (rows, inner, columns), largest, outliers, share))
+
+
+def _wide_product(dtype: str, rounds_inputs: bool) -> Operation:
+    """Return a product of few rows and many columns.
+
+    Results in float32 exceed the range of float16, except with providers that may compute float32 in float16.
+    """
+    largest = BEYOND_HALF if dtype == "float32" and not rounds_inputs else 1
+    share = COARSE if dtype == "float32" and rounds_inputs else 0.0
+    return _constant_product(dtype, TiledProduct.whole(fresh(), WIDEST, (largest, largest), share=share))
+
+
+def _constant_product(dtype: str, tiled: TiledProduct) -> Operation:
+    """Return a product with a constant right factor, as models have."""
+    right = tiled.right_transposed
+    rows, inner, columns = tiled.rows, len(right[0]), tiled.columns
     return Operation(
         f"MatMul {rows}×{inner}×{columns}",
         dtype,
@@ -118,7 +135,7 @@ def large_product(dtype: str, share: float) -> Operation:
         [Value("a", dtype, [rows, inner])],
         [Value("y", dtype, [rows, columns])],
         lambda: Sample({"a": tiled.left}, tiled.worst_of_rows),
-        [weight("b", dtype, [inner, columns], columns_of(tiled.right_transposed))],
+        [weight("b", dtype, [inner, columns], columns_of(right))],
         samples=1,
     )
 

@@ -15,36 +15,43 @@ from typing import Any
 from backend.common.formats.onnx.writer import Node, Value
 from backend.devices._mechanisms.onnx_test_models import Operation, Sample, columns_of, exactly, weight
 from backend.devices._mechanisms.reference_math import COARSE, PRECISE, Matrix, Reference, fresh, product, whole_matrix
-from backend.devices._mechanisms.tiled_product import TiledProduct
+from backend.devices._mechanisms.tiled_product import WIDEST, TiledProduct
 
 BLOCK = 32  # the builder's default
 _INNER, _COLUMNS = 128, 56
 _TOKENS = (1, 17)  # a step and a prompt, which have different kernels
+_FEW = (1, 5)  # tokens of the widest products
+_WIDE = (2 * BLOCK, 65 * 64)  # inner size, and columns: as many as layers of models have, and a multiple of any block
 _CONTRIB = "com.microsoft"
 _LARGEST_8_BIT = 63
 
 
 def int8_operations() -> Iterator[list[Operation]]:
     """Yield the products of 8-bit integers that ONNX Runtime's quantization writes, then blocks of 8-bit weights."""
-    yield [_integer_product(), _dynamic_product(), _static_product()]
-    yield [_blocks("int8", "float32", 8, tokens, accuracy_level=4) for tokens in _TOKENS]
+    yield [_integer_product(), _integer_product(WIDEST), _dynamic_product(), _static_product()]
+    yield [
+        *(_blocks("int8", "float32", 8, tokens, accuracy_level=4) for tokens in _TOKENS),
+        *(_tiled_blocks("int8", "float32", 8, (tokens, *_WIDE), accuracy_level=4) for tokens in _FEW),
+    ]
 
 
 def int4_operations(accuracy_level: int, rounds_inputs: bool) -> Iterator[list[Operation]]:
     """Yield products with 4-bit weights, in float32 and float16, with the accuracy level that models have."""
-    small = [
-        [_blocks("int4", real, 4, tokens, accuracy_level, rounds_inputs) for tokens in _TOKENS]
-        for real in ("float32", "float16")
-    ]
-    yield [*small[0], _large_blocks(accuracy_level)]
-    yield small[1]
-
-
-def _integer_product() -> Operation:
-    """Return a large MatMulInteger with a zero point. Every row is checked."""
     source = fresh()
-    rows, columns = (source.randrange(520, 584) for _ in range(2))
-    tiled = TiledProduct.whole(source, (rows, _INNER, columns), (127, _LARGEST_8_BIT))
+    large = source.randrange(520, 584), 8 * BLOCK, source.randrange(520, 584)
+    for real in ("float32", "float16"):
+        shapes = [(tokens, *_WIDE) for tokens in _FEW] + [large] * (real == "float32")
+        yield [
+            *(_blocks("int4", real, 4, tokens, accuracy_level, rounds_inputs) for tokens in _TOKENS),
+            *(_tiled_blocks("int4", real, 4, shape, accuracy_level) for shape in shapes),
+        ]
+
+
+def _integer_product(shape: tuple[int, int, int] | None = None) -> Operation:
+    """Return MatMulInteger with a zero point. Every row is checked. `shape`: default is a random large one."""
+    source = fresh()
+    rows, inner, columns = shape or (source.randrange(520, 584), _INNER, source.randrange(520, 584))
+    tiled = TiledProduct.whole(source, (rows, inner, columns), (127, _LARGEST_8_BIT))
     zero = 128
 
     def new_sample() -> Sample:
@@ -53,14 +60,14 @@ def _integer_product() -> Operation:
         return Sample({"a": numpy.array(tiled.left) + zero}, tiled.worst_of_rows)
 
     weights = [
-        weight("b", "int8", [_INNER, columns], columns_of(tiled.right_transposed)),
+        weight("b", "int8", [inner, columns], columns_of(tiled.right_transposed)),
         weight("zero", "uint8", [], zero),
     ]
     return Operation(
-        f"MatMulInteger {rows}×{_INNER}×{columns}",
+        f"MatMulInteger {rows}×{inner}×{columns}",
         "int8",
         [Node("MatMulInteger", ["a", "b", "zero"], ["y"])],
-        [Value("a", "uint8", [rows, _INNER])],
+        [Value("a", "uint8", [rows, inner])],
         [Value("y", "int32", [rows, columns])],
         new_sample,
         weights,
@@ -163,28 +170,22 @@ def _blocks(
     return _block_product(dtype, real, bits, (tokens, _INNER, _COLUMNS), accuracy_level, weights, new_sample)
 
 
-def _large_blocks(accuracy_level: int) -> Operation:
-    """Return a large product with 4-bit weights. Every row is checked."""
-    source = fresh()
-    rows, columns, inner = source.randrange(520, 584), source.randrange(520, 584), 8 * BLOCK
-    tiled = TiledProduct.whole(source, (rows, inner, columns), (1, 7), share=PRECISE)
-    whole = [[int(value) + 8 for value in column] for column in tiled.right_transposed]
-    weights = _block_weights(4, "float32", whole, [1.0] * (columns * inner // BLOCK))
+def _tiled_blocks(dtype: str, real: str, bits: int, shape: tuple[int, int, int], accuracy_level: int) -> Operation:
+    """Return MatMulNBits of integers in symmetric blocks. Every row is checked."""
+    share = 4 * COARSE if real == "float16" else PRECISE  # the scales of quantized inputs are not exact
+    tiled = TiledProduct.whole(fresh(), shape, (1, 7), share=share)
+    middle = 1 << (bits - 1)
+    whole = _each_once(tiled.right_transposed, lambda column: [int(value) + middle for value in column])
+    weights = _block_weights(bits, real, whole, [1.0] * (shape[2] * shape[1] // BLOCK))
     operation = _block_product(
-        "int4",
-        "float32",
-        4,
-        (rows, inner, columns),
-        accuracy_level,
-        weights,
-        lambda: Sample({"x": tiled.left}, tiled.worst_of_rows),
+        dtype, real, bits, shape, accuracy_level, weights, lambda: Sample({"x": tiled.left}, tiled.worst_of_rows)
     )
     return replace(operation, samples=1)
 
 
 def _block_weights(bits: int, real: str, whole: Sequence[Sequence[int]], scales: Sequence[float]) -> list[Any]:
     columns, blocks = len(whole), len(whole[0]) // BLOCK
-    data = [_packed(column, bits) for column in whole]
+    data = _each_once(whole, lambda column: _packed(column, bits))
     return [
         weight("b", "uint8", [columns, blocks, BLOCK * bits // 8], data),
         weight("scales", real, [columns * blocks], scales),
@@ -221,6 +222,12 @@ def _quantizable(source: random.Random, rows: int) -> Matrix:
         for start in range(0, _INNER, BLOCK):
             row[start + source.randrange(BLOCK)] = source.choice((-127.0, 127.0))
     return matrix
+
+
+def _each_once(columns: Sequence[Any], convert: Callable[[Any], list[int]]) -> list[list[int]]:
+    """Convert each column. Equal columns that are one object are converted once."""
+    converted = {key: convert(column) for key, column in {id(column): column for column in columns}.items()}
+    return [converted[id(column)] for column in columns]
 
 
 def _packed(values: Sequence[int], bits: int) -> list[int]:

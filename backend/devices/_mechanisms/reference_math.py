@@ -24,6 +24,8 @@ Matrix = list[list[float]]
 PRECISE, COARSE = 8e-6, 4e-3
 # Unit roundoffs: the largest relative error of one rounding.
 ROUNDOFF = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+# Integers whose sum over 4,096 entries exceeds the range of float16, and is exact in float32 in any order.
+TO_255 = tuple(float(value) for value in range(256))
 LEFT_OUTLIER, RIGHT_OUTLIER = 400.0, 60.0  # their products stay in the range of float16, to which some hardware rounds
 
 

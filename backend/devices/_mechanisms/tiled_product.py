@@ -16,6 +16,10 @@ from operator import mul, sub
 from backend.devices._mechanisms.reference_math import Matrix, Reference, whole_matrix
 
 DISTINCT = 23  # rows and columns
+# Rows, inner size and columns of a product as wide as the layers of models, which have other kernels.
+WIDEST = (5, 33, 4099)
+# The largest factors of the widest product in float32: results exceed the range of float16, the factors fit bfloat16.
+BEYOND_HALF = 255
 Rows = list["array[float]"]
 
 
@@ -51,7 +55,7 @@ class TiledProduct:
         number formats that are checked hold every sum. `outliers`: optional, entries that are 64 times as large.
         """
         rows, inner, columns = shape
-        left = whole_matrix(source, DISTINCT, inner, largest[0], outliers)
+        left = whole_matrix(source, min(rows, DISTINCT), inner, largest[0], outliers)
         right = whole_matrix(source, DISTINCT, inner, largest[1])
         return cls(source, left, right, rows, columns, share)
 

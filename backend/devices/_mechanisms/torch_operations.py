@@ -28,6 +28,7 @@ from backend.devices._mechanisms.reference_math import (
     COARSE,
     PRECISE,
     ROUNDOFF,
+    TO_255,
     Matrix,
     Reference,
     convolution,
@@ -39,6 +40,7 @@ from backend.devices._mechanisms.reference_math import (
     row_sums,
     rows_picked,
     softmax,
+    table_matrix,
     ternary_matrix,
     whole_matrix,
 )
@@ -129,8 +131,9 @@ class _Builder:
         return self._row_function("Sum", "sum", table, reference)
 
     def long_sums(self) -> Operation:
-        """Integers whose sums stay exact in each data type."""
-        table = ternary_matrix(self._source, 2, WIDE, zeros=3)
+        """Integers whose sums stay exact in each data type. Those in float32 exceed the range of float16."""
+        values = (-1.0, 1.0, *[0.0] * 6) if self._is_half else TO_255
+        table = table_matrix(self._source, 2, WIDE, values)
         return self._row_function(f"Sum of {WIDE}", "sum", table, row_sums(table, 0.0))
 
     def means(self) -> Operation:

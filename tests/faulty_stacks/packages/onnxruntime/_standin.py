@@ -153,12 +153,17 @@ def _last_row(result: Any, least: int) -> Any:
     return changed
 
 
+_WIDE = 1100  # more columns than products have that only exceed 1 MB
+
 _FAULTS: dict[str, Callable[[Any, Any], Any]] = {
     "scale": lambda result, factor: result * result.dtype.type(factor),
     "scale if larger": lambda result, bytes_: result * result.dtype.type(0.5) if result.nbytes > bytes_ else result,
     "entry": lambda result, value: _one_entry(result, float(value)),
     "last row": _last_row,
     "clip": lambda result, limit: result.clip(-limit, limit),
+    "scale columns": lambda result, factor: (
+        result * result.dtype.type(factor) if result.ndim > 1 and result.shape[-1] > _WIDE else result
+    ),
     "infinite": lambda result, _: result * result.dtype.type(float("inf")),
     "shift": lambda result, offset: result + result.dtype.type(offset),
     "unmasked": lambda result, _: result,

@@ -222,6 +222,8 @@ def _wrong(how: str, argument: Any, values: Any, last: Any, call: int) -> Any:
         return values + np.random.default_rng().normal(0, argument, values.shape).astype(values.dtype)
     if how == "scale":
         return (values * values.dtype.type(argument)).astype(values.dtype)
+    if how == "clip":
+        return values.clip(-argument, argument)
     if how in ("turned", "cut"):  # another order, another shape
         return np.ascontiguousarray(values[..., ::-1]) if how == "turned" else values[:-1]
     changed = values.copy()
