@@ -93,7 +93,7 @@ JOBS: list[tuple[str, dict[str, Any], dict[str, float]]] = [
             times=Times(total_s=3),
         ),
         {
-            "jobs_total{device=unknown,status=error,task=text}": 1,
+            "jobs_total{device=cpu,status=error,task=text}": 1,
             "tokens_total{device=unknown,task=text}": 0,
             "audio_seconds_total{device=unknown,task=text}": 0,
             "fallbacks_total{device=cuda:0,reason=device_lost}": 1,

@@ -40,7 +40,7 @@ LEAST: dict[Category, int] = {
     "receipt": 15,
 }
 LEAST_OF_ALL = 150
-STAGE_LIMIT = 4  # stacks of a kind that the stage judges, where each starts interpreters of its own
+STAGE_LIMIT = 2  # stacks of a kind that the stage judges, where each starts interpreters of its own
 CHEAP_KINDS = ("interpreter", "inventory", "receipt")  # the stage judges all of them
 AT_ONCE = 6
 TOGETHER = 8
