@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backend.common.data_dir import scratch_home
 from backend.common.errors import (
     ContextLengthExceeded,
     DeviceWrong,
@@ -34,15 +37,16 @@ Open = Callable[..., LlamaSession]
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Open]:
-    """Loads the model in the stand-in, with what goes wrong there."""
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    """Loads the model in the stand-in, with what goes wrong there. Its folder has a short path, for sockets."""
+    home = Path(tempfile.mkdtemp(prefix="llama-", dir=scratch_home()))
     sessions: list[LlamaSession] = []
     monkeypatch.syspath_prepend(str(PACKAGES))
     monkeypatch.setattr(server_process, "check", dict)
 
     def load_it(check_bytes: int = 0, context: int = 64, **plan: Any) -> LlamaSession:
         monkeypatch.setenv("PLAN", json.dumps(plan))
-        scratch = tmp_path / str(len(list(tmp_path.iterdir())))
+        scratch = home / str(len(list(home.iterdir())))
         scratch.mkdir()
         request = LoadRequest(DEVICE, str(TINY), context, 2, 2, str(scratch), check_bytes=check_bytes)
         sessions.append(load(request))
@@ -52,6 +56,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Open]:
     for session in sessions:
         session._server.close()
         session._chat.close()
+    shutil.rmtree(home)
 
 
 def run(session: LlamaSession, stop_at: int | None = None, **options: Any) -> tuple[str, RunResult]:

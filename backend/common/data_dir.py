@@ -24,8 +24,8 @@ from backend.common.types import JsonObject
 
 BEAT_S = 5.0
 STALE_S = 20.0
-# Bytes: with 40 for appended names this is 103, the longest socket path on macOS (Linux: 107).
-SCRATCH_HOME_LIMIT = 63
+# Bytes: with 50 for appended names this is 103, the longest socket path on macOS (Linux: 107).
+SCRATCH_HOME_LIMIT = 53
 
 
 class DataDir:
