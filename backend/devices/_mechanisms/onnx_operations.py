@@ -202,10 +202,10 @@ def _gather() -> Operation:
 
 
 def _wide_mean(dtype: str, share: float) -> Operation:
-    """Return means of positive numbers: a sum in half precision would lose what it adds."""
+    """Return means of positive numbers: a sum in half precision would overflow."""
 
     def new_sample() -> Sample:
-        table = layers.eighths(fresh(), 3, layers.WIDE, 16, 48)
+        table = layers.eighths(fresh(), 3, layers.WIDE, 128, 256)
         return Sample({"x": table}, exactly(layers.means(table, share)))
 
     node = Node("ReduceMean", ["x"], ["y"], {"axes": [1]})
