@@ -80,7 +80,7 @@ def _clipped(numbers: array[float]) -> array[float]:
     ("operation", "dtype", "columns", "fault", "words"),
     [
         ("ggml_mul_mat", "float32", 1, _halved, "MatMul 4099×256×1 float32"),
-        ("ggml_mul_mat", "float32", 5, _clipped, "MatMul 4099×256×5 float32"),
+        ("ggml_mul_mat", "float32", 5, _halved, "MatMul 4099×256×5 float32"),
         ("ggml_sum_rows", "", 0, _clipped, "Sum of 4096 float32"),
         ("ggml_mul_mat", "float16", 5, _halved, "MatMul 4099×256×5 float16"),
         ("ggml_mul_mat", "Q4_K", 1, _halved, "MatMul 4099×256×1 Q4_K"),

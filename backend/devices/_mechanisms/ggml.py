@@ -51,7 +51,6 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "ggml_build_forward_expand": (_POINTER, _POINTER),
     "ggml_nelements": (_POINTER,),
     "ggml_mul_mat": (_POINTER, _POINTER, _POINTER),
-    "ggml_mul_mat_set_prec": (_POINTER, ctypes.c_int),
     "ggml_sum_rows": (_POINTER, _POINTER),
     "ggml_soft_max": (_POINTER, _POINTER),
     "ggml_get_rows": (_POINTER, _POINTER, _POINTER),
@@ -71,7 +70,6 @@ _RESULTS: dict[str, Any] = {
     "ggml_backend_buffer_name": ctypes.c_char_p,
     "ggml_backend_buffer_is_host": ctypes.c_bool,
     "ggml_backend_dev_supports_op": ctypes.c_bool,
-    "ggml_mul_mat_set_prec": None,
     "ggml_flash_attn_ext_set_prec": None,
     "ggml_backend_graph_compute": ctypes.c_int,
 }

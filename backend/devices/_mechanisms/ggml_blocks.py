@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from operator import neg
 
-from backend.devices._mechanisms.tiled_product import BEYOND_HALF
-
 _SMALL, _LARGE = 32, 256  # numbers in a block
 
 
@@ -50,11 +48,9 @@ class WeightFormat:
         )
 
 
-def _floats(code: str, largest: int = 3) -> Callable[[random.Random], Encoded]:
-    choices = [float(number) for number in range(-largest, largest + 1)]
-
+def _floats(code: str) -> Callable[[random.Random], Encoded]:
     def new_block(source: random.Random) -> Encoded:
-        numbers = source.choices(choices, k=_SMALL)
+        numbers = source.choices((-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0), k=_SMALL)
         packed, negated = (struct.pack(f"<{_SMALL}{code}", *each) for each in (numbers, map(neg, numbers)))
         return Encoded(numbers, packed, negated)
 
@@ -134,9 +130,6 @@ def _nibbles(low: list[int], high: list[int]) -> bytes:
 
 
 FLOAT32 = WeightFormat("float32", 0, _SMALL, _floats("f"), is_whole=True)
-BYTES = WeightFormat(
-    "float32", 0, _SMALL, _floats("f", BEYOND_HALF), is_whole=True
-)  # float16 and bfloat16 hold them too
 # The other formats, the most common first: a proof may run out of time. bfloat16 is optional: few models have it.
 FORMATS = (
     WeightFormat("float16", 1, _SMALL, _floats("e"), is_whole=True),

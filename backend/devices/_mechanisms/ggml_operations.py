@@ -14,7 +14,7 @@ from typing import Any
 
 from backend.devices._mechanisms import reference_layers as layers
 from backend.devices._mechanisms.ggml import F16, F32, I32
-from backend.devices._mechanisms.ggml_blocks import BYTES, FLOAT32, WeightFormat
+from backend.devices._mechanisms.ggml_blocks import FLOAT32, WeightFormat
 from backend.devices._mechanisms.ggml_graph import Build, Input
 from backend.devices._mechanisms.reference_math import (
     COARSE,
@@ -33,7 +33,7 @@ from backend.devices._mechanisms.reference_math import (
     table_matrix,
     whole_matrix,
 )
-from backend.devices._mechanisms.tiled_product import BEYOND_HALF, DISTINCT, WIDEST, TiledProduct
+from backend.devices._mechanisms.tiled_product import DISTINCT, WIDEST, TiledProduct
 
 _INNER = 512
 _WIDE_INNER = 256
@@ -45,7 +45,7 @@ _HEADS, _GROUPS, _WIDTH = 4, 2, 64  # of attention
 _CACHE, _PAST = 256, 40  # positions of the cache, and those in use before
 _MASK_ROWS = 64  # older versions of ggml require a multiple of 64
 _HIDDEN = 8.0  # entries of masked positions
-_PRECISE_SUMS = 10  # GGML_PREC_F32, which llama.cpp sets for attention and for products beyond float16
+_PRECISE_SUMS = 10  # GGML_PREC_F32, which llama.cpp sets for attention
 _ROPE_BASE = 10_000.0
 
 
@@ -75,7 +75,7 @@ def basic_operations() -> Iterator[Operation]:
     yield one_column_product(FLOAT32)
     yield large_product(FLOAT32)
     for columns in WIDE_COLUMNS:
-        yield wide_product(BYTES, columns)
+        yield wide_product(FLOAT32, columns)
     yield _sums()
     yield _softmax()
     yield _rms_norm()
@@ -102,7 +102,7 @@ def medium_product(form: WeightFormat) -> Operation:
 def wide_product(form: WeightFormat, columns: int) -> Operation:
     """Return a product with as many rows of weights as the layers of models have. Every row is checked.
 
-    In float32 the results exceed the range of float16.
+    The results stay in the range of float16, in which a card may add them up.
     """
     return replace(_product(form, WIDEST[-1], columns, _WIDE_INNER), samples=1)
 
@@ -139,15 +139,12 @@ def timed_product(side: int) -> Operation:
 
 
 def _product(form: WeightFormat, rows: int, columns: int, inner: int = _INNER) -> Operation:
-    largest = BEYOND_HALF if form is BYTES else 1
-    build = _multiply_in_float32 if form is BYTES else _multiply
-
     def new_sample() -> Sample:
         source = fresh()
         weights = [form.new_row(source, inner) for _ in range(DISTINCT)]
         numbers = [row.numbers for row in weights]
         vectors = min(columns, DISTINCT)
-        inputs = whole_matrix(source, vectors, inner, largest) if form.is_whole else _quantizable(vectors, inner)
+        inputs = whole_matrix(source, vectors, inner, 1) if form.is_whole else _quantizable(vectors, inner)
         tiled = TiledProduct(source, inputs, numbers, columns, rows, 0.0 if form.is_whole else _ROUGH)
         data = [
             weights[position % DISTINCT].data if sign > 0 else weights[position % DISTINCT].negated
@@ -157,7 +154,7 @@ def _product(form: WeightFormat, rows: int, columns: int, inner: int = _INNER) -
 
     name = f"MatMul {rows}×{inner}×{columns}"
     inputs = [Input(form.kind, (inner, rows)), Input(F32, (inner, columns))]
-    return Operation(name, form.dtype, inputs, build, new_sample, required=form.dtype != "bfloat16")
+    return Operation(name, form.dtype, inputs, _multiply, new_sample, required=form.dtype != "bfloat16")
 
 
 def _quantizable(rows: int, inner: int) -> Matrix:
@@ -172,12 +169,6 @@ def _quantizable(rows: int, inner: int) -> Matrix:
 
 def _multiply(base: Any, context: int, tensors: list[int]) -> int:
     result: int = base.ggml_mul_mat(context, *tensors)
-    return result
-
-
-def _multiply_in_float32(base: Any, context: int, tensors: list[int]) -> int:
-    result = _multiply(base, context, tensors)
-    base.ggml_mul_mat_set_prec(result, _PRECISE_SUMS)
     return result
 
 
