@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_TESTS = ("test_matrix.py::test_stack[", "test_matrix.py::test_stack_of_its_own[")
+_TESTS = ("test_matrix.py::test_stack[", "test_own_stacks.py::test_stack_of_its_own[")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

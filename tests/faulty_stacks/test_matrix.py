@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from backend.scheduling.probing import ProbeService
 from backend.scheduling.probing.inventory import query_hardware
 from tests.faulty_stacks.cases import CASES, SECRET, Case, card
 from tests.faulty_stacks.environments import make
-from tests.faulty_stacks.stack import Category, Stack
+from tests.faulty_stacks.stack import Category, Stack, parameters
 from tests.faulty_stacks.stacks import STACKS
 
 # The least number of stacks by category, and of all.
@@ -40,25 +40,11 @@ LEAST: dict[Category, int] = {
     "receipt": 15,
 }
 LEAST_OF_ALL = 150
-STAGE_LIMIT = 2  # stacks of a kind that the stage judges, where each starts interpreters of its own
-CHEAP_KINDS = ("interpreter", "inventory", "receipt")  # the stage judges all of them
 AT_ONCE = 6
 TOGETHER = 8
 LIMIT_S = 12.0
 
 Answer = dict[str, Any]
-
-
-def parameters(stacks: Sequence[Case | Stack], group: Callable[[Any], str]) -> list[Any]:
-    """Return the stacks as parameters of a test, those beyond the limit of their kind marked `by_hand`."""
-    marked, counts = [], Counter[str]()
-    for stack in stacks:
-        kind = stack.mechanism if isinstance(stack, Case) else stack.name.partition("-")[0]
-        counts[kind] += 1
-        is_rare = counts[kind] > STAGE_LIMIT and kind not in CHEAP_KINDS
-        marks = [pytest.mark.xdist_group(group(stack)), *([pytest.mark.by_hand] if is_rare else [])]
-        marked.append(pytest.param(stack, marks=marks, id=stack.name))
-    return marked
 
 
 @pytest.fixture(scope="module")
@@ -132,18 +118,11 @@ def device_of(case: Case, answer: Answer) -> dict[str, Any]:
     return next(device for device in found if device["id"] == case.device)
 
 
-@pytest.mark.parametrize("case", parameters(CASES, lambda _: "cases"))
+@pytest.mark.parametrize("case", parameters(CASES))
 def test_stack(case: Case, answers: dict[str, Answer]) -> None:
     check_device(case, answers[case.name])
     if not case.shares:
         check_no_other_is_ready(case, answers[case.name])
-
-
-@pytest.mark.parametrize("stack", parameters(STACKS, lambda stack: str(stack.check.__module__)))
-def test_stack_of_its_own(stack: Stack, tmp_path: Path) -> None:
-    judged = stack.check(tmp_path)
-    if judged is not None:
-        asyncio.run(judged)
 
 
 def check_device(case: Case, answer: Answer) -> None:

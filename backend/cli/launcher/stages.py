@@ -59,7 +59,7 @@ def stages(root: Path) -> tuple[Stage, ...]:
             ),
         ),
         # Prints how many stand-in stacks were judged, and how many wrongly.
-        Stage("stacks", tests=("tests/faulty_stacks", "--numprocesses=2", "--dist=loadgroup", "-m", "not by_hand")),
+        Stage("stacks", tests=("tests/faulty_stacks", "--numprocesses=2", "--dist=loadfile", "-m", "not by_hand")),
         Stage(
             "launcher",
             (
