@@ -16,6 +16,8 @@ from backend.common.hardware.system_kind import system_of
 MODULE = "nvidia"
 PROC = "proc/driver/nvidia"
 QUERY = ("pci.bus_id", "uuid", "name", "memory.total", "driver_version", "compute_cap")
+# A placeholder that is the card's state, such as [GPU recovery required]. The others mean that a fact is not available.
+_STATE = re.compile(r"\[(?!N/A|Not Supported|Insufficient Permissions|No permission)[^\]]+\]", re.IGNORECASE)
 _PLACES = (
     "usr/lib/wsl/lib/nvidia-smi",
     "usr/bin/nvidia-smi",
@@ -107,9 +109,8 @@ def from_tool(host: Host) -> Driver:
         if row := _card(line):  # a lost card does not hide the others
             id_, facts = row
             cards[id_] = _merged(cards[id_], facts) if id_ in cards else facts
-            error = tool_error(line) or (
-                named_error("gpu-silent") if replace(facts, driver=None) == CardFacts() else None
-            )
+            is_silent = replace(facts, driver=None) == CardFacts() and bool(_STATE.search(line))
+            error = tool_error(line) or (named_error("gpu-silent") if is_silent else None)
             if facts.memory_bytes is None and error and error.one_card:
                 failures[id_] = _failure(host, line, error)
         else:
