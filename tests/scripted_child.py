@@ -1,4 +1,4 @@
-"""Children that are no processes: what they send is written by the test, so that thousands of them run in seconds."""
+"""Scripted children without a process: the test writes what they send, so thousands of them run in seconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def frame(header: Mapping[str, Any]) -> bytes:
 
 
 class ScriptedProcess:
-    """Stands in for a Popen: its output is what the test writes, its end is that of its output."""
+    """A fake Popen: the test writes its output, and it ends when its output ends."""
 
     def __init__(self, output: bytes = b"", code: int = 0, stays: bool = False) -> None:
         """`output` is there from the start. `stays`: it goes on until `finish` or a kill."""
@@ -38,9 +38,9 @@ class ScriptedProcess:
         self._reading, self._writing = os.pipe()
         self._errors, errors = os.pipe()
         os.close(errors)
-        heard, told = os.pipe()
-        self.stdin = os.fdopen(told, "wb")
-        self.heard = heard
+        read_end, write_end = os.pipe()
+        self.stdin = os.fdopen(write_end, "wb")
+        self.read_end = read_end
         self.stdout = os.fdopen(self._reading, "rb")
         self.stderr = os.fdopen(self._errors, "rb")
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ class ScriptedProcess:
             if not self.over.is_set():
                 self.over.set()
                 os.close(self._writing)
-                os.close(self.heard)
+                os.close(self.read_end)
 
     def poll(self) -> int | None:
         """Return the exit code, None before the end."""
@@ -80,7 +80,7 @@ class ScriptedProcess:
 
 
 class ScriptedEnd:
-    """Stands in for ProcessEnd."""
+    """A fake ProcessEnd."""
 
     def __init__(self, process: ScriptedProcess) -> None:
         self._process = process

@@ -47,7 +47,7 @@ PUBLISHED = {
 
 
 class DeviceBusy(DeviceNotReady):
-    """A subclass without a code of its own."""
+    """A subclass that defines no code."""
 
 
 @pytest.fixture

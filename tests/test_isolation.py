@@ -490,6 +490,6 @@ def test_a_lone_surrogate_anywhere_is_never_a_500(tmp_path: Path) -> None:
     table.surveyed[odd] = Hardware(odd, odd, odd, "gpu", driver=odd, hidden_by=[odd])
     table.runtime_problems["mine"] = RuntimeProblem(odd, odd)
     client = TestClient(create_app(manager), base_url="http://127.0.0.1")
-    told = {route: client.get(route) for route in ("/api/devices", "/api/health", "/api/models", "/api/runtimes")}
-    assert {route: answer.status_code for route, answer in told.items()} == dict.fromkeys(told, 200)
-    assert "odd \\\\ud83d\\\\udcff" in told["/api/devices"].text
+    answers = {route: client.get(route) for route in ("/api/devices", "/api/health", "/api/models", "/api/runtimes")}
+    assert {route: answer.status_code for route, answer in answers.items()} == dict.fromkeys(answers, 200)
+    assert "odd \\\\ud83d\\\\udcff" in answers["/api/devices"].text

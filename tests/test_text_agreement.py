@@ -1,4 +1,4 @@
-"""The check of a text model beside the processor: readings, differences, what is remembered and what is left out."""
+"""The comparison of a text model with the processor: readings, differences, stored verdicts and skipped checks."""
 
 from __future__ import annotations
 

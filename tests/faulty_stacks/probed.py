@@ -75,9 +75,9 @@ def compare(devices: Mapping[str, Device], expected: Mapping[str, Expected]) -> 
     assert set(devices) == set(expected), {id_: device.reason for id_, device in devices.items()}
     for id_, wanted in expected.items():
         device = devices[id_]
-        told = (id_, device.state, device.name, device.reason, device.remedy, device.note)
-        assert device.state == wanted.state, told
-        assert (device.proof is not None and device.reason is None) == (wanted.state == "ready"), told
+        facts = (id_, device.state, device.name, device.reason, device.remedy, device.note)
+        assert device.state == wanted.state, facts
+        assert (device.proof is not None and device.reason is None) == (wanted.state == "ready"), facts
         for value, asked in (
             (device.name, wanted.name),
             (device.kind, wanted.kind),
@@ -85,10 +85,10 @@ def compare(devices: Mapping[str, Device], expected: Mapping[str, Expected]) -> 
             (device.memory_free_bytes, wanted.free_bytes),
             (device.hardware_id, wanted.hardware_id),
         ):
-            assert asked is None or value == asked, (*told, value, asked)
-        assert search(wanted.reason, device.reason or "") and search(wanted.remedy, device.remedy or ""), told
-        assert search(wanted.note, device.note or ""), told
-        assert wanted.state == "ready" or (str(device.reason).endswith(".") and str(device.remedy).endswith(".")), told
+            assert asked is None or value == asked, (*facts, value, asked)
+        assert search(wanted.reason, device.reason or "") and search(wanted.remedy, device.remedy or ""), facts
+        assert search(wanted.note, device.note or ""), facts
+        assert wanted.state == "ready" or (str(device.reason).endswith(".") and str(device.remedy).endswith(".")), facts
 
 
 async def load(folder: Path, subject: ProbeService, id_: str, engine: str, model: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import pytest
 
 Category = Literal["control", "windows", "visibility", "interpreter", "numbers", "receipt", "other"]
-STAGE_LIMIT = 2  # stacks of a kind that the stage judges, where each starts interpreters of its own
+STAGE_LIMIT = 2  # stacks of a kind that the stage judges, where each starts its interpreters
 CHEAP_KINDS = ("interpreter", "inventory", "receipt")  # the stage judges all of them
 
 

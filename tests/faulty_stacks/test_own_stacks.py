@@ -1,4 +1,4 @@
-"""The stacks of the matrix that are not an interpreter's. In a file of its own, so that it runs beside the cases."""
+"""The stacks of the matrix that are not an interpreter's. A separate file, to run in parallel to the cases."""
 
 from __future__ import annotations
 

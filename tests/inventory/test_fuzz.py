@@ -80,10 +80,10 @@ def test_windows_answers_of_any_type(name: str, tmp_path: Path) -> None:
         for key in path[:-1]:
             place = place[key]
         place[path[-1]] = dice.choice((None, [], {}, "", "x", -1, [None], {"a": 1}, True, 1 << 70))
-        told = windows.parse_facts(json.dumps(changed))
-        found = [windows.windows_cpu(there, told), *windows.adapters(told, nvidia.Driver({}))]
+        facts_of_windows = windows.parse_facts(json.dumps(changed))
+        found = [windows.windows_cpu(there, facts_of_windows), *windows.adapters(facts_of_windows, nvidia.Driver({}))]
         assert len({item.id for item in found}) == len(found)
-        assert all(check.detail for check in windows_checks(there, told))
+        assert all(check.detail for check in windows_checks(there, facts_of_windows))
 
 
 def test_folders_where_files_should_be(tmp_path: Path) -> None:

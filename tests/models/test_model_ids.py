@@ -65,7 +65,7 @@ def model(path: Path) -> Path:
 
 
 def ids(catalogue: Catalogue) -> dict[str, Path]:
-    """Return the models that are no shipped ones."""
+    """Return the models that are not shipped."""
     return {id_: entry.target for id_, entry in catalogue.entries().items() if entry.source is None}
 
 

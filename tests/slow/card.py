@@ -23,7 +23,7 @@ from backend.cli.bench.harness.bare_torch import SHAPES, write_folder
 from tests.service import Server, start_server, wait_for
 
 MODELS = {"random-135m": "smollm2-135m", "random-8b": "llama-8b"}
-# Writes the weights; a process of its own, so that this one holds no memory of the card.
+# Writes the weights in a separate process, so that this one holds no memory of the card.
 _WRITE = """
 import sys, torch
 from transformers import AutoConfig, AutoModelForCausalLM

@@ -19,6 +19,7 @@ from typing import Any
 from backend.common.device_api import Backend, DetectedDevice
 from backend.common.types import Placement
 from backend.devices._mechanisms.identity import pci_address, uuid_text
+from backend.devices._mechanisms.nvml_structures import PciInfo
 
 LIMIT_S = 1.0
 _TEXT = 96
@@ -35,20 +36,6 @@ class _Process(ctypes.Structure):
         ("usedGpuMemory", ctypes.c_ulonglong),
         ("gpuInstanceId", ctypes.c_uint),
         ("computeInstanceId", ctypes.c_uint),
-    ]
-
-
-class _Pci(ctypes.Structure):
-    """nvmlPciInfo_t."""
-
-    _fields_ = [
-        ("busIdLegacy", ctypes.c_char * 16),
-        ("domain", ctypes.c_uint),
-        ("bus", ctypes.c_uint),
-        ("device", ctypes.c_uint),
-        ("pciDeviceId", ctypes.c_uint),
-        ("pciSubSystemId", ctypes.c_uint),
-        ("busId", ctypes.c_char * 32),
     ]
 
 
@@ -127,7 +114,7 @@ def _uses(nvml: Any, pid: int) -> Iterator[CardUse | None]:
 
 
 def _identity(nvml: Any, card: ctypes.c_void_p) -> tuple[str | None, str | None]:
-    pci, text = _Pci(), ctypes.create_string_buffer(_TEXT)
+    pci, text = PciInfo(), ctypes.create_string_buffer(_TEXT)
     no_address = nvml.nvmlDeviceGetPciInfo_v3(card, ctypes.byref(pci))
     no_uuid = nvml.nvmlDeviceGetUUID(card, text, _TEXT)
     address = None if no_address else pci_address(pci.busId.decode("ascii", "replace"))

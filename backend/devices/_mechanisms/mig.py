@@ -16,6 +16,7 @@ from typing import Any
 from backend.common.clean_text import clean_name
 from backend.common.device_api import DetectedDevice
 from backend.devices._mechanisms.identity import hardware_id, is_instance, pci_address, size, uuid_text
+from backend.devices._mechanisms.nvml_structures import PciInfo
 
 _TEXT = 96
 
@@ -24,20 +25,6 @@ class _Memory(ctypes.Structure):
     """nvmlMemory_t."""
 
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
-
-
-class _Pci(ctypes.Structure):
-    """nvmlPciInfo_t."""
-
-    _fields_ = [
-        ("busIdLegacy", ctypes.c_char * 16),
-        ("domain", ctypes.c_uint),
-        ("bus", ctypes.c_uint),
-        ("device", ctypes.c_uint),
-        ("pciDeviceId", ctypes.c_uint),
-        ("pciSubSystemId", ctypes.c_uint),
-        ("busId", ctypes.c_char * 32),
-    ]
 
 
 def with_instances(listed: list[DetectedDevice]) -> list[DetectedDevice]:
@@ -89,7 +76,7 @@ def _reported(nvml: Any) -> Iterator[DetectedDevice]:
         card = ctypes.c_void_p()
         if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(card)):
             continue
-        pci = _Pci()
+        pci = PciInfo()
         unknown = nvml.nvmlDeviceGetPciInfo_v3(card, ctypes.byref(pci))
         address = None if unknown else pci.busId.decode("ascii", "replace")
         current, pending = ctypes.c_uint(), ctypes.c_uint()

@@ -140,7 +140,7 @@ def _check_operations(access: TorchAccess, checks: ProofRecorder, dtype: str, ag
 def _check_large(access: TorchAccess, checks: ProofRecorder, dtype: str) -> None:
     """Check each row of large products, and sums of 4,096 products, with one row and with several.
 
-    The latter also as a linear layer computes them: one row, as for each new token, has a kernel of its own.
+    The latter also as a linear layer computes them: one row, as for each new token, has a separate kernel.
     """
     linear = find(functional(access), "linear")
     with checks.operation("MatMul", dtype):

@@ -1,4 +1,4 @@
-"""Which options of a text request are unusual: the death of a worker with them is no evidence against its model."""
+"""Which options of a text request are unusual: the death of a worker with them does not count against its model."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def rocm(name: str, category: Category = "other", **plan: Any) -> Stack:
 
 STACKS = [
     stack(
-        "two cards-equal, told apart by address",
+        "two cards-equal, distinguished by address",
         "control",
         {"cards": [CARD, TWIN]},
         {"cuda:0": Expected("ready", hardware_id=PCI), "cuda:1": Expected("ready", hardware_id=TWIN_PCI)},

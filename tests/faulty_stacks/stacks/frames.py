@@ -81,7 +81,7 @@ async def judge(answers: Mapping[str, tuple[Answer, Answer]]) -> ProbeService:
     return probes
 
 
-def told(probes: ProbeService) -> str:
+def described(probes: ProbeService) -> str:
     """Return the device list as a client receives it. Raises if it cannot be sent."""
     devices = [asdict(device) for device in probes.devices.values()]
     return bytes(JsonResponse({"devices": devices}).body).decode()
@@ -102,7 +102,7 @@ def stack(
         probes = await judge({"sick": (list_, proof_), "sound": (listed(name="x"), proof())})
         device = probes.table.report("sick", _ID)
         problem = probes.table.runtime_problems.get("sick")
-        text = told(probes)
+        text = described(probes)
         if device is None:  # no list, so no device: the runtime has the problem
             assert problem and reason in problem.detail, problem
         else:
@@ -160,7 +160,7 @@ _SHAPES = [
     stack("error of a proof is NaN", listed(), proof(max_abs_error=float("nan")), reason="finite number"),
     stack("error of a proof above its tolerance", listed(), proof(max_abs_error=5.0), reason="above its tolerance"),
     stack("engines as a list", listed(), proof({**_ENGINES, "engines": ["llama.cpp"]}), reason="`engines.engines`"),
-    stack("engine that nobody knows", listed(), proof(_ENGINES, {"op": "engines", "engines": {"x": {}}}), **_READY),
+    stack("unknown engine", listed(), proof(_ENGINES, {"op": "engines", "engines": {"x": {}}}), **_READY),
     stack("two proofs", listed(), proof() + proof(), reason="`proved` came twice"),
     stack("proof after a wrong result", listed(), _WRONG + proof(), reason="Wrong result: off"),
     stack("nested a million times", listed(), raw(b"[" * 1_000_000), reason="not valid JSON"),
@@ -284,7 +284,7 @@ STACKS = [
         Stack(name, "other", _child(_DAEMON.replace("SETSID", setsid).replace("CLOSE", close) + _SEND + "os._exit(0)"))
         for name, setsid, close in (
             ("daemon keeps the pipes", "pass", "pass"),
-            ("daemon of its own session keeps the pipes", "os.setsid()", "pass"),
+            ("daemon in a new session keeps the pipes", "os.setsid()", "pass"),
             ("daemon that closed the pipes", "os.setsid()", "os.closerange(0, 9)"),
         )
         if sys.platform == "linux"

@@ -152,7 +152,7 @@ STACKS = [
         adapters_in={"prove": [INTEL]},
     ),
     dml("another adapter in the proof", [AMD], [lost(AMD)], adapters_in={"prove": [BASIC]}),
-    dml("Basic Render Driver beside a card", [AMD, BASIC], [gpu(AMD), emulated(BASIC)]),
+    dml("Basic Render Driver and a card", [AMD, BASIC], [gpu(AMD), emulated(BASIC)]),
     dml("remote desktop session", [REMOTE], [emulated(REMOTE)]),
     dml("a basic adapter's name in Russian", ["Базовый видеоадаптер (Майкрософт)"], [emulated()]),
     dml(

@@ -1,12 +1,12 @@
 """Makes the real ONNX Runtime, into whose package this file is put, claim devices that are not there.
 
-`plan.json` beside it: `devices [{ep_name, type?, metadata?, vendor_id?, device_id?}]`, `devices_in {role: devices}`
-(those of the processes with that role), `available [name]` (the compiled-in providers),
-`register TEXT` (what every library fails with), `session TEXT` (what every session fails with), `truth` (the record
-says where nodes ran), `scale` (what results are multiplied by), `spoil {only?, how, argument?, dtype?, late?}` (what
-happens to results whose name contains `only`, or to all; with an input of that data type, or any; from that run of a
-session on), `rejects [name]` (operators that no session accepts), `bfloat16` (products in bfloat16 are accepted).
-What it offers is what the real package has; all is computed by the processor.
+`plan.json` in the same folder: `devices [{ep_name, type?, metadata?, vendor_id?, device_id?}]`, `devices_in {role:
+devices}` (those of the processes with that role), `available [name]` (the compiled-in providers), `register TEXT`
+(what every library fails with), `session TEXT` (what every session fails with), `truth` (the record says where nodes
+ran), `scale` (what results are multiplied by), `spoil {only?, how, argument?, dtype?, late?}` (what happens to
+results whose name contains `only`, or to all; with an input of that data type, or any; from that run of a session
+on), `rejects [name]` (operators that no session accepts), `bfloat16` (products in bfloat16 are accepted). What it
+offers is what the real package has; all is computed by the processor.
 """
 
 from __future__ import annotations
