@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from backend.common.commands import command
 from backend.common.errors import UnknownDevice, Validation
 from backend.common.types import Device, Hardware
 from backend.devices import INDEX_LIMIT, Backend, backends, device_id, split_id
@@ -125,7 +126,8 @@ def unreachable(device: str, backend: Backend) -> Device:
         state="unavailable",
         runtimes=list(backend.runtimes),
         reason=f"No {backend.label} device was found through any runtime that this version can use.",
-        remedy="Use the CPU, or use auto; docs/devices.md lists the devices of this version.",
+        remedy=f"Use the CPU, or use auto. `{command('doctor --missing')}` shows what the system, the driver and each "
+        "runtime reported.",
         aliases=list(backend.aliases),
     )
 
