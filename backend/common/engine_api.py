@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict, final
 
 from backend.common.device_api import DetectedDevice
+from backend.common.llama_parameters import LlamaParameters
 from backend.common.types import JsonObject, Placement, Proof
 
 MODEL_DTYPE = "model"  # the data type that torch's models compute in on a device: `Proof.model_dtype`
@@ -130,6 +131,7 @@ class LoadRequest:
     check_bytes: int = 0  # the largest copy of a text model on the processor that its check may load
     verdict_dir: str = ""  # optional, a folder for the results of such checks
     driver: str | None = None  # of the device
+    llama: LlamaParameters = field(default_factory=LlamaParameters)
 
 
 class FunctionCall(TypedDict):

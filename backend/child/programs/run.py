@@ -34,6 +34,7 @@ from backend.common import error_patterns
 from backend.common.commands import command
 from backend.common.engine_api import EventData
 from backend.common.errors import ModelBroken, TouchstoneError
+from backend.common.llama_parameters import llama_parameters_from
 from backend.common.types import JsonObject, ModelFile, ModelStamp, Placement
 from backend.devices import DriverWitness, backends, detected_device_from, driver_witness, show_only, split_id
 from backend.engines import LoadRequest, RunRequest, RunResult, Session, engines, load_engine
@@ -117,6 +118,8 @@ class _Worker:
 
     def _load(self, order: Frame) -> None:
         request = LoadRequest(**order["request"])
+        if order["request"].get("llama"):
+            request = replace(request, llama=llama_parameters_from(order["request"]["llama"]))
         if order["request"].get("detected_device"):
             request = replace(request, detected_device=detected_device_from(order["request"]["detected_device"]))
             show_only(split_id(request.device)[0], request.detected_device)
