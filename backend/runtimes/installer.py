@@ -70,11 +70,11 @@ class RuntimeInstaller:
             **self._order(recipe, build, work, index),
             "python": _own_python(recipe),
             "request": recipe.python[1],
-            "upgrade": True,
             "requirements": recipe.lines(architecture),
+            "libraries": recipe.libraries,
         }
         answer = await run_one_shot(self._spawn, ["install", "lock"], _line(order), on_progress, result=LockResult)
-        lock = read_lock(answer["lock"], answer["python"])
+        lock = read_lock(answer["lock"], answer["python"], answer["libraries"])
         target = self._shelf.lock_file(recipe.name, lock.digest).parent
         await asyncio.to_thread(_replace_folder, work, target)
         log.info(

@@ -23,9 +23,11 @@ class Lock:
     download_bytes: int | None
 
 
-def read_lock(text: str, python: str) -> Lock:
-    """Parse the lock file of an interpreter. Raises ValueError."""
-    listed: list[JsonObject] = tomllib.loads(text).get("packages", [])
+def read_lock(text: str, python: str, libraries: str | None = None) -> Lock:
+    """Parse the lock file of an interpreter, and the one of the packages that are only unpacked. Raises ValueError."""
+    listed: list[JsonObject] = [
+        package for each in (text, libraries or "") for package in tomllib.loads(each).get("packages", [])
+    ]
     packages = {package["name"]: str(package.get("version", "")) for package in listed}
     wheels = [_wheel(package) for package in listed]
     hashes = sorted(str(sorted(wheel.get("hashes", {}).items()) or wheel.get("url")) for wheel in wheels)

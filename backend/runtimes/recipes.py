@@ -49,6 +49,8 @@ class Recipe:
     python: Annotated[list[Version], Field(min_length=2, max_length=2)]  # the first and the last supported version
     requirements: list[str] = field(default_factory=list)
     like_base: list[str] = field(default_factory=list)  # packages with the same lines as in requirements.txt
+    # Packages of which only the files are used, no Python module: unpacked for any Python, without their dependencies.
+    libraries: list[str] = field(default_factory=list)
     builds: list[Build] = field(default_factory=list)
     processor: bool = False  # useful without a card
     first_for: list[str] = field(default_factory=list)  # vendors for whose cards it is recommended first

@@ -54,6 +54,23 @@ SLOW = SHADOW + (
 MISSING = "raise ImportError('libtiny.so.7: cannot open shared object file: No such file or directory')\n"
 
 
+def make_library(folder: Path, version: str) -> Path:
+    """A version of `tinylibs`: a wheel for Python 3.14 and later, with a file and a dependency that no index has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    system = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    path = folder / f"tinylibs-{version}-cp314-abi3-{system}.whl"
+    info = f"tinylibs-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("tinylibs/libtiny.so", version)
+        archive.writestr(
+            f"{info}/METADATA",
+            f"Metadata-Version: 2.1\nName: tinylibs\nVersion: {version}\nRequires-Dist: absent>=1\n",
+        )
+        archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp314-abi3-{system}\n")
+        archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in archive.namelist()))
+    return path
+
+
 def make_wheel(folder: Path, version: str, onnxruntime: str | None = None, ballast: bytes = b"") -> Path:
     """A version of `tinystack`, with a package `onnxruntime` of its own if one is given."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -108,7 +125,8 @@ class Index(GatedServer):
         if name.endswith(".whl"):
             return (self.wheels / name).read_bytes()
         if name.endswith(".metadata"):
-            return f"Metadata-Version: 2.1\nName: tinystack\nVersion: {name.split('-')[1]}\n".encode()
+            with zipfile.ZipFile(self.wheels / name.removesuffix(".metadata")) as wheel:
+                return wheel.read(next(each for each in wheel.namelist() if each.endswith("/METADATA")))
         links = (
             f'<a href="/files/{file.name}#sha256={hashlib.sha256(file.read_bytes()).hexdigest()}" '
             f'data-core-metadata="true">{file.name}</a>'

@@ -21,7 +21,7 @@ from backend.runtimes.installer import MARGIN_BYTES, RuntimeInstaller
 from backend.runtimes.recipes import Recipe, read_recipes
 from backend.runtimes.store import InstalledRuntime, RuntimeStore
 from tests.faulty import faulty
-from tests.runtimes.stacks import NAME, Index, make_wheel, recipe_folder
+from tests.runtimes.stacks import NAME, Index, make_library, make_wheel, recipe_folder
 
 LIMIT_S = 90
 DEAD = "http://127.0.0.1:9/simple"
@@ -81,6 +81,24 @@ def test_the_same_versions_get_the_same_folder_and_others_another(
     finally:
         newer.unlink()
     assert len(first) == 10, "paths may not be long on Windows"
+
+
+def test_libraries_are_unpacked_for_any_python_and_without_their_dependencies(
+    index: Index, maker: RuntimeInstaller, recipe: Recipe, wheels: Path
+) -> None:
+    with_libraries = replace(recipe, libraries=["tinylibs>=1"])
+    older, plain = make_library(wheels, "1.0"), make(maker, recipe)
+    try:
+        first = make(maker, with_libraries)
+        newer = make_library(wheels, "2.0")
+        second = make(maker, with_libraries)
+        newer.unlink()
+    finally:
+        older.unlink()
+    assert first.packages == {"tinystack": "1.0", "tinylibs": "1.0"} and plain.packages == {"tinystack": "1.0"}
+    assert len({plain.version, first.version, second.version}) == 3
+    (library,) = Path(second.python).parents[1].rglob("libtiny.so")
+    assert library.read_text() == "2.0" and "tinylibs" in second.packages
 
 
 def test_an_index_that_cannot_be_reached(

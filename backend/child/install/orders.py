@@ -22,18 +22,25 @@ class InstallOrder(TypedDict):
 
 
 class LockOrder(InstallOrder):
-    """Resolve requirements. `python`: optional, the interpreter to use; else uv looks for the version `request`."""
+    """Resolve requirements. `python`: optional, the interpreter to use; else uv looks for the version `request`.
+
+    `libraries`: requirements that are only unpacked, for any Python and without their dependencies.
+    """
 
     python: str | None
     request: str
-    upgrade: bool
     requirements: list[str]
+    libraries: list[str]
 
 
 class LockResult(TypedDict):
-    """The text of the lock file, the interpreter it is for, and whether the recipe's index was used."""
+    """The texts of the lock files, the interpreter they are for, and whether the recipe's index was used.
+
+    `libraries` is None if the recipe has none.
+    """
 
     lock: str
+    libraries: str | None
     python: str
     extra: bool
 
@@ -47,7 +54,7 @@ class EnvironmentFacts(TypedDict):
 
 
 class MakeOrder(InstallOrder):
-    """Create an environment. `lock`: the path of the lock file."""
+    """Create an environment. `lock`: the path of the lock file; the one of the libraries is in the same folder."""
 
     python: str
     extra: bool

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +22,10 @@ from backend.child.install.uv import Uv, find_uv
 from backend.child.programs.download import read_order_line
 from backend.child.progress_report import REPORT_S, ProgressReport
 
-LOCK = "pylock.toml"  # uv accepts no other name
+LOCK = "pylock.toml"  # uv accepts this name, and `pylock.NAME.toml`
+LIBRARIES = "pylock.libraries.toml"
+# Libraries are only unpacked, so the interpreter's version does not matter. The newest accepts every stable ABI (abi3).
+_LIBRARIES_PYTHON = ("--python-version", "3.14", "--no-deps")
 
 
 def main(argv: list[str]) -> int:
@@ -47,15 +52,30 @@ def _lock(order: LockOrder, index: Index, uv: Uv, report: ProgressReport) -> Loc
     """Resolve the requirements. The recipe's index is left out if it cannot be reached and the user has set one."""
     python = _interpreter(order, uv, report)
     folder = Path(order["folder"])
-    folder.mkdir(parents=True, exist_ok=True)
-    requirements, lock = folder / "requirements.in", folder / LOCK
-    requirements.write_text("\n".join(order["requirements"]) + "\n", encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)  # the rest of an attempt that failed
+    folder.mkdir(parents=True)
     report.progress("resolve", 0, None)
-    arguments = ["pip", "compile", str(requirements), "--python", python, "--output-file", str(lock)]
+    lock, used = _resolve(order, order["requirements"], folder / LOCK, ["--python", python], index, uv)
+    libraries = None
+    if order["libraries"]:
+        options = ["--python", python, *_LIBRARIES_PYTHON]
+        libraries, _ = _resolve(order, order["libraries"], folder / LIBRARIES, options, index, uv)
+        # uv would refuse to unpack for another Python than the one that the file names.
+        libraries = re.sub(r"(?m)^requires-python = .*\n", "", libraries)
+        (folder / LIBRARIES).write_text(libraries, encoding="utf-8")
+    return {"lock": lock, "libraries": libraries, "python": python, "extra": used}
+
+
+def _resolve(
+    order: LockOrder, lines: list[str], lock: Path, options: list[str], index: Index, uv: Uv
+) -> tuple[str, bool]:
+    """Write the lock file of some requirements; return its text and whether the recipe's index was used."""
+    requirements = lock.with_suffix(".in")
+    requirements.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    arguments = ["pip", "compile", str(requirements), "--output-file", str(lock), *options]
     arguments += ["--format", "pylock.toml", "--no-header", "--quiet", "--only-binary", ":all:"]
     arguments += ["--index-strategy", "unsafe-best-match"]
     arguments += [word for file in index.constraints for word in ("--constraint", file)]
-    arguments += [] if not order["upgrade"] else ["--upgrade"]
     extra = ["--index", order["index"]] if order["index"] else []
     code, output = uv.run([*arguments, *extra, *index.options])
     used = bool(extra)
@@ -64,7 +84,7 @@ def _lock(order: LockOrder, index: Index, uv: Uv, report: ProgressReport) -> Loc
         used, output = False, output if code and is_unreachable(output_without) else output_without
     if code:
         raise explain(output, "looking up versions", order["name"])
-    return {"lock": lock.read_text(encoding="utf-8"), "python": python, "extra": used}
+    return lock.read_text(encoding="utf-8"), used
 
 
 def _interpreter(order: LockOrder, uv: Uv, report: ProgressReport) -> str:
@@ -97,11 +117,10 @@ def _make(order: MakeOrder, index: Index, uv: Uv, report: ProgressReport) -> Mak
     watcher = threading.Thread(target=_watch, args=(Path(order["cache"]), folder, total, done, report), daemon=True)
     watcher.start()
     try:
-        arguments = ["pip", "install", "--python", str(interpreter_of(folder)), "--requirements", order["lock"]]
-        extra = ["--index", order["index"]] if order["index"] and order["extra"] else []
-        code, output = uv.run(
-            [*arguments, "--only-binary", ":all:", "--preview-features", "pylock", *extra, *index.options]
-        )
+        code, output = _install(order, Path(order["lock"]), [], index, uv)
+        libraries = Path(order["lock"]).with_name(LIBRARIES)
+        if not code and libraries.is_file():
+            code, output = _install(order, libraries, [*_LIBRARIES_PYTHON], index, uv)
     finally:
         done.set()
         watcher.join()
@@ -111,6 +130,14 @@ def _make(order: MakeOrder, index: Index, uv: Uv, report: ProgressReport) -> Mak
     if hasattr(os, "sync"):
         os.sync()  # thousands of files, which must be on disk before the pointer names them
     return {"python": str(interpreter_of(folder)), "bytes": _bytes_in(folder)}
+
+
+def _install(order: MakeOrder, lock: Path, options: list[str], index: Index, uv: Uv) -> tuple[int, str]:
+    """Install what a lock file lists; return uv's exit code and output."""
+    arguments = ["pip", "install", "--python", str(interpreter_of(Path(order["folder"]))), "--requirements", str(lock)]
+    arguments += ["--only-binary", ":all:", "--preview-features", "pylock", *options]
+    extra = ["--index", order["index"]] if order["index"] and order["extra"] else []
+    return uv.run([*arguments, *extra, *index.options])
 
 
 def interpreter_of(folder: Path) -> Path:
