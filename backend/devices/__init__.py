@@ -19,6 +19,7 @@ from backend.common.device_api import (
 from backend.devices._mechanisms.card_processes import DriverWitness, driver_witness
 from backend.devices._mechanisms.ggml_proof import check_processor
 from backend.devices._mechanisms.identity import hardware_id, is_instance, uuid_text
+from backend.devices._mechanisms.llama_builds import LlamaBuild, LlamaLibraries, find_build
 from backend.devices._mechanisms.proof_record import is_unsupported
 from backend.devices._placement import onnx_place, show_ggml_device, torch_place
 from backend.devices._registry import (
@@ -43,6 +44,8 @@ __all__ = [
     "DeviceAbsent",
     "DriverWitness",
     "InstallOffer",
+    "LlamaBuild",
+    "LlamaLibraries",
     "UnusableDataType",
     "WrongResult",
     "backends",
@@ -51,6 +54,7 @@ __all__ = [
     "detected_device_from",
     "device_id",
     "driver_witness",
+    "find_build",
     "hardware_id",
     "has_compile_cache",
     "is_instance",
