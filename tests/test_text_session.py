@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from backend.common.errors import ContextLengthExceeded, OutOfMemory, Validation
 from backend.common.types import Placement
-from backend.engines import RunRequest, RunResult
+from backend.engines import Emit, RunRequest, RunResult
 from backend.engines._text.batch_decoder import BatchDecoder, SampledToken, TextSequence
+from backend.engines._text.chat_prompt import Prompt
 from backend.engines._text.cpu_sampling import HostSampling
 from backend.engines._text.logit_bias import check_biases
 from backend.engines._text.logprobs import Logprobs
@@ -94,8 +95,8 @@ class Pieces:
     def __init__(self, *pieces: str) -> None:
         self._pieces = list(pieces)
 
-    def pieces(self, request: RunRequest) -> tuple[list[str], None]:
-        return self._pieces, None
+    def prompt(self, request: RunRequest, emit: Emit) -> Prompt:
+        return Prompt(self._pieces, tokens=request.options.get("prompt_tokens"))
 
 
 def run(
@@ -147,6 +148,12 @@ def test_the_prompt_has_its_begin_token_once_and_is_never_empty(
     pieces: list[str], begin: int | None, expected: list[int]
 ) -> None:
     assert run("x", pieces, begin)[2].prompts == [expected]
+
+
+def test_a_prompt_of_token_ids_is_used_as_it_is() -> None:
+    assert run("x", begin=BEGIN, prompt_tokens=[97, 98])[2].prompts == [[97, 98]]
+    with pytest.raises(Validation, match="prompt_tokens"):
+        run("x", prompt_tokens=[97, 1_000_000])
 
 
 def test_the_limit_is_what_the_context_leaves() -> None:

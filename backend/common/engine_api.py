@@ -155,9 +155,13 @@ class _Message(TypedDict):
 
 
 class Message(_Message, total=False):
-    """One message of a conversation. Optional: `tool_calls` of the assistant; `name` and `tool_call_id` of a tool."""
+    """One message of a conversation. Optional: `name`, the author or the tool; `tool_call_id` of a tool.
+
+    Of the assistant also `tool_calls`, and `reasoning_content`, what it thought before it answered.
+    """
 
     tool_calls: list[ToolCall]
+    reasoning_content: str
     name: str
     tool_call_id: str
 

@@ -35,7 +35,7 @@ from backend.engines._llama.request import completion_body
 from backend.engines._llama.stream import Stream
 from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit
 from backend.engines._text.chat_prompt import Chat
-from backend.engines._text.logit_bias import check_biases
+from backend.engines._text.logit_bias import check_biases, check_tokens
 from backend.engines._text.processor_check import ProcessorCheck
 
 ENGINE = Engine(
@@ -235,10 +235,13 @@ class LlamaSession(Session):
         options = request.options
         check_biases(options["logit_bias"], len(self._vocabulary.tokens))  # the library ignores unknown ids
         body = completion_body(options, request.seed, self._context_tokens, request.reuse_cache)
-        pieces, template = self._chat.pieces(request)
+        made = self._chat.prompt(request, emit)
+        if made.tokens is not None:
+            check_tokens(made.tokens, len(self._vocabulary.tokens))
         reading = Stream(emit, options["stop"], options["logprobs"])
-        self._server.handle_completions({**body, "prompt": prompt_of(pieces, self._vocabulary)}, reading)
-        return reading.result(template)
+        prompt = made.tokens or prompt_of(made.pieces, self._vocabulary)
+        self._server.handle_completions({**body, "prompt": prompt}, reading)
+        return replace(reading.result(made.template), chosen=made.chosen)
 
 
 def _placement(log: str, device: str) -> Placement:

@@ -160,14 +160,27 @@ def _parse_content(task: str, request: GenerateRequest, max_tokens: int) -> _Con
             )
         options, understood = apply_prompt(request.prompt, request.options)
         return _Content(options, understood=understood or ParsedPrompt({}, []))
-    if request.prompt is None and request.messages is None and task != "lyrics":
-        raise errors.Validation("The request has neither prompt nor messages.", "Send one of the two.")
     options = parse_options(task, request.options, max_tokens)
+    _check_prompt(task, request, options)
+    return _Content(options)
+
+
+def _check_prompt(task: str, request: GenerateRequest, options: Options) -> None:
+    """Check that a text has one prompt: a text, messages or token ids. Raises Validation."""
+    has_text = request.prompt is not None or request.messages is not None
+    has_tokens = options.get("prompt_tokens") is not None
+    if has_text and has_tokens:
+        raise errors.Validation(
+            "options.prompt_tokens: the request also has a prompt or messages.",
+            "Send one of them.",
+            fields=["options.prompt_tokens"],
+        )
+    if not has_text and not has_tokens and task != "lyrics":
+        raise errors.Validation("The request has neither prompt nor messages.", "Send one of the two.")
     if options.get("raw") and request.messages is not None:
         raise errors.Validation(
             "options.raw: messages need the chat template that raw leaves out.", "Send a prompt, or leave raw out."
         )
-    return _Content(options)
 
 
 def _parse_song(kind: SongKind, request: GenerateRequest) -> _Content:

@@ -46,7 +46,8 @@ class Message(StrictModel):
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str | None
-    name: Name | None = Field(None, description="Of the tool")
+    name: Name | None = Field(None, description="Author of the message, or the tool; for templates with a place for it")
+    reasoning_content: str | None = Field(None, description="What the assistant thought before it answered")
     tool_calls: Annotated[list[ToolCall], Field(min_length=1)] | None = None
     tool_call_id: Name | None = None
 
@@ -56,8 +57,10 @@ class Message(StrictModel):
             raise ValueError("content may be null only with tool_calls")
         if self.tool_calls and self.role != "assistant":
             raise ValueError("tool_calls belong to the role assistant")
-        if self.role != "tool" and (self.tool_call_id or self.name):
-            raise ValueError("tool_call_id and name belong to the role tool")
+        if self.reasoning_content is not None and self.role != "assistant":
+            raise ValueError("reasoning_content belongs to the role assistant")
+        if self.role != "tool" and self.tool_call_id:
+            raise ValueError("tool_call_id belongs to the role tool")
         return self
 
     @model_serializer(mode="wrap")

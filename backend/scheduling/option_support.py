@@ -9,6 +9,7 @@ from backend.common.errors import UnsupportedParameter
 from backend.engines import engines
 from backend.tasks.options import OPTIONS
 from backend.tasks.options.lyrics import SONG_OPTIONS
+from backend.tasks.options.text import PROMPT_OPTIONS
 from backend.tasks.options.tools import is_required_call
 
 
@@ -43,5 +44,5 @@ def _ignored(task: str, options: Mapping[str, Any], engine: str) -> list[str]:
         name for name, field in OPTIONS[task].model_fields.items() if options.get(name, field.default) != field.default
     ]
     return [
-        name for name in changed if name not in (*honoured, *SONG_OPTIONS)
+        name for name in changed if name not in (*honoured, *PROMPT_OPTIONS, *SONG_OPTIONS)
     ]  # the service itself honours those of a song

@@ -8,12 +8,12 @@ from typing import Protocol
 
 from backend.common.engine_api import TokenEvent, TokenLogprob, TokenProbability
 from backend.common.errors import ContextLengthExceeded
-from backend.common.types import Placement
+from backend.common.types import JsonObject, Placement
 from backend.engines import Emit, RunRequest, RunResult, Session
 from backend.engines._memory_errors import LOWER_CONTEXT, out_of_memory_message, ran_out_of_memory
 from backend.engines._text.batch_decoder import BatchDecoder, TextSequence, TokenUpdate
-from backend.engines._text.chat_prompt import Chat
-from backend.engines._text.logit_bias import check_biases
+from backend.engines._text.chat_prompt import Chat, Prompt
+from backend.engines._text.logit_bias import check_biases, check_tokens
 from backend.engines._text.logprobs import Logprobs
 from backend.tasks.text.stop_sequences import StopFilter
 
@@ -82,17 +82,9 @@ class TextSession(Session):
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Generate until a stop, the limit or a cancel. Raises ContextLengthExceeded, Validation, OutOfMemory."""
         options = request.options
-        pieces, template = self._chat.pieces(request)
-        prompt = self._encode_prompt(pieces)
-        if len(prompt) >= self._context:
-            raise ContextLengthExceeded(
-                f"The prompt has {len(prompt)} tokens and the context holds {self._context}.",
-                "Shorten the prompt, or raise text.context_tokens in config.yaml.",
-                prompt_tokens=len(prompt),
-                context_tokens=self._context,
-            )
-        if self._vocabulary.vocabulary_size is not None:
-            check_biases(options["logit_bias"], self._vocabulary.vocabulary_size)
+        made = self._chat.prompt(request, emit)
+        prompt = self._encode_prompt(made)
+        self._check_fit(prompt, options)
         limit = min(options["max_tokens"], self._context - len(prompt))
         sequence = TextSequence(prompt, options, request.seed, limit, self._vocabulary.ends, lambda: emit("poll", {}))
         output = _OutputStream(self._vocabulary, emit, options["stop"], options["logprobs"])
@@ -128,11 +120,26 @@ class TextSession(Session):
             sequence.cancelled = True
         counts = {"tokens": output.tokens, "prompt_tokens": len(prompt), "cached_tokens": 0}
         evidence = self._describe_steps(sequence.step_modes) if self._describe_steps else ""
-        return RunResult(counts, finish, template, evidence=evidence)
+        return RunResult(counts, finish, made.template, evidence=evidence, chosen=made.chosen)
 
-    def _encode_prompt(self, pieces: list[str]) -> list[int]:
+    def _check_fit(self, prompt: list[int], options: JsonObject) -> None:
+        """Raises ContextLengthExceeded, and Validation for a token that the model does not have."""
+        if len(prompt) >= self._context:
+            raise ContextLengthExceeded(
+                f"The prompt has {len(prompt)} tokens and the context holds {self._context}.",
+                "Shorten the prompt, or raise text.context_tokens in config.yaml.",
+                prompt_tokens=len(prompt),
+                context_tokens=self._context,
+            )
+        if self._vocabulary.vocabulary_size is not None:
+            check_biases(options["logit_bias"], self._vocabulary.vocabulary_size)
+            check_tokens(options.get("prompt_tokens") or (), self._vocabulary.vocabulary_size)
+
+    def _encode_prompt(self, prompt: Prompt) -> list[int]:
+        if prompt.tokens is not None:
+            return prompt.tokens
         begin = self._vocabulary.begin
-        tokens = [token for piece in pieces for token in self._vocabulary.encode(piece)]
+        tokens = [token for piece in prompt.pieces for token in self._vocabulary.encode(piece)]
         if begin is not None and tokens[:1] != [begin]:
             tokens.insert(0, begin)
         return tokens or [min(self._vocabulary.ends, default=0)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from backend.common.config.strict_model import StrictModel
 from backend.common.seeds import SEEDS
+from backend.common.types import JsonObject
 from backend.tasks.options.response_format import ResponseFormat
 from backend.tasks.options.sampling_numbers import MIN_REPETITION_PENALTY, Share, Temperature
 from backend.tasks.options.tools import Tool
@@ -17,6 +18,7 @@ STOP_LIMIT = 16
 BIAS_LIMIT = 1024
 LOGPROBS_LIMIT = 20
 TOOL_LIMIT = 128
+TOKENS_LIMIT = 1_000_000
 TEMPERATURE = "Sampling temperature; 0 always picks the most likely token, higher values vary more; below 0.001 is 0"
 _TOKEN_ID = re.compile(r"0|[1-9]\d{0,9}")
 
@@ -39,6 +41,7 @@ def _check_logit_bias(value: Any) -> Any:
     return None if value == {} else value
 
 
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Bias = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 
 
@@ -87,6 +90,18 @@ class Sampling(StrictModel):
     )
 
 
+# The template reads them itself, or they are set by the service.
+_RESERVED_NAMES = frozenset("messages tools documents add_generation_prompt continue_final_message".split())
+# Options that make the prompt. Every text engine honours them, since all build their prompts the same way.
+PROMPT_OPTIONS = frozenset("raw tools chat_template_kwargs reasoning_effort prompt_tokens".split())
+
+
+def _check_template_names(value: Any) -> Any:
+    if isinstance(value, dict) and (reserved := sorted(_RESERVED_NAMES & value.keys())):
+        raise ValueError(f"{reserved[0]} cannot be set here: it is made from the request")
+    return None if value == {} else value
+
+
 class TextOptions(Sampling):
     """Sampling, log probabilities, response format and tools of one generated text."""
 
@@ -102,4 +117,13 @@ class TextOptions(Sampling):
     raw: bool = Field(False, description="Pass the prompt to the model unchanged, without the model's chat template")
     tools: list[Tool] | None = Field(
         None, max_length=TOOL_LIMIT, description="Functions that the model may call; default: none"
+    )
+    chat_template_kwargs: Annotated[JsonObject | None, BeforeValidator(_check_template_names)] = Field(
+        None, description="Values for variables of the model's chat template, such as enable_thinking; default: none"
+    )
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = Field(
+        None, description="How much a model that thinks should think; default: the model's own"
+    )
+    prompt_tokens: Annotated[list[TokenId], Field(min_length=1, max_length=TOKENS_LIMIT)] | None = Field(
+        None, description="The prompt as token ids of the model's vocabulary, instead of a text; default: none"
     )

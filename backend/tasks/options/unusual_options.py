@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from backend.tasks.options.text import LOGPROBS_LIMIT, TextOptions
+from backend.tasks.options.text import LOGPROBS_LIMIT, PROMPT_OPTIONS, TextOptions
 
 # Where most requests are. Of an option that is not listed, only the default is usual.
 _USUAL: dict[str, tuple[float, float]] = {
@@ -21,11 +21,11 @@ _USUAL: dict[str, tuple[float, float]] = {
 
 
 def unusual_options(options: Mapping[str, Any]) -> list[str]:
-    """Return the sampling options with values that few requests have. Seed, stop and raw are always usual."""
+    """Return the sampling options with values that few requests have. Seed, stop and the prompt's are always usual."""
     fields = TextOptions.model_fields
     unusual = []
     for name, value in options.items():
-        if name not in fields or name in ("seed", "stop", "raw") or value == fields[name].default:
+        if name not in fields or name in ("seed", "stop", *PROMPT_OPTIONS) or value == fields[name].default:
             continue
         low, high = _USUAL.get(name, (1, 0))
         if not isinstance(value, int | float) or not low <= value <= high:

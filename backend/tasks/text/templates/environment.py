@@ -1,9 +1,9 @@
 """The program that renders one chat template in a separate process.
 
 The template environment follows `transformers` (chat_template_utils). Protocol, one JSON object per line: the first
-line on stdin is `{template, names, limit_s}`, then each request is `{messages, tools}`. Each response on stdout is
-`{text}` or `{error: raised | failed | missing, detail}`; for `missing`, `detail` is the name of a package. A request
-that uses more than `limit_s` of CPU time ends the process.
+line on stdin is `{template, names, limit_s}`, then each request is `{messages, tools, values, add_generation_prompt}`.
+Each response on stdout is `{text}` or `{error: raised | failed | missing, detail}`; for `missing`, `detail` is the name
+of a package. A request that uses more than `limit_s` of CPU time ends the process.
 """
 
 from __future__ import annotations
@@ -75,10 +75,11 @@ def render(template: Any, request: JsonObject, names: dict[str, str]) -> dict[st
     messages = [{key: value for key, value in message.items() if value is not None} for message in request["messages"]]
     values = {
         **names,
+        **request["values"],
         "messages": messages,
         "tools": request["tools"],
         "documents": None,
-        "add_generation_prompt": True,
+        "add_generation_prompt": request["add_generation_prompt"],
     }
     try:
         return {"text": template.render(**values)}

@@ -23,6 +23,7 @@ LIMIT_S = 2.0  # CPU time per request
 _WALL_LIMIT_S = 15.0  # timeout by the wall clock, long enough for a busy machine; the only limit on Windows
 _PROGRAM = Path(__file__).resolve().parents[3] / "child"
 _REMEDY = "Download the model from another source, or use /v1/completions, which needs no template."
+_END_MARK = "\U000f1fff\U000f1ffe"  # private characters: the end of a message that the model continues
 # OpenAI's ChatML, the default in llama.cpp and others for a model without a template.
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -46,17 +47,31 @@ class Renderer:
         self._limit_s = limit_s
         self._start()
 
-    def render(self, messages: Sequence[Message], tools: list[JsonObject] | None = None) -> list[str]:
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: list[JsonObject] | None = None,
+        values: JsonObject | None = None,
+        continues: bool = False,
+    ) -> list[str]:
         """Return the prompt as segments; tokenize each one separately.
 
+        `values` are the caller's for the template's variables. With `continues` the prompt ends within the last
+        message, so that the model continues it; by default it ends where a new message of the assistant begins.
         Raises Validation if the template rejects the messages, ModelBroken if it fails or exceeds a time limit,
         ModelLoadFailed if the interpreter lacks a package that the template needs.
         """
-        request, separator = self._control_tokens.escape({"messages": messages, "tools": tools})
+        if continues:
+            messages = [*messages[:-1], {**messages[-1], "content": (messages[-1]["content"] or "") + _END_MARK}]
+        inputs = {"messages": messages, "tools": tools, "values": values or {}}
+        request, separator = self._control_tokens.escape(inputs)
         with self._lock:
-            response = self._request(request)
+            response = self._request({**request, "add_generation_prompt": not continues})
         if "text" in response:
-            return split_segments(response["text"], separator)
+            text = response["text"]
+            if continues and _END_MARK not in text:
+                raise _to_error("raised", "the last message cannot be continued", self._limit_s)
+            return split_segments(text[: text.rindex(_END_MARK)] if continues else text, separator)
         detail = response["detail"].replace(separator, "") if separator else response["detail"]
         raise _to_error(response["error"], detail, self._limit_s)
 
