@@ -19,7 +19,7 @@ from backend.models import Catalogue
 from backend.models.entries import BUILT_IN, Entry, shipped
 from backend.models.registration import add, remove
 from tests.service import ROOT
-from tests.test_gguf import gguf
+from tests.test_gguf import gguf, part
 
 DEFAULT, TUNES = "smollm2-135m-instruct", "folk-tunes"
 STEMS = ["spleeter-2stem", "spleeter-2stem-fp16", "htdemucs", "htdemucs_ft"]
@@ -198,9 +198,25 @@ def test_files_in_model_folders_are_offered(build: Callable[..., Catalogue], tmp
         "my-model-q8-2": "ready",
         "big-00001-of-00002": "broken",
     }
-    put(tmp_path / "more/big-00002-of-00002.gguf")
-    (tmp_path / "more/big-00001-of-00002.gguf").touch()
+    put(tmp_path / "more/big-00002-of-00002.gguf", part(1, 2))
     assert {model.id: model.state for model in catalogue.models()}["big-00001-of-00002"] == "ready"
+
+
+def test_any_part_of_a_split_model_leads_to_the_model(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    first, second = (tmp_path / f"data/models/big-0000{number}-of-00002.gguf" for number in (1, 2))
+    put(second, part(1, 2))
+    catalogue = build()
+    found = {model.id: model for model in catalogue.models()}["big-00001-of-00002"]
+    assert found.state == "broken" and found.reason
+    assert found.reason == "big-00001-of-00002.gguf, the first of 2 parts, is not in the folder of the others."
+    put(first, part(0, 2, first=True))
+    assert {model.id: model.state for model in catalogue.models()}["big-00001-of-00002"] == "ready"
+    assert catalogue.resolve(second.name).target == first
+    added = add(catalogue, str(second), "big", anywhere=True).entry
+    assert added.target == first and add(catalogue, str(first), anywhere=True).entry.target == first
+    second.write_bytes(part(1, 2)[:-40])
+    model = {model.id: model for model in catalogue.models()}["big"]
+    assert model.state == "broken" and model.reason and "big-00002-of-00002.gguf is truncated" in model.reason
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has names that are no text")

@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 
 from backend.common.errors import ModelBroken
-from backend.common.formats.gguf import Header, is_split_by_hand, parts, read_header
+from backend.common.formats.gguf import Header, Part, is_split_by_hand, parts, read_header, read_part
+from backend.common.formats.gguf.reader import BLOCKS, REMOVED
+from backend.engines._formats import GGUF
 
 TEXT, LIST, U32, U16, BOOL, F32 = 8, 9, 4, 2, 7, 6
 FACTS: list[tuple[str, int, Any]] = [
@@ -65,6 +67,34 @@ def shaped(width: int, rows: int) -> bytes:
 def sized(name: str, size: int) -> bytes:
     """Return a file that declares a dimension."""
     return gguf([*FACTS, (f"llama.{name}", U32, size)])
+
+
+def typed(kind: str) -> bytes:
+    """Return a file that declares what it is."""
+    return gguf([FACTS[0], ("general.type", TEXT, kind)])
+
+
+def named(tensor: str) -> bytes:
+    """Return a file without an architecture, with one tensor of a name."""
+    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + text(tensor, "<") + struct.pack("<IQQIQ", 2, 64, 2, 3, 0)
+    return head + bytes(-len(head) % 32) + bytes(96)
+
+
+def of_type(kind: int) -> bytes:
+    """Return a file whose first tensor has another type."""
+    return gguf().replace(struct.pack("<QQIQ", 64, 2, 3, 0), struct.pack("<QQIQ", 64, 2, kind, 0))
+
+
+def heads(count: int, kv_count: int, width: int) -> bytes:
+    """Return a file that declares attention heads."""
+    sizes = {"attention.head_count": count, "attention.head_count_kv": kv_count, "embedding_length": width}
+    return gguf([*FACTS, *((f"llama.{name}", U32, size) for name, size in sizes.items())])
+
+
+def part(number: int, count: int, tensors: int = 2, first: bool = False) -> bytes:
+    """Return a part of a split model; `number` from 0. Only the first part has the facts of the model."""
+    facts = [("split.no", U16, number), ("split.count", U16, count)]
+    return gguf([*(FACTS if first else ()), *facts], tensors=tensors)
 
 
 def write(folder: Path, data: bytes, name: str = "model.gguf") -> Path:
@@ -122,9 +152,35 @@ def test_facts_that_are_missing_are_unknown(tmp_path: Path) -> None:
         (gguf(version=1), "version 1;"),
         (gguf(order=">"), "big-endian"),
         (gguf(tensors=0), "contains no weights"),
-        (gguf([FACTS[0], ("general.type", TEXT, "adapter")]), "is an addition to a model (adapter)"),
-        (gguf([("general.architecture", TEXT, "clip")]), "is an addition to a model (clip)"),
+        (gguf([FACTS[0], ("general.type", TEXT, "adapter")]), "is a LoRA adapter, not a language model"),
+        (gguf([("general.architecture", TEXT, "clip")]), "is a projector for images or sound"),
+        (typed("mmproj"), "is a projector for images or sound"),
+        (typed("imatrix"), "is an importance matrix"),
+        (typed("vocabulary"), "is of the type vocabulary, not a language model"),
+        (gguf([("general.architecture", TEXT, "controlvector")]), "is a control vector"),
+        *((gguf([("general.architecture", TEXT, name)]), "for images") for name in ("flux", "sd3", "sdxl", "lumina2")),
+        (gguf([("general.architecture", TEXT, "wan")]), "for video"),
+        (gguf([("general.architecture", TEXT, "whisper")]), "for speech recognition"),
+        (gguf([("general.architecture", TEXT, "wavtokenizer-dec")]), "for speech synthesis"),
+        (gguf([("general.architecture", TEXT, "bert")]), "is an encoder without pooling"),
+        (gguf([("general.architecture", TEXT, "bert"), ("bert.pooling_type", U32, 4)]), "is a reranker"),
+        (named("blk.0.attn_q.weight.lora_a"), "is a LoRA adapter"),
+        (named("blk.0.attn_q.weight.in_sum2"), "is an importance matrix"),
+        (named("model.diffusion_model.input"), "is a diffusion model for images"),
+        (named("encoder.conv1.weight"), "is a model for speech recognition"),
+        (named("v.patch_embd.weight"), "is a projector"),
         (gguf(FACTS[1:]), "does not name its architecture"),
+        (gguf().replace(b"blk.1", b"blk.0"), "tensor 2 has the name of another one"),
+        (of_type(4), "in a type that llama.cpp no longer reads (number 4)"),
+        (of_type(38), "in a type that llama.cpp no longer reads (number 38)"),
+        (of_type(77), "does not know (number 77; known up to 41). Update Touchstone"),
+        (of_type(70_000), "has the type 70000, which does not exist"),
+        (sized("block_count", 4_000_000_000), "declares llama.block_count as 4000000000"),
+        (sized("attention.head_count", 4_000_000_000), "declares llama.attention.head_count as 4000000000"),
+        (sized("embedding_length", 4_000_000_000), "declares llama.embedding_length as 4000000000"),
+        (heads(8, 16, 64), "declares 8 attention heads, but 16 for keys and values"),
+        (heads(128, 1, 64), "declares 128 attention heads for 64 values"),
+        (gguf([*FACTS, ("llama.expert_count", U32, 8), ("llama.expert_used_count", U32, 9)]), "8 experts, of which 9"),
         (gguf([*FACTS, FACTS[0]]), "'general.architecture' is repeated"),
         (gguf([*FACTS, ("general.alignment", U32, 33)]), "alignment of 33"),
         (gguf()[:-40], "its weights end at byte"),
@@ -148,6 +204,80 @@ def test_facts_that_are_missing_are_unknown(tmp_path: Path) -> None:
 )
 def test_what_a_file_is_instead(tmp_path: Path, data: bytes, expected: str) -> None:
     assert expected in refusal(write(tmp_path, data))
+
+
+def test_the_sizes_of_all_types_are_those_of_the_reference() -> None:
+    gguf_package = pytest.importorskip("gguf")
+    assert BLOCKS == {int(kind): size for kind, size in gguf_package.GGML_QUANT_SIZES.items()}
+    assert not set(BLOCKS) & set(REMOVED)
+
+
+@pytest.mark.parametrize(("kind", "per_block", "block_bytes"), [(40, 64, 36), (41, 128, 18), (39, 32, 17), (9, 32, 40)])
+def test_half_of_a_file_is_refused_for_every_type(tmp_path: Path, kind: int, per_block: int, block_bytes: int) -> None:
+    head = (
+        b"GGUF" + struct.pack("<IQQ", 3, 1, 1) + text(FACTS[0][0], "<") + struct.pack("<I", TEXT) + text("llama", "<")
+    )
+    head += text("output.weight", "<") + struct.pack("<IQQIQ", 2, per_block, 64, kind, 0)
+    complete = head + bytes(-len(head) % 32) + bytes(-(-block_bytes * 64 // 32) * 32)
+    assert read_header(write(tmp_path, complete)).weight_bytes == 64 * block_bytes
+    assert "its weights end at byte" in refusal(write(tmp_path, complete[: len(complete) - 32 * block_bytes]))
+
+
+def test_the_first_part_of_a_split_model_may_have_no_weights(tmp_path: Path) -> None:
+    header = read_header(write(tmp_path, part(0, 3, tensors=0, first=True)))
+    assert (header.weight_bytes, header.split_count, header.split_number) == (0, 3, 0)
+    assert read_part(write(tmp_path, part(1, 3))) == Part(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("files", "asked", "expected"),
+    [
+        ((0, 1, 2), 1, None),
+        ((0, 2), 1, "m-00001-of-00003.gguf is the first of 3 parts; part 2 is not in the same folder"),
+        ((0,), 1, "parts 2, 3 are not in the same folder"),
+        ((0, 1, 2), 3, "part 3 of 3 of a split model. Name the first part: m-00001-of-00003.gguf"),
+        ((1, 2), 2, "m-00001-of-00003.gguf is the first of 3 parts; part 1 is not"),
+    ],
+)
+def test_a_split_model_needs_all_parts(
+    tmp_path: Path, files: tuple[int, ...], asked: int, expected: str | None
+) -> None:
+    for number in files:
+        write(tmp_path, part(number, 3, first=number == 0), f"m-{number + 1:05}-of-00003.gguf")
+    path = tmp_path / f"m-{asked:05}-of-00003.gguf"
+    if expected is None:
+        assert GGUF.validate
+        GGUF.validate(path)
+        return
+    assert expected in part_refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (part(1, 2)[:-40], "m-00002-of-00002.gguf is truncated: its weights end at byte"),
+        (part(0, 2), "m-00002-of-00002.gguf is not part 2 of 2: it declares part 1 of 2."),
+        (part(1, 3), "it declares part 2 of 3."),
+        (gguf(), "it declares part 1 of None."),
+        (b"", "is empty"),
+    ],
+)
+def test_each_part_of_a_split_model_is_checked(tmp_path: Path, second: bytes, expected: str) -> None:
+    first = write(tmp_path, part(0, 2, first=True), "m-00001-of-00002.gguf")
+    write(tmp_path, second, "m-00002-of-00002.gguf")
+    assert expected in part_refusal(first)
+
+
+def test_a_first_part_under_another_name_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, part(0, 2, first=True), "big.gguf")
+    assert "Rename it to NAME-00001-of-00002.gguf" in part_refusal(path)
+
+
+def part_refusal(path: Path) -> str:
+    assert GGUF.validate
+    with pytest.raises(ModelBroken) as caught:
+        GGUF.validate(path)
+    return f"{caught.value.detail} {caught.value.remedy}"
 
 
 def test_a_model_without_attention_declares_no_heads(tmp_path: Path) -> None:

@@ -18,12 +18,15 @@ from backend.models.registration import add
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "max_position_embeddings": 2048}
 
 
+BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "U8": 1, "I8": 1}
+
+
 def safetensors(tensors: dict[str, tuple[str, int]]) -> bytes:
     """Return a file with tensors of these types and sizes."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at = 0
     for name, (dtype, size) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": [size], "data_offsets": [at, at + size]}
+        header[name] = {"dtype": dtype, "shape": [size // BYTES[dtype]], "data_offsets": [at, at + size]}
         at += size
     text = json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + bytes(at)

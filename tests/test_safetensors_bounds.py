@@ -36,8 +36,8 @@ def refusal(folder: Path, data: bytes) -> str:
     return caught.value.detail
 
 
-def tensor(*offsets: Any, dtype: Any = "F32") -> dict[str, Any]:
-    return {"w": {"dtype": dtype, "shape": [1], "data_offsets": list(offsets)}}
+def tensor(*offsets: Any, dtype: Any = "F32", shape: Any = (1,)) -> dict[str, Any]:
+    return {"w": {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,9 @@ def tensor(*offsets: Any, dtype: Any = "F32") -> dict[str, Any]:
         b'{"w": {"dtype": "F32", "data_offsets": [0, 1e999]}}',
         b'{"w": {"dtype": "F32", "data_offsets": [NaN, 4]}}',
         {"w": {"dtype": "F32"}},
+        {"w": {"dtype": "F32", "data_offsets": [0, 4]}},
+        tensor(0, 4, shape=[-1]),
+        tensor(0, 4, shape=["one"]),
         {"w": [0, 4]},
         {"w": None},
         [1, 2],
@@ -66,6 +69,26 @@ def test_a_header_that_names_no_offsets_is_not_valid(tmp_path: Path, header: Any
 def test_offsets_out_of_order_are_damage(tmp_path: Path) -> None:
     assert "ends before its start" in refusal(tmp_path, file_of(tensor(8, 4), 16))
     assert "ends before its start" in refusal(tmp_path, file_of(tensor(-4, 4), 16))
+
+
+def two(first: tuple[int, int], second: tuple[int, int]) -> bytes:
+    header = {name: tensor(*at)["w"] for name, at in (("a", first), ("b", second))}
+    return file_of(header, 8)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (two((0, 4), (0, 4)), "begins at byte 0 instead of 4 and overlaps"),
+        (two((0, 4), (2, 6)), "begins at byte 2 instead of 4 and overlaps"),
+        (two((0, 2), (4, 8)), "the shape of a tensor needs 4 bytes, but it has 2"),
+        (file_of(tensor(4, 8), 8), "begins at byte 4 instead of 0 and leaves a gap"),
+        (file_of(tensor(0, 4, shape=[2]), 4), "the shape of a tensor needs 8 bytes, but it has 4"),
+        (file_of(tensor(0, 4), 5), "1 bytes are left after its tensors"),
+    ],
+)
+def test_tensors_that_contradict_each_other_or_the_file_are_damage(tmp_path: Path, data: bytes, expected: str) -> None:
+    assert expected in refusal(tmp_path, data)
 
 
 @pytest.mark.parametrize("end", [17, 2**40, 2**70])
@@ -103,9 +126,9 @@ def test_a_file_without_tensors_has_no_weights(tmp_path: Path) -> None:
 
 def test_numbers_of_weights_follow_from_their_types(tmp_path: Path) -> None:
     header = {
-        "a": {"dtype": "F32", "data_offsets": [0, 40]},
-        "b": {"dtype": "BF16", "data_offsets": [40, 60]},
-        "c": {"dtype": "U8", "data_offsets": [60, 67]},
+        "a": {"dtype": "F32", "shape": [10], "data_offsets": [0, 40]},
+        "b": {"dtype": "BF16", "shape": [2, 5], "data_offsets": [40, 60]},
+        "c": {"dtype": "U8", "shape": [7], "data_offsets": [60, 67]},
     }
     checkpoint = opened(tmp_path, file_of(header, 67))
     assert (checkpoint.numbers, checkpoint.weight_bytes, checkpoint.quantisation) == (10 + 10 + 7, 67, "F32")
@@ -113,7 +136,7 @@ def test_numbers_of_weights_follow_from_their_types(tmp_path: Path) -> None:
 
 def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
     assert opened(tmp_path, file_of(tensor(0, 4), 4)).weight_bytes == 4
-    assert opened(tmp_path, file_of(tensor(0, 8), 8)).weight_bytes == 8
+    assert opened(tmp_path, file_of(tensor(0, 8, shape=[2]), 8)).weight_bytes == 8
 
 
 @pytest.mark.parametrize(

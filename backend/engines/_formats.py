@@ -9,8 +9,8 @@ from typing import Any
 
 from backend.common.engine_api import ModelFormat
 from backend.common.errors import ModelBroken
-from backend.common.formats.gguf import read_header
-from backend.common.formats.gguf.kinds import SPLIT
+from backend.common.formats.gguf import read_header, read_part
+from backend.common.formats.gguf.kinds import SPLIT, part_names
 from backend.common.formats.safetensors import CONFIG, is_checkpoint, open_checkpoint
 
 # The values of llama.cpp's llama_ftype: the type of most of the weights.
@@ -18,7 +18,18 @@ _FILE_TYPES = {
     **{0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S"},
     **{12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS"},
     **{20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M"},
-    **{28: "IQ2_S", 29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4"},
+    **{
+        28: "IQ2_S",
+        29: "IQ2_M",
+        30: "IQ4_XS",
+        31: "IQ1_M",
+        32: "BF16",
+        36: "TQ1_0",
+        37: "TQ2_0",
+        38: "MXFP4",
+        39: "NVFP4",
+        40: "Q1_0",
+    },
 }
 
 
@@ -30,15 +41,40 @@ def _find_gguf_task(path: Path) -> str | None:
 
 
 def _validate_gguf(path: Path) -> None:
-    """Parse the header, and find all parts of a split model. Raises ModelBroken, ModelIncompatible."""
+    """Parse the header, and those of all parts of a split model. Raises ModelBroken, ModelIncompatible."""
+    named = SPLIT.fullmatch(path.name)
+    if named and int(named[2]) > 1:
+        _check_parts(path.with_name(part_names(path.name)[0]), int(named[3]))
+        raise ModelBroken(
+            f"{path.name} is part {int(named[2])} of {int(named[3])} of a split model.",
+            f"Name the first part: {part_names(path.name)[0]}",
+        )
     count = read_header(path).split_count
-    part = SPLIT.fullmatch(path.name)
-    for number in range(2, count + 1):
-        other = path.with_name(f"{part[1]}-{number:05}-of-{count:05}.gguf") if part else None
-        if other is None or not other.exists():
+    if count > 1 and (named is None or int(named[3]) != count):
+        raise ModelBroken(
+            f"{path.name} is the first of {count} parts, but its name does not say so.",
+            f"Rename it to NAME-00001-of-{count:05}.gguf, with all other parts in the same folder.",
+        )
+    _check_parts(path, count)
+
+
+def _check_parts(first: Path, count: int) -> None:
+    names = part_names(first.name)
+    missing = [str(number) for number, name in enumerate(names, 1) if not first.with_name(name).exists()]
+    if missing:
+        listed = ", ".join(missing[:5]) + (" …" if len(missing) > 5 else "")
+        which = f"part {listed} is" if len(missing) == 1 else f"parts {listed} are"
+        raise ModelBroken(
+            f"{first.name} is the first of {count} parts; {which} not in the same folder.",
+            "Put all parts into the same folder, under their original names.",
+        )
+    for number, name in enumerate(names[1:], 1):
+        part = read_part(first.with_name(name))
+        if (part.number, part.count) != (number, count):
+            declared = f"part {(part.number or 0) + 1} of {part.count}"
             raise ModelBroken(
-                f"{path.name} is the first of {count} parts; part {number} is not in the same folder.",
-                "Put all parts into the same folder, under their original names.",
+                f"{name} is not part {number + 1} of {count}: it declares {declared}.",
+                "Download all parts again from the same source.",
             )
 
 

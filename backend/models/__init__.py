@@ -25,13 +25,13 @@ from backend.common.errors import (
     UnknownModel,
     Validation,
 )
-from backend.common.formats.gguf import how_to_join, is_split_by_hand
+from backend.common.formats.gguf import first_part, how_to_join, is_split_by_hand
 from backend.common.formats.safetensors import FETCH
 from backend.common.types import JsonObject, Model, ModelState
 from backend.models.converted_forms import with_forms
 from backend.models.details import details, licence
 from backend.models.entries import SERVED_BY, Entry, configured_models, entry_for, shipped, suffixes
-from backend.models.file_checks import absent, check, file_bytes, is_there
+from backend.models.file_checks import absent, check, file_bytes, is_there, stamp_of
 from backend.models.folders import READ_S, Folders
 from backend.models.model_ids import ModelIds, legacy_slug
 from backend.models.sources import Source
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 __all__ = ["Catalogue", "Entry", "Source"]
 
 CHECK_S = 4.0  # timeout of the check of a model's files before a job: a slow disk may need more than a list waits
-_Stamp = tuple[int | str, ...]
+_Stamp = tuple[object, ...]
 
 
 class Catalogue:
@@ -255,13 +255,14 @@ class Catalogue:
 
     def _file_problem(self, entry: Entry) -> TouchstoneError | None:
         try:
-            facts = entry.target.stat()
+            files = stamp_of(entry.target)
         except (OSError, ValueError) as error:
             return absent(entry, error)
-        stamp: _Stamp = (facts.st_size, facts.st_mtime_ns, facts.st_ino, *entry.engines)
+        stamp: _Stamp = (*files, entry.engines)
         checked = self._checked.get(entry.target)
         if checked is None or checked[0] != stamp:
-            self._checked[entry.target] = checked = (stamp, check(entry, facts.st_size))
+            size_bytes, *_ = files[0]
+            self._checked[entry.target] = checked = (stamp, check(entry, size_bytes))
         return checked[1]
 
     def _entry_of_file(self, file: Path, taken: Mapping[str, Entry]) -> Entry:
@@ -292,7 +293,7 @@ class Catalogue:
         if "\0" in name:
             raise Validation("The model's path has a null byte.", "Send an id of /api/models.")
         path = with_home(name) if anywhere else self._settings.models_dir / name
-        path = Path(os.path.abspath(path))  # noqa: PTH100, since Path.absolute keeps `..`
+        path = first_part(Path(os.path.abspath(path)))  # noqa: PTH100, since Path.absolute keeps `..`
         if not anywhere and (name[:2].replace("/", "\\") == "\\\\" or not self._folders.hold(path)):
             raise Validation(
                 "The model's path is outside the model folders.",

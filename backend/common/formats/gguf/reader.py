@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from backend.common.errors import ModelBroken
 from backend.common.formats.gguf.kinds import damaged, truncated
+from backend.common.formats.gguf.purposes import check_purpose, check_tensor_names
 
 _MAX_KEYS, _MAX_TENSORS, _MAX_LIST_TEXTS = 65_536, 262_144, 2_000_000
 _KEPT_TEXT_BYTES = 1024
@@ -18,13 +19,25 @@ Scalar = int | float | str | None  # a value of the metadata; bool counts as int
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _SIZES = ("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "attention.key_length")
 _RECURRENT = ("ssm.", "wkv.")  # in the keys of models that may have no attention
-# Weights per block and bytes per block, by tensor type. The size of other types is unknown.
-_BLOCKS = {
-    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
+_LARGEST = {
+    "block_count": 4096,
+    "attention.head_count": 65_536,
+    "attention.head_count_kv": 65_536,
+    "expert_count": 65_536,
+}
+_LARGEST_SIZE = 1 << 24  # of other dimensions
+_LARGEST_TYPE = 255  # a larger number is no future type
+_CHECKED_NAMES = 64  # of the first tensors, to find out what a file is
+# Weights per block and bytes per block, by tensor type: `GGML_QUANT_SIZES` of llama.cpp's package `gguf`.
+BLOCKS = {
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40),
+    10: (256, 84),
     11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 16: (256, 66), 17: (256, 74),
     18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2),
     26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
+    40: (64, 36), 41: (128, 18),
 }  # fmt: skip
+REMOVED = (4, 5, 31, 32, 33, 36, 37, 38)  # types that llama.cpp no longer reads
 
 
 @dataclass(frozen=True)
@@ -39,18 +52,27 @@ class Header:
     has_chat_template: bool
     file_type: int | None
     tensor_count: int
-    weight_bytes: int | None
+    weight_bytes: int
     file_bytes: int
     split_count: int
     licence: str | None = None
     weights: int = 0  # number of weights
     sizes: dict[str, int] = field(default_factory=dict)  # dimensions of the architecture, by the names in `_SIZES`
     pooling: int | None = None  # pooling of token states into one vector: 1 mean, 2 first token, 3 last
+    split_number: int = 0  # of a part of a split model, from 0
 
     @property
     def makes_embeddings(self) -> bool:
         """Whether it is an embedding model."""
         return self.pooling in (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a later part of a split model declares: its number, from 0, and the number of parts."""
+
+    number: int | None
+    count: int | None
 
 
 class Reader:
@@ -65,24 +87,17 @@ class Reader:
 
     def header(self) -> Header:
         """Parse everything before the weights, and check that the weights are complete."""
-        version = int(self.number("I"))
-        tensors, keys = int(self.number("Q")), int(self.number("Q"))
-        self.bounded("tensors", tensors, _MAX_TENSORS, 24)
-        self.bounded("entries", keys, _MAX_KEYS, 13)
-        facts = self.facts(keys)
+        version, tensors, facts = self.start()
         text, integer = _getter(facts, str), _getter(facts, int)
         architecture = text("general.architecture")
+        pooling = integer(f"{architecture}.pooling_type")
+        check_purpose(self.name, text("general.type"), architecture, pooling)
+        if architecture:
+            self.check_sizes(integer, architecture, any(f".{key}" in fact for fact in facts for key in _RECURRENT))
+        split_count = integer("split.count") or 1
+        weight_bytes = self.weights(tensors, self.alignment(facts), split_count > 1)
         if not architecture:
             raise damaged(self.name, "it does not name its architecture")
-        if text("general.type") in ("adapter", "mmproj") or architecture == "clip":
-            raise ModelBroken(
-                f"{self.name} is an addition to a model ({text('general.type') or architecture}), not a model.",
-                "Use the model file itself.",
-            )
-        alignment = integer("general.alignment") or 32
-        if alignment < 1 or alignment.bit_count() != 1:
-            raise damaged(self.name, f"its alignment of {alignment} is not a power of two")
-        self.check_sizes(integer, architecture, any(f".{key}" in fact for fact in facts for key in _RECURRENT))
         return Header(
             version=version,
             architecture=architecture,
@@ -92,14 +107,37 @@ class Reader:
             has_chat_template="tokenizer.chat_template" in facts,
             file_type=integer("general.file_type"),
             tensor_count=tensors,
-            weight_bytes=self.weights(tensors, alignment),
+            weight_bytes=weight_bytes,
             file_bytes=self.size,
-            split_count=integer("split.count") or 1,
+            split_count=split_count,
+            split_number=integer("split.no") or 0,
             licence=text("general.license"),
             weights=self.elements,
             sizes={name: size for name in _SIZES if (size := integer(f"{architecture}.{name}"))},
-            pooling=integer(f"{architecture}.pooling_type"),
+            pooling=pooling,
         )
+
+    def part(self) -> Part:
+        """Parse a later part of a split model, which has only its number and its tensors."""
+        _, tensors, facts = self.start()
+        integer = _getter(facts, int)
+        self.weights(tensors, self.alignment(facts), is_part=True)
+        return Part(integer("split.no"), integer("split.count"))
+
+    def start(self) -> tuple[int, int, dict[str, Scalar]]:
+        """Parse the version, the number of tensors and the metadata."""
+        version = int(self.number("I"))
+        tensors, keys = int(self.number("Q")), int(self.number("Q"))
+        self.bounded("tensors", tensors, _MAX_TENSORS, 24)
+        self.bounded("entries", keys, _MAX_KEYS, 13)
+        return version, tensors, self.facts(keys)
+
+    def alignment(self, facts: Mapping[str, Scalar]) -> int:
+        """Return the alignment of the tensors."""
+        alignment: int = _getter(facts, int)("general.alignment") or 32
+        if alignment < 1 or alignment.bit_count() != 1:
+            raise damaged(self.name, f"its alignment of {alignment} is not a power of two")
+        return alignment
 
     def facts(self, count: int) -> dict[str, Scalar]:
         """Parse the metadata. The values of arrays and long strings are None."""
@@ -134,51 +172,85 @@ class Reader:
             raise damaged(self.name, f"a list has the unknown type {inner}")
         return None
 
-    def weights(self, count: int, alignment: int) -> int | None:
-        """Return the bytes of all weights, None if one has an unknown type. Raises ModelBroken if truncated."""
-        if count == 0:
+    def weights(self, count: int, alignment: int, is_part: bool = False) -> int:
+        """Return the bytes of all weights. Raises ModelBroken for tensors that contradict each other or the file.
+
+        `is_part`: whether it is one part of a split model, whose first part may have no weights.
+        """
+        if count == 0 and not is_part:
             raise ModelBroken(f"{self.name} contains no weights, only a vocabulary.", "Use the model file itself.")
-        total: int | None = 0
-        end = 0
-        expected: int | None = 0  # where the next tensor begins: ggml refuses a file with gaps or overlaps
-        for number, (shape, kind, offset) in enumerate(self.tensors(count), 1):
+        total = end = expected = (
+            0  # `expected`: where the next tensor begins: ggml refuses a file with gaps or overlaps
+        )
+        names: set[str | None] = set()
+        for number, (name, shape, kind, offset) in enumerate(self.tensors(count), 1):
+            if name in names or name is None:
+                raise damaged(self.name, f"tensor {number} has the name of another one, or one that is too long")
+            names.add(name)
+            per_block, block_bytes = self.block(number, kind)
             elements = math.prod(shape)
             self.elements += elements
-            per_block, block_bytes = _BLOCKS.get(kind, (1, 0))
             size = -(-elements // per_block) * block_bytes
-            if expected is not None and offset != expected:
+            if offset != expected:
                 how = "overlaps the one before it" if offset < expected else "leaves a gap before it"
                 raise damaged(self.name, f"tensor {number} begins at byte {offset} instead of {expected} and {how}")
             if shape and shape[0] % per_block:
                 raise damaged(self.name, f"tensor {number} has rows of {shape[0]} weights, in blocks of {per_block}")
-            end = max(end, offset + size)
-            is_known = kind in _BLOCKS and expected is not None
-            expected = _padded(offset + size, alignment) if is_known else None
-            total = total + size if is_known and total is not None else None
+            end, expected = offset + size, _padded(offset + size, alignment)
+            total += size
+            if number == min(count, _CHECKED_NAMES):
+                check_tensor_names(self.name, [each for each in names if each])
         start = _padded(self.at, alignment)
-        if start + end > self.size:
+        if total and start + end > self.size:
             raise truncated(self.name, f"its weights end at byte {start + end}, but the file ends at byte {self.size}")
-        if expected is not None and start + expected + alignment <= self.size:
+        if start + expected + alignment <= self.size:
             left = self.size - start - expected
             raise damaged(self.name, f"{left} bytes are left after its weights: their shapes do not fit the data")
         return total
 
-    def check_sizes(self, integer: Callable[[str], Any], architecture: str, is_recurrent: bool) -> None:
-        """Raise ModelBroken for a dimension of zero or less. Models without attention declare zero heads."""
-        for name in _SIZES:
-            size = integer(f"{architecture}.{name}")
-            if size is not None and size < (0 if is_recurrent and "attention" in name else 1):
-                raise damaged(self.name, f"it declares {architecture}.{name} as {size}")
+    def block(self, number: int, kind: int) -> tuple[int, int]:
+        """Return the weights and the bytes of a block. Raises ModelBroken for a type that llama.cpp does not read."""
+        if kind in BLOCKS:
+            return BLOCKS[kind]
+        if kind in REMOVED:
+            raise ModelBroken(
+                f"{self.name} stores tensor {number} in a type that llama.cpp no longer reads (number {kind}).",
+                "Download a newer file of this model.",
+            )
+        if kind > _LARGEST_TYPE:
+            raise damaged(self.name, f"tensor {number} has the type {kind}, which does not exist")
+        raise ModelBroken(
+            f"{self.name} stores tensor {number} in a type that this version of Touchstone does not know "
+            f"(number {kind}; known up to {max(BLOCKS)}).",
+            "Update Touchstone, or download another quantization of this model.",
+        )
 
-    def tensors(self, count: int) -> Iterator[tuple[list[int], int, int]]:
-        """Parse each tensor: its shape with the contiguous dimension first, its type, and its offset in the weights."""
+    def check_sizes(self, integer: Callable[[str], Any], architecture: str, is_recurrent: bool) -> None:
+        """Raise ModelBroken for dimensions that no model has. Models without attention declare zero heads."""
+        sizes = {name: size for name in _SIZES if (size := integer(f"{architecture}.{name}")) is not None}
+        for name, size in sizes.items():
+            least = 0 if is_recurrent and "attention" in name else 1
+            if not least <= size <= _LARGEST.get(name, _LARGEST_SIZE):
+                raise damaged(self.name, f"it declares {architecture}.{name} as {size}")
+        heads, kv_heads = sizes.get("attention.head_count"), sizes.get("attention.head_count_kv")
+        if heads and kv_heads and kv_heads > heads:
+            raise damaged(self.name, f"it declares {heads} attention heads, but {kv_heads} for keys and values")
+        width = sizes.get("embedding_length")
+        if heads and width and heads > width and "attention.key_length" not in sizes:
+            raise damaged(self.name, f"it declares {heads} attention heads for {width} values")
+        experts, used = (integer(f"{architecture}.{name}") for name in ("expert_count", "expert_used_count"))
+        if experts is not None and not (used or 0) <= experts <= _LARGEST["expert_count"]:
+            raise damaged(self.name, f"it declares {experts} experts, of which {used} are used")
+
+    def tensors(self, count: int) -> Iterator[tuple[str | None, list[int], int, int]]:
+        """Parse each tensor: its name, its shape with the contiguous dimension first, its type, and its offset."""
         for _ in range(count):
-            self.text()
+            name = self.text()
             dimensions = int(self.number("I"))
             if not 0 <= dimensions <= 4:
                 raise damaged(self.name, f"a tensor claims {dimensions} dimensions")
             shape = [int(self.number("Q")) for _ in range(dimensions)]
-            yield shape, int(self.number("I")), int(self.number("Q"))
+            yield name, shape, int(self.number("I")), int(self.number("Q"))
 
     def bounded(self, what: str, count: int, limit: int, least_bytes: int) -> None:
         """Raise ModelBroken for a count that this file cannot contain, before anything is read or allocated."""
