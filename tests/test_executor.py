@@ -18,6 +18,7 @@ from backend.common.types import Device
 from backend.jobs.generate_request import parse_request
 from backend.jobs.live_job import LiveJob
 from backend.manager.core import Core
+from backend.scheduling import worker_pool
 from backend.scheduling.worker_pool import LoadedModel, WorkerPool
 from tests.faulty import faulty
 
@@ -26,6 +27,12 @@ CARD = Device(
     tasks=["text"], engines=["llama.cpp"], served_by={"base": ["llama.cpp"]},
 )  # fmt: skip
 GGUF = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
+
+
+@pytest.fixture(autouse=True)
+def no_extra_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a load on a card no more time than the settings: a silent one lasts for all of it."""
+    monkeypatch.setattr(worker_pool, "CHECK_S", 0.0)
 
 
 def run(tmp_path: Path, faults: list[str], card: Device | None = CARD, **body: Any) -> LiveJob:

@@ -178,6 +178,21 @@ def test_a_device_with_a_worker_is_not_probed_from_outside(two_cards: Path) -> N
     assert second["cuda:1"].proof != first["cuda:1"].proof
 
 
+def test_a_refresh_of_one_card_leaves_the_other_s_proof(two_cards: Path) -> None:
+    subject = probes({"mine": two_cards})
+    found = []
+
+    async def play() -> None:
+        for only in (None, "cuda:1"):
+            await subject.probe(only)
+            found.append({id_: subject.devices[id_].proof for id_ in ("cuda:0", "cuda:1")})
+
+    asyncio.run(play())
+    before, after = found
+    assert before["cuda:0"] and after["cuda:0"] == before["cuda:0"]
+    assert before["cuda:1"] and after["cuda:1"] and after["cuda:1"].pid != before["cuda:1"].pid
+
+
 def test_a_card_that_is_listed_no_more_is_gone(tmp_path: Path) -> None:
     python = make(tmp_path / "env", {"cards": [CARD, TWIN]})
     subject = probes({"mine": python})
@@ -296,7 +311,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory, model_file: Path) -> Iterato
     pythons = {name: {"python": str(make(folder / name, plan))} for name, plan in plans.items()}
     pythons["missing"] = {"python": str(folder / "nowhere" / "python")}
     config = folder / "config.json"
-    config.write_text(json.dumps({"runtimes": pythons, "supervision": {"probe_s": 25}}))
+    config.write_text(json.dumps({"runtimes": pythons, "supervision": {"probe_s": 12}}))
     server = start_server(furnished(folder / "data", model_file), "--config", str(config))
     yield server
     assert server.stop() == 0
@@ -325,14 +340,3 @@ def test_every_runtime_that_does_not_work_is_a_problem_in_words(crowd: Server) -
     assert all(problem["remedy"] for problem in problems.values())
     assert (health["status"], states(crowd)["xpu:0"]) == ("degraded", "broken")
     assert "runtime:good" not in problems
-
-
-def test_a_refresh_of_one_card_leaves_the_other_s_proof(crowd: Server) -> None:
-    def proofs() -> dict[str, Any]:
-        found = crowd.http.get("/api/devices", params={"wait_s": 100}).json()["devices"]
-        return {device["id"]: device["proof"] for device in found}
-
-    before = proofs()
-    assert crowd.http.post("/api/devices/refresh", json={"device": "cuda:1"}).status_code == 202
-    after = wait_for(lambda: (now := proofs())["cuda:1"] != before["cuda:1"] and now["cuda:1"] and now)
-    assert after["cuda:0"] == before["cuda:0"] and after["cuda:1"]["pid"] != before["cuda:1"]["pid"]

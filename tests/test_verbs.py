@@ -32,10 +32,10 @@ def help_s(*words: str) -> float:
 
 
 def test_no_help_takes_longer_than_that_of_token() -> None:
+    limit_s = statistics.median(help_s("token") for _ in range(3)) + HELP_EXTRA_S
     for words in [(), *((verb,) for verb in verb_summaries())]:
-        token_s = statistics.median(help_s("token") for _ in range(3))
-        seconds = statistics.median(help_s(*words) for _ in range(3))
-        assert seconds <= token_s + HELP_EXTRA_S, words
+        # Repeated only where it was slower: another program may have disturbed it.
+        assert help_s(*words) <= limit_s or statistics.median(help_s(*words) for _ in range(3)) <= limit_s, words
 
 
 @pytest.mark.parametrize(

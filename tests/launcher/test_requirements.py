@@ -14,6 +14,7 @@ ENGINES = {"onnxruntime", "onnxruntime-genai", "xllamacpp"}
 
 def resolved(requirements: Path, platform: str, python: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate"]
+    command += ["--no-python-downloads"]  # it would try to fetch that Python, which the resolution does not need
     command += ["--only-binary", ":all:", "--python-platform", platform, "--python-version", python, str(requirements)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 

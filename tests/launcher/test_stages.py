@@ -205,21 +205,35 @@ def test_every_test_belongs_to_a_stage() -> None:
 
 
 COLLECT = """
-import json, os
+import json, os, sys
 import pytest
 class Marks:
     def pytest_collection_finish(self, session):
         self.found = {item.nodeid: [mark.name for mark in item.iter_markers()] for item in session.items}
 marks = Marks()
-pytest.main(["--collect-only", "-q"], [marks])
+pytest.main(["--collect-only", "-q", *sys.argv[1:]], [marks])
 os.write(2, json.dumps(marks.found).encode())
 """
 
 
 def collected() -> dict[str, set[str]]:
-    """All tests with their marks."""
-    done = subprocess.run([sys.executable, "-c", COLLECT], cwd=ROOT, capture_output=True, text=True)
-    return {name: set(marks) for name, marks in json.loads(done.stderr.splitlines()[-1]).items()}
+    """Return all tests with their marks. A file in a folder that names no mark of a stage counts as one test."""
+    words = {word for stage in stages(ROOT) if "-m" in stage.tests for word in _words(stage.tests)} - {"not", "and"}
+    marked = re.compile(rf"\bmark\.(?:{'|'.join(sorted(words))})\b")
+    files = sorted((ROOT / "tests").rglob("*.py"))
+    by_folder = {
+        folder: [file for file in files if file.parent == folder] for folder in {file.parent for file in files}
+    }
+    folders = [folder for folder, own in by_folder.items() if any(marked.search(file.read_text()) for file in own)]
+    command = [sys.executable, "-c", COLLECT, *(str(folder) for folder in folders)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    tests = {name: set(marks) for name, marks in json.loads(done.stderr.splitlines()[-1]).items()}
+    others = [file for file in files if file.name.startswith("test_") and not {*file.parents} & {*folders}]
+    return tests | {file.relative_to(ROOT).as_posix(): set() for file in others}
+
+
+def _words(arguments: tuple[str, ...]) -> list[str]:
+    return re.findall(r"[a-z_]+", arguments[arguments.index("-m") + 1])
 
 
 def selected(everything: dict[str, set[str]], arguments: tuple[str, ...]) -> set[str]:

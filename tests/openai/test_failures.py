@@ -17,6 +17,7 @@ import pytest
 from backend.common.config.settings import load_settings
 from backend.common.types import Device
 from backend.manager import ModelManager
+from backend.scheduling import worker_pool
 from backend.server.app import create_app
 from tests.faulty import faulty
 from tests.openai.asking import HELLO, chunks, refused
@@ -26,6 +27,12 @@ CARD = Device(
     "vulkan:0", "A card", "vulkan", "gpu", "ready", "runs", ["base"], hardware_id="pci:0000:01:00.0",
     tasks=["text"], engines=["llama.cpp"], served_by={"base": ["llama.cpp"]},
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_extra_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a load on a card no more time than the settings: a silent one lasts for all of it."""
+    monkeypatch.setattr(worker_pool, "CHECK_S", 0.0)
 
 
 def ask(tmp_path: Path, *faults: str, **more: Any) -> tuple[httpx.Response, list[dict[str, Any]]]:

@@ -12,6 +12,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +135,9 @@ def _ep_devices(onnxruntime: Any, names: tuple[str, ...]) -> list[Any]:
 def _provider_files(onnxruntime: Any, provider: OnnxProvider) -> list[Path]:
     """Return the provider's libraries: those of plug-in packages, then those in ONNX Runtime's own folder."""
     files: list[Path] = []
-    for entry in pkgutil.iter_modules():
-        if entry.name.startswith("onnxruntime_") and _stem_key(entry.name) in provider.names:
-            module = importlib.import_module(entry.name)
+    for name in _plugin_packages():
+        if _stem_key(name) in provider.names:
+            module = importlib.import_module(name)
             if hasattr(module, "get_library_path"):
                 files.append(Path(module.get_library_path()))
     folder = Path(onnxruntime.__file__).parent / "capi"
@@ -145,6 +146,12 @@ def _provider_files(onnxruntime: Any, provider: OnnxProvider) -> list[Path]:
         if path.suffix in (".so", ".dll", ".dylib") and _stem_key(path.stem) in provider.names:
             files.append(path)
     return files
+
+
+@cache
+def _plugin_packages() -> list[str]:
+    """Return the installed packages that may hold a provider. Kept: each search reads every folder of the path."""
+    return [entry.name for entry in pkgutil.iter_modules() if entry.name.startswith("onnxruntime_")]
 
 
 def _stem_key(stem: str) -> str:
