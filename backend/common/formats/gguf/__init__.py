@@ -18,9 +18,21 @@ from typing import TypeVar
 from backend.common.errors import ModelBroken
 from backend.common.files import open_regular_file
 from backend.common.formats.gguf.kinds import SPLIT, check_kind, how_to_join, is_split_by_hand, part_names
+from backend.common.formats.gguf.layout import Layout
 from backend.common.formats.gguf.reader import Header, Part, Reader
 
-__all__ = ["Header", "Part", "first_part", "how_to_join", "is_split_by_hand", "parts", "read_header", "read_part"]
+__all__ = [
+    "Header",
+    "Layout",
+    "Part",
+    "first_part",
+    "how_to_join",
+    "is_split_by_hand",
+    "parts",
+    "read_header",
+    "read_layout",
+    "read_part",
+]
 
 Result = TypeVar("Result")
 
@@ -63,6 +75,36 @@ def parts(path: Path) -> list[Path]:
     """Return the files of a model split by llama.cpp's tool (`x-00001-of-00003.gguf`), otherwise the file itself."""
     match = re.fullmatch(r"(.+-)\d{5}(-of-\d{5}\.gguf)", path.name)
     return sorted(path.parent.glob(f"{glob.escape(match[1])}[0-9]????{match[2]}")) if match else [path]
+
+
+def read_layout(path: Path) -> Layout | None:
+    """Return the memory layout of a model with all of its parts; None for a file without layers. Raises ModelBroken."""
+    layout = read_header(path).layout
+    if layout is None or len(files := parts(path)) == 1:
+        return layout
+    try:
+        stamps = tuple((file, facts.st_size, facts.st_mtime_ns) for file in files for facts in [file.stat()])
+        return _read_parts(stamps, sys.byteorder)
+    except OSError as error:
+        raise ModelBroken(f"{path.name} cannot be read: {error.strerror}.", "Check the permissions.") from None
+
+
+@lru_cache(maxsize=64)
+def _read_parts(stamps: tuple[tuple[Path, int, int], ...], byteorder: str) -> Layout | None:
+    """Parse the tensors of all parts: only the first has the metadata of the model."""
+    readers, facts = [], []
+    for path, size, _ in stamps:
+        with open_regular_file(path) as file:
+            check_kind(path.name, file.read(512), size, byteorder)
+            readers.append(Reader(file, size, path.name, byteorder))
+            _, tensors, metadata = readers[-1].start()
+            readers[-1].weights(tensors, readers[-1].alignment(metadata), is_part=True)
+            facts.append(metadata)
+    first = readers[0]
+    for other in readers[1:]:
+        first.tensor_bytes |= other.tensor_bytes
+        first.table_shape = first.table_shape or other.table_shape
+    return first.layout(facts[0], str(facts[0].get("general.architecture")))
 
 
 @lru_cache(maxsize=1024)  # more than a folder has files: a list asks for each of them again

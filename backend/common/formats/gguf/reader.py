@@ -10,13 +10,16 @@ from typing import Any, BinaryIO
 
 from backend.common.errors import ModelBroken
 from backend.common.formats.gguf.kinds import damaged, truncated
+from backend.common.formats.gguf.layout import Layout, make_layout
 from backend.common.formats.gguf.purposes import check_purpose, check_tensor_names
 
 _MAX_KEYS, _MAX_TENSORS, _MAX_LIST_TEXTS = 65_536, 262_144, 2_000_000
 _KEPT_TEXT_BYTES = 1024
+_KEPT_NUMBERS = 1024  # of a list: one for each layer
 _STRING, _ARRAY = 8, 9
 Scalar = int | float | str | None  # a value of the metadata; bool counts as int
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_FRACTIONS = ("f", "d")
 _SIZES = ("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv", "attention.key_length")
 _RECURRENT = ("ssm.", "wkv.")  # in the keys of models that may have no attention
 _LARGEST = {
@@ -60,6 +63,7 @@ class Header:
     sizes: dict[str, int] = field(default_factory=dict)  # dimensions of the architecture, by the names in `_SIZES`
     pooling: int | None = None  # pooling of token states into one vector: 1 mean, 2 first token, 3 last
     split_number: int = 0  # of a part of a split model, from 0
+    layout: Layout | None = None  # where the bytes are; None for a file without layers
 
     @property
     def makes_embeddings(self) -> bool:
@@ -83,6 +87,9 @@ class Reader:
         self.order = "<" if byteorder == "little" else ">"
         self.list_texts = 0
         self.elements = 0
+        self.lists: dict[str, tuple[int, ...]] = {}  # short lists of whole numbers in the metadata
+        self.tensor_bytes: dict[str, int] = {}
+        self.table_shape: list[int] = []  # of the embedding table
         file.seek(self.at)
 
     def header(self) -> Header:
@@ -115,7 +122,13 @@ class Reader:
             weights=self.elements,
             sizes={name: size for name in _SIZES if (size := integer(f"{architecture}.{name}"))},
             pooling=pooling,
+            layout=self.layout(facts, architecture),
         )
+
+    def layout(self, facts: Mapping[str, Scalar], architecture: str) -> Layout | None:
+        """Return the memory layout, once the metadata and the tensors are parsed."""
+        integers = {name: fact for name, fact in facts.items() if isinstance(fact, int)}
+        return make_layout(integers, self.lists, self.tensor_bytes, self.table_shape, architecture)
 
     def part(self) -> Part:
         """Parse a later part of a split model, which has only its number and its tensors."""
@@ -148,11 +161,11 @@ class Reader:
                 raise damaged(
                     self.name, f"the entry {key!r} is repeated" if key else "the name of an entry is too long"
                 )
-            facts[key] = self.value(int(self.number("I")))
+            facts[key] = self.value(int(self.number("I")), key)
         return facts
 
-    def value(self, kind: int) -> Scalar:
-        """Parse one value. Returns None for an array or a long string."""
+    def value(self, kind: int, key: str = "") -> Scalar:
+        """Parse one value. Returns None for an array or a long string. Short lists of integers are kept by `key`."""
         if kind in _SCALARS:
             number: int | float = self.number(_SCALARS[kind])
             return number
@@ -162,7 +175,13 @@ class Reader:
             raise damaged(self.name, f"an entry has the unknown type {kind}")
         inner, count = int(self.number("I")), int(self.number("Q"))
         if inner in _SCALARS:
-            self.skip(count * struct.calcsize("=" + _SCALARS[inner]))
+            size = count * struct.calcsize("=" + _SCALARS[inner])
+            if count <= _KEPT_NUMBERS and _SCALARS[inner] not in _FRACTIONS:
+                self.lists[key] = tuple(
+                    map(int, struct.unpack(f"{self.order}{count}{_SCALARS[inner]}", self.take(size)))
+                )
+            else:
+                self.skip(size)
         elif inner == _STRING:
             self.list_texts += count
             self.bounded("texts in a list", self.list_texts, _MAX_LIST_TEXTS, 0)
@@ -191,6 +210,9 @@ class Reader:
             elements = math.prod(shape)
             self.elements += elements
             size = -(-elements // per_block) * block_bytes
+            self.tensor_bytes[name] = size
+            if name == "token_embd.weight":
+                self.table_shape = shape
             if offset != expected:
                 how = "overlaps the one before it" if offset < expected else "leaves a gap before it"
                 raise damaged(self.name, f"tensor {number} begins at byte {offset} instead of {expected} and {how}")
