@@ -22,24 +22,18 @@ SWITCHED = PLAIN + "{% if enable_thinking %}<think>\n{% endif %}"
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
 TOOL = {"type": "function", "function": {"name": "weather"}}
 CALL = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Rome"}}}
-Make = Callable[..., tuple[Prompt, list[Any]]]
+Make = Callable[..., Prompt]
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
     chats: dict[str | None, Chat] = {}
 
-    def prompt(template: str | None, messages: Any = HI, **options: Any) -> tuple[Prompt, list[Any]]:
+    def prompt(template: str | None, messages: Any = HI, **options: Any) -> Prompt:
         if template not in chats:
             chats[template] = Chat(template, {}, ["<|im_start|>"])
         request = RunRequest(messages, None, parse_options("text", options), 0, False)
-        events: list[Any] = []
-
-        def emit(event: str, data: Any) -> bool:
-            events.append((event, data))
-            return False
-
-        return chats[template].prompt(request, emit), events
+        return chats[template].prompt(request)
 
     yield prompt
     for chat in chats.values():
@@ -48,13 +42,12 @@ def make() -> Iterator[Make]:
 
 def test_variables_names_and_token_ids_reach_the_prompt(make: Make) -> None:
     named = [{"role": "user", "content": "Hi", "name": "Ada"}]
-    assert make(PLAIN, named)[0].pieces == ["<user:Ada>Hi</><assistant>"]
-    prompt, events = make(SWITCHED, chat_template_kwargs={"enable_thinking": True})
-    assert prompt.pieces == ["<user>Hi</><assistant><think>\n"]
-    assert [data["phase"] for _, data in events] == ["thinking"]
-    assert make(SWITCHED)[1] == []
-    assert make(PLAIN, None, prompt_tokens=[1, 2])[0] == Prompt([], tokens=[1, 2])
-    cut, _ = make("{{ word }}", chat_template_kwargs={"word": "<|im_start|>"})
+    assert make(PLAIN, named).pieces == ["<user:Ada>Hi</><assistant>"]
+    prompt = make(SWITCHED, chat_template_kwargs={"enable_thinking": True})
+    assert prompt.pieces == ["<user>Hi</><assistant><think>\n"] and prompt.opens_thoughts
+    assert not make(SWITCHED).opens_thoughts
+    assert make(PLAIN, None, prompt_tokens=[1, 2]) == Prompt([], tokens=[1, 2])
+    cut = make("{{ word }}", chat_template_kwargs={"word": "<|im_start|>"})
     assert cut.pieces == ["<", "|im_start|>"], "a control token in a variable stays text"
 
 
@@ -66,8 +59,8 @@ def test_what_the_request_makes_is_not_a_variable(name: str) -> None:
 
 def test_an_answer_at_the_end_is_continued_and_not_closed(make: Make) -> None:
     messages = [*HI, {"role": "assistant", "content": "The sky is "}]
-    assert make(PLAIN, messages)[0].pieces == ["<user>Hi</><assistant>The sky is "]
-    default = make(None, messages)[0]
+    assert make(PLAIN, messages).pieces == ["<user>Hi</><assistant>The sky is "]
+    default = make(None, messages)
     assert "".join(default.pieces).endswith("<|im_start|>assistant\nThe sky is ")
     with pytest.raises(Validation, match="cannot be continued"):
         make("{{ messages[0].content }}", messages)
@@ -83,11 +76,11 @@ def test_an_answer_at_the_end_is_continued_and_not_closed(make: Make) -> None:
     ],
 )
 def test_reasoning_effort_switches_the_thoughts(make: Make, template: str, effort: str, opens: bool) -> None:
-    assert bool(make(template, reasoning_effort=effort)[1]) is opens
+    assert make(template, reasoning_effort=effort).opens_thoughts is opens
 
 
 def test_reasoning_effort_is_refused_where_it_changes_nothing(make: Make) -> None:
-    assert make("{{ reasoning_effort }}", reasoning_effort="low")[0].pieces == ["low"]
+    assert make("{{ reasoning_effort }}", reasoning_effort="low").pieces == ["low"]
     for template, effort in ((PLAIN, "low"), (PLAIN + "<think>", "none")):
         with pytest.raises(UnsupportedParameter) as refused:
             make(template, reasoning_effort=effort)
@@ -95,14 +88,14 @@ def test_reasoning_effort_is_refused_where_it_changes_nothing(make: Make) -> Non
 
 
 def test_tools_have_a_generic_form_where_the_template_has_no_place(make: Make) -> None:
-    prompt, _ = make(PLAIN, tools=[TOOL])
+    prompt = make(PLAIN, tools=[TOOL])
     text = "".join(prompt.pieces)
     assert prompt.chosen == {"tool_prompt": "generic"} and '"name": "weather"' in text and text.endswith("<assistant>")
     assert text.startswith("<user>You may call functions") and "Hi</>" in text
-    own, _ = make(WITH_TOOLS, tools=[TOOL])
+    own = make(WITH_TOOLS, tools=[TOOL])
     assert own.chosen == {} and "You may call" not in "".join(own.pieces)
     system = [{"role": "system", "content": "Be brief."}, *HI]
-    assert "".join(make(PLAIN, system, tools=[TOOL])[0].pieces).startswith("<system>Be brief.\n\nYou may call")
+    assert "".join(make(PLAIN, system, tools=[TOOL]).pieces).startswith("<system>Be brief.\n\nYou may call")
 
 
 def test_calls_and_results_become_text_where_the_template_has_no_place(make: Make) -> None:
@@ -113,7 +106,7 @@ def test_calls_and_results_become_text_where_the_template_has_no_place(make: Mak
         {"role": "tool", "content": "rain"},
         {"role": "user", "content": "And?"},
     ]
-    prompt, _ = make(PLAIN, turns)
+    prompt = make(PLAIN, turns)
     body = json.dumps(CALL["function"])
     call = f"<tool_call>\n{body}\n</tool_call>"
     assert "".join(prompt.pieces) == (
@@ -121,3 +114,18 @@ def test_calls_and_results_become_text_where_the_template_has_no_place(make: Mak
         "<user><tool_response>\nsun\n</tool_response>\n<tool_response>\nrain\n</tool_response>\nAnd?</><assistant>"
     )
     assert prompt.chosen == {"tool_prompt": "generic"}
+
+
+def test_open_thoughts_are_announced_once_before_the_first_token() -> None:
+    for opens, expected in ((True, ["poll", "progress", "token", "token"]), (False, ["poll", "token", "token"])):
+        seen: list[str] = []
+
+        def emit(event: str, data: Any, seen: list[str] = seen) -> bool:
+            seen.append(event)
+            return False
+
+        announce = Prompt([], opens_thoughts=opens).announce(emit)
+        announce("poll", {})
+        announce("token", {"text": "a", "count": 1})
+        announce("token", {"text": "b", "count": 1})
+        assert seen == expected

@@ -7,6 +7,7 @@ import json
 from types import SimpleNamespace
 from typing import Any, cast
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,14 +16,15 @@ from pydantic import ValidationError
 from backend.common.errors import TouchstoneError, UnknownModel, UnsupportedParameter, Validation, from_code
 from backend.common.types import Attempt, Event, Receipt
 from backend.jobs.live_job import LiveJob, new_row
+from backend.server.v1.call_schemas import calls_schema, close
 from backend.server.v1.chat import ChatResponse, _options
 from backend.server.v1.choices import Choices, failure_of
 from backend.server.v1.completions import TextResponse
-from backend.server.v1.errors import error_body, is_v1
+from backend.server.v1.errors import error_body, is_v1, renamed
 from backend.server.v1.message_translation import plain_messages
 from backend.server.v1.request_models import ChatBody, ChatMessage, CompletionBody, EmbeddingsBody
 from backend.server.v1.request_translation import build_requests, run_keys, sampling_options
-from backend.server.v1.tool_calls import Call, ToolCallParser, calls_schema, parse
+from backend.server.v1.tool_calls import Call, ToolCallParser, parse
 from backend.server.v1.usage import usage_of
 
 HI: list[dict[str, Any]] = [{"role": "user", "content": "Hi"}]
@@ -47,6 +49,18 @@ OPTIONS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"user": "u", "metadata": {"a": "b"}, "store": True, "safety_identifier": "x"}, {"top_k": 0}),
     ({"service_tier": "auto", "verbosity": "medium", "modalities": ["text"], "functions": []}, {"top_k": 0}),
     ({"tools": [TOOL], "tool_choice": "none"}, {"top_k": 0}),
+    ({"tools": [], "logprobs": 0, "seed": -1, "max_tokens": -1, "stop": [], "logit_bias": {}}, {"top_k": 0}),
+    ({"top_k": -1, "n_predict": 7, "repeat_penalty": 1.1}, {"top_k": 0, "max_tokens": 7, "repetition_penalty": 1.1}),
+    ({"stream_options": {"include_usage": False, "continuous_usage_stats": False}}, {"top_k": 0}),
+    (
+        {"ignore_eos": False, "min_p": 0, "cache_prompt": True, "guided_json": {}, "cache_control": {"a": 1}},
+        {"top_k": 0},
+    ),
+    (
+        {"chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"},
+        {"top_k": 0, "chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low"},
+    ),
+    ({"add_generation_prompt": True, "continue_final_message": False}, {"top_k": 0}),
 ]
 
 
@@ -80,8 +94,13 @@ UNSUPPORTED: list[tuple[type[Any], dict[str, Any], str]] = [
     ),
     (CompletionBody, {"prompt": "x", "best_of": 2}, "best_of"),
     (CompletionBody, {"prompt": "x", "best_of": True}, "best_of"),
-    (CompletionBody, {"prompt": "x", "echo": True}, "echo"),
-    (CompletionBody, {"prompt": "x", "echo": 0}, "echo"),
+    (CompletionBody, {"prompt": "x", "best_of": 3, "n": 2}, "best_of"),
+    (CompletionBody, {"prompt": "x", "echo": True, "logprobs": 0}, "echo"),
+    (CompletionBody, {"prompt": [1], "echo": True}, "echo"),
+    (CompletionBody, {"prompt": "x", "ech": False}, "ech"),
+    (CompletionBody, {"prompt": "x", "cache_prompt": False}, "cache_prompt"),
+    (ChatBody, {"messages": HI, "web_search_options": {}}, "web_search_options"),
+    (ChatBody, {"messages": HI, "repeat_penalty": 1.1, "repetition_penalty": 1.2}, "repetition_penalty"),
     (CompletionBody, {"prompt": "x", "suffix": "y"}, "suffix"),
     (CompletionBody, {"prompt": "x", "messages": HI}, "messages"),
     (EmbeddingsBody, {"input": "x", "dimensions": 8}, "dimensions"),
@@ -100,9 +119,11 @@ def test_a_key_without_support_is_refused_by_name_unless_its_value_changes_nothi
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"prompt": [1, 2]}, "token ids"),
-        ({"prompt": [[1, 2]]}, "token ids"),
-        ({"prompt": []}, "a string or a list"),
+        ({"prompt": [1, -2]}, "token ids"),
+        ({"prompt": [[1, 2], []]}, "token ids"),
+        ({"prompt": [[1, 2], "a"]}, "token ids"),
+        ({"prompt": [True]}, "token ids"),
+        ({"prompt": []}, "a string, a list"),
         ({"prompt": ["a", ""]}, "none of them empty"),
         ({"prompt": ["a"] * 65, "n": 2}, "more than 128 choices"),
         ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream: true"),
@@ -156,12 +177,44 @@ def test_messages_become_those_of_a_job() -> None:
     ]
 
 
+def test_what_clients_repeat_from_an_answer_is_accepted() -> None:
+    part = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}, "annotations": []}
+    assert translate(
+        {"role": "user", "content": [part], "name": "Ada", "audio": None},
+        {"role": "assistant", "content": "y", "annotations": [], "reasoning_content": "", "tool_calls": []},
+        {"role": "assistant", "content": None, "reasoning_content": "why"},
+        {"role": "assistant", "content": None, "refusal": "No."},
+        {"role": "user", "content": []},
+    ) == [
+        {"role": "user", "content": "x", "name": "Ada"},
+        {"role": "assistant", "content": "y"},
+        {"role": "assistant", "content": "", "reasoning_content": "why"},
+        {"role": "assistant", "content": "No."},
+        {"role": "user", "content": ""},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "role"),
+    [
+        ("continue_final_message", True, "user"),
+        ("continue_final_message", False, "assistant"),
+        ("add_generation_prompt", False, "user"),
+        ("add_generation_prompt", True, "assistant"),
+    ],
+)
+def test_whether_the_last_message_is_continued_follows_from_its_role(key: str, value: bool, role: str) -> None:
+    messages = [*HI, {"role": role, "content": "x"}]
+    with pytest.raises(ValidationError, match=key):
+        chat(messages=messages, **{key: value})
+    assert chat(messages=messages, **{key: not value})
+
+
 def calling(function: Any, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": [{"function": function, **more}]}
 
 
 BAD_MESSAGES: list[tuple[dict[str, Any], type[TouchstoneError], str]] = [
-    ({"role": "user", "content": "x", "name": "Ada"}, UnsupportedParameter, "messages.1.name"),
     ({"role": "user", "content": [{"type": "image_url"}]}, UnsupportedParameter, "messages.1.content.0"),
     ({"role": "user", "content": [{"type": "text", "text": "x"}, {}]}, Validation, "messages.1.content.1"),
     ({"role": "user", "content": [{"type": "text", "text": 1}]}, Validation, "messages.1.content.0"),
@@ -235,15 +288,123 @@ def test_a_single_call_is_the_first_and_text_before_a_call_is_shown_at_once() ->
     assert parser.end() == ("", [Call("weather", '{"city": "Köln"}')])
 
 
-def test_schemas_of_one_name_may_be_shared_and_not_differ() -> None:
-    def tool(name: str, shape: str) -> Any:
-        parameters = {"type": "object", "$defs": {"Place": {"type": shape}}}
-        return chat(tools=[{"type": "function", "function": {"name": name, "parameters": parameters}}]).tools[0]  # type: ignore[index]
+def schema_for(*parameters: Any, answer: Any = None) -> Any:
+    functions = [{"name": f"f{number}", "parameters": each} for number, each in enumerate(parameters)]
+    tools = chat(tools=[{"type": "function", "function": each} for each in functions]).tools
+    return calls_schema(tools or [], answer)
 
-    schema = calls_schema([tool("f", "string"), tool("g", "string")])
-    assert schema["$defs"] == {"Place": {"type": "string"}} and len(schema["anyOf"]) == 2
-    with pytest.raises(UnsupportedParameter):
-        calls_schema([tool("f", "string"), tool("g", "number")])
+
+def fits(value: Any, schema: Any) -> bool:
+    return jsonschema.Draft202012Validator(schema).is_valid(value)
+
+
+def test_schemas_of_one_name_keep_their_own_meaning() -> None:
+    def pointing(shape: str) -> Any:
+        return {"properties": {"at": {"$ref": "#/$defs/Place"}}, "$defs": {"Place": {"type": shape}}}
+
+    schema = schema_for(
+        pointing("string"), pointing("integer"), answer={"$ref": "#/$defs/X", "$defs": {"X": {"const": 1}}}
+    )
+    assert fits({"name": "f0", "arguments": {"at": "x"}}, schema) and fits(
+        {"name": "f1", "arguments": {"at": 1}}, schema
+    )
+    assert not fits({"name": "f0", "arguments": {"at": 1}}, schema)
+    assert fits(1, schema) and not fits(2, schema)
+
+
+def test_a_schema_may_refer_to_itself_and_data_is_not_a_reference() -> None:
+    tree = {"type": "object", "properties": {"next": {"$ref": "#"}, "kind": {"enum": [{"$ref": "#"}]}}}
+    schema = schema_for(tree, {"type": "object"})
+    assert fits({"name": "f0", "arguments": {"next": {"next": {}}, "kind": {"$ref": "#"}}}, schema)
+    assert not fits({"name": "f0", "arguments": {"next": {"next": 1}}}, schema)
+
+
+@pytest.mark.parametrize("parameters", [None, {}, {"type": "object"}, {"type": "object", "properties": {}}])
+def test_a_tool_without_parameters_takes_an_empty_object(parameters: Any) -> None:
+    schema = schema_for(parameters)
+    assert fits({"name": "f0", "arguments": {}}, schema)
+    assert not fits({"name": "f0", "arguments": {"x": 1}}, schema)
+
+
+def test_an_object_that_does_not_say_so_takes_no_other_properties() -> None:
+    inner = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    schema = close({"properties": {"inner": inner, "free": {"type": "object"}, "list": {"items": inner}}})
+    assert not fits({"inner": {"b": 1}}, schema) and not fits({"other": 1}, schema)
+    assert not fits({"list": [{"b": 1}]}, schema) and fits({"free": {"b": 1}, "inner": {"a": 1}}, schema)
+    opened = close({"properties": {}, "additionalProperties": True})
+    assert fits({"x": 1}, opened)
+    both: Any = {"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]}
+    assert fits({"a": 1, "b": 2}, close(both)), "each part of allOf must allow the properties of the others"
+
+
+ANSWER = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"const": 7}}}
+
+
+def test_with_tools_and_a_format_the_text_is_a_call_or_fits_the_format() -> None:
+    options = _options(chat(tools=[TOOL], response_format=ANSWER))
+    schema = options["response_format"]["json_schema"]["schema"]
+    assert fits(7, schema) and fits({"name": "weather", "arguments": {}}, schema) and not fits({}, schema)
+    assert options["tools"] and "tools" not in _options(chat(tools=[TOOL], tool_choice="none", response_format=ANSWER))
+    forced = _options(chat(tools=[TOOL], tool_choice="required", response_format=ANSWER))
+    assert not fits(7, forced["response_format"]["json_schema"]["schema"])
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_strict_format_is_closed(strict: bool) -> None:
+    named = {"name": "a", "schema": {"properties": {"x": {}}}, "strict": strict}
+    options = _options(chat(response_format={"type": "json_schema", "json_schema": named}))
+    assert fits({"y": 1}, options["response_format"]["json_schema"]["schema"]) is not strict
+
+
+CUT: list[tuple[str, str, int]] = [
+    ('<tool_call>{"name": "wea', "", 0),
+    ("I look. <tool_call>", "I look. ", 0),
+    ("I look. <tool_", "I look. ", 0),
+    ("1 <", "1 <", 0),
+    ('{"name": "wea', "", 0),
+    ('{"name": "weather", "arguments": {"ci', "", 0),
+    ('{"name": "Ada", "age', '{"name": "Ada", "age', 0),
+    ('{"na', "", 0),
+    ("[TOOL_CALLS][{", "", 0),
+    (f"<tool_call>{CALLS}</tool_call><tool_call>{{", "", 1),
+    (CALLS, "", 1),
+]
+
+
+@pytest.mark.parametrize(("text", "content", "calls"), CUT)
+def test_a_call_that_the_limit_cut_is_never_content(text: str, content: str, calls: int) -> None:
+    job = made(token(text))
+    (choice,) = ChatResponse(Choices([job], "auto"), chat(tools=[TOOL])).full()["choices"]
+    assert (choice["message"]["content"] or "", len(choice["message"].get("tool_calls", ()))) == (content, calls)
+    assert choice["finish_reason"] == ("tool_calls" if text == CALLS else "length")
+    deltas = [
+        part["choices"][0]["delta"] for part in stream(ChatResponse(Choices([job], "auto"), chat(tools=[TOOL])))[:-1]
+    ]
+    assert "".join(delta.get("content") or "" for delta in deltas) == content
+
+
+def test_thoughts_are_separated_and_the_content_is_the_answer() -> None:
+    thinking = ("progress", {"phase": "thinking", "done": 0, "total": None, "unit": "tokens"})
+    for events in ([token("<think>why"), token("</think>\n\nso")], [thinking, token("why</thi"), token("nk>so")]):
+        job = made(*events)
+        message = ChatResponse(Choices([job], "auto"), chat()).full()["choices"][0]["message"]
+        assert (message["reasoning_content"], message["content"]) == ("why", "so")
+        deltas = [part["choices"][0]["delta"] for part in stream(ChatResponse(Choices([job], "auto"), chat()))[:-1]]
+        assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "why"
+        assert "".join(delta.get("content", "") for delta in deltas) == "so"
+    plain = ChatResponse(Choices([made(thinking, token("{}"))], "auto"), chat(response_format=ANSWER)).full()
+    assert plain["choices"][0]["message"]["content"] == "{}", "a grammar leaves no room for thoughts"
+
+
+def test_errors_name_the_keys_that_the_caller_sent() -> None:
+    refused = UnsupportedParameter("response_format: no.", "Change it.", fields=["options.response_format"])
+    body = error_body(renamed(refused, {"options.response_format": "tools"}).problem(), ["tools"])
+    assert body["error"]["message"].startswith("tools: no.") and body["error"]["param"] == "tools"
+    other = Validation("options.max_tokens: too many (max_tokens).", "Less.", fields=["options.max_tokens"])
+    assert renamed(other, {"options.max_tokens": "max_output_tokens"}).detail == (
+        "max_output_tokens: too many (max_output_tokens)."
+    )
+    assert renamed(other, {"options.seed": "x"}) is other
 
 
 def made(*events: tuple[str, dict[str, Any]], status: str = "done", counts: dict[str, int] | None = None) -> LiveJob:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from backend.common.errors import ContextLengthExceeded, OutOfMemory, Validation
 from backend.common.types import Placement
-from backend.engines import Emit, RunRequest, RunResult
+from backend.engines import RunRequest, RunResult
 from backend.engines._text.batch_decoder import BatchDecoder, SampledToken, TextSequence
 from backend.engines._text.chat_prompt import Prompt
 from backend.engines._text.cpu_sampling import HostSampling
@@ -95,7 +95,7 @@ class Pieces:
     def __init__(self, *pieces: str) -> None:
         self._pieces = list(pieces)
 
-    def prompt(self, request: RunRequest, emit: Emit) -> Prompt:
+    def prompt(self, request: RunRequest) -> Prompt:
         return Prompt(self._pieces, tokens=request.options.get("prompt_tokens"))
 
 

@@ -235,10 +235,10 @@ class LlamaSession(Session):
         options = request.options
         check_biases(options["logit_bias"], len(self._vocabulary.tokens))  # the library ignores unknown ids
         body = completion_body(options, request.seed, self._context_tokens, request.reuse_cache)
-        made = self._chat.prompt(request, emit)
+        made = self._chat.prompt(request)
         if made.tokens is not None:
             check_tokens(made.tokens, len(self._vocabulary.tokens))
-        reading = Stream(emit, options["stop"], options["logprobs"])
+        reading = Stream(made.announce(emit), options["stop"], options["logprobs"])
         prompt = made.tokens or prompt_of(made.pieces, self._vocabulary)
         self._server.handle_completions({**body, "prompt": prompt}, reading)
         return replace(reading.result(made.template), chosen=made.chosen)

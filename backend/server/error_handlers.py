@@ -16,7 +16,7 @@ from backend.common.config.strict_model import to_validation_error
 from backend.common.errors import TouchstoneError
 from backend.common.types import JsonObject, Problem
 from backend.server.json_response import JsonResponse
-from backend.server.v1.errors import error_body, is_v1
+from backend.server.v1.errors import error_body, is_v1, status_of
 
 MEDIA_TYPE = "application/problem+json"
 PROBLEM: JsonObject = {
@@ -40,7 +40,7 @@ def respond(error: TouchstoneError, headers: dict[str, str] | None = None, *, pa
         headers["WWW-Authenticate"] = "Bearer"
     problem = error.problem()
     if is_v1(path):
-        return JsonResponse(error_body(problem, error.extra.get("fields"), path), problem.status, headers)
+        return JsonResponse(error_body(problem, error.extra.get("fields"), path), status_of(problem), headers)
     return respond_problem(problem, headers, **error.extra, **extra)
 
 

@@ -15,7 +15,7 @@ from backend.common.errors import QueueFull
 from backend.common.types import Event
 
 PING_S = 15.0
-HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+HEADERS = {"Cache-Control": "no-store, no-transform", "X-Accel-Buffering": "no"}
 _COMMENT = b": \n\n"
 RECENT = 256
 _RECENT: dict[int, tuple[Event, bytes]] = {}  # by id(); each entry keeps its event, so that the id stays unique
@@ -40,8 +40,8 @@ class Streams:
 class ServerSent(StreamingResponse):
     """An SSE response of pieces of text, with comments in pauses.
 
-    `on_leave` is called if the client disconnects before the end. Call `streams.check()` before anything that a refusal
-    could not undo.
+    `on_leave` is called if the client disconnects before the end. A comment follows each pause of
+    `ping_s`. Call `streams.check()` before anything that a refusal could not undo.
     """
 
     def __init__(
@@ -50,16 +50,18 @@ class ServerSent(StreamingResponse):
         pieces: AsyncIterator[Piece],
         headers: dict[str, str] | None = None,
         on_leave: Callable[[], None] | None = None,
+        ping_s: float | None = None,
     ) -> None:
         self._streams = streams
         self._on_leave = on_leave
+        self._ping_s = PING_S if ping_s is None else ping_s
         self._is_complete = False
         super().__init__(self._bytes(pieces), media_type="text/event-stream", headers={**HEADERS, **(headers or {})})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response and count the stream as open until its end."""
         self._streams.open += 1
-        connection = _KeepAliveSender(send)
+        connection = _KeepAliveSender(send, self._ping_s)
         pings = asyncio.create_task(connection.ping())
         try:
             await super().__call__(scope, receive, connection.send)
@@ -78,8 +80,9 @@ class ServerSent(StreamingResponse):
 class _KeepAliveSender:
     """Sends to one client, with comments in pauses. One task for them costs less than a timeout for each event."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, ping_s: float) -> None:
         self._send = send
+        self._ping_s = ping_s
         self._sent_at = asyncio.get_running_loop().time()
         self._open = False
 
@@ -90,15 +93,15 @@ class _KeepAliveSender:
         await self._send(message)
 
     async def ping(self) -> None:
-        """Send a comment after each pause of `PING_S`."""
+        """Send a comment after each pause of `ping_s`."""
         while True:
             idle_s = asyncio.get_running_loop().time() - self._sent_at
-            if idle_s < PING_S:
-                await asyncio.sleep(PING_S - idle_s)
+            if idle_s < self._ping_s:
+                await asyncio.sleep(self._ping_s - idle_s)
             elif self._open:
                 await self.send({"type": "http.response.body", "body": _COMMENT, "more_body": True})
             else:
-                await asyncio.sleep(PING_S)
+                await asyncio.sleep(self._ping_s)
 
 
 class EventStream(ServerSent):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 
+from tests.conftest import MODEL
 from tests.openai.gguf_variants import TOOL_TEMPLATE, with_fact, with_template
 from tests.service import ROOT, Server, furnished, start_server
 
@@ -25,6 +26,8 @@ def v1(tmp_path_factory: pytest.TempPathFactory, model_file: Path) -> Iterator[S
     (data_dir / "models" / "tiny.gguf").write_bytes(TINY.read_bytes())
     running = start_server(data_dir)
     running.http.get("/api/devices", params={"wait_s": 60})
+    for model in (MODEL, "caller", "tiny"):  # a stream whose model has to be loaded sends its headers first
+        running.generate(model=model, options={"max_tokens": 1})
     yield running
     assert running.stop() == 0
 

@@ -76,7 +76,7 @@ def test_a_model_that_was_not_made_for_it_is_refused_and_so_is_a_chat_with_one_t
     ],
 )
 def test_what_is_refused(v1: Server, more: dict[str, Any], code: str, param: str) -> None:
-    refused(v1.http.post("/v1/embeddings", json={"model": "embedder", "input": "x", **more}), 422, code, param)
+    refused(v1.http.post("/v1/embeddings", json={"model": "embedder", "input": "x", **more}), 400, code, param)
 
 
 def test_a_text_longer_than_the_context_is_refused_with_both_counts(v1: Server) -> None:

@@ -19,6 +19,7 @@ from backend.common.types import Device
 from backend.manager import ModelManager
 from backend.scheduling import worker_pool
 from backend.server.app import create_app
+from backend.server.v1 import request_translation
 from tests.faulty import faulty
 from tests.openai.asking import HELLO, chunks, refused
 from tests.openai.conftest import TINY
@@ -92,12 +93,23 @@ def test_a_sound_stream_for_comparison(tmp_path: Path) -> None:
     ],
 )
 def test_what_fails_before_the_first_token_has_its_status(
-    tmp_path: Path, fault: str, status: int, code: str, stream: bool
+    tmp_path: Path, fault: str, status: int, code: str, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(request_translation, "HEADERS_S", 600)
     answer, (job,) = ask(tmp_path, fault, fallback="never", stream=stream)
     assert refused(answer, status, code)["type"] == "server_error"
     assert answer.headers["x-job-id"] == job["id"] and job["status"] == "error"
     assert (answer.headers["x-device-asked"], answer.headers["x-device-used"]) == ("vulkan:0", "unknown")
+
+
+def test_a_stream_that_waits_sends_its_headers_and_fails_with_a_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_translation, "HEADERS_S", 0.0)
+    monkeypatch.setattr(request_translation, "PING_S", 0.02)
+    answer, (job,) = ask(tmp_path, "dies_loading", fallback="never", stream=True)
+    assert cut_stream(answer)["code"] == "worker_crashed" == job["error"]["code"]
+    assert answer.headers["x-device-used"] == "unknown" and "\n: \n\n" in answer.text
 
 
 @pytest.mark.parametrize(("fault", "code"), [("dies_running", "worker_crashed"), ("stuck", "worker_hung")])

@@ -90,7 +90,7 @@ def test_a_tool_is_called(client: OpenAI) -> None:
 def test_refusals_are_the_client_s_own_errors(client: OpenAI) -> None:
     refusals: list[tuple[type[openai.APIStatusError], str, dict[str, Any]]] = [
         (openai.NotFoundError, "model_not_found", {"model": "nope"}),
-        (openai.UnprocessableEntityError, "unsupported_parameter", {"reasoning_effort": "low"}),
+        (openai.BadRequestError, "unsupported_parameter", {"reasoning_effort": "low"}),
         (openai.ConflictError, "device_not_ready", {"extra_body": {"device": "cuda:9", "fallback": "never"}}),
         (openai.BadRequestError, "context_length_exceeded", {"model": "tiny", "messages": [*STORY] * 9}),
     ]

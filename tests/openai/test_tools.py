@@ -9,10 +9,8 @@ import jsonschema
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from backend.common.errors import UnsupportedParameter
-from backend.server.v1.tool_calls import Call, ToolCallParser, calls_schema, parse
-from backend.tasks.options.tools import Tool
-from tests.openai.asking import HELLO, chat_body, chunks, post, refused
+from backend.server.v1.tool_calls import Call, ToolCallParser, parse
+from tests.openai.asking import HELLO, chat_body, chunks, post
 from tests.service import Server
 
 PLACE = {
@@ -76,11 +74,24 @@ def test_the_model_is_told_of_the_tools_and_of_what_came_of_a_call(v1: Server) -
     assert v1.until(again["id"], "done")["request"] == job["request"]
 
 
-def test_calls_told_to_a_template_without_a_place_for_them_are_refused(v1: Server) -> None:
-    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    turns = [*HELLO, {"role": "assistant", "content": "x", "tool_calls": [call]}]
-    answer = v1.http.post("/v1/chat/completions", json=chat_body(messages=turns))
-    refused(answer, 422, "unsupported_parameter", "messages")
+def test_a_template_without_a_place_for_tools_gets_the_generic_form(v1: Server) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "time", "arguments": "{}"}}
+    turns = [*HELLO, {"role": "assistant", "content": "x", "tool_calls": [call]}, {"role": "tool", "content": "noon"}]
+    sent = chat_body(messages=turns, tools=[TIME], tool_choice="required", max_tokens=30)
+    found = post(v1, "chat/completions", sent).json()
+    (made,) = found["choices"][0]["message"]["tool_calls"]
+    assert made["function"] == {"name": "time", "arguments": "{}"}, "a tool without parameters takes {}"
+    assert found["receipt"]["chosen"] == {"tool_prompt": "generic"}
+
+
+def test_with_tools_and_a_schema_the_answer_is_a_call_or_fits(v1: Server) -> None:
+    schema = {"type": "object", "properties": {"yes": {"type": "boolean"}}, "required": ["yes"]}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema, "strict": True}}
+    (choice,) = post(v1, "chat/completions", body(response_format=form)).json()["choices"]
+    if choice["finish_reason"] == "tool_calls":
+        assert choice["message"]["tool_calls"][0]["function"]["name"] in NAMES
+    else:
+        assert set(json.loads(choice["message"]["content"])) == {"yes"}
 
 
 ROME = '{"name": "weather", "arguments": {"city": "Rome"}}'
@@ -136,16 +147,3 @@ def test_calls_are_found_however_the_text_is_cut_into_pieces(text: str, shown: s
 def test_text_that_is_no_call_is_not_held_back() -> None:
     reader = ToolCallParser(NAMES, single=False)
     assert [reader.feed(piece) for piece in ("Hello", " you", " <", "b>")] == ["Hello", " you", " ", "<b>"]
-
-
-def test_shapes_that_parameters_share_stand_at_the_root_of_the_schema() -> None:
-    def tool(name: str, shape: dict[str, Any]) -> Tool:
-        parameters = {"type": "object", "properties": {"at": {"$ref": "#/$defs/At"}}, "$defs": {"At": shape}}
-        return Tool.model_validate({"type": "function", "function": {"name": name, "parameters": parameters}})
-
-    schema = calls_schema([tool("a", {"type": "integer"}), tool("b", {"type": "integer"})])
-    jsonschema.validate({"name": "b", "arguments": {"at": 3}}, schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"name": "b", "arguments": {"at": "3"}}, schema)
-    with pytest.raises(UnsupportedParameter):
-        calls_schema([tool("a", {"type": "integer"}), tool("b", {"type": "string"})])

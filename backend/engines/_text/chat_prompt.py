@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from backend.common.engine_api import Message
+from backend.common.engine_api import EventData, Message
 from backend.common.errors import TouchstoneError, UnsupportedParameter
 from backend.common.types import JsonObject
 from backend.engines import Emit, RunRequest
@@ -29,6 +29,26 @@ class Prompt:
     template: Literal["model", "default"] | None = None
     chosen: Mapping[str, object] = field(default_factory=dict)
     tokens: list[int] | None = None
+    opens_thoughts: bool = False
+
+    def announce(self, emit: Emit) -> Emit:
+        """Return a callback that emits `progress` with the phase `thinking` before the first token.
+
+        Only if the prompt opens the model's thoughts; the generated text then has no opening mark.
+        """
+        if not self.opens_thoughts:
+            return emit
+        is_announced = False
+
+        def announcing(event: str, data: EventData) -> bool:
+            nonlocal is_announced
+            if event == "token" and not is_announced:
+                is_announced = True
+                if emit("progress", {"phase": reasoning.PHASE, "done": 0, "total": None, "unit": "tokens"}):
+                    return True
+            return emit(event, data)
+
+        return announcing
 
 
 class Chat:
@@ -44,10 +64,10 @@ class Chat:
         self._has_thoughts = any(opening in (template or "") for opening, _ in reasoning.MARKS)
         self._renderer = Renderer(CHATML if template is None else template, names, ControlTokens(marks))
 
-    def prompt(self, request: RunRequest, emit: Emit) -> Prompt:
-        """Return the prompt. Emits a `progress` event if the model's text begins within its thoughts.
+    def prompt(self, request: RunRequest) -> Prompt:
+        """Return the prompt. An assistant's message at the end is continued.
 
-        An assistant's message at the end is continued. Raises Validation if the template rejects the messages,
+        Raises Validation if the template rejects the messages,
         UnsupportedParameter for a `reasoning_effort` that it would ignore, ModelBroken if it fails.
         """
         tools, tokens = request.options["tools"], request.options.get("prompt_tokens")
@@ -60,10 +80,12 @@ class Chat:
         is_generic, messages = self._with_place(messages, tools)
         continues = messages[-1]["role"] == "assistant" and not messages[-1].get("tool_calls")
         pieces = self._renderer.render(messages, None if is_generic else tools, values, continues)
-        if reasoning.find_open_mark("".join(pieces[-2:])):
-            emit("progress", {"phase": reasoning.PHASE, "done": 0, "total": None, "unit": "tokens"})
-        chosen = {"tool_prompt": "generic"} if is_generic else {}
-        return Prompt(pieces, "model" if self._has_template else "default", chosen)
+        return Prompt(
+            pieces,
+            "model" if self._has_template else "default",
+            {"tool_prompt": "generic"} if is_generic else {},
+            opens_thoughts=reasoning.find_open_mark("".join(pieces[-2:])) is not None,
+        )
 
     def _with_place(self, messages: list[Message], tools: list[JsonObject] | None) -> tuple[bool, list[Message]]:
         """Return the messages as the template can take them, and whether tools or calls are in the generic form."""

@@ -82,12 +82,12 @@ class TextSession(Session):
     def run(self, request: RunRequest, emit: Emit) -> RunResult:
         """Generate until a stop, the limit or a cancel. Raises ContextLengthExceeded, Validation, OutOfMemory."""
         options = request.options
-        made = self._chat.prompt(request, emit)
+        made = self._chat.prompt(request)
         prompt = self._encode_prompt(made)
         self._check_fit(prompt, options)
         limit = min(options["max_tokens"], self._context - len(prompt))
         sequence = TextSequence(prompt, options, request.seed, limit, self._vocabulary.ends, lambda: emit("poll", {}))
-        output = _OutputStream(self._vocabulary, emit, options["stop"], options["logprobs"])
+        output = _OutputStream(self._vocabulary, made.announce(emit), options["stop"], options["logprobs"])
         finish = "cancelled"
         self._decoder.add(sequence)
         try:

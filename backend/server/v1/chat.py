@@ -10,12 +10,13 @@ from backend.jobs.live_job import LiveJob
 from backend.server.dependencies import Caller, Manager, OpenStreams, events_or
 from backend.server.v1.choices import Choices
 from backend.server.v1.errors import refusals
+from backend.server.v1.message_reader import MessageReader, Part, make_reader, read_message
 from backend.server.v1.message_translation import plain_messages
-from backend.server.v1.request_models import ChatBody, NamedTool
+from backend.server.v1.request_models import ChatBody
 from backend.server.v1.request_translation import build_requests, require_model_task, run_and_respond, sampling_options
-from backend.server.v1.response_shapes import CompletionResponse, finish_reason, tokens_of
-from backend.server.v1.tool_calls import Call, ToolCallParser, calls_schema
-from backend.tasks.options.tools import REQUIRED_CALL
+from backend.server.v1.response_shapes import CompletionResponse, begins_with_thoughts, finish_reason, tokens_of
+from backend.server.v1.text_format import format_options
+from backend.server.v1.tool_calls import Call
 
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
@@ -26,7 +27,7 @@ async def chat(body: ChatBody, request: Request, manager: Manager, caller: Calle
     require_model_task(manager, body, "text")
     requests = build_requests(body, [{"messages": plain_messages(body.messages)}], _options(body))
     return await run_and_respond(
-        request, manager, streams, caller, body, requests, lambda jobs: ChatResponse(jobs, body)
+        request, manager, streams, caller, body, requests, lambda jobs: ChatResponse(jobs, body), _names(body)
     )
 
 
@@ -36,16 +37,20 @@ def _options(body: ChatBody) -> JsonObject:
         options["max_tokens"] = body.max_completion_tokens
     if body.logprobs:
         options["logprobs"] = body.top_logprobs or 0
-    if body.response_format:
-        options["response_format"] = body.response_format.model_dump(by_alias=True)
-    if body.tools and body.offers_tools:
-        options["tools"] = [tool.model_dump(exclude_none=True) for tool in body.tools]
-        if body.tool_choice != "auto":
-            name = body.tool_choice.function.name if isinstance(body.tool_choice, NamedTool) else None
-            callable_ = [tool for tool in body.tools if name in (None, tool.function.name)]
-            schema = {"name": REQUIRED_CALL, "schema": calls_schema(callable_)}
-            options["response_format"] = {"type": "json_schema", "json_schema": schema}
-    return options
+    for name in ("chat_template_kwargs", "reasoning_effort"):
+        if (value := getattr(body, name)) is not None:
+            options[name] = value
+    return options | format_options(body.tools if body.offers_tools else None, body.tool_choice, body.response_format)
+
+
+def _names(body: ChatBody) -> dict[str, str]:
+    """Return the caller's keys by the job's keys where they differ."""
+    names = {"options.max_tokens": "max_completion_tokens"} if body.max_completion_tokens else {}
+    if body.must_call:
+        names["options.response_format"] = "tools"
+    if body.logprobs:
+        names["options.logprobs"] = "top_logprobs" if body.top_logprobs else "logprobs"
+    return names
 
 
 class ChatResponse(CompletionResponse):
@@ -58,49 +63,64 @@ class ChatResponse(CompletionResponse):
     def __init__(self, choices: Choices, body: ChatBody) -> None:
         super().__init__(choices, body.n, body.with_usage)
         self._body = body
-        self._parsers = [self._make_parser() for _ in choices.jobs]
+        self._readers = [self._make_reader() for _ in choices.jobs]
 
     def opening(self, index: int) -> JsonObject:
         """Return the delta with the role."""
         return {"delta": {"role": "assistant", "content": ""}}
 
+    def note_thoughts(self, index: int) -> None:
+        """Let the text of a choice begin within the model's thoughts."""
+        self._readers[index].open_thoughts()
+
     def text(self, index: int, token: JsonObject) -> JsonObject | None:
-        """Return the delta for a token. Text that may be a tool call is held back."""
-        parser = self._parsers[index]
-        text = parser.feed(token["text"]) if parser else token["text"]
+        """Return the delta for a token. Text that may be a tool call or a mark is held back."""
+        delta = _delta(self._readers[index].feed(token["text"]))
         entries = token.get("logprobs")
-        return {"delta": {"content": text} if text else {}, "logprobs": _logprobs(entries)} if text or entries else None
+        return {"delta": delta, "logprobs": _logprobs(entries)} if delta or entries else None
 
     def closing(self, index: int, job: LiveJob) -> list[JsonObject]:
         """Return the deltas of the tool calls, if any, and the finish reason."""
-        parser = self._parsers[index]
-        text, calls = parser.end() if parser else ("", [])
-        shown = [{"delta": {"content": text}}] if text else []
+        rest = self._readers[index].end(finish_reason(job) == "length")
+        shown = [{"delta": delta}] if (delta := _delta(rest)) else []
         deltas = [
             {"delta": {"tool_calls": [{"index": number, **call}]}}
-            for number, call in enumerate(_call_views(job, calls))
+            for number, call in enumerate(_call_views(job, rest.calls))
         ]
-        return [*shown, *deltas, {"delta": {}, "finish_reason": "tool_calls" if calls else finish_reason(job)}]
+        return [*shown, *deltas, {"delta": {}, "finish_reason": _finish(job, rest)}]
 
     def choice(self, index: int, job: LiveJob) -> JsonObject:
         """Return the complete message."""
         tokens = tokens_of(job)
-        parser, text, calls = self._make_parser(), "".join(token["text"] for token in tokens), list[Call]()
-        if parser:
-            shown = parser.feed(text)
-            rest, calls = parser.end()
-            text = shown + rest
-        message: JsonObject = {"role": "assistant", "content": text if text or not calls else None, "refusal": None}
-        if calls:
-            message["tool_calls"] = _call_views(job, calls)
+        reader = self._make_reader()
+        if begins_with_thoughts(job):
+            reader.open_thoughts()
+        read = read_message(reader, "".join(token["text"] for token in tokens), finish_reason(job) == "length")
+        has_no_text = not read.content and (read.calls or read.is_cut)
+        message: JsonObject = {"role": "assistant", "content": None if has_no_text else read.content, "refusal": None}
+        if read.thoughts:
+            message["reasoning_content"] = read.thoughts
+        if read.calls:
+            message["tool_calls"] = _call_views(job, read.calls)
         entries = [entry for token in tokens for entry in token.get("logprobs", ())] if self._body.logprobs else None
-        reason = "tool_calls" if calls else finish_reason(job)
-        return {"index": index, "message": message, "logprobs": _logprobs(entries), "finish_reason": reason}
+        return {"index": index, "message": message, "logprobs": _logprobs(entries), "finish_reason": _finish(job, read)}
 
-    def _make_parser(self) -> ToolCallParser | None:
-        if not (self._body.tools and self._body.offers_tools):
-            return None
-        return ToolCallParser((tool.function.name for tool in self._body.tools), not self._body.parallel_tool_calls)
+    def _make_reader(self) -> MessageReader:
+        return make_reader(
+            self._body.tools if self._body.offers_tools else None,
+            is_single=not self._body.parallel_tool_calls,
+            must_call=self._body.must_call,
+            is_constrained=self._body.response_format is not None,
+        )
+
+
+def _delta(part: Part) -> JsonObject:
+    thoughts = {"reasoning_content": part.thoughts} if part.thoughts else {}
+    return thoughts | ({"content": part.content} if part.content else {})
+
+
+def _finish(job: LiveJob, read: Part) -> str:
+    return "tool_calls" if read.calls and not read.is_cut else finish_reason(job)
 
 
 def _logprobs(entries: list[JsonObject] | None) -> JsonObject | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 from fastapi import Request
 
@@ -14,17 +14,26 @@ from backend.jobs.generate_request import GenerateRequest
 from backend.jobs.live_job import LiveJob
 from backend.manager import ModelManager
 from backend.server.disconnect import cancel_on_disconnect
+from backend.server.v1.errors import renamed
 
 
 class Choices:
     """The jobs of one request, in the order of its choices."""
 
-    def __init__(self, jobs: Sequence[LiveJob], asked: str) -> None:
+    def __init__(self, jobs: Sequence[LiveJob], asked: str, names: Mapping[str, str] | None = None) -> None:
+        """`names`: optional, the caller's keys by the keys of the jobs' requests, for errors."""
         self.jobs = tuple(jobs)
         self._asked = asked
+        self._names = names or {}
 
     @classmethod
-    async def accept(cls, manager: ModelManager, requests: Sequence[GenerateRequest], caller: str) -> Choices:
+    async def accept(
+        cls,
+        manager: ModelManager,
+        requests: Sequence[GenerateRequest],
+        caller: str,
+        names: Mapping[str, str] | None = None,
+    ) -> Choices:
         """Accept all jobs, or none. Raises QueueFull, DiskFull, and what `admit` raises."""
         limit = manager.settings.queue.limit
         if len(requests) > 1 and manager.registry.count("queued") + len(requests) > limit:
@@ -36,21 +45,26 @@ class Choices:
                 job = await manager.generation.submit(request, caller)
                 assert isinstance(job, LiveJob), "only a request with an Idempotency-Key returns an id"
                 jobs.append(job)
-        except BaseException:
+        except BaseException as error:
             for job in jobs:
                 job.cancelling.set()
+            if isinstance(error, TouchstoneError):
+                raise renamed(error, names or {}) from error
             raise
-        return cls(jobs, requests[0].asked_device)
+        return cls(jobs, requests[0].asked_device, names)
 
     def cancel(self) -> None:
         """Cancel all jobs that have not ended."""
         for job in self.jobs:
             job.cancelling.set()
 
-    async def wait_for_start(self, request: Request) -> bool:
-        """Wait until the first job computes, or any job failed. Returns False if the caller disconnected before."""
+    async def wait_for_start(self, request: Request, limit_s: float) -> bool:
+        """Wait until the first job computes, any job failed, or the limit passed.
+
+        Returns False if the caller disconnected before.
+        """
         failing = [_wait_for_failure(job) for job in self.jobs[1:]]
-        return await self._wait_for_first(request, _wait_for_start(self.jobs[0]), *failing)
+        return await self._wait_for_first(request, _wait_for_start(self.jobs[0]), *failing, asyncio.sleep(limit_s))
 
     async def wait_for_end(self, request: Request) -> bool:
         """Wait until all jobs ended, or any job failed. Returns False if the caller disconnected before."""
@@ -67,7 +81,13 @@ class Choices:
 
     def failure(self) -> TouchstoneError | None:
         """Return the error of the first failed job, None if no job failed."""
-        return next(filter(None, map(failure_of, self.jobs)), None)
+        error = next(filter(None, map(failure_of, self.jobs)), None)
+        return renamed(error, self._names) if error else None
+
+    def failure_of(self, job: LiveJob) -> TouchstoneError | None:
+        """Return the error of one of the jobs with the caller's keys; None if it did not fail."""
+        error = failure_of(job)
+        return renamed(error, self._names) if error else None
 
     def headers(self) -> dict[str, str]:
         """Return the response headers with the devices and job ids; `X-Job-Ids` lists the ids of several jobs."""

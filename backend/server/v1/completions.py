@@ -14,6 +14,7 @@ from backend.server.v1.request_models import CompletionBody
 from backend.server.v1.request_translation import build_requests, require_model_task, run_and_respond, sampling_options
 from backend.server.v1.response_shapes import CompletionResponse, finish_reason, tokens_of
 
+NAMES = {"options.prompt_tokens": "prompt"}
 router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
 
@@ -26,9 +27,17 @@ async def complete(
     options = {**sampling_options(body), "raw": True}
     if body.logprobs is not None:
         options["logprobs"] = body.logprobs
-    requests = build_requests(body, [{"prompt": prompt} for prompt in body.prompt], options)
+    requests = [
+        each
+        for prompt in body.prompt
+        for each in (
+            build_requests(body, [{"prompt": prompt}], options)
+            if isinstance(prompt, str)
+            else build_requests(body, [{}], {**options, "prompt_tokens": prompt})
+        )
+    ]
     return await run_and_respond(
-        request, manager, streams, caller, body, requests, lambda jobs: TextResponse(jobs, body)
+        request, manager, streams, caller, body, requests, lambda jobs: TextResponse(jobs, body), NAMES
     )
 
 
@@ -41,9 +50,17 @@ class TextResponse(CompletionResponse):
     def __init__(self, choices: Choices, body: CompletionBody) -> None:
         super().__init__(choices, body.n, body.with_usage)
         self._lengths = [0 for _ in choices.jobs]  # characters sent, for the token offsets
+        self._echoes = body.echo
 
-    def opening(self, index: int) -> None:
-        """Return None: the first chunk has text."""
+    def opening(self, index: int) -> JsonObject | None:
+        """Return the prompt if the caller wants it before the text."""
+        return {"text": self._echo(index)} if self._echoes else None
+
+    def note_thoughts(self, index: int) -> None:
+        """Do nothing: a text without a chat template is not divided."""
+
+    def _echo(self, index: int) -> str:
+        return (self._choices.jobs[index].request.prompt or "") if self._echoes else ""
 
     def text(self, index: int, token: JsonObject) -> JsonObject:
         """Return the text of a token."""
@@ -62,7 +79,7 @@ class TextResponse(CompletionResponse):
         entries = [entry for token in tokens for entry in token.get("logprobs", ())] if has_logprobs else None
         return {
             "index": index,
-            "text": "".join(token["text"] for token in tokens),
+            "text": self._echo(index) + "".join(token["text"] for token in tokens),
             "logprobs": _logprobs(entries, 0),
             "finish_reason": finish_reason(job),
         }
@@ -79,6 +96,8 @@ def _logprobs(entries: list[JsonObject] | None, offset: int) -> JsonObject | Non
     return {
         "tokens": [entry["token"] for entry in entries],
         "token_logprobs": [entry["logprob"] for entry in entries],
-        "top_logprobs": [{other["token"]: other["logprob"] for other in entry["top_logprobs"]} for entry in entries],
+        "top_logprobs": [
+            {other["token"]: other["logprob"] for other in (*entry["top_logprobs"], entry)} for entry in entries
+        ],
         "text_offset": offsets,
     }

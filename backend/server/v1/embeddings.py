@@ -30,7 +30,7 @@ async def embed(body: EmbeddingsBody, request: Request, manager: Manager, caller
     """Return a vector for each text, in OpenAI's shape. It is one job; closing the request cancels it."""
     require_model_task(manager, body, "embeddings")
     asked = GenerateRequest.model_validate({**run_keys(body), "task": "embeddings", "texts": body.input})
-    choices = await Choices.accept(manager, [asked], caller)
+    choices = await Choices.accept(manager, [asked], caller, {"texts": "input"})
     if early_response := await wait_for_end(choices, request):
         return early_response
     job = choices.jobs[0]

@@ -1,6 +1,9 @@
-"""Errors under /v1 in OpenAI's shape: `{error: {message, type, code, param}}`, with the same HTTP statuses as /api."""
+"""Errors under /v1 in OpenAI's shape: `{error: {message, type, code, param}}`, with 400 where /api answers 422."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Mapping
 
 from backend.common.errors import (
     ContextLengthExceeded,
@@ -9,8 +12,12 @@ from backend.common.errors import (
     ModelIncompatible,
     ModelNotDownloaded,
     Quarantined,
+    TouchstoneError,
     UnknownDevice,
     UnknownModel,
+    UnsupportedParameter,
+    Validation,
+    from_code,
 )
 from backend.common.types import JsonObject, Problem
 
@@ -19,6 +26,7 @@ PARAMS = {
     **dict.fromkeys((UnknownModel.code, ModelNotDownloaded.code, ModelBroken.code, ModelIncompatible.code), "model"),
     **dict.fromkeys((UnknownDevice.code, DeviceNotReady.code, Quarantined.code), "device"),
 }
+_BAD_REQUESTS = (Validation.code, UnsupportedParameter.code)
 PROMPTS = {"/v1/chat/completions": "messages", "/v1/completions": "prompt", "/v1/embeddings": "input"}
 _OPTIONS = "options."  # a job has options in an object of this name, OpenAI's body has them at the top level
 ERROR: JsonObject = {
@@ -30,6 +38,25 @@ ERROR: JsonObject = {
 def refusals(*statuses: int) -> dict[int | str, JsonObject]:
     """Return the OpenAPI description of the errors of a route, with those that every route can return."""
     return {status: ERROR for status in (400, 401, 403, 404, 413, 415, 421, 422, *statuses)}
+
+
+def status_of(problem: Problem) -> int:
+    """Return the HTTP status under /v1: 400 for a bad value or key, as other servers of this API answer."""
+    return 400 if problem.code in _BAD_REQUESTS else problem.status
+
+
+def renamed(error: TouchstoneError, names: Mapping[str, str]) -> TouchstoneError:
+    """Return an error about a job's request with the keys that the caller sent. `names`: theirs by the job's."""
+    fields = [str(each) for each in error.extra.get("fields") or ()]
+    if not any(each in names for each in fields):
+        return error
+    detail = error.detail
+    for each in fields:
+        if each in names:
+            own = re.escape(each.removeprefix(_OPTIONS))
+            detail = re.sub(rf"(?<![\w.])({re.escape(_OPTIONS)})?{own}(?!\w)", names[each], detail)
+    extra = {**error.extra, "fields": [names.get(each, each) for each in fields]}
+    return from_code(error.code, detail, error.remedy, **extra)
 
 
 def is_v1(path: str) -> bool:
@@ -45,7 +72,7 @@ def error_body(problem: Problem, fields: list[str] | None = None, path: str = ""
     return {
         "error": {
             "message": f"{problem.detail} {problem.remedy}".replace(_OPTIONS, ""),
-            "type": _type_of(problem.status),
+            "type": _type_of(status_of(problem)),
             "code": CODES.get(problem.code, problem.code),
             "param": param,
         }

@@ -10,6 +10,8 @@ from backend.common.errors import UnsupportedParameter, Validation
 from backend.common.types import JsonObject
 from backend.server.v1.request_models import ChatMessage
 
+_TEXT_PARTS = {"text": "text", "refusal": "refusal", "input_text": "text", "output_text": "text"}  # type and key
+
 
 def plain_messages(messages: Sequence[ChatMessage]) -> list[JsonObject]:
     """Return the messages of a job's request. Raises UnsupportedParameter, Validation."""
@@ -17,42 +19,41 @@ def plain_messages(messages: Sequence[ChatMessage]) -> list[JsonObject]:
 
 
 def _plain(message: ChatMessage, place: str) -> JsonObject:
-    if message.name and message.role != "tool":
-        raise UnsupportedParameter(
-            f"{place}.name is not supported: chat templates have roles but no names.",
-            "Leave it out, or write the name into the content.",
-            fields=[f"{place}.name"],
-        )
-    plain: JsonObject = {
-        "role": "system" if message.role == "developer" else message.role,
-        "content": _joined(message.content, f"{place}.content"),
-    }
+    content = join_parts(message.content, f"{place}.content")
+    if content is None and message.role == "assistant" and not message.tool_calls:
+        content = message.refusal or ""
+    plain: JsonObject = {"role": "system" if message.role == "developer" else message.role, "content": content}
     if message.tool_calls:
         plain["tool_calls"] = [
             _call(call, f"{place}.tool_calls.{number}") for number, call in enumerate(message.tool_calls)
         ]
+    thoughts = message.reasoning_content or message.reasoning
+    if thoughts and message.role == "assistant":
+        plain["reasoning_content"] = thoughts
     return plain | {key: value for key in ("name", "tool_call_id") if (value := getattr(message, key))}
 
 
-def _joined(content: Any, place: str) -> str | None:
-    """Return the text of all parts. Raises UnsupportedParameter for a part that is not text."""
+def join_parts(content: Any, place: str) -> str | None:
+    """Return the text of all parts of a message. Raises UnsupportedParameter for a part that is not text."""
     if content is None or isinstance(content, str):
         return content
-    texts = []
-    for number, part in enumerate(content):
-        where = f"{place}.{number}"
-        kind = part.get("type") if isinstance(part, dict) else None
-        if isinstance(kind, str) and kind != "text":
-            kind = kind[:50].encode("utf-8", "replace").decode()
-            raise UnsupportedParameter(
-                f"{where}: parts of the type {kind!r} are not supported by any model of this version.",
-                "Send text parts only.",
-                fields=[where],
-            )
-        if kind is None or set(part) != {"type", "text"} or not isinstance(part["text"], str):
-            raise _invalid(where, "a part should be {type: text, text: …}")
-        texts.append(part["text"])
-    return "".join(texts)
+    return "".join(_text_of(part, f"{place}.{number}") for number, part in enumerate(content))
+
+
+def _text_of(part: Any, where: str) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(kind, str) and kind not in _TEXT_PARTS:
+        kind = kind[:50].encode("utf-8", "replace").decode()
+        raise UnsupportedParameter(
+            f"{where}: parts of the type {kind!r} are not supported by any model of this version.",
+            "Send text parts only.",
+            fields=[where],
+        )
+    key = _TEXT_PARTS.get(kind or "", "text")
+    meaningful = {name for name, value in part.items() if value is not None} if kind else set()
+    if meaningful - {"cache_control", "annotations", "logprobs"} != {"type", key} or not isinstance(part[key], str):
+        raise _invalid(where, "a part should be {type: text, text: …}")
+    return str(part[key])
 
 
 def _call(call: JsonObject, place: str) -> JsonObject:

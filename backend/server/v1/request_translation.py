@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -19,6 +19,9 @@ from backend.server.v1.choices import Choices
 from backend.server.v1.request_models import Generation, TargetKeys
 from backend.server.v1.response_shapes import CompletionResponse
 from backend.tasks.options.text import Sampling
+
+HEADERS_S = 2.0  # a stream sends its headers after this time, so that proxies and clients see that it is alive
+PING_S = 5.0  # pause between the comments of a stream that waits
 
 
 def run_keys(body: TargetKeys) -> JsonObject:
@@ -66,22 +69,26 @@ async def run_and_respond(
     body: Generation,
     requests: list[GenerateRequest],
     make_response: Callable[[Choices], CompletionResponse],
+    names: Mapping[str, str] | None = None,
 ) -> Response:
-    """Accept the jobs and return their output, complete or as a stream. Closing the request cancels them."""
+    """Accept the jobs and return their output, complete or as a stream. Closing the request cancels them.
+
+    `names`: optional, the caller's keys by the keys of the jobs' requests, for errors.
+    """
     if body.stream:
         streams.check()  # before jobs are accepted whose events cannot be sent
-    choices = await Choices.accept(manager, requests, caller)
+    choices = await Choices.accept(manager, requests, caller, names)
     if early := await (wait_for_start(choices, request) if body.stream else wait_for_end(choices, request)):
         return early
     response = make_response(choices)
     if body.stream:
-        return ServerSent(streams, response.pieces(), choices.headers(), choices.cancel)
+        return ServerSent(streams, response.pieces(), choices.headers(), choices.cancel, PING_S)
     return JsonResponse(response.full(), headers=choices.headers())
 
 
 async def wait_for_start(choices: Choices, request: Request) -> Response | None:
-    """Wait until the first job computes. Returns a response if the request is over already, else None."""
-    return _early_response(choices, request, await choices.wait_for_start(request))
+    """Wait until the first job computes, at most `HEADERS_S`. Returns a response if the request is over, else None."""
+    return _early_response(choices, request, await choices.wait_for_start(request, HEADERS_S))
 
 
 async def wait_for_end(choices: Choices, request: Request) -> Response | None:

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any
 
-from backend.common.errors import from_code
+from backend import __version__
+from backend.common.errors import TouchstoneError, from_code
 from backend.common.types import TERMINAL, Event, JsonObject
 from backend.jobs.live_job import LiveJob
 from backend.jobs.registry import interrupted
 from backend.server.sse import data_line
-from backend.server.v1.choices import Choices, failure_of
+from backend.server.v1.choices import Choices
 from backend.server.v1.errors import error_body
 from backend.server.v1.usage import usage_of
+from backend.tasks.text.reasoning import PHASE
 
 DONE = "data: [DONE]\n\n"
 
@@ -53,15 +57,20 @@ class CompletionResponse(ABC):
         """Return the last chunks of a choice. The last one has the finish_reason."""
 
     @abstractmethod
+    def note_thoughts(self, index: int) -> None:
+        """Note that the text of a choice begins within the model's thoughts."""
+
+    @abstractmethod
     def choice(self, index: int, job: LiveJob) -> JsonObject:
         """Return the complete choice."""
 
     def full(self) -> JsonObject:
         """Return the complete response. All jobs must be done."""
         jobs = self._choices.jobs
-        receipts = [_receipt(job) for job in jobs]
+        receipts = [receipt_of(job) for job in jobs]
         return {
             **self._common,
+            "system_fingerprint": fingerprint(jobs[0]),
             "object": self.full_object,
             "choices": [self.choice(index, job) for index, job in enumerate(jobs)],
             "usage": usage_of(jobs, self._per_prompt),
@@ -75,24 +84,37 @@ class CompletionResponse(ABC):
             if part := self.opening(index):
                 yield self._chunk(index, part)
         started: set[int] = set()
-        async for index, event in _merged(self._choices.jobs):
-            if event.event == "token":
-                started.add(index)  # also while its text is held back
-                if part := self.text(index, event.data):
+        async for index, event in merged(self._choices.jobs):
+            if event.event in ("token", "progress"):
+                if part := self._take(index, event, started):
                     yield self._chunk(index, part)
             elif event.event == "done":
                 job = self._choices.jobs[index]
                 *parts, last = self.closing(index, job)
                 for part in parts:
                     yield self._chunk(index, part)
-                yield self._chunk(index, last, receipt=_receipt(job))
+                yield self._chunk(index, last, receipt=receipt_of(job))
             elif event.event in TERMINAL or (event.event == "fallback" and index in started):
                 self._choices.cancel()
-                yield data_line(_failure(self._choices.jobs[index], event))
+                yield data_line(self._failure(self._choices.jobs[index], event))
                 return
         if self._with_usage:
             yield data_line({**self._head, "choices": [], "usage": usage_of(self._choices.jobs, self._per_prompt)})
         yield DONE
+
+    def _take(self, index: int, event: Event, started: set[int]) -> JsonObject | None:
+        """Return the chunk for an event of a running job, None if it has none."""
+        if opens_thoughts(event):
+            self.note_thoughts(index)
+        if event.event != "token":
+            return None
+        started.add(index)  # also while its text is held back
+        return self.text(index, event.data)
+
+    def _failure(self, job: LiveJob, event: Event) -> JsonObject:
+        """Return the error chunk for the event that ends a stream: a failure, or a fallback after the first token."""
+        error = fallback_error(event) or self._choices.failure_of(job) or interrupted()
+        return error_body(error.problem(), error.extra.get("fields"))
 
     @property
     def _head(self) -> JsonObject:
@@ -101,7 +123,34 @@ class CompletionResponse(ABC):
     def _chunk(self, index: int, part: JsonObject, **more: Any) -> str:
         choice = {"index": index, "finish_reason": None, "logprobs": None, **part}
         usage = {"usage": None} if self._with_usage else {}
-        return data_line({**self._head, "choices": [choice], **usage, **more})
+        identity = {"system_fingerprint": fingerprint(self._choices.jobs[index])}
+        return data_line({**self._head, **identity, "choices": [choice], **usage, **more})
+
+
+def fallback_error(event: Event) -> TouchstoneError | None:
+    """Return the error of a fallback after the first token, which ends a stream; None for other events."""
+    if event.event != "fallback":
+        return None
+    reason = f"{event.data['from']} failed after the first token: {event.data['reason']}"
+    remedy = "Send the request again. A stream that has started is not restarted on another device."
+    return from_code(event.data["code"], reason, remedy)
+
+
+def opens_thoughts(event: Event) -> bool:
+    """Return whether an event announces that the text begins within the model's thoughts."""
+    return event.event == "progress" and event.data["phase"] == PHASE
+
+
+def begins_with_thoughts(job: LiveJob) -> bool:
+    """Return whether the text of a job begins within the model's thoughts."""
+    return any(map(opens_thoughts, job.events))
+
+
+def fingerprint(job: LiveJob) -> str:
+    """Return the `system_fingerprint`: the same for the same version, model, engine and device."""
+    receipt = job.receipt
+    facts = [__version__, job.model, *((receipt.engine, receipt.used, receipt.versions) if receipt else ())]
+    return f"fp_{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]}"
 
 
 def tokens_of(job: LiveJob) -> list[JsonObject]:
@@ -120,22 +169,12 @@ def finish_reason(job: LiveJob) -> str:
     return "length" if job.finish_reason == "length" else "stop"
 
 
-def _receipt(job: LiveJob) -> JsonObject | None:
+def receipt_of(job: LiveJob) -> JsonObject | None:
+    """Return the receipt as JSON."""
     return asdict(job.receipt) if job.receipt else None
 
 
-def _failure(job: LiveJob, event: Event) -> JsonObject:
-    """Return the error chunk for the event that ends a stream: a failure, or a fallback after the first token."""
-    if event.event == "fallback":
-        reason = f"{event.data['from']} failed after the first token: {event.data['reason']}"
-        remedy = "Send the request again. A stream that has started is not restarted on another device."
-        error = from_code(event.data["code"], reason, remedy)
-    else:
-        error = failure_of(job) or interrupted()
-    return error_body(error.problem(), error.extra.get("fields"))
-
-
-async def _merged(jobs: tuple[LiveJob, ...]) -> AsyncIterator[tuple[int, Event]]:
+async def merged(jobs: tuple[LiveJob, ...]) -> AsyncIterator[tuple[int, Event]]:
     """Yield the events of all jobs in the order of arrival, each with the index of its job."""
     queue: asyncio.Queue[tuple[int, Event | None]] = asyncio.Queue()
 

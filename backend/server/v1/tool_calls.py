@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from backend.common.errors import UnsupportedParameter
-from backend.common.types import JsonObject
-from backend.tasks.options.tools import Tool
-
 _MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>")
 _BARE = ("{", "[")
+_BARE_NAME = re.compile(r'\[?\s*\{\s*"name"\s*:\s*"([^"]*)("?)')
+_TELLING = 4  # characters of a mark that are no accident
 _TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 
 
@@ -59,6 +57,13 @@ class ToolCallParser:
             return self._held, []
         return "", calls[:1] if self._single else calls
 
+    def end_cut(self) -> tuple[str, list[Call]]:
+        """Return the rest of a text that was cut, without its incomplete call, and the complete calls."""
+        calls = parse(self._held, self._names, is_cut=True)
+        if calls or _begins_call(self._held, self._names):
+            return "", calls[:1] if self._single else calls
+        return self._held, []
+
     def _mark_shown(self, text: str) -> str:
         self._has_shown_text = self._has_shown_text or bool(text.strip())
         return text
@@ -73,8 +78,8 @@ class ToolCallParser:
         return len(text)
 
 
-def parse(text: str, names: frozenset[str]) -> list[Call]:
-    """Return the calls in a text; empty if any part of the text is not a call."""
+def parse(text: str, names: frozenset[str], is_cut: bool = False) -> list[Call]:
+    """Return the calls in a text; empty if any part of the text is not a call. `is_cut`: the last may be incomplete."""
     text = text.strip()
     if text.startswith("<tool_call>"):
         bodies = _TAGGED.findall(text)
@@ -84,29 +89,19 @@ def parse(text: str, names: frozenset[str]) -> list[Call]:
     else:
         values = _listed(_json(text.removeprefix("<|python_tag|>")))
     calls = [_call(value, names) for value in values]
+    if is_cut and calls[-1] is None:
+        calls.pop()
     return [call for call in calls if call] if None not in calls else []
 
 
-def calls_schema(tools: Sequence[Tool]) -> JsonObject:
-    """Return the JSON schema of one call of one of the tools, in the bare format. Raises UnsupportedParameter."""
-    shared: JsonObject = {}
-    forms = []
-    for tool in tools:
-        parameters = dict(tool.function.parameters or {"type": "object"})
-        shared_keys = [key for key in ("$defs", "definitions") if isinstance(parameters.get(key), dict)]
-        for key, shapes in [(key, parameters.pop(key)) for key in shared_keys]:
-            definitions = shared.setdefault(key, {})
-            if any(definitions.get(name, shape) != shape for name, shape in shapes.items()):
-                raise UnsupportedParameter(
-                    f"tools: two functions define different schemas of the same name under {key}.",
-                    "Give the schemas different names.",
-                    fields=["tools"],
-                )
-            definitions.update(shapes)
-        properties = {"name": {"enum": [tool.function.name]}, "arguments": parameters}
-        required = list(properties)
-        forms.append({"type": "object", "properties": properties, "required": required, "additionalProperties": False})
-    return {**shared, **(forms[0] if len(forms) == 1 else {"anyOf": forms})}
+def _begins_call(text: str, names: frozenset[str]) -> bool:
+    """Return whether a text is the beginning of a call: of a mark, or of an object with the name of a tool."""
+    text = text.strip()
+    if text.startswith(_MARKS) or (len(text) >= _TELLING and any(mark.startswith(text) for mark in _MARKS)):
+        return True
+    if not (name := _BARE_NAME.match(text)):
+        return len(text) >= _TELLING and '{"name":"'.startswith("".join(text.removeprefix("[").split()))
+    return name[1] in names if name[2] else any(known.startswith(name[1]) for known in names)
 
 
 def _json(text: str) -> Any:

@@ -76,7 +76,7 @@ test("completions and embeddings", async () => {
 
 test("refusals are the client's own errors", async () => {
   await assert.rejects(client.chat.completions.create({ ...hello, model: "nope" }), (error) => error instanceof OpenAI.NotFoundError && error.code === "model_not_found");
-  await assert.rejects(client.chat.completions.create({ ...hello, reasoning_effort: "low" }), (error) => error.status === 422 && error.param === "reasoning_effort");
+  await assert.rejects(client.chat.completions.create({ ...hello, reasoning_effort: "low" }), (error) => error.status === 400 && error.param === "reasoning_effort");
   await assert.rejects(client.chat.completions.create({ ...hello, stream: true, device: "cuda:9", fallback: "never" }), OpenAI.ConflictError);
 });
 
