@@ -202,6 +202,17 @@ def test_files_in_model_folders_are_offered(build: Callable[..., Catalogue], tmp
     assert {model.id: model.state for model in catalogue.models()}["big-00001-of-00002"] == "ready"
 
 
+def test_a_model_whose_template_fails_is_ready_with_a_notice(build: Callable[..., Catalogue], tmp_path: Path) -> None:
+    template = ("tokenizer.chat_template", 8, "{{ messages }}\n{% if %}" + " " * 2000)
+    put(tmp_path / "data/models/x.gguf", gguf([("general.architecture", 8, "llama"), template]))
+    model = {model.id: model for model in build().models()}["x"]
+    assert (model.state, model.reason) == ("ready", None)
+    assert model.notices == [
+        "Its chat template fails: line 2: Expected an expression, got 'end of statement block'. Conversations fail; "
+        "plain completion works (/v1/completions, or the option `raw`)."
+    ]
+
+
 def test_any_part_of_a_split_model_leads_to_the_model(build: Callable[..., Catalogue], tmp_path: Path) -> None:
     first, second = (tmp_path / f"data/models/big-0000{number}-of-00002.gguf" for number in (1, 2))
     put(second, part(1, 2))

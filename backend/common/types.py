@@ -155,6 +155,7 @@ class Model:
     options_schemas: dict[str, JsonObject] = field(default_factory=dict)
     tasks: list[str] = field(default_factory=list)
     details: JsonObject = field(default_factory=dict)  # facts from its files, see docs/models.md
+    notices: list[str] = field(default_factory=list)  # limits of a usable model, as sentences
 
 
 @dataclass(frozen=True)

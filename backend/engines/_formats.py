@@ -11,7 +11,9 @@ from backend.common.engine_api import ModelFormat
 from backend.common.errors import ModelBroken
 from backend.common.formats.gguf import read_header, read_part
 from backend.common.formats.gguf.kinds import SPLIT, part_names
+from backend.common.formats.gguf.vocabulary import read_chat_template
 from backend.common.formats.safetensors import CONFIG, is_checkpoint, open_checkpoint
+from backend.tasks.text.templates import find_syntax_error
 
 # The values of llama.cpp's llama_ftype: the type of most of the weights.
 _FILE_TYPES = {
@@ -85,8 +87,16 @@ def _describe_gguf(path: Path) -> Mapping[str, Any]:
         "quantisation": _FILE_TYPES.get(-1 if header.file_type is None else header.file_type),
         "context_tokens": header.context_length,
         "chat_template": header.has_chat_template,
+        "chat_template_error": _template_error(path) if header.has_chat_template else None,
         "parts": header.split_count,
     }
+
+
+def _template_error(path: Path) -> str | None:
+    """Return the syntax error of the chat template, with its line."""
+    with contextlib.suppress(ModelBroken, OSError):
+        return find_syntax_error(read_chat_template(path) or "")
+    return None
 
 
 def _describe_checkpoint(path: Path) -> Mapping[str, Any]:

@@ -29,7 +29,7 @@ from backend.common.formats.gguf import first_part, how_to_join, is_split_by_han
 from backend.common.formats.safetensors import FETCH
 from backend.common.types import JsonObject, Model, ModelState
 from backend.models.converted_forms import with_forms
-from backend.models.details import details, licence
+from backend.models.details import details, licence, notices_of
 from backend.models.entries import SERVED_BY, Entry, configured_models, entry_for, shipped, suffixes
 from backend.models.file_checks import absent, check, file_bytes, is_there, stamp_of
 from backend.models.folders import READ_S, Folders
@@ -144,6 +144,7 @@ class Catalogue:
             state = "downloadable"
         elif problem:
             state = "broken"
+        facts = details(entry) if problem is None or isinstance(problem, ModelIncompatible) else {}
         return Model(
             id=entry.id,
             name=entry.name,
@@ -162,8 +163,9 @@ class Catalogue:
             details={
                 **entry.facts,
                 **({"sounds": sorted(song.sounds)} if (song := entry.song) and song.sounds else {}),
-                **(details(entry) if problem is None or isinstance(problem, ModelIncompatible) else {}),
+                **facts,
             },
+            notices=notices_of(facts) if problem is None else [],
         )
 
     def _schema(self, entry: Entry, task: str) -> JsonObject:

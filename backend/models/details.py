@@ -53,7 +53,17 @@ def details(entry: Entry) -> JsonObject:
     return described
 
 
-@lru_cache(maxsize=256)
+def notices_of(facts: JsonObject) -> list[str]:
+    """Return the limits of a usable model that follow from its details, as sentences."""
+    if error := facts.get("chat_template_error"):
+        return [
+            f"Its chat template fails: {str(error).rstrip('.')}. Conversations fail; plain completion works "
+            "(/v1/completions, or the option `raw`)."
+        ]
+    return []
+
+
+@lru_cache(maxsize=1024)  # more than a folder has files: a list asks for each of them again
 def _describe(path: Path, size: int, state: tuple[int, int]) -> JsonObject:
     for model_format in model_formats():
         if model_format.describe and model_format.recognises(path):

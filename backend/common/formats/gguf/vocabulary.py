@@ -24,6 +24,8 @@ ENDS = (
     *("<|end_of_text|>", "<end_of_utterance>"),
 )
 _PREFIX = "tokenizer."
+_TEMPLATE = "tokenizer.chat_template"
+_TEMPLATE_BYTES = 1 << 20
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
 
@@ -68,8 +70,16 @@ def read_vocabulary(path: Path, merges: bool = True, byteorder: str = sys.byteor
         merges=facts.get("tokenizer.ggml.merges") or [],
         special={name: number for name, number in named.items() if isinstance(number, int)},
         add_bos=facts.get("tokenizer.ggml.add_bos_token"),
-        chat_template=_text(facts.get("tokenizer.chat_template")),
+        chat_template=_text(facts.get(_TEMPLATE)),
     )
+
+
+def read_chat_template(path: Path, byteorder: str = sys.byteorder) -> str | None:
+    """Return the chat template of a GGUF file, None without one or for one over 1 MB. Raises ModelBroken, OSError."""
+    with open_regular_file(path) as file:
+        size = path.stat().st_size
+        check_kind(path.name, file.read(512), size, byteorder)
+        return _TokenizerReader(file, size, path.name, byteorder).chat_template()
 
 
 class _TokenizerReader(Reader):
@@ -84,6 +94,18 @@ class _TokenizerReader(Reader):
             kind = int(self.number("I"))
             facts[key] = self._parse_complete(kind) if self._wanted(key, skipped) else self.value(kind)
         return facts
+
+    def chat_template(self) -> str | None:
+        """Return the chat template, without the lists before it."""
+        self.number("I")
+        self.number("Q")
+        for _ in range(int(self.number("Q"))):
+            key, kind = self.text(), int(self.number("I"))
+            if key == _TEMPLATE and kind == 8:
+                length = int(self.number("Q"))
+                return self.take(length).decode("utf-8", "replace") if length <= _TEMPLATE_BYTES else None
+            self.value(kind)
+        return None
 
     @staticmethod
     def _wanted(key: str, skipped: tuple[str, ...]) -> bool:

@@ -18,9 +18,11 @@ from backend.common.engine_api import Message
 from backend.common.errors import ModelBroken, ModelLoadFailed, TouchstoneError, Validation
 from backend.common.types import JsonObject
 from backend.tasks.text.templates.control_tokens import ControlTokens, split_segments
+from backend.tasks.text.templates.environment import MEMORY_BYTES, OUT_OF_MEMORY
 
-LIMIT_S = 2.0  # CPU time per request
+LIMIT_S = 5.0  # CPU time per request
 _WALL_LIMIT_S = 15.0  # timeout by the wall clock, long enough for a busy machine; the only limit on Windows
+_TIMEOUTS = (-27, -9, 1)  # exit codes: SIGPROF of its own timer; killed from here, on Windows with 1
 _PROGRAM = Path(__file__).resolve().parents[3] / "child"
 _REMEDY = "Download the model from another source, or use /v1/completions, which needs no template."
 _END_MARK = "\U000f1fff\U000f1ffe"  # private characters: the end of a message that the model continues
@@ -97,7 +99,9 @@ class Renderer:
             response: dict[str, str] = json.loads(line)
             return response
         self._end()
-        return {"error": "endless", "detail": ""}
+        if process.returncode == OUT_OF_MEMORY:
+            return {"error": "memory", "detail": ""}
+        return {"error": "endless" if process.returncode in _TIMEOUTS else "crashed", "detail": str(process.returncode)}
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
@@ -147,10 +151,16 @@ def _to_error(error: str, detail: str, limit_s: float) -> TouchstoneError:
         return Validation(f"The model's chat template rejects these messages: {detail}", "Change the messages.")
     if error == "endless":
         return ModelBroken(f"The model's chat template timed out after {limit_s:g} s.", _REMEDY)
+    if error == "memory":
+        return ModelBroken(
+            f"The model's chat template needs more than {MEMORY_BYTES / (1 << 30):g} GB of memory.", _REMEDY
+        )
+    if error == "crashed":
+        return ModelBroken(f"The process of the model's chat template crashed (exit code {detail}).", _REMEDY)
     if error == "missing":
         return ModelLoadFailed(
             f"The model's chat template needs the package {detail}, which is not installed in this runtime.",
             f"Update the runtime with `{command('runtimes update NAME')}`, or run `pip install {detail}` in your own "
             "environment.",
         )
-    return ModelBroken(f"The model's chat template failed: {detail}", _REMEDY)
+    return ModelBroken(f"The model's chat template failed: {detail.rstrip('.')}.", _REMEDY)
