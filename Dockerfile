@@ -22,10 +22,9 @@ COPY config.yaml ./
 COPY backend ./backend
 RUN mkdir /opt/runtime \
     && if [ "$RUNTIME" != base ]; then \
-        .venv/bin/python -m backend.runtimes "$RUNTIME" ${CHIP:+"$CHIP"} >runtime.txt \
-        && python3 -m venv /opt/runtime \
-        && /opt/runtime/bin/pip install --no-cache-dir --disable-pip-version-check -r runtime.txt \
-        && sed -i "s|^runtimes: {}|runtimes: {$RUNTIME: {python: /opt/runtime/bin/python}}|" config.yaml; \
+        python=$(.venv/bin/python -m backend.runtimes "$RUNTIME" /opt/runtime ${CHIP:+"$CHIP"}) \
+        && sed -i "s|^runtimes: {}|runtimes: {$RUNTIME: {python: $python}}|" config.yaml \
+        && rm -rf /opt/runtime/.cache /opt/runtime/tools/uv*; \
     fi
 
 FROM ${BASE_IMAGE}

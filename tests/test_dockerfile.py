@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from backend.common.config.settings import load_settings
-from backend.runtimes.__main__ import requirements
+from backend.runtimes.__main__ import install
 from backend.runtimes.recipes import recipes
 from tests.service import ROOT
 
@@ -39,18 +40,16 @@ def test_the_base_can_be_chosen_and_the_venv_needs_no_name_of_its_own() -> None:
     assert "python3 -m venv .venv" in TEXT
 
 
-def test_a_runtime_in_the_image_is_made_of_its_recipe_and_named_in_the_configuration(tmp_path: Path) -> None:
-    assert "{architecture}" not in requirements("rocm", "gfx1100") and "device-gfx1100" in requirements(
-        "rocm", "gfx1100"
-    )
-    assert requirements("cuda", None).splitlines()[0].startswith("torch==")
-    with pytest.raises(ValueError, match=r"depends on the card's chip: add it as a second argument, such as gfx1100"):
-        requirements("rocm", None)
+def test_a_runtime_in_the_image_is_installed_as_locked_and_named_in_the_configuration(tmp_path: Path) -> None:
+    assert "pip install" not in TEXT.partition("AS runtime")[2], "pip prefers the higher version of another build"
+    assert '-m backend.runtimes "$RUNTIME" /opt/runtime ${CHIP:+"$CHIP"}' in TEXT
+    with pytest.raises(ValueError, match=r"depends on the card's chip: add it as a third argument, such as gfx1100"):
+        asyncio.run(install("rocm", tmp_path))
     with pytest.raises(ValueError, match="is not a runtime for this platform. Available: cuda, "):
-        requirements("base", None)
+        asyncio.run(install("base", tmp_path))
     change = re.search(r'sed -i "(s\|.+\|)" config.yaml', TEXT)
     assert change
-    script = ["sed", change[1].replace("$RUNTIME", "cuda"), str(ROOT / "config.yaml")]
+    script = ["sed", change[1].replace("$RUNTIME", "cuda").replace("$python", "/opt/x"), str(ROOT / "config.yaml")]
     (tmp_path / "config.yaml").write_text(subprocess.run(script, capture_output=True, text=True, check=True).stdout)
     assert load_settings({"config": str(tmp_path / "config.yaml")}).runtimes["cuda"].python
 

@@ -33,7 +33,7 @@ Message = JsonObject
 _EXIT_TIMEOUT_S = 2.0  # for a child on Windows, where only the child can end the processes that it started
 _LINE_LIMIT = 16 * 1024 * 1024  # a lock file is the longest part of a line
 _WAITING_LINES = 100  # not yet handled; a child that writes more waits
-_FILES = ("path", "python", "lock")  # fields that keep every character: they name or fill files
+_FILES = ("path", "python", "lock", "libraries")  # fields that keep every character: they name or fill files
 
 
 async def run_one_shot(

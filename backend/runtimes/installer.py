@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from backend.child.handle import Spawn
+from backend.child.install.local_versions import find_other_builds
 from backend.child.install.orders import (
     EnvironmentFacts,
     InstallOrder,
@@ -23,10 +24,12 @@ from backend.child.install.orders import (
     LockResult,
     MakeOrder,
     MakeResult,
+    VendorIndex,
 )
 from backend.child.one_shot import run_one_shot
 from backend.common.commands import command
 from backend.common.errors import DiskFull, RuntimeFailed, TouchstoneError, Validation
+from backend.common.installer_errors import without_credentials
 from backend.common.timestamps import utc_now
 from backend.common.types import Progress
 from backend.runtimes.lock_files import Lock, read_lock
@@ -52,11 +55,11 @@ class RuntimeInstaller:
         self._free_bytes = free_bytes or (lambda folder: shutil.disk_usage(folder).free)
 
     async def lock(
-        self, recipe: Recipe, on_progress: OnProgress, architecture: str | None = None, index: str | None = None
+        self, recipe: Recipe, on_progress: OnProgress, architecture: str | None = None, mirror: str | None = None
     ) -> tuple[Lock, EnvironmentFacts]:
         """Resolve a recipe for this machine; return the lock and the further facts that `make` needs.
 
-        `index`: optional, a package index that replaces the recipe's. Raises RuntimeFailed, DiskFull, Validation.
+        `mirror`: optional, the URL of an index that replaces the vendor's. Raises RuntimeFailed, DiskFull, Validation.
         """
         build = buildable(recipe)
         if recipe.by_chip and not architecture:
@@ -67,14 +70,16 @@ class RuntimeInstaller:
         self.check_space(recipe, build)
         work = self._shelf.root / recipe.name / "new.lock"
         order: LockOrder = {
-            **self._order(recipe, build, work, index),
+            **self._order(recipe, build, work, _vendor_index(build, mirror)),
             "python": _own_python(recipe),
             "request": recipe.python[1],
             "requirements": recipe.lines(architecture),
             "libraries": recipe.libraries,
+            "local": build.local,
         }
         answer = await run_one_shot(self._spawn, ["install", "lock"], _line(order), on_progress, result=LockResult)
         lock = read_lock(answer["lock"], answer["python"], answer["libraries"])
+        check_builds(recipe, build, lock, order["index"], answer["extra"])
         target = self._shelf.lock_file(recipe.name, lock.digest).parent
         await asyncio.to_thread(_replace_folder, work, target)
         log.info(
@@ -128,14 +133,14 @@ class RuntimeInstaller:
                 "to a folder on another disk.",
             )
 
-    def _order(self, recipe: Recipe, build: Build, folder: Path, index: str | None) -> InstallOrder:
+    def _order(self, recipe: Recipe, build: Build, folder: Path, index: VendorIndex | None) -> InstallOrder:
         return {
             "name": recipe.name,
             "folder": str(folder),
             "cache": str(self._shelf.cache),
             "tools": str(self._tools),
             "uv": UV,
-            "index": index or build.index,
+            "index": index,
             "installed_bytes": build.installed_bytes,
         }
 
@@ -151,6 +156,33 @@ def buildable(recipe: Recipe) -> Build:
             f"`{command('runtimes')}` lists the available ones. Or use your own environment. {_own(recipe)}",
         )
     return build
+
+
+def check_builds(recipe: Recipe, build: Build, lock: Lock, index: VendorIndex | None, is_vendor: bool) -> None:
+    """Check by their local versions that the locked packages are the builds of the recipe. Raises RuntimeFailed.
+
+    Several indexes have a `torch`, each for other hardware; so this is checked before anything is downloaded.
+    """
+    for name, version in find_other_builds(lock.packages, build.local).items():
+        wanted = " or ".join(f"+{each}…" if each else "no local part" for each in build.local[name])
+        url = without_credentials(index["url"]) if index else ""
+        source = "the package index"
+        if index and not is_vendor:
+            source = f"{url} could not be reached, and your package index"
+        raise RuntimeFailed(
+            f"The runtime {recipe.name} requires a build of {name} whose version has {wanted}; {source} has "
+            f"{f'{name} {version}' if version else f'no {name}'}. Nothing was downloaded.",
+            f"Check the access to {url or 'the package index'} and your own index (`pip config list`). For a mirror "
+            f"set `runtimes: {{{recipe.name}: {{index: URL}}}}` in config.yaml. Then install again.",
+        )
+
+
+def _vendor_index(build: Build, mirror: str | None) -> VendorIndex | None:
+    """Return the index of a build, or the mirror that the settings name instead."""
+    if build.index:
+        vendor = build.index
+        return {"url": mirror or vendor.url, "packages": vendor.packages, "sources": vendor.sources}
+    return {"url": mirror, "packages": [], "sources": []} if mirror else None
 
 
 def _own(recipe: Recipe) -> str:

@@ -40,7 +40,7 @@ def read_lock(text: str, python: str, libraries: str | None = None) -> Lock:
 
 def _wheel(package: JsonObject) -> JsonObject:
     """Return the wheel that is downloaded: uv lists the best one first."""
-    wheels: list[JsonObject] = package.get("wheels") or [package.get("archive") or {}]
+    wheels: list[JsonObject] = package.get("wheels") or [package.get("archive") or package.get("sdist") or {}]
     return wheels[0]
 
 

@@ -30,14 +30,31 @@ Platform = Literal["linux-x86_64", "linux-aarch64", "win32-x86_64", "win32-aarch
 
 
 @dataclass(frozen=True, config=_STRICT)
+class BuildIndex:
+    """The package index of a vendor.
+
+    `packages`: patterns of the names that come from it, such as `torch*`; all others come from the user's index.
+    `sources`: names that it has as source packages only, whose code runs during the installation.
+    """
+
+    url: str
+    packages: Annotated[list[str], Field(min_length=1)]
+    sources: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Build:
-    """A runtime on some platforms. `known` is the source of the sizes; the installed size may be an estimate."""
+    """A runtime on some platforms. `known` is the source of the sizes; the installed size may be an estimate.
+
+    `local`: by package, how the local part of its version must begin (`cpu` in `2.14.1+cpu`; empty: no local part).
+    """
 
     platforms: list[Platform]
     download_bytes: Annotated[int, Field(gt=0)]
     installed_bytes: Annotated[int, Field(gt=0)]
     known: str
-    index: str | None = None  # an extra package index, in addition to the user's
+    index: BuildIndex | None = None  # in addition to the user's
+    local: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -95,7 +95,7 @@ def test_every_runtime_in_which_texts_run_can_read_their_templates() -> None:
 def test_the_command_comes_with_what_it_costs_and_what_the_package_reports(system: None) -> None:
     said = how_to(recipes()["cuda"])
     assert (
-        said.startswith("Install it: `python -m backend runtimes install cuda` (2.")
+        said.startswith("Install it: `python -m backend runtimes install cuda` (")
         and "on disk" in said
         and "at 10 MB/s" in said
     )

@@ -35,13 +35,14 @@ def test_pip_s_settings_count_the_narrower_section_and_the_environment_first() -
     assert index.own and index.constraints == ["/etc/constraints.txt"]
     proxy = "http://proxy.example:3128"
     assert index.environment == {
-        **{"SSL_CERT_FILE": "/etc/ca.pem", "HTTPS_PROXY": proxy, "HTTP_PROXY": proxy, "UV_HTTP_TIMEOUT": "180"}
+        **{"SSL_CERT_FILE": "/etc/ca.pem", "HTTPS_PROXY": proxy, "HTTP_PROXY": proxy, "UV_HTTP_TIMEOUT": "180"},
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
     }
 
 
 def test_what_the_environment_or_uv_itself_says_stays() -> None:
     index = configured(parse_settings(LISTING), {"SSL_CERT_FILE": "/mine.pem", "https_proxy": "http://mine:1"})
-    assert set(index.environment) == {"HTTP_PROXY", "UV_HTTP_TIMEOUT"}
+    assert set(index.environment) == {"HTTP_PROXY", "UV_HTTP_TIMEOUT", "UV_INDEX_STRATEGY"}
     assert configured(parse_settings(LISTING), {"UV_DEFAULT_INDEX": "https://uv.example"}).options == []
 
 

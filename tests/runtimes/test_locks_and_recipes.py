@@ -20,10 +20,9 @@ from backend.child.install.package_index import Index, configured, environment, 
 from backend.child.install.uv import Uv, find_uv
 from backend.child.progress_report import ProgressReport
 from backend.common.errors import Validation
-from backend.runtimes.__main__ import requirements
 from backend.runtimes.installer import buildable
 from backend.runtimes.lock_files import Lock, read_lock
-from backend.runtimes.recipes import Build, Recipe, costs, read_recipes, recipes, size, this_platform
+from backend.runtimes.recipes import Build, Recipe, costs, read_recipes, size, this_platform
 
 FEW = settings(max_examples=60, derandomize=True, deadline=None, database=None)
 PACKAGES = st.dictionaries(
@@ -117,7 +116,7 @@ def recipe(**facts: Any) -> Recipe:
     return Recipe("Title", "MIT", ["3.11", "3.13"], **facts)
 
 
-LINUX = Build(["linux-x86_64"], 1_200_000_000, 3_000_000_000, "measured", "https://index.example/linux")
+LINUX = Build(["linux-x86_64"], 1_200_000_000, 3_000_000_000, "measured")
 WINDOWS = Build(["win32-x86_64", "win32-aarch64"], 50_000_000, 90_000_000, "measured")
 
 
@@ -171,6 +170,7 @@ def test_a_small_download_takes_a_minute_and_not_none() -> None:
     assert "2 min at 10 MB/s" in costs(LINUX)
 
 
+LINUX_FACTS = {"platforms": ["linux-x86_64"], "download_bytes": 1, "installed_bytes": 1, "known": "x"}
 VALID = {"title": "T", "licence": "MIT", "python": ["3.11", "3.13"]}
 
 
@@ -182,6 +182,8 @@ VALID = {"title": "T", "licence": "MIT", "python": ["3.11", "3.13"]}
         {"python": ["3", "4"]},
         {"unknown": 1},
         {"builds": [{"platforms": ["linux-sparc"], "download_bytes": 1, "installed_bytes": 1, "known": "x"}]},
+        {"builds": [{**LINUX_FACTS, "index": "https://index.example"}]},
+        {"builds": [{**LINUX_FACTS, "index": {"url": "https://index.example", "packages": []}}]},
         {"builds": [{"platforms": [], "download_bytes": 0, "installed_bytes": 1, "known": "x"}]},
     ],
 )
@@ -198,24 +200,6 @@ def test_what_cannot_be_installed_here_names_the_setting_for_an_own_environment(
         with pytest.raises(Validation, match="runtime mine") as caught:
             buildable(made)
         assert "runtimes: {mine: {python: …}}" in caught.value.remedy
-
-
-def test_requirements_for_the_container_are_those_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backend.runtimes.recipes.this_platform", lambda: "linux-x86_64")
-    name = next(name for name, each in recipes().items() if each.build() and not each.by_chip)
-    lines = requirements(name, None).splitlines()
-    assert [line for line in lines if not line.startswith("--extra-index-url")] == recipes()[name].lines()
-    with pytest.raises(ValueError, match=f"Available: .*{name}"):
-        requirements("absent", None)
-
-
-def test_a_runtime_that_depends_on_the_chip_needs_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = recipe(requirements=["torch[{architecture}]"], builds=[LINUX])
-    monkeypatch.setattr("backend.runtimes.recipes.this_platform", lambda: "linux-x86_64")
-    monkeypatch.setattr("backend.runtimes.__main__.recipes", lambda: {"chip": made})
-    with pytest.raises(ValueError, match="second argument"):
-        requirements("chip", None)
-    assert requirements("chip", "gfx1100") == f"--extra-index-url {LINUX.index}\ntorch[gfx1100]\n"
 
 
 @FEW

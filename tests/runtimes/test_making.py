@@ -17,8 +17,9 @@ from backend.child import handle
 from backend.common.errors import DiskFull, RuntimeFailed, TouchstoneError, Validation
 from backend.common.types import Progress
 from backend.runtimes import recipes
+from backend.runtimes.__main__ import install
 from backend.runtimes.installer import MARGIN_BYTES, RuntimeInstaller
-from backend.runtimes.recipes import Recipe, read_recipes
+from backend.runtimes.recipes import BuildIndex, Recipe, read_recipes
 from backend.runtimes.store import InstalledRuntime, RuntimeStore
 from tests.faulty import faulty
 from tests.runtimes.stacks import NAME, Index, make_library, make_wheel, recipe_folder
@@ -123,7 +124,7 @@ def test_a_proxy_that_is_not_there(
 def test_an_extra_index_that_cannot_be_reached_is_left_out_only_where_the_user_has_an_own_one(
     index: Index, maker: RuntimeInstaller, recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apart = replace(recipe, builds=[replace(recipe.builds[0], index=DEAD)])
+    apart = replace(recipe, builds=[replace(recipe.builds[0], index=BuildIndex(DEAD, ["tinystack"]))])
     made = make(maker, apart)
     assert made.packages == {"tinystack": "1.0"} and not made.extra
     monkeypatch.delenv("PIP_INDEX_URL")
@@ -195,6 +196,15 @@ def test_a_disk_that_fills_up_in_the_middle(
 def test_a_system_that_it_is_not_made_for(maker: RuntimeInstaller, recipe: Recipe) -> None:
     error = refusal(maker, replace(recipe, builds=[]))
     assert isinstance(error, Validation) and "own" in error.remedy
+
+
+def test_a_runtime_for_an_image_is_installed_into_a_folder(
+    index: Index, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("backend.runtimes.__main__.recipes", lambda: {NAME: recipe})
+    python = Path(asyncio.run(install(NAME, tmp_path)))
+    assert python.is_file() and tmp_path in python.parents
+    assert capsys.readouterr().err == "tinystack==1.0\n"
 
 
 def test_a_python_that_is_not_here_and_cannot_be_fetched(index: Index, maker: RuntimeInstaller, recipe: Recipe) -> None:

@@ -1,112 +1,138 @@
-"""`python -m tests.slow.runtimes [NAME …]`: the packages of each runtime resolve on every platform that it names.
+"""`python -m tests.slow.runtimes [NAME …]`: the packages of each runtime resolve on every platform and Python it names.
 
-uv resolves for the other system, then pip, which reads an index in its own way, has to find a wheel for each version
-that uv chose. Nothing is installed, and no wheel is kept. An index that cannot be reached is skipped, with the reason.
+Prints a row per runtime and platform: the Pythons, the lowest glibc, the number of packages and their size. Nothing is
+installed. If a vendor's index cannot be reached, the packages are resolved without it, and the row says so.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
+import urllib.error
+import urllib.request
 from functools import cache
 from pathlib import Path
 
-from backend.child.install.errors import is_unreachable, telling_line
-from backend.child.install.package_index import configured, pip_settings
+from backend.child.download.errors import Refused
+from backend.child.install.orders import LockOrder, VendorIndex
+from backend.child.install.package_index import configured, environment, pip_settings
+from backend.child.install.resolution import Resolver
+from backend.child.install.uv import Uv
+from backend.common.errors import RuntimeFailed
+from backend.models import conversion
+from backend.runtimes.installer import check_builds
 from backend.runtimes.lock_files import Lock, read_lock
-from backend.runtimes.recipes import Build, Recipe, recipes
+from backend.runtimes.recipes import Build, Recipe, read_recipes, recipes
 
 CHIP = "gfx1100"
-GLIBC = 39  # 2.39: what Ubuntu 24.04 has
+GLIBCS = (28, 31, 34, 35, 39)  # Debian 10, 11; RHEL 9; Ubuntu 22.04, 24.04
 SYSTEMS = {
-    "linux-x86_64": (f"x86_64-manylinux_2_{GLIBC}", "x86_64"),
-    "linux-aarch64": (f"aarch64-manylinux_2_{GLIBC}", "aarch64"),
-    "win32-x86_64": ("x86_64-pc-windows-msvc", "win_amd64"),
-    "win32-aarch64": ("aarch64-pc-windows-msvc", "win_arm64"),
-    "darwin-aarch64": ("aarch64-apple-darwin", "macosx_14_0_arm64"),
+    "linux-x86_64": "x86_64-manylinux_2_{glibc}",
+    "linux-aarch64": "aarch64-manylinux_2_{glibc}",
+    "win32-x86_64": "x86_64-pc-windows-msvc",
+    "win32-aarch64": "aarch64-pc-windows-msvc",
+    "darwin-aarch64": "aarch64-apple-darwin",
+    "darwin-x86_64": "x86_64-apple-darwin",
 }
 INDEX = configured(pip_settings(), os.environ)
-UV = shutil.which("uv", path=sysconfig.get_path("scripts")) or "uv"
-
-
-class Skipped(Exception):
-    """It cannot be looked at from here."""
+UV = Uv(
+    shutil.which("uv", path=sysconfig.get_path("scripts")) or "uv",
+    environment(INDEX, {"MACOSX_DEPLOYMENT_TARGET": "14.0"}),
+)
 
 
 def main(names: list[str]) -> int:
-    """Prints a line a runtime and system; 1 if any fails."""
+    """Print the rows; return 1 if any combination fails."""
     failed = 0
-    for recipe in recipes().values():
+    print("| runtime | platform | Python | glibc | packages | without the index |\n|---|---|---|---|---|---|")
+    for recipe in [*recipes().values(), *read_recipes(conversion.DATA).values()]:
         for build in recipe.builds if not names or recipe.name in names else []:
             for system in build.platforms:
-                try:
-                    lock = resolved(recipe, build, system)
-                    found_by_pip(recipe, build, system, lock)
-                    said = f"{len(lock.packages)} packages" + (
-                        f", {lock.download_bytes / 1e6:.0f} MB" if lock.download_bytes else ""
-                    )
-                except Skipped as reason:
-                    said = f"skipped: {reason}"
-                except ValueError as error:
-                    failed += 1
-                    said = f"FAILED: {error}"
-                print(f"{recipe.name:14} {system:15} Python {python_of(recipe):5} {said}", flush=True)
+                row, faults = tried(recipe, build, system)
+                failed += len(faults)
+                print("\n".join([row, *faults]), flush=True)
     return 1 if failed else 0
 
 
-def python_of(recipe: Recipe) -> str:
-    """The newest of its Pythons that a server here may have, or its newest."""
-    return min(recipe.python[1], "3.13", key=lambda version: int(version.split(".")[1]))
+def tried(recipe: Recipe, build: Build, system: str) -> tuple[str, list[str]]:
+    """Return the row of a build on a platform, and its failures."""
+    good: list[str] = []
+    faults: list[str] = []
+    highest, lock = 0, None
+    for minor in range(int(recipe.python[0].split(".")[1]), int(recipe.python[1].split(".")[1]) + 1):
+        python = f"3.{minor}"
+        try:
+            glibc, lock = with_lowest_glibc(recipe, build, system, python)
+        except (Refused, RuntimeFailed) as error:
+            faults.append(f"FAILED {recipe.name} {system} {python}: {error.detail}")
+            continue
+        good.append(python)
+        highest = max(highest, glibc)
+    libc = f"2.{highest}" if highest else ""
+    packages = f"{len(lock.packages)}, {(lock.download_bytes or 0) / 1e6:.0f} MB" if lock else ""
+    left_out = build.index.url if build.index and not reachable(build.index.url) else ""
+    return f"| {recipe.name} | {system} | {', '.join(good)} | {libc} | {packages} | {left_out} |", faults
 
 
-def resolved(recipe: Recipe, build: Build, system: str) -> Lock:
-    """What uv chooses. Raises ValueError, Skipped."""
+def with_lowest_glibc(recipe: Recipe, build: Build, system: str, python: str) -> tuple[int, Lock]:
+    """Return the lowest minor version of glibc for which the packages resolve, 0 elsewhere, and the lock."""
+    if not system.startswith("linux"):
+        return 0, resolved(recipe, build, SYSTEMS[system], python)
+    for glibc in GLIBCS:
+        try:
+            return glibc, resolved(recipe, build, SYSTEMS[system].format(glibc=glibc), python)
+        except Refused:
+            if glibc == GLIBCS[-1]:
+                raise
+    raise AssertionError(system)
+
+
+def resolved(recipe: Recipe, build: Build, platform: str, python: str) -> Lock:
+    """Return the lock for a platform of uv and a Python. Raises Refused, RuntimeFailed."""
+    index: VendorIndex | None = None
+    if build.index and reachable(build.index.url):
+        index = {"url": build.index.url, "packages": build.index.packages, "sources": build.index.sources}
+    order: LockOrder = {
+        "name": recipe.name,
+        "folder": "",
+        "cache": "",
+        "tools": "",
+        "uv": "",
+        "index": index,
+        "installed_bytes": 0,
+        "python": None,
+        "request": "",
+        "requirements": recipe.lines(CHIP),
+        "libraries": recipe.libraries,
+        "local": build.local,
+    }
+    target = ["--python-platform", platform, "--python-version", python]
     with tempfile.TemporaryDirectory() as folder:
-        wanted, lock = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
-        wanted.write_text("\n".join(recipe.lines(CHIP)) + "\n")
-        command = [UV, "pip", "compile", str(wanted), "--python-platform", SYSTEMS[system][0]]
-        command += ["--python-version", python_of(recipe), "--format", "pylock.toml", "--output-file", str(lock)]
-        command += ["--only-binary", ":all:", "--index-strategy", "unsafe-best-match", "--quiet", "--no-header"]
-        command += [*(["--index", build.index] if build.index else []), *INDEX.options]
-        environment = {**os.environ, **INDEX.environment, "MACOSX_DEPLOYMENT_TARGET": "14.0"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment)
-        if done.returncode and is_unreachable(done.stderr):
-            raise Skipped(f"{build.index or 'the package index'} was not reached ({telling_line(done.stderr)})")
-        if done.returncode:
-            raise ValueError(telling_line(done.stderr))
-        return read_lock(lock.read_text(), python_of(recipe))
-
-
-def found_by_pip(recipe: Recipe, build: Build, system: str, lock: Lock) -> None:
-    """Raises ValueError where pip knows no wheel of a version for that system."""
-    for name, version in lock.packages.items():
-        if version not in versions(name, system, python_of(recipe), build.index):
-            raise ValueError(f"pip knows no wheel of {name} {version}")
+        resolver = Resolver(order, INDEX, UV, sys.executable)
+        text, _ = resolver.resolve(order["requirements"], Path(folder, "pylock.toml"), target)
+        libraries = None
+        if recipe.libraries:
+            target = ["--python-platform", platform, "--python-version", "3.14", "--no-deps"]
+            libraries, _ = resolver.resolve(recipe.libraries, Path(folder, "pylock.libraries.toml"), target)
+    lock = read_lock(text, python, libraries)
+    if index or not build.index:
+        check_builds(recipe, build, lock, index, index is not None)
+    return lock
 
 
 @cache
-def versions(name: str, system: str, python: str, index: str | None) -> frozenset[str]:
-    """Those of which pip sees a wheel for that system and Python; it looks at the index alone and fetches none."""
-    command = [sys.executable, "-m", "pip", "index", "versions", name, "--pre", "--only-binary", ":all:"]
-    command += ["--python-version", python, "--implementation", "cp"]
-    command += [word for tag in tags(system) for word in ("--platform", tag)]
-    command += ["--extra-index-url", index] if index else []
-    done = subprocess.run([*command, "--disable-pip-version-check"], capture_output=True, text=True)
-    listed = next((line for line in done.stdout.splitlines() if line.startswith("Available versions:")), "")
-    return frozenset(word.strip() for word in listed.removeprefix("Available versions:").split(","))
-
-
-def tags(system: str) -> list[str]:
-    """The platforms whose wheels run there."""
-    name = SYSTEMS[system][1]
-    if not system.startswith("linux"):
-        return [name]
-    old = ["manylinux1", "manylinux2010", "manylinux2014"]
-    return [f"{tag}_{name}" for tag in (*old, *(f"manylinux_2_{minor}" for minor in range(5, GLIBC + 1)), "linux")]
+def reachable(url: str) -> bool:
+    """Return whether an index answers."""
+    try:
+        urllib.request.urlopen(url, timeout=10).close()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

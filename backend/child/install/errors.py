@@ -8,17 +8,22 @@ from backend.child.download.errors import Refused
 from backend.common.installer_errors import BY_KIND, Operation, diagnose, without_credentials
 
 _ADDRESS = re.compile(r"Failed to (?:fetch|download)[^\n]*?(https?://[^\s`)]+|file://[^\s`)]+)")
+_MIRROR = "set `runtimes: {{{name}: {{index: URL}}}}` in config.yaml."
 _KEPT = "what was downloaded so far is kept"
 
 
-def explain(output: str, doing: str, name: str) -> Refused:
-    """Return the error for a uv that failed while `doing` something for the runtime `name`."""
+def explain(output: str, doing: str, name: str, vendor: str = "") -> Refused:
+    """Return the error for a uv that failed while `doing` something for the runtime `name`.
+
+    `vendor`: optional, the URL of the vendor's index that was used.
+    """
     line = telling_line(output)
     address = _ADDRESS.search(output)
     operation = Operation(
         again="install again",
         package="set of packages",
         certificate_setting="SSL_CERT_FILE (or pip's `cert`)",
+        alternative=vendor and f"For a mirror of {without_credentials(vendor)} {_MIRROR.format(name=name)}",
         remedies={
             "network": f"Connect this machine (behind a proxy set HTTPS_PROXY), then install again; {_KEPT}.",
             "no_match": "Check the index (`pip config list`), try a newer Touchstone, or name your own environment: "

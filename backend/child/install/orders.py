@@ -5,11 +5,23 @@ from __future__ import annotations
 from typing import TypedDict
 
 
+class VendorIndex(TypedDict):
+    """A package index with the builds of a vendor.
+
+    `packages`: patterns of the names that come from it, such as `torch*`; empty: all that it has. `sources`: names that
+    it has as source packages only.
+    """
+
+    url: str
+    packages: list[str]
+    sources: list[str]
+
+
 class InstallOrder(TypedDict):
     """What both steps need.
 
     `name`: of the runtime. `folder`: where to write. `cache`, `tools`: folders of packages, and of uv and interpreters.
-    `uv`: the requirement that installs uv. `index`: optional, a package index. `installed_bytes`: expected size.
+    `uv`: the requirement that installs uv. `index`: optional, the vendor's. `installed_bytes`: expected size.
     """
 
     name: str
@@ -17,7 +29,7 @@ class InstallOrder(TypedDict):
     cache: str
     tools: str
     uv: str
-    index: str | None
+    index: VendorIndex | None
     installed_bytes: int
 
 
@@ -25,12 +37,14 @@ class LockOrder(InstallOrder):
     """Resolve requirements. `python`: optional, the interpreter to use; else uv looks for the version `request`.
 
     `libraries`: requirements that are only unpacked, for any Python and without their dependencies.
+    `local`: by package, how its local version must begin.
     """
 
     python: str | None
     request: str
     requirements: list[str]
     libraries: list[str]
+    local: dict[str, list[str]]
 
 
 class LockResult(TypedDict):
@@ -50,7 +64,7 @@ class EnvironmentFacts(TypedDict):
 
     python: str
     extra: bool
-    index: str | None
+    index: VendorIndex | None
 
 
 class MakeOrder(InstallOrder):

@@ -45,13 +45,21 @@ def configured(settings: Mapping[str, str], environ: Mapping[str, str]) -> Index
     for host in settings.get("trusted-host", "").split():
         index.options += ["--allow-insecure-host", host]
     index.constraints = settings.get("constraint", "").split()
+    index.environment = _variables(settings, environ)
+    return index
+
+
+def _variables(settings: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    variables: dict[str, str] = {}
     for key, names in (("cert", ("SSL_CERT_FILE",)), ("proxy", ("HTTPS_PROXY", "HTTP_PROXY"))):
         for name in names:
             if (value := settings.get(key)) and not environ.get(name) and not environ.get(name.lower()):
-                index.environment[name] = value
+                variables[name] = value
+    if settings.get("extra-index-url"):  # pip prefers none of its indexes; a mirror may have some versions only
+        variables["UV_INDEX_STRATEGY"] = environ.get("UV_INDEX_STRATEGY") or "unsafe-best-match"
     if (timeout := settings.get("timeout") or settings.get("default-timeout")) and not environ.get("UV_HTTP_TIMEOUT"):
-        index.environment["UV_HTTP_TIMEOUT"] = timeout
-    return index
+        variables["UV_HTTP_TIMEOUT"] = timeout
+    return variables
 
 
 def pip_settings() -> dict[str, str]:

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from backend.child.download.errors import Refused, explain_os
-from backend.child.install.errors import explain, is_unreachable, no_python, telling_line
+from backend.child.install.errors import explain, no_python, telling_line
 from backend.child.install.orders import LockOrder, LockResult, MakeOrder, MakeResult
 from backend.child.install.package_index import Index, configured, environment, pip_settings
+from backend.child.install.resolution import Resolver
 from backend.child.install.uv import Uv, find_uv
 from backend.child.programs.download import read_order_line
 from backend.child.progress_report import REPORT_S, ProgressReport
@@ -49,42 +50,21 @@ def main(argv: list[str]) -> int:
 
 
 def _lock(order: LockOrder, index: Index, uv: Uv, report: ProgressReport) -> LockResult:
-    """Resolve the requirements. The recipe's index is left out if it cannot be reached and the user has set one."""
+    """Resolve the requirements and the libraries."""
     python = _interpreter(order, uv, report)
     folder = Path(order["folder"])
     shutil.rmtree(folder, ignore_errors=True)  # the rest of an attempt that failed
     folder.mkdir(parents=True)
     report.progress("resolve", 0, None)
-    lock, used = _resolve(order, order["requirements"], folder / LOCK, ["--python", python], index, uv)
+    resolver = Resolver(order, index, uv, python)
+    lock, is_vendor = resolver.resolve(order["requirements"], folder / LOCK)
     libraries = None
     if order["libraries"]:
-        options = ["--python", python, *_LIBRARIES_PYTHON]
-        libraries, _ = _resolve(order, order["libraries"], folder / LIBRARIES, options, index, uv)
+        libraries, _ = resolver.resolve(order["libraries"], folder / LIBRARIES, _LIBRARIES_PYTHON)
         # uv would refuse to unpack for another Python than the one that the file names.
         libraries = re.sub(r"(?m)^requires-python = .*\n", "", libraries)
         (folder / LIBRARIES).write_text(libraries, encoding="utf-8")
-    return {"lock": lock, "libraries": libraries, "python": python, "extra": used}
-
-
-def _resolve(
-    order: LockOrder, lines: list[str], lock: Path, options: list[str], index: Index, uv: Uv
-) -> tuple[str, bool]:
-    """Write the lock file of some requirements; return its text and whether the recipe's index was used."""
-    requirements = lock.with_suffix(".in")
-    requirements.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    arguments = ["pip", "compile", str(requirements), "--output-file", str(lock), *options]
-    arguments += ["--format", "pylock.toml", "--no-header", "--quiet", "--only-binary", ":all:"]
-    arguments += ["--index-strategy", "unsafe-best-match"]
-    arguments += [word for file in index.constraints for word in ("--constraint", file)]
-    extra = ["--index", order["index"]] if order["index"] else []
-    code, output = uv.run([*arguments, *extra, *index.options])
-    used = bool(extra)
-    if code and extra and index.own and is_unreachable(output):
-        code, output_without = uv.run([*arguments, *index.options])
-        used, output = False, output if code and is_unreachable(output_without) else output_without
-    if code:
-        raise explain(output, "looking up versions", order["name"])
-    return lock.read_text(encoding="utf-8"), used
+    return {"lock": lock, "libraries": libraries, "python": python, "extra": is_vendor}
 
 
 def _interpreter(order: LockOrder, uv: Uv, report: ProgressReport) -> str:
@@ -136,8 +116,9 @@ def _install(order: MakeOrder, lock: Path, options: list[str], index: Index, uv:
     """Install what a lock file lists; return uv's exit code and output."""
     arguments = ["pip", "install", "--python", str(interpreter_of(Path(order["folder"]))), "--requirements", str(lock)]
     arguments += ["--only-binary", ":all:", "--preview-features", "pylock", *options]
-    extra = ["--index", order["index"]] if order["index"] and order["extra"] else []
-    return uv.run([*arguments, *extra, *index.options])
+    if (vendor := order["index"]) and order["extra"]:
+        arguments += ["--index", vendor["url"], *(word for name in vendor["sources"] for word in ("--no-binary", name))]
+    return uv.run([*arguments, *index.options])
 
 
 def interpreter_of(folder: Path) -> Path:
