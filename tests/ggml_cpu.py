@@ -96,6 +96,6 @@ _OPERATIONS = {
 }
 
 
-def opened(base: Any) -> tuple[Any, int]:
+def opened(base: Any) -> Any:
     """Return what `open_device` returns for a device of this library."""
-    return SimpleNamespace(base=base), 0
+    return SimpleNamespace(base=base, handle=0, name="Vulkan0")

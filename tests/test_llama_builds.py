@@ -138,6 +138,7 @@ class Library:
     def __init__(self, name: str, loader: Loader) -> None:
         if name.startswith("libggml.") or name.startswith("libggml-8"):
             self.ggml_backend_reg_count = Function(lambda: 0)
+            self.ggml_log_set = Function(lambda log, data: None)
             self.ggml_backend_load = Function(
                 lambda path: loader.opened.append("registered " + Path(path.decode()).name)
             )

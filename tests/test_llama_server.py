@@ -71,7 +71,7 @@ def run(session: LlamaSession, stop_at: int | None = None, **options: Any) -> tu
 
 
 def test_the_engine_runs_on_the_card_in_its_runtime() -> None:
-    assert {"cpu", "vulkan"} <= set(ENGINE.backends) and {"base", "vulkan"} <= set(ENGINE.runtimes)
+    assert {"cpu", "vulkan"} <= set(ENGINE.backends) and {"base", "llama-vulkan"} <= set(ENGINE.runtimes)
 
 
 def test_the_evidence_is_the_log_of_loading(opened: Open) -> None:

@@ -212,7 +212,7 @@ def test_hardware_that_nothing_reaches_shows_what_to_install() -> None:
     cuda, rocm = devices["cuda:0"], devices["rocm:0"]
     assert (cuda.hardware_id, rocm.hardware_id) == (PCI, TWIN_PCI)
     assert "NVIDIA GeForce RTX 3060 is here" in str(cuda.reason)
-    assert re.search(r"`python -m backend runtimes install cuda` \(.*GB to download, .* min", str(cuda.remedy))
+    assert re.search(r"`python -m backend runtimes install llama-cuda` \(.*MB to download, .* min", str(cuda.remedy))
     assert "`python -m backend runtimes install rocm`" in str(rocm.remedy) and cuda.layer == "runtime package"
     assert devices["vulkan:1"].hardware_id == TWIN_PCI
     assert not any(device.hardware_id == emulated.id for device in devices.values())

@@ -140,9 +140,20 @@ class OnnxProvider:
 
 @dataclass(frozen=True)
 class GgmlSupport:
-    """How llama.cpp's own libraries reach a backend's devices: `library` is the package that contains them."""
+    """How ggml, llama.cpp's library, reaches a backend's devices.
 
-    library: str
+    `names` are ggml's names of the backend in lower case, in the names of its files and in its registry. The callbacks
+    raise DeviceAbsent, and OSError if a driver is missing.
+    """
+
+    names: tuple[str, ...]
+    runtimes: tuple[str, ...]  # those whose environments hold a build of llama.cpp for it
+    # Optional. Returns the devices from another source than ggml, which does not list all of them.
+    list_devices: Callable[[], list[DetectedDevice]] | None = None
+    # Optional. Adds facts to the devices that ggml lists. Takes them, and whether this process sees only one device.
+    refine: Callable[[list[DetectedDevice], bool], list[DetectedDevice]] | None = None
+    prepare: Callable[[DetectedDevice], None] | None = None  # Optional. Called before the libraries are loaded.
+    library: str = "ggml"
 
 
 @dataclass(frozen=True)

@@ -17,20 +17,23 @@ from backend.common.device_api import (
     detected_device_from,
 )
 from backend.devices._mechanisms.card_processes import DriverWitness, driver_witness
+from backend.devices._mechanisms.ggml import GgmlAccess
 from backend.devices._mechanisms.ggml_proof import check_processor
 from backend.devices._mechanisms.identity import hardware_id, is_instance, uuid_text
 from backend.devices._mechanisms.llama_builds import LlamaBuild, LlamaLibraries, find_build
 from backend.devices._mechanisms.proof_record import is_unsupported
-from backend.devices._placement import onnx_place, show_ggml_device, torch_place
+from backend.devices._placement import ggml_place, onnx_place, show_ggml_device, torch_place
 from backend.devices._registry import (
     INDEX_LIMIT,
     backends,
     backends_of,
     device_id,
     has_compile_cache,
+    is_installed,
     known_options,
     libraries,
     library_of,
+    llama_runtimes,
     mechanism,
     prove,
     split_id,
@@ -43,6 +46,7 @@ __all__ = [
     "DetectedDevice",
     "DeviceAbsent",
     "DriverWitness",
+    "GgmlAccess",
     "InstallOffer",
     "LlamaBuild",
     "LlamaLibraries",
@@ -55,13 +59,16 @@ __all__ = [
     "device_id",
     "driver_witness",
     "find_build",
+    "ggml_place",
     "hardware_id",
     "has_compile_cache",
+    "is_installed",
     "is_instance",
     "is_unsupported",
     "known_options",
     "libraries",
     "library_of",
+    "llama_runtimes",
     "mechanism",
     "onnx_place",
     "prove",

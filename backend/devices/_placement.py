@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent
 from backend.common.errors import DeviceLost, DeviceNotReady
-from backend.devices._mechanisms import ggml, onnx, torch
+from backend.devices._mechanisms import ggml, ggml_vulkan, onnx, torch
+from backend.devices._mechanisms.ggml import GgmlAccess
 from backend.devices._mechanisms.onnx_placement import OnnxPlace
 from backend.devices._mechanisms.torch_placement import TorchPlace
 from backend.devices._registry import backends, mechanism, split_id
@@ -49,13 +49,28 @@ def onnx_place(
         return replace(onnx.open_device(backend, listed, device), options=options or {}, cache=cache)
 
 
+def ggml_place(device: str, detected: DetectedDevice | None = None) -> GgmlAccess:
+    """Open a device for an engine that uses llama.cpp, in a process that sees only this device.
+
+    `detected`: optional, the device as listed before. Default: it is listed now.
+    Raises DeviceLost if the device is gone or another one is in its place, DeviceNotReady if llama.cpp does not reach
+    its backend, OSError if a library or a driver is missing.
+    """
+    backend, index = _backend_and_index(device)
+    if backend.ggml is None:
+        raise _unreachable("llama.cpp", backend)
+    with _lost_if_absent(device):
+        listed = _find_device(backend, index, backend.ggml.library, detected)
+        return ggml.open_device(backend, listed)
+
+
 def show_ggml_device(device: str, detected: DetectedDevice) -> None:
     """Make only this card visible to llama.cpp's programs that this process starts.
 
     Raises DeviceLost if it is gone or another one is in its place, OSError if Vulkan lists no device.
     """
     with _lost_if_absent(device):
-        os.environ[ggml.VARIABLE] = str(ggml.find_position(detected))
+        ggml_vulkan.show_device(detected)
 
 
 @contextlib.contextmanager

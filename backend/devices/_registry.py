@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -11,6 +12,7 @@ from pathlib import Path
 from backend.common.device_api import Backend, DetectedDevice, Mechanism, Prover
 from backend.common.types import Proof
 from backend.devices._mechanisms import ggml, ggml_proof, onnx, onnx_proof, torch, torch_proof
+from backend.devices._mechanisms.llama_builds import LIBRARY, find_build
 
 INDEX_LIMIT = 64  # valid ids are NAME:0 to NAME:63
 
@@ -30,15 +32,38 @@ def libraries() -> tuple[str, ...]:
     return tuple(dict.fromkeys(library for backend in backends().values() for library in backend.libraries))
 
 
-def backends_of(library: str) -> tuple[str, ...]:
-    """Return the names of the backends that a library reaches: the processor, then by rank."""
+def backends_of(library: str, runtime: str | None = None) -> tuple[str, ...]:
+    """Return the names of the backends that a library reaches: the processor, then by rank.
+
+    `runtime`: optional. In a runtime that names its libraries, one that reaches a backend in another runtime alone is
+    left out: `base` holds llama.cpp for the processor.
+    """
     reached = [backend for backend in backends().values() if library in backend.libraries]
+    if runtime and library == LIBRARY and any(runtime in backend.runtimes for backend in backends().values()):
+        reached = [backend for backend in reached if backend.ggml and runtime in backend.ggml.runtimes]
     return tuple(backend.name for backend in sorted(reached, key=lambda backend: (backend.kind != "cpu", backend.rank)))
+
+
+def llama_runtimes() -> tuple[str, ...]:
+    """Return the runtimes whose environments hold a build of llama.cpp for cards."""
+    return tuple(
+        dict.fromkeys(name for backend in backends().values() if backend.ggml for name in backend.ggml.runtimes)
+    )
 
 
 def library_of(backend: str) -> str:
     """Return the preferred library of a backend."""
     return backends()[backend].libraries[0]
+
+
+def is_installed(library: str) -> bool:
+    """Return whether this environment has a library, or a broken one, without importing it."""
+    if any(backend.ggml and backend.ggml.library == library for backend in backends().values()):
+        return find_build() is not None
+    try:
+        return importlib.util.find_spec(library) is not None
+    except (ImportError, ValueError):
+        return True  # it is installed and broken: the import shows how
 
 
 def mechanism(backend: str, library: str) -> Mechanism:

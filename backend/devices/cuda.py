@@ -1,4 +1,4 @@
-"""NVIDIA cards, and MIG instances of them, through torch.
+"""NVIDIA cards, and MIG instances of them, through torch and through llama.cpp.
 
 CUDA enumerates at most one MIG instance in a process, and then no whole card (NVIDIA's MIG user guide, "CUDA Device
 Enumeration"). So the instances come from NVML, and each process gets one by CUDA_VISIBLE_DEVICES. Not yet run on a card
@@ -14,11 +14,13 @@ from backend.common.device_api import (
     Backend,
     DetectedDevice,
     DeviceAbsent,
+    GgmlSupport,
     InstallOffer,
     TorchAccess,
     TorchSupport,
     Visibility,
 )
+from backend.devices._mechanisms.cuda_driver import with_driver_facts
 from backend.devices._mechanisms.mig import with_instances
 from backend.devices._mechanisms.torch import build_name, is_rocm_build
 from backend.devices._mechanisms.torch_cuda import (
@@ -63,6 +65,12 @@ def _list_cards(torch: Any) -> list[DetectedDevice]:
     return add_selectors(mark_instances(own))
 
 
+def _refine(listed: list[DetectedDevice], masked: bool) -> list[DetectedDevice]:
+    """Add UUIDs to the cards that llama.cpp lists, and the MIG instances that CUDA leaves out."""
+    cards = add_selectors(mark_instances(with_driver_facts(listed)))
+    return cards if masked or "CUDA_VISIBLE_DEVICES" in os.environ else with_instances(cards)
+
+
 def _addresses() -> Addresses:
     return driver_addresses(("libcuda.so.1", "nvcuda.dll"), "cuDeviceGetPCIBusId", by_ordinal=False)
 
@@ -72,11 +80,12 @@ BACKEND = Backend(
     label="CUDA",
     kind="gpu",
     rank=100,
-    runtimes=("cuda", "torch"),
+    runtimes=("cuda", "torch", "llama-cuda"),
     systems=("linux", "win32"),
     vendors=("NVIDIA",),
-    offers=(InstallOffer("cuda"),),
+    offers=(InstallOffer("llama-cuda"), InstallOffer("cuda")),
     torch=TorchSupport(_list_devices, _open_device, compiles=True),
+    ggml=GgmlSupport(("cuda",), ("llama-cuda",), refine=_refine),
     visibility=Visibility(
         variables=("CUDA_VISIBLE_DEVICES",),
         hide_all={"CUDA_VISIBLE_DEVICES": "-1"},

@@ -1,8 +1,9 @@
-"""Apple's GPU through torch."""
+"""Apple's GPU through torch and through llama.cpp."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from backend.common.clean_text import clean_name
@@ -10,6 +11,7 @@ from backend.common.device_api import (
     Backend,
     DetectedDevice,
     DeviceAbsent,
+    GgmlSupport,
     InstallOffer,
     TorchAccess,
     TorchSupport,
@@ -38,6 +40,11 @@ def _kind(name: str) -> DeviceKind:
     return "gpu" if re.search(r"\bAMD\b|Radeon|FirePro|GeForce", name, re.IGNORECASE) else "integrated"
 
 
+def _refine(listed: list[DetectedDevice], masked: bool) -> list[DetectedDevice]:
+    """Return the first GPU that llama.cpp lists, as torch lists it."""
+    return [replace(card, kind=_kind(card.name), hardware_id="metal:0", count=1) for card in listed[:1]]
+
+
 def _open_device(torch: Any, detected: DetectedDevice) -> TorchAccess:
     """Open the GPU. Raises DeviceAbsent."""
     _list_devices(torch)
@@ -50,12 +57,13 @@ BACKEND = Backend(
     label="Apple Metal (MPS)",
     kind="gpu",
     rank=150,
-    runtimes=("torch",),
+    runtimes=("torch", "base", "llama-metal"),
     indexed=False,
     systems=("darwin",),
     vendors=("Apple",),
     offers=(InstallOffer("torch"),),
     torch=TorchSupport(_list_devices, _open_device),
+    ggml=GgmlSupport(("metal", "mtl"), ("base", "llama-metal"), refine=_refine),
     # With the fallback enabled, single operations silently run on the processor.
     visibility=Visibility(for_listing={"PYTORCH_ENABLE_MPS_FALLBACK": "0"}),
 )

@@ -1,4 +1,7 @@
-"""AMD cards through torch built for ROCm. Such a torch calls its module `cuda`, so its build is checked first."""
+"""AMD cards through torch built for ROCm, and through llama.cpp.
+
+Such a torch calls its module `cuda`, so its build is checked first.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from backend.common.device_api import (
     Backend,
     DetectedDevice,
     DeviceAbsent,
+    GgmlSupport,
     InstallOffer,
     TorchAccess,
     TorchSupport,
@@ -65,12 +69,16 @@ BACKEND = Backend(
     label="ROCm",
     kind="gpu",
     rank=110,
-    runtimes=("rocm", "torch"),
+    runtimes=("rocm", "torch", "llama-rocm"),
     aliases=("hip",),
     systems=("linux", "win32"),
     vendors=("AMD",),
-    offers=(InstallOffer("rocm", architectures=("gfx101", "gfx103", "gfx11", "gfx12", "gfx90", "gfx94", "gfx95")),),
+    offers=(
+        InstallOffer("rocm", architectures=("gfx101", "gfx103", "gfx11", "gfx12", "gfx90", "gfx94", "gfx95")),
+        InstallOffer("llama-rocm", architectures=("gfx90a", "gfx942", "gfx1100")),  # what the wheel is built for
+    ),
     torch=TorchSupport(_list_devices, _open_device, compiles=True),
+    ggml=GgmlSupport(("hip", "rocm"), ("llama-rocm",)),
     visibility=Visibility(
         variables=VARIABLES,
         hide_all={"HIP_VISIBLE_DEVICES": "-1"},

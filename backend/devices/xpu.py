@@ -1,4 +1,4 @@
-"""Intel cards through torch."""
+"""Intel cards through torch, and through llama.cpp built with SYCL, which reports no identity of a card."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from backend.common.device_api import (
     Backend,
     DetectedDevice,
     DeviceAbsent,
+    GgmlSupport,
     InstallOffer,
     TorchAccess,
     TorchSupport,
@@ -82,11 +83,12 @@ BACKEND = Backend(
     label="Intel XPU",
     kind="gpu",
     rank=140,
-    runtimes=("xpu", "torch"),
+    runtimes=("xpu", "torch", "llama-sycl"),
     systems=("linux", "win32"),
     vendors=("Intel",),
-    offers=(InstallOffer("xpu"),),
+    offers=(InstallOffer("xpu"), InstallOffer("llama-sycl")),
     torch=TorchSupport(_list_devices, _open_device),
+    ggml=GgmlSupport(("sycl",), ("llama-sycl",)),
     visibility=Visibility(
         variables=("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR", "SYCL_DEVICE_FILTER", "SYCL_DEVICE_ALLOWLIST"),
         environment=_environment,

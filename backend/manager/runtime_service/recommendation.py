@@ -39,5 +39,7 @@ def best(
     return None, "No hardware of this machine lacks a runtime."
 
 
-def _rank(recipe: Recipe, backend: str, card: Hardware) -> tuple[bool, int]:
-    return card.vendor not in recipe.first_for, backends()[backend].rank
+def _rank(recipe: Recipe, backend: str, card: Hardware) -> tuple[bool, int, int]:
+    offered = [offer.runtime for offer in backends()[backend].offers]
+    place = offered.index(recipe.name) if recipe.name in offered else len(offered)
+    return card.vendor not in recipe.first_for, backends()[backend].rank, place

@@ -13,7 +13,7 @@ from backend.devices import backends
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.probing import ProbeService
 from backend.scheduling.probing.device_table import RuntimeProblem
-from backend.scheduling.probing.installable import fitting, offer_for
+from backend.scheduling.probing.installable import fitting, offers_for
 
 SLOWER = 0.8  # share of the earlier speed below which a device is reported as slower
 ROUNDS = 3
@@ -114,10 +114,10 @@ def meant_for(name: str, hardware: Iterable[Hardware]) -> list[tuple[str, Hardwa
     pairs = []
     for item in hardware:
         for backend in backends().values():
-            offer = offer_for(backend, item)
+            offered = [offer.runtime for offer in offers_for(backend, item)]
             same_kind = (item.kind == "npu") == (backend.kind == "npu")
             is_default = not backend.offers and backend.runtimes[0] == name and same_kind and fitting(backend, [item])
-            if is_default or (offer and offer.runtime == name):
+            if is_default or name in offered:
                 pairs.append((backend.name, item))
     return pairs
 

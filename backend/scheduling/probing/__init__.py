@@ -407,7 +407,7 @@ class ProbeService:
         fitting_names = [name for name in others if fitting(backends()[name], self.table.surveyed.values())]
         if runtime == BASE:
             return always + [name for name in fitting_names if BASE in backends()[name].runtimes]
-        own = [name for name in others if backends()[name].runtimes[0] == runtime]
+        own = [name for name in others if runtime in _made_for(backends()[name])]
         by_library = {library_of(name): name for name in reversed(others)}
         return always + (fitting_names or own or list(by_library.values()))
 
@@ -429,6 +429,11 @@ def _log_proof(device: Device, runtime: str) -> None:
     level = logging.INFO if device.state == "ready" else logging.WARNING
     fields = {"device": device.id, "runtime": runtime, "state": device.state, "engines": device.engines or None}
     log.log(level, "device probed", extra={**fields, "reason": device.reason, "layer": device.layer})
+
+
+def _made_for(facts: Backend) -> set[str]:
+    """Return the runtimes that are made for a backend: its first one, and those that are offered for its hardware."""
+    return {facts.runtimes[0], *(offer.runtime for offer in facts.offers)}
 
 
 def _of_runtime(runtime: str) -> list[Backend]:

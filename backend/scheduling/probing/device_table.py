@@ -13,7 +13,7 @@ from backend.devices import backends, device_id, is_instance
 from backend.engines import engines
 from backend.scheduling.probing.classification import unproved
 from backend.scheduling.probing.device_merge import Numbering, merged, on_hardware
-from backend.scheduling.probing.installable import as_found, fitting, installable, offer_for
+from backend.scheduling.probing.installable import as_found, fitting, installable, offers_for
 
 log = logging.getLogger(__name__)
 _FULL_SHARE = 0.01  # a card with less free memory cannot load a model
@@ -130,10 +130,10 @@ class DeviceTable:
             numbers = self._numbering.of(backend.name, [as_found(item) for item in cards])
             for index, detected in numbers:
                 item = next(card for card in cards if card.id == detected.hardware_id)
-                id_, offer = device_id(backend, index), offer_for(backend, item)
+                id_, offers = device_id(backend, index), offers_for(backend, item)
                 reached = self._reached_cards(backend.name)
-                if offer and self._is_enabled(id_) and item.id not in reached and not self._has_report(id_):
-                    self.set_device(_INSTALL_OFFERS, installable(id_, backend, item, offer))
+                if offers and self._is_enabled(id_) and item.id not in reached and not self._has_report(id_):
+                    self.set_device(_INSTALL_OFFERS, installable(id_, backend, item, offers[0]))
 
     def compare(self) -> None:
         """Note on each working device whether it is slower than the CPU."""

@@ -27,9 +27,9 @@ def fitting(backend: Backend, hardware: Iterable[Hardware]) -> list[Hardware]:
     ]
 
 
-def offer_for(backend: Backend, item: Hardware) -> InstallOffer | None:
-    """Return the offer of a runtime that would make the hardware usable, or None."""
-    return next((offer for offer in backend.offers if item in fitting(backend, [item]) and _fits(offer, item)), None)
+def offers_for(backend: Backend, item: Hardware) -> list[InstallOffer]:
+    """Return the offers of runtimes that would make the hardware usable, the preferred one first."""
+    return [offer for offer in backend.offers if item in fitting(backend, [item]) and _fits(offer, item)]
 
 
 def installable(id_: str, backend: Backend, item: Hardware, offer: InstallOffer) -> Device:

