@@ -58,7 +58,7 @@ def ggml_place(device: str, detected: DetectedDevice | None = None) -> GgmlAcces
     """
     backend, index = _backend_and_index(device)
     if backend.ggml is None:
-        raise _unreachable("llama.cpp", backend)
+        raise _unreachable("ggml", backend)
     with _lost_if_absent(device):
         listed = _find_device(backend, index, backend.ggml.library, detected)
         return ggml.open_device(backend, listed)
