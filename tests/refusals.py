@@ -9,7 +9,7 @@ import httpx
 
 def refused(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
     """The problem document of an answer, checked."""
-    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    assert answer.headers["content-type"] == "application/problem+json; charset=utf-8", answer.text
     problem: dict[str, Any] = answer.json()
     assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code), problem
     assert problem["type"] and problem["title"]

@@ -55,7 +55,6 @@ CLOSED = [
         "localhost evil.com",
         "[::1].evil.com",
         "127.1.evil.com",
-        "localhost.",
         "0x7f000001.nip.io",
         "xn--localhost-.com",
     ],
@@ -221,9 +220,9 @@ def test_a_failure_that_nobody_foresaw_is_a_problem_with_the_guards_headers(tmp_
     ("method", "path", "allowed"),
     [
         ("GET", "/api/generate", "POST"),
-        ("DELETE", "/api/jobs", "GET"),
-        ("POST", "/api/health", "GET"),
-        ("OPTIONS", "/api/jobs/x", "GET, DELETE"),
+        ("DELETE", "/api/jobs", "GET, HEAD"),
+        ("POST", "/api/health", "GET, HEAD"),
+        ("OPTIONS", "/api/jobs/x", "GET, HEAD, DELETE"),
         ("PUT", "/", "GET, HEAD"),
     ],
 )
@@ -264,9 +263,7 @@ def test_the_page_and_health_are_open(guarded: Server, path: str) -> None:
     assert guarded.http.get(path).status_code == 200
 
 
-@pytest.mark.parametrize(
-    "path", ["/api/health/", "/api/health/../jobs", "//api/jobs", "/API/jobs", "/api/health%2f..%2fjobs"]
-)
+@pytest.mark.parametrize("path", ["/api/health/../jobs", "//api/jobs", "/API/jobs", "/api/health%2f..%2fjobs"])
 def test_no_spelling_of_a_path_goes_around_the_token(guarded: Server, path: str) -> None:
     request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     assert raw(guarded, request.encode()).split()[1] in (b"401", b"404")

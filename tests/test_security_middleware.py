@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from backend.common.config.settings import load_settings
+from backend.common.errors import Configuration
 from backend.server.auth_token import Token, kept_token, make_token
 from backend.server.security_middleware import COOKIE, LARGE_AT_ONCE, LARGE_BYTES, SecurityMiddleware, session_cookie
 
@@ -50,6 +51,10 @@ HOSTS = [
     ("[::1]", 200),
     ("192.168.7.9", 200),
     ("stone.example:443", 200),
+    ("stone.example.", 200),
+    ("localhost.", 200),
+    ("host.docker.internal:8000", 200),
+    ("proxy.example", 200),
     ("evil.example", 421),
     ("localhost.evil.example", 421),
     ("localhost@evil.example", 421),
@@ -60,7 +65,7 @@ HOSTS = [
 
 @pytest.mark.parametrize(("host", "status"), HOSTS)
 def test_the_host_header_must_name_this_server(host: str, status: int) -> None:
-    answer = send(guarded(allowed_hosts=["Stone.Example"]), host=host)
+    answer = send(guarded(allowed_hosts=["Stone.Example"], public_url="https://proxy.example/x"), host=host)
     assert answer.status_code == status
     assert status == 200 or answer.json()["code"] == "forbidden_host"
 
@@ -89,7 +94,71 @@ def test_pages_of_other_sites_may_not_send_requests(method: str, headers: dict[s
     assert status == 200 or answer.json()["code"] == "forbidden_origin"
 
 
+NAMED = [
+    ("https://stone.example", 200),
+    ("http://stone.example:8443", 200),
+    ("https://proxy.example", 200),
+    ("https://stone.example.evil.example", 403),
+    ("ftp://stone.example", 403),
+    ("https://[", 403),
+    ("http://localhost:3000", 403),
+]
+
+
+@pytest.mark.parametrize(("origin", "status"), NAMED)
+def test_an_allowed_name_is_enough_behind_a_proxy_that_changes_the_host(origin: str, status: int) -> None:
+    app = guarded(allowed_hosts=["stone.example"], public_url="https://proxy.example")
+    headers = {"Origin": origin, "Sec-Fetch-Site": "same-origin"}
+    assert send(app, "POST", host="127.0.0.1:8000", headers=headers).status_code == status
+
+
+PAGE = "https://chat.example"
+
+
+def test_pages_of_allowed_origins_may_call_the_api() -> None:
+    app = guarded(allowed_origins=[PAGE + "/", "http://other:1"])
+    headers = {"Origin": PAGE, "Sec-Fetch-Site": "cross-site"}
+    answer = send(app, "POST", "/v1/chat/completions", headers=headers)
+    assert answer.status_code == 200 and answer.headers["access-control-allow-origin"] == PAGE
+    assert "X-Job-Id" in answer.headers["access-control-expose-headers"] and answer.headers["vary"] == "Origin"
+    assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
+    refused = send(app, "POST", headers={**headers, "Content-Type": "text/plain"}, content=b"x")
+    assert refused.status_code == 415 and refused.headers["access-control-allow-origin"] == PAGE, "readable errors"
+    assert send(app, path="/", headers=headers).status_code == 403, "not the server's page"
+    assert send(app, headers={"Origin": "https://evil.example"}).status_code == 403
+    assert "access-control-allow-origin" not in send(app).headers
+    assert send(guarded(allowed_origins=["*"]), headers={"Origin": "https://any.example"}).status_code == 200
+    assert send(guarded(allowed_origins=["*"]), headers={"Origin": "null"}).status_code == 403
+
+
+def test_a_preflight_needs_no_token_and_the_request_after_it_does() -> None:
+    app = guarded(allowed_origins=[PAGE], token=TOKEN)
+    asked = {
+        "Origin": PAGE,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization, content-type",
+        "Access-Control-Request-Private-Network": "true",
+    }
+    answer = send(app, "OPTIONS", "/v1/chat/completions", headers=asked)
+    assert answer.status_code == 204 and answer.headers["access-control-allow-origin"] == PAGE
+    assert answer.headers["access-control-allow-headers"] == "authorization, content-type"
+    assert "POST" in answer.headers["access-control-allow-methods"]
+    assert answer.headers["access-control-allow-private-network"] == "true"
+    assert send(app, "OPTIONS", headers={**asked, "Origin": "https://evil.example"}).status_code == 403
+    assert send(app, "POST", headers={"Origin": PAGE}).status_code == 401
+
+
+@pytest.mark.parametrize("value", ["chat.example", "https://chat.example/path", "", "https://"])
+def test_an_origin_in_the_settings_is_a_scheme_and_a_host(value: str) -> None:
+    with pytest.raises(Configuration, match="allowed_origins"):
+        guarded(allowed_origins=[value])
+
+
 CREDENTIALS = [
+    ({"X-Api-Key": TOKEN}, True),
+    ({"Api-Key": TOKEN}, True),
+    ({"X-Api-Key": f"Bearer {TOKEN}"}, False),
+    ({"X-Api-Key": ""}, False),
     ({"Authorization": f"Bearer {TOKEN}"}, True),
     ({"Authorization": f"bearer   {TOKEN} "}, True),
     ({"Authorization": f"Basic {TOKEN}"}, False),

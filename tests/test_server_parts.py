@@ -210,7 +210,7 @@ def test_every_error_has_the_shape_of_its_api(
     if code == "queue_full":
         assert answer.headers["retry-after"] == "7"
     if code == "method_not_allowed":
-        assert answer.headers["allow"] == "GET, DELETE", "the methods of all routes at this path"
+        assert answer.headers["allow"] == "GET, HEAD, DELETE", "the methods of all routes at this path"
     assert code != "disk_full" or body["needed_bytes"] == 5
 
 

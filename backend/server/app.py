@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from fastapi import FastAPI
 
 from backend import __version__
@@ -19,6 +21,7 @@ from backend.server import (
     metrics,
     models,
     page,
+    response_middleware,
     runtimes,
     security_middleware,
     session,
@@ -43,6 +46,7 @@ def create_app(manager: ModelManager, token: Token | None = None) -> FastAPI:
         description="Generates text and music on the devices of this machine. Each device is proved by a computation.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
     app.state.manager = manager
     app.state.token = token
@@ -58,4 +62,6 @@ def create_app(manager: ModelManager, token: Token | None = None) -> FastAPI:
         token=token,
         static=frozenset(page.addresses()),
     )
+    public = urlsplit(manager.settings.server.public_url or "")
+    app.add_middleware(response_middleware.ResponseMiddleware, prefix=public.path.rstrip("/"))
     return app

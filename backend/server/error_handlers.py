@@ -16,7 +16,7 @@ from backend.common.config.strict_model import to_validation_error
 from backend.common.errors import TouchstoneError
 from backend.common.types import JsonObject, Problem
 from backend.server.json_response import JsonResponse
-from backend.server.v1.errors import error_body, is_v1, status_of
+from backend.server.v1.errors import RETRYABLE, error_body, is_v1, status_of
 
 MEDIA_TYPE = "application/problem+json"
 PROBLEM: JsonObject = {
@@ -40,6 +40,8 @@ def respond(error: TouchstoneError, headers: dict[str, str] | None = None, *, pa
         headers["WWW-Authenticate"] = "Bearer"
     problem = error.problem()
     if is_v1(path):
+        if problem.code not in RETRYABLE:
+            headers["x-should-retry"] = "false"
         return JsonResponse(error_body(problem, error.extra.get("fields"), path), status_of(problem), headers)
     return respond_problem(problem, headers, **error.extra, **extra)
 
@@ -71,10 +73,12 @@ def install(app: FastAPI) -> None:
 def _allowed(request: Request) -> str:
     """Return all methods of a path. Starlette itself lists only those of the first route."""
     routes = request.app.routes
-    scopes = {method: {**request.scope, "method": method} for method in ("GET", "HEAD", "POST", "PUT", "DELETE")}
-    return ", ".join(
+    methods = ("GET", "POST", "PUT", "PATCH", "DELETE")
+    scopes = {method: {**request.scope, "method": method} for method in methods}
+    allowed = [
         method for method, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)
-    )
+    ]
+    return ", ".join(["GET", "HEAD", *allowed[1:]] if "GET" in allowed else allowed)
 
 
 def _from_validation(request: Request, error: RequestValidationError) -> TouchstoneError:
@@ -100,7 +104,8 @@ def _from_http(request: Request, error: HTTPException) -> TouchstoneError:
     if error.status_code == 404:
         return errors.NotFound(f"{path!r} does not exist.", "See /docs for the list of routes.")
     if error.status_code == 405:
-        return errors.MethodNotAllowed(f"{request.method} is not allowed at {path!r}.", "See /docs for the routes.")
+        method = getattr(request.state, "asked_method", request.method)
+        return errors.MethodNotAllowed(f"{method} is not allowed at {path!r}.", "See /docs for the routes.")
     if error.status_code == 400:
         return bad_json()
     return errors.Internal(str(error.detail), "Retry. If it happens again, report the server's log.")

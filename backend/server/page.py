@@ -25,7 +25,7 @@ def addresses() -> dict[str, Path]:
 def install(app: FastAPI) -> None:
     """Add one route per file."""
     for address, file in addresses().items():
-        app.add_api_route(address, _sender(file), methods=["GET", "HEAD"], include_in_schema=False, response_model=None)
+        app.add_api_route(address, _sender(file), methods=["GET"], include_in_schema=False, response_model=None)
 
 
 def _sender(file: Path) -> Callable[[Request], Awaitable[Response]]:

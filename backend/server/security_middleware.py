@@ -10,9 +10,7 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
-import ipaddress
 import logging
-import socket
 from http.cookies import CookieError, SimpleCookie
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -23,6 +21,7 @@ from backend.common.config.settings.schema import Server
 from backend.common.errors import TouchstoneError
 from backend.server.auth_token import Token
 from backend.server.error_handlers import bad_json, respond
+from backend.server.origin_policy import OriginPolicy, cors_headers, preflight_response
 
 log = logging.getLogger(__name__)
 COOKIE = "touchstone_session"
@@ -35,6 +34,7 @@ RESPONSE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+KEY_HEADERS = ("x-api-key", "api-key")  # in which clients of Anthropic's and Azure's APIs send the token
 UPLOADS = "/api/files/"  # bodies that are not JSON; their route reads them with its own limits
 _WITH_BODY = ("POST", "PUT", "PATCH")
 LARGE_BYTES, LARGE_AT_ONCE = 256 << 10, 16  # larger bodies are limited in number: together they could fill memory
@@ -50,8 +50,7 @@ class SecurityMiddleware:
         self._request_timeout_s = settings.request_s
         self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self._static = static
-        self._hosts = {"localhost", socket.gethostname().lower(), settings.host.lower()}
-        self._hosts |= {host.lower() for host in settings.allowed_hosts}
+        self._origins = OriginPolicy(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse the request, or pass it on with its body read. Log an unhandled exception."""
@@ -59,53 +58,35 @@ class SecurityMiddleware:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-
-        has_started = False
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal has_started
-            has_started = True
-            if message["type"] == "http.response.start":
-                response_headers = MutableHeaders(scope=message)
-                for name, value in RESPONSE_HEADERS.items():
-                    response_headers.setdefault(name, value)
-            await send(message)
-
+        sender = _Sender(send)
         try:
-            self._check_origin(scope["method"], headers)
+            origin = self._origins.check(scope["method"], scope["path"], headers)
+            if origin is not None:
+                sender.headers |= cors_headers(origin)
+                if scope["method"] == "OPTIONS" and (preflight := preflight_response(headers)):
+                    await preflight(scope, receive, sender.send)
+                    return
             scope.setdefault("state", {})["known"] = self._check_token(scope["path"], headers)
-            if scope["method"] in _WITH_BODY and not scope["path"].startswith(UPLOADS):
+            if scope["method"] in _WITH_BODY and not f"{scope['path']}/".startswith(UPLOADS):
                 receive = await self._read_with_timeout(headers, receive)
         except TouchstoneError as error:
             unread = isinstance(error, errors.BadRequest | errors.PayloadTooLarge)
             closing = {"Connection": "close"} if unread else None
-            await respond(error, closing, path=scope["path"])(scope, receive, send_with_headers)
+            await respond(error, closing, path=scope["path"])(scope, receive, sender.send)
             return
+        await self._run(scope, receive, sender)
+
+    async def _run(self, scope: Scope, receive: Receive, sender: _Sender) -> None:
+        """Run the application. Logs an unhandled exception and responds to it."""
         try:
-            await self._app(scope, receive, send_with_headers)
+            await self._app(scope, receive, sender.send)
         except Exception as error:
-            if has_started:
+            if sender.has_started:
                 raise  # part of the response was sent: only closing the connection shows that it is incomplete
             log.error("unhandled exception in a request", exc_info=error, extra={"path": scope["path"]})
             detail = "Unexpected internal error. The server's log has the details."
             failure = errors.Internal(detail, "Retry. If it happens again, report the log.")
-            await respond(failure, path=scope["path"])(scope, receive, send_with_headers)
-
-    def _check_origin(self, method: str, headers: Headers) -> None:
-        host = headers.get("host", "")
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-        if name.lower() not in self._hosts and not _is_address(name):
-            raise errors.ForbiddenHost(
-                f"The Host {host[:100]!r} is not a name of this server.",
-                "Use localhost or an IP address, or add the name to server.allowed_hosts.",
-            )
-        origin = headers.get("origin")
-        foreign = origin is not None and origin not in (f"http://{host}", f"https://{host}")
-        if foreign or (method not in ("GET", "HEAD") and headers.get("sec-fetch-site") in ("cross-site", "same-site")):
-            raise errors.ForbiddenOrigin(
-                f"Pages of {(origin or 'another site')[:100]!r} may not use this server.",
-                "Open the server's own page, or call it from a program instead of a web page.",
-            )
+            await respond(failure, path=scope["path"])(scope, receive, sender.send)
 
     def _check_token(self, path: str, headers: Headers) -> bool:
         """Return whether the caller is authenticated. Raises Unauthorized if the path requires it."""
@@ -113,7 +94,8 @@ class SecurityMiddleware:
         if token is None:
             return True
         scheme, _, sent = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and is_equal(sent.strip(), token):
+        keys = [sent if scheme.lower() == "bearer" else "", *(headers.get(name, "") for name in KEY_HEADERS)]
+        if any(is_equal(key.strip(), token) for key in keys):
             return True
         if is_equal(_cookie(headers), session_cookie(token)):
             return True
@@ -179,6 +161,24 @@ class SecurityMiddleware:
         )
 
 
+class _Sender:
+    """Sends one response with the headers that every response has."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.headers = dict(RESPONSE_HEADERS)
+        self.has_started = False
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the application."""
+        self.has_started = True
+        if message["type"] == "http.response.start":
+            response_headers = MutableHeaders(scope=message)
+            for name, value in self.headers.items():
+                response_headers.setdefault(name, value)
+        await self._send(message)
+
+
 def request_timeout(limit_s: float) -> errors.BadRequest:
     """Return the error for a request that did not arrive within the timeout."""
     return errors.BadRequest(
@@ -202,11 +202,3 @@ def _cookie(headers: Headers) -> str:
     except CookieError:
         return ""
     return morsel.value if morsel else ""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True

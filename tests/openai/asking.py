@@ -40,7 +40,7 @@ def chunks(answer: httpx.Response) -> list[dict[str, Any]]:
 
 def refused(answer: httpx.Response, status: int, code: str, param: str | None = None) -> dict[str, Any]:
     """The error of an answer, checked for OpenAI's shape."""
-    assert answer.headers["content-type"] == "application/json", answer.text
+    assert answer.headers["content-type"] == "application/json; charset=utf-8", answer.text
     body = answer.json()
     assert set(body) == {"error"} and set(body["error"]) == {"message", "type", "code", "param"}, body
     error: dict[str, Any] = body["error"]

@@ -6,17 +6,23 @@ import re
 from collections.abc import Mapping
 
 from backend.common.errors import (
+    BadRequest,
     ContextLengthExceeded,
+    DeviceLost,
     DeviceNotReady,
+    Interrupted,
+    JobCancelled,
     ModelBroken,
     ModelIncompatible,
     ModelNotDownloaded,
     Quarantined,
+    QueueFull,
     TouchstoneError,
     UnknownDevice,
     UnknownModel,
     UnsupportedParameter,
     Validation,
+    WorkerCrashed,
     from_code,
 )
 from backend.common.types import JsonObject, Problem
@@ -26,6 +32,10 @@ PARAMS = {
     **dict.fromkeys((UnknownModel.code, ModelNotDownloaded.code, ModelBroken.code, ModelIncompatible.code), "model"),
     **dict.fromkeys((UnknownDevice.code, DeviceNotReady.code, Quarantined.code), "device"),
 }
+# Errors that may be gone when a client repeats the request. Clients would also repeat each 409 and each 5xx.
+RETRYABLE = frozenset(
+    error.code for error in (BadRequest, DeviceLost, Interrupted, JobCancelled, QueueFull, WorkerCrashed)
+)
 _BAD_REQUESTS = (Validation.code, UnsupportedParameter.code)
 PROMPTS = {"/v1/chat/completions": "messages", "/v1/completions": "prompt", "/v1/embeddings": "input"}
 _OPTIONS = "options."  # a job has options in an object of this name, OpenAI's body has them at the top level

@@ -57,6 +57,8 @@ Location = Annotated[Path, AfterValidator(_anchor)]
 ModelId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9._-]+$")]
 DeviceId = Annotated[str, BeforeValidator(_lower), StringConstraints(pattern=r"^[a-z0-9-]+(:\d{1,2})?$")]
 RuntimeName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9._-]+$")]
+Origin = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+/?)$")]
+PublicUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^/\s?#]+(/[A-Za-z0-9._~/-]*)?$")]
 Task = Literal["text", "lyrics", "music", "stems", "onnx", "embeddings"]
 
 
@@ -106,6 +108,8 @@ class Server:
     port: Annotated[int, BeforeValidator(_no_bool), Field(ge=0, le=65535)] = 8000
     token: Annotated[str, StringConstraints(pattern=r"^[!-~]+$")] | None = field(default=None, repr=False)
     allowed_hosts: list[str] = field(default_factory=list)
+    allowed_origins: list[Origin] = field(default_factory=list)
+    public_url: PublicUrl | None = None
     body_limit_bytes: Size = 8_388_608
     follower_limit: Count = 100
     connection_limit: Count = 500
