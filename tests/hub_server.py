@@ -29,6 +29,9 @@ class Repository:
     token: str | None = None
     gated: bool = False
     licence: str | None = None
+    downloads: int = 10
+    task: str | None = "text-generation"
+    tags: tuple[str, ...] = ("gguf",)
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,9 @@ class HubServer:
     swapped: dict[str, bytes] = field(default_factory=dict)  # what the content network gives instead
     sizes: dict[str, int] = field(default_factory=dict)  # what is announced instead, by a file's name
     no_commit: bool = False
+    page: int = 1000  # repositories in one page of a search
+    headers: dict[str, str] = field(default_factory=dict)  # with `statuses`
+    body: bytes | None = None  # what a search gets instead
     bytes_sent: int = 0
 
     def __enter__(self) -> HubServer:
@@ -83,7 +89,10 @@ class HubServer:
             self._give(handler, self.swapped.get(name) or self._by_sum(name), f'"{name}"')
             return
         if self.statuses:
-            _send(handler, self.statuses.pop(0), {})
+            _send(handler, self.statuses.pop(0), self.headers)
+            return
+        if path == "/api/models":
+            self._search(handler)
             return
         listed = re.fullmatch(r"/api/models/([^/]+/[^/]+?)(?:/revision/(.+))?", path)
         file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
@@ -100,6 +109,23 @@ class HubServer:
             _send(handler, 200, {"Content-Type": "application/json"}, _listing(match[1], found))
         else:
             self._resolve(handler, found, match[3])
+
+    def _search(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+        """List the repositories whose names have all words, a page at a time, as the hub does."""
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(handler.path).query)
+        words = query["search"][0].lower().split()
+        found = [
+            _summary(name, one)
+            for name, one in sorted(self.repositories.items(), key=lambda pair: -pair[1].downloads)
+            if all(word in name.lower() for word in words) and set(query.get("filter", [])) <= set(one.tags)
+        ]
+        start, size = int(query.get("cursor", ["0"])[0]), min(self.page, int(query["limit"][0]))
+        headers = {"Content-Type": "application/json"}
+        if start + size < len(found):
+            following = urllib.parse.urlencode({**query, "cursor": start + size}, doseq=True)
+            headers["Link"] = f'<{self.url}/api/models?{following}>; rel="next"'
+        answer = json.dumps(found[start : start + size]).encode()
+        _send(handler, 200, headers, answer if self.body is None else self.body)
 
     def _refused(self, found: Repository | None, revision: str, sent: Message) -> tuple[int, dict[str, str]] | None:
         if found is None or (found.token and sent.get("Authorization") != f"Bearer {found.token}"):
@@ -167,6 +193,22 @@ def _listing(name: str, found: Repository) -> bytes:
         siblings.append(facts)
     told = {"id": name, "modelId": name, "sha": found.commit, "private": False, "siblings": siblings}
     return json.dumps(told | ({"cardData": {"license": found.licence}} if found.licence else {})).encode()
+
+
+def _summary(name: str, found: Repository) -> dict[str, Any]:
+    """What a list has of a repository, with the properties that a search asks for by `expand`."""
+    licence = [f"license:{found.licence}"] if found.licence else []
+    return {
+        "_id": git_sha1(name.encode())[:24],
+        "id": name,
+        "author": name.partition("/")[0],
+        "gated": "manual" if found.gated else False,
+        "downloads": found.downloads,
+        "likes": 3,
+        "lastModified": "2026-11-01T10:20:30.000Z",
+        "pipeline_tag": found.task,
+        "tags": [*found.tags, *licence],
+    }
 
 
 def _send(handler: http.server.BaseHTTPRequestHandler, status: int, headers: dict[str, str], body: bytes = b"") -> None:

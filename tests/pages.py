@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable
 
 from backend.cli.doctor.findings import functions
 from backend.cli.launcher.packages import FIRST_START
+from backend.common.byte_sizes import gb
 from backend.common.errors import BY_CODE
 from backend.common.hardware.chips import AMD_FAMILIES
 from backend.common.installer_errors import ERRORS, diagnosis_of
 from backend.common.known_errors.table import KNOWN_ERRORS
 from backend.devices import Backend, backends, visibility_variables
 from backend.engines import engines
+from backend.models.entries import shipped
 from backend.runtimes.recipes import recipes, size
 from tests.service import ROOT
 
@@ -160,6 +162,27 @@ def families() -> str:
     return _table(("family", "chip", "kind", "torch runtime"), rows)
 
 
+def text_models() -> str:
+    """Return the table of the shipped text and embedding models."""
+    entries = [entry for entry in shipped(ROOT).values() if "publisher" in entry.facts]
+    rows = []
+    for entry in entries:
+        facts = entry.facts
+        terms = f": {facts['licence_terms']}" if facts["licence_terms"] else ""
+        rows.append(
+            (
+                f"`{entry.id}`",
+                facts["publisher"],
+                gb(entry.size_bytes or facts["listed_bytes"]),
+                f"{facts['context_tokens']:,}" if facts["context_tokens"] else "not known",
+                f"{entry.licence}{terms}",
+                _code(facts["recommended"]),
+                facts["good_at"],
+            )
+        )
+    return _table(("id", "publisher", "size", "context", "licence", "recommended for", "good at"), rows)
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "devices.md": {
         "devices": devices,
@@ -171,6 +194,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "troubleshooting.md": {"findings": findings, "problems": problems, "installs": installs},
     "amd.md": {"families": families},
     "messages.md": {"messages": messages},
+    "models.md": {"text models": text_models},
 }
 
 

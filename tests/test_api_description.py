@@ -64,6 +64,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     config.write_text(f"models: {{tiny: {{path: {TINY}}}}}\ndefault_models: {{text: tiny}}\ntext: {{max_tokens: 8}}\n")
     names = ("HTTPS_PROXY", "HTTP_PROXY", "PIP_INDEX_URL", "UV_INDEX_URL", "HF_ENDPOINT")
     environ = {**dict.fromkeys(names, NOWHERE), "NO_PROXY": "127.0.0.1", "HF_HUB_CACHE": str(folder / "cache")}
+    environ["HF_HUB_OFFLINE"] = "1"  # a search ends at once
     running = start_server(folder / "data", "--config", str(config), environ=environ)
     running.http.get("/api/devices", params={"wait_s": 60})
     yield running

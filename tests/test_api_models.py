@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import time
@@ -194,3 +195,24 @@ def test_cancel_ends_a_worker_that_cannot_listen(launch: Callable[..., Server]) 
     assert server.until(job_id, *TERMINAL, limit_s=10)["status"] == "cancelled"
     assert time.monotonic() - start < 8, "before the worker counts as hung"
     assert server.generate(**SHORT)["status"] == "done"
+
+
+def test_the_recommended_model_is_named_with_its_size_and_reason(server: Server) -> None:
+    listed = server.http.get("/api/models").json()
+    found = listed["recommended"]
+    model = next(model for model in listed["models"] if model["id"] == found["model"])
+    assert found["memory_class"] in model["details"]["recommended"] and found["memory_class"].startswith("cpu-")
+    assert (found["bytes"], found["licence"], found["state"]) == (model["bytes"], model["licence"], "downloadable")
+    assert found["fits"]["device"] == "cpu" and found["fits"]["fits"] == "yes" and found["offer"] is True
+    assert found["reason"].startswith("Chosen for ") and found["download_s"] > 10
+
+
+def test_the_list_is_small_when_compressed(server: Server) -> None:
+    content = server.http.get("/api/models").content
+    assert len(gzip.compress(content, 6)) <= 20_000
+
+
+@pytest.mark.parametrize("query", ["", "?q=", "?q=x&limit=0", "?q=x&limit=31", "?q=x&task=music", f"?q={'x' * 201}"])
+def test_a_search_that_makes_no_sense_is_refused(server: Server, query: str) -> None:
+    answer = server.http.get(f"/api/models/search{query}")
+    assert (answer.status_code, answer.json()["code"]) == (422, "validation_error")

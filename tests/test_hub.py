@@ -24,6 +24,7 @@ from backend.common.installation import ROOT
 from backend.common.types import Model, Progress
 from backend.models import Catalogue, download
 from backend.models.registration import Addition, add, forget_if_nothing_came, remove, settle
+from backend.models.sources import Source
 from tests import tiny_genai
 from tests.hub_server import COMMIT, HubServer, Repository
 from tests.service import wait_for
@@ -412,3 +413,53 @@ def test_a_pipeline_that_makes_no_music_is_refused_before_its_weights_come(
     hub.repositories["maker/images"] = Repository(files)
     assert "not supported for music" in refusal(catalogue, "hf:maker/images", ModelBroken)
     assert hub.bytes_sent < len(CONTENT)
+
+
+def shipped_as(catalogue: Catalogue, **more: Any) -> str:
+    """Let the catalogue ship the small model of the hub under the id of a text model; return the id."""
+    id_ = "ministral-3-3b-instruct-2512"
+    source = Source("hf", repo="maker/model", revision=COMMIT, member="tiny.Q4_K_M.gguf")
+    facts = {"size_bytes": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest(), **more}
+    entry = replace(catalogue.entries()[id_], source=source, **facts)
+    catalogue._known[id_] = catalogue._shipped[id_] = entry
+    return id_
+
+
+def test_a_text_model_of_the_catalogue_is_fetched_at_its_revision_and_can_be_removed(
+    hub: HubServer, catalogue: Catalogue, get: Get, tmp_path: Path
+) -> None:
+    id_ = shipped_as(catalogue)
+    model = get(id_)
+    assert (model.id, model.state, model.bytes, model.licence) == (id_, "ready", len(CONTENT), "Apache-2.0")
+    assert model.details["publisher"] == "Mistral AI" and model.details["format"] == "gguf"
+    assert catalogue.path_of(catalogue.resolve(id_)) == snapshot(tmp_path) / "tiny.Q4_K_M.gguf"
+    assert {one.path for one in hub.asked if one.origin == "hub"} == {f"/maker/model/resolve/{COMMIT}/tiny.Q4_K_M.gguf"}
+    again = Catalogue(load_settings({}, {}, tmp_path), environ=os.environ)
+    shipped_as(again)
+    assert again.model(again.resolve(id_)).state == "ready"
+    remove(again, id_)
+    assert again.model(again.resolve(id_)).state == "downloadable" and not snapshot(tmp_path).exists()
+
+
+def test_a_file_that_is_not_the_one_of_the_catalogue_is_not_downloaded(
+    hub: HubServer, catalogue: Catalogue, tmp_path: Path
+) -> None:
+    id_ = shipped_as(catalogue, sha256="0" * 64)
+    with pytest.raises(ModelBroken) as caught:
+        fetched(add(catalogue, id_))
+    assert (
+        hashlib.sha256(CONTENT).hexdigest() in caught.value.detail and "Nothing was downloaded" in caught.value.detail
+    )
+    assert "hf:maker/model/tiny.Q4_K_M.gguf" in caught.value.remedy and hub.bytes_sent == 0
+    assert catalogue.model(catalogue.resolve(id_)).state == "downloadable"
+
+
+def test_without_a_hash_in_the_catalogue_that_of_the_hub_is_checked(
+    hub: HubServer, catalogue: Catalogue, get: Get
+) -> None:
+    id_ = shipped_as(catalogue, sha256=None, size_bytes=None)
+    hub.swapped = {hashlib.sha256(CONTENT).hexdigest(): CONTENT[:-1] + b"?"}
+    with pytest.raises(ModelBroken, match="SHA-256"):
+        get(id_)
+    hub.swapped = {}
+    assert get(id_).state == "ready"

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from backend.cli.commands.models import table
 from backend.cli.progress_bar import ProgressBar
 from backend.common.types import Progress
 from tests.service import ROOT, Server
@@ -41,18 +40,22 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_table_shows_reason_and_remedy(folder: Path) -> None:
+def test_the_table_shows_the_models_of_this_machine(folder: Path) -> None:
     done = models(folder)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert lines[0].split() == ["ID", "TASK", "STATE", "SIZE", "ENGINES"]
-    assert lines[1].split() == [DEFAULT, "text", "downloadable", "98.4", "MB", "llama.cpp,", "transformers"]
-    assert "not on this machine yet" in lines[2]
-    assert f"models fetch {DEFAULT}" in lines[3]
-    assert lines[4].split()[:4] == ["folk-tunes", "(default)", "music", "ready"]
-    mine = next(number for number, line in enumerate(lines) if line.startswith("mine"))
-    assert lines[mine].split() == ["mine", "(default)", "text", "broken", "?", "llama.cpp,", "transformers"]
-    assert "does not exist" in lines[mine + 1]
+    assert lines[1].split()[:5] == ["folk-tunes", "music", "ready", "0.02", "GB"] and lines[1].endswith("  default")
+    assert lines[2].split() == ["mine", "text", "broken", "?", "llama.cpp,", "transformers", "default"]
+    assert lines[3].startswith("mine: ") and "does not exist" in lines[3]
+    assert "more can be downloaded" in lines[4] and lines[5].startswith("Recommended for this machine: ")
+
+
+def test_all_models_are_listed_on_request(folder: Path) -> None:
+    lines = models(folder, "--all").stdout.splitlines()
+    assert lines[1].split()[:5] == [DEFAULT, "text", "downloadable", "0.10", "GB"] and lines[1].endswith("  test model")
+    assert sum(line.endswith("recommended") for line in lines) == 1
+    assert models(folder, "list", "--all").stdout.splitlines() == lines
 
 
 def test_json_is_the_answer_of_the_api(folder: Path) -> None:
@@ -166,9 +169,3 @@ def test_progress_elsewhere_is_a_line_now_and_then() -> None:
         clock.now_s += 1
     bar.close()
     assert stream.getvalue() == "download 5.0 MB\ndownload 10.0 MB\n"
-
-
-def test_the_table_of_a_model_whose_size_is_not_known() -> None:
-    unknown: dict[str, Any] = dict.fromkeys(("bytes", "reason", "remedy", "default"))
-    row = table([{**unknown, "id": "a", "task": "text", "state": "ready", "engines": []}]).splitlines()[1]
-    assert row.split() == ["a", "text", "ready", "?", "-"]

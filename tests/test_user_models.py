@@ -20,7 +20,7 @@ from tests.test_gguf import gguf
 
 DEFAULT, TUNES = "smollm2-135m-instruct", "folk-tunes"
 STEMS = [id_ for id_, entry in shipped(Path("models")).items() if entry.task == "stems"]
-SONGS = [id_ for id_, entry in shipped(Path("models")).items() if entry.model_class]
+SONGS = [id_ for id_, entry in shipped(Path("models")).items() if entry.facts and "gated" in entry.facts]
 URL = "https://models.example/Some%20Model.Q4.gguf?key=secret"
 Build = Callable[..., Catalogue]
 

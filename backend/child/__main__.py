@@ -30,6 +30,7 @@ PROGRAMS = {
     "packages": Program("backend.child.programs.packages", has_arguments=False),
     "convert": Program("backend.child.programs.convert", has_arguments=False),
     "download": Program("backend.child.programs.download", has_channel=False),
+    "search": Program("backend.child.programs.search", has_channel=False),
     "install": Program("backend.child.programs.install", has_channel=False),
     "library_steps": Program("backend.child.convert.library_steps", has_channel=False),
     # A pipe and a timeout end this one: the death signal would follow one thread of the worker.

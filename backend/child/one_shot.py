@@ -18,7 +18,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from backend.child.handle import Spawn, open_pipe
 from backend.child.process_end import ProcessEnd
@@ -106,6 +106,8 @@ def _fits(value: object, hint: Any) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if get_origin(hint) is list:
         return isinstance(value, list) and all(_fits(item, get_args(hint)[0]) for item in value)
+    if is_typeddict(hint):
+        return isinstance(value, dict) and all(_fits(value.get(key), of) for key, of in get_type_hints(hint).items())
     if get_args(hint):
         return any(_fits(value, option) for option in get_args(hint))
     return isinstance(value, hint) and (hint is bool or not isinstance(value, bool))

@@ -156,10 +156,15 @@ class HttpClient:
         """Yield all events of a job. Closing the iterator does not affect the job."""
         return self._stream("GET", f"/api/jobs/{job_id}/events")
 
-    async def models(self) -> list[JsonObject]:
-        """Return all models."""
-        models: list[JsonObject] = (await self._request("GET", "/api/models"))["models"]
-        return models
+    async def models(self) -> JsonObject:
+        """Return all models, and the recommended one."""
+        return await self._request("GET", "/api/models")
+
+    async def search_models(self, query: str, task: str | None, limit: int) -> list[JsonObject]:
+        """Return what a search on Hugging Face finds."""
+        asked = {"q": query, "limit": limit, **({"task": task} if task else {})}
+        results: list[JsonObject] = (await self._request("GET", "/api/models/search", params=asked))["results"]
+        return results
 
     async def add_model(self, body: JsonObject) -> JsonObject:
         """Start the download of a model, or join a running one; return the job."""

@@ -1,4 +1,4 @@
-"""Parse sizes in bytes as drivers and systems write them: numbers, `8031 MB`, `8,5 GiB`, bytes of a registry value."""
+"""Sizes in bytes: parsed as drivers and systems write them (numbers, `8031 MB`, `8,5 GiB`), and written for users."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ def parse_bytes(value: object) -> int | None:
     if separator and len(fraction) == 3:
         return None if shift >= 30 else int(whole + fraction) << shift
     return int(whole) * (1 << shift) + (int(fraction) * (1 << shift) // 10 ** len(fraction) if fraction else 0)
+
+
+def gb(size_bytes: float) -> str:
+    """Return a size in GB (powers of 1000), with two decimals below 1 GB."""
+    return f"{size_bytes / 1e9:.1f} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e9:.2f} GB"
 
 
 def _of_bytes(parts: list[object]) -> int | None:

@@ -8,7 +8,7 @@ TouchstoneError(detail, remedy)
 ├── StateConflict: DeviceNotReady, Quarantined, JobFinished, JobActive, JobCancelled, ModelNotDownloaded,
 │   PlacementTooLow, ModelIncompatible, ModelBroken, QueueFull
 ├── WorkerFailure: WorkerCrashed, WorkerHung, ModelLoadFailed, DeviceLost, DeviceWrong, OutOfMemory
-└── ServiceFailure: Interrupted, DiskFull, RuntimeFailed, Internal, Configuration
+└── ServiceFailure: Interrupted, DiskFull, SearchUnavailable, RuntimeFailed, Internal, Configuration
 
 A new error is one class here. A subclass inherits code, title, status and flags; `from_code` returns the class that
 defines the `code`.
@@ -254,6 +254,11 @@ class Interrupted(ServiceFailure):
 class DiskFull(ServiceFailure):
     code, title = "disk_full", "The disk is full"
     status = 507
+
+
+class SearchUnavailable(ServiceFailure):
+    code, title = "search_unavailable", "Models cannot be searched now"
+    status = 503
 
 
 class RuntimeFailed(ServiceFailure):

@@ -34,6 +34,7 @@ from backend.manager.health import HealthReporter
 from backend.manager.job_dispatcher import JobDispatcher, JobHandler
 from backend.manager.memory_fit import MemoryFitEstimator
 from backend.manager.metrics import Gauges, Metrics
+from backend.manager.model_advice import ModelAdvisor
 from backend.manager.model_jobs import ModelJobs
 from backend.manager.runtime_service.description import BASE, user_pythons
 from backend.manager.runtime_service.service import RuntimeService
@@ -107,6 +108,7 @@ class Core:
         context = JobContext(settings, self.catalogue, directory, pool, registry, self.uploads, self.artifacts)
         fit = MemoryFitEstimator(settings.text, directory, pool)
         self.memory_fit = fit
+        self.model_advisor = ModelAdvisor(self.catalogue, directory, spawn)
         self.generation = GenerationService(context, registry, start)
         self.runtime_service = RuntimeService(
             settings,

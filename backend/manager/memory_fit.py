@@ -70,7 +70,7 @@ class MemoryFitEstimator:
 
     def _read_models(self, catalogue: Catalogue, devices: list[Device]) -> list[tuple[Model, list[_Need]]]:
         """Return all models with what they need. It reads files: call it in a thread."""
-        pairs = ((catalogue.model(entry), entry) for entry in catalogue.entries().values())
+        pairs = catalogue.models_with_entries()
         return [(model, self._needs(entry, devices) if model.state == "ready" else []) for model, entry in pairs]
 
     def _needs(self, entry: Entry, devices: list[Device]) -> list[_Need]:

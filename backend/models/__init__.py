@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from backend.child.convert import FOLDER
@@ -35,6 +36,7 @@ from backend.models.file_checks import absent, check, file_bytes, is_there, stam
 from backend.models.folders import READ_S, Folders
 from backend.models.model_ids import ModelIds, legacy_slug
 from backend.models.sources import Source
+from backend.models.stamps import Stamp, stamps_of
 from backend.models.user_models import UserModels
 from backend.tasks.options.songs import song_schema
 
@@ -56,7 +58,7 @@ class Catalogue:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._settings = settings
-        self._schema_for = schema_for
+        self._schema_for = cache(schema_for)  # hundreds of models share one schema: nothing may change it
         self.environ = environ
         self._folders = Folders(settings, environ)
         self._forms_dir = settings.models_dir / FOLDER  # missing until a model is converted
@@ -67,6 +69,8 @@ class Catalogue:
         self.ids = ModelIds(settings.models_dir)
         self._aliases: dict[str, str] = {}  # earlier ids of files, by which they are found too
         self._checked: dict[Path, tuple[_Stamp, ModelBroken | ModelIncompatible | ModelNotDownloaded | None]] = {}
+        self._file_entries: dict[Path, tuple[Stamp, Entry]] = {}
+        self._known_models: dict[str, tuple[tuple[object, ...], Model]] = {}
         self.downloading: set[str] = set()
         self._unreadable: set[str] = set()  # models whose exception was logged
         self._check_defaults()
@@ -78,8 +82,10 @@ class Catalogue:
             entries[id_] = _downloaded(entries[id_], entry) if id_ in entries else entry
         taken = {entry.target for entry in entries.values()}
         files = [file for file in self._folders.model_files() if file not in taken]
+        stamps = stamps_of(files, READ_S)
+        self._file_entries = {file: known for file, known in self._file_entries.items() if file in stamps}
         for file in files:
-            entry = self._entry_of_file(file, entries)
+            entry = self._entry_of_listed(file, stamps.get(file), entries)
             entries[entry.id] = entry
         self._aliases = self._find_aliases(entries, files)
         with contextlib.suppress(NoAnswer):
@@ -119,7 +125,27 @@ class Catalogue:
 
     def models(self) -> list[Model]:
         """Return all models as the API shows them."""
-        return [self.model(entry) for entry in self.entries().values()]
+        return [model for model, _ in self.models_with_entries()]
+
+    def models_with_entries(self) -> list[tuple[Model, Entry]]:
+        """Return all models with their entries. Only files that changed since the last call are read."""
+        entries = self.entries()
+        stamps = stamps_of((entry.target for entry in entries.values()), READ_S)
+        self._known_models = {id_: known for id_, known in self._known_models.items() if id_ in entries}
+        return [(self._model_of_listed(entry, stamps.get(entry.target)), entry) for entry in entries.values()]
+
+    def _model_of_listed(self, entry: Entry, stamp: Stamp | None) -> Model:
+        """Return a model, without reading its file if that has the stamp of the last call."""
+        if stamp is None or entry.forms:
+            return self.model(entry)
+        state = (entry, stamp, entry.id in self.downloading, self.is_default(entry.id))
+        known = self._known_models.get(entry.id)
+        if known and known[0] == state:
+            return known[1]
+        model = self.model(entry)
+        if model.state != "broken":  # a disk that did not answer may do so the next time
+            self._known_models[entry.id] = state, model
+        return model
 
     def model(self, entry: Entry) -> Model:
         """Return a model as the API shows it, with the current state of its file. Log a model that cannot be read."""
@@ -151,7 +177,7 @@ class Catalogue:
             task=entry.task,
             engines=list(entry.engines),
             state=state,
-            bytes=file_bytes(entry.target) or entry.size_bytes,
+            bytes=file_bytes(entry.target) or entry.size_bytes or entry.facts.get("listed_bytes"),
             licence=entry.licence or licence(entry.target),
             source=encodable(str(entry.source or entry.target)),
             reason=problem.detail if problem else None,
@@ -219,6 +245,14 @@ class Catalogue:
         named = (self._settings.default_models.text, self._settings.default_models.music)
         return id_ in named or id_ in [self._aliases.get(name) for name in named if name]
 
+    def shipped_entries(self) -> list[Entry]:
+        """Return the models of the shipped catalogue, downloaded or not."""
+        return list(self._shipped.values())
+
+    def is_shipped(self, id_: str) -> bool:
+        """Return whether the model is in the shipped catalogue."""
+        return id_ in self._shipped
+
     def is_own(self, id_: str) -> bool:
         """Return whether the configuration names the model."""
         return id_ in self._own
@@ -266,6 +300,16 @@ class Catalogue:
             size_bytes, *_ = files[0]
             self._checked[entry.target] = checked = (stamp, check(entry, size_bytes))
         return checked[1]
+
+    def _entry_of_listed(self, file: Path, stamp: Stamp | None, taken: Mapping[str, Entry]) -> Entry:
+        """Return the entry of a file, without reading the file if it has the stamp of the last call."""
+        known = self._file_entries.get(file)
+        if known and stamp and known[0] == stamp and known[1].id not in taken:
+            return known[1]
+        entry = self._entry_of_file(file, taken)
+        if stamp:
+            self._file_entries[file] = stamp, entry
+        return entry
 
     def _entry_of_file(self, file: Path, taken: Mapping[str, Entry]) -> Entry:
         entry = self._entry_for_path(file, taken)
@@ -321,8 +365,8 @@ class Catalogue:
 
 
 def _is_downloaded_later(entry: Entry) -> bool:
-    """Return whether the entry is a shipped model of Hugging Face, whose folder is known once it is downloaded."""
-    return bool(entry.model_class and entry.source and entry.source.kind == "hf")
+    """Return whether the entry is a shipped model of Hugging Face, whose place is known once it is downloaded."""
+    return bool(entry.source and entry.source.kind == "hf")
 
 
 def _downloaded(known: Entry, added: Entry) -> Entry:

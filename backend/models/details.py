@@ -63,7 +63,7 @@ def notices_of(facts: JsonObject) -> list[str]:
     return []
 
 
-@lru_cache(maxsize=1024)  # more than a folder has files: a list asks for each of them again
+@lru_cache(maxsize=2048)  # more than a folder has files: a list asks for each of them again
 def _describe(path: Path, size: int, state: tuple[int, int]) -> JsonObject:
     for model_format in model_formats():
         if model_format.describe and model_format.recognises(path):

@@ -101,7 +101,8 @@ def order(entry: Entry, environ: Mapping[str, str]) -> bytes:
             revision=source.revision or "main",
             asked=source.member,
             variant=source.variant,
-            variables=_of_the_hub(environ),
+            sha256=entry.sha256,
+            variables=hub_variables(environ),
             stall_s=STALL_S,
         )
         return json.dumps(asdict(hub_order)).encode() + b"\n"
@@ -116,7 +117,7 @@ def order(entry: Entry, environ: Mapping[str, str]) -> bytes:
     return b""
 
 
-def _of_the_hub(environ: Mapping[str, str]) -> dict[str, str]:
+def hub_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of `huggingface_hub`, including the token, which no other child gets."""
     wanted = ("HF_", "HUGGINGFACE_", "HUGGING_FACE_", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME")
     return {name: value.strip() for name, value in environ.items() if name.startswith(wanted)}

@@ -61,11 +61,13 @@ def fetching(entry: Entry) -> str:
 
 def _beforehand(entry: Entry) -> str:
     """Return what a user should know before downloading a large model: licence, terms, memory."""
-    if not entry.facts:
+    if "gated" not in entry.facts:
         return ""
-    terms = " Accept its terms at Hugging Face first." if entry.facts["gated"] else ""
-    memory = [f"{need['bytes'] / 1e9:.0f} GB ({need['setting']})" for need in entry.facts["memory"]]
-    return f" Licence: {entry.licence}.{terms} Memory: {', '.join(memory) or 'unknown'}."
+    terms = f" ({entry.facts['licence_terms']})" if entry.facts.get("licence_terms") else ""
+    gate = " Accept its terms at Hugging Face first." if entry.facts["gated"] else ""
+    needs = [f"{need['bytes'] / 1e9:.0f} GB ({need['setting']})" for need in entry.facts.get("memory", [])]
+    memory = f" Memory: {', '.join(needs) or 'unknown'}." if "memory" in entry.facts else ""
+    return f" Licence: {entry.licence}{terms}.{gate}{memory}"
 
 
 def absent(entry: Entry, error: Exception) -> TouchstoneError:

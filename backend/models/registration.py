@@ -142,7 +142,7 @@ def settle(catalogue: Catalogue, entry: Entry, came: Mapping[str, Any]) -> None:
         downloaded_files=downloaded_files,
         licence=came["licence"],
     )
-    if entry.model_class:  # a shipped model
+    if catalogue.is_shipped(entry.id):
         catalogue.added.put(entry.id, there, entry.task)
     else:
         catalogue.added.note(entry.id, there)

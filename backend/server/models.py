@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
+from backend.child.download.hub_search import MOST_RESULTS
 from backend.common.config.strict_model import Name, StrictModel
-from backend.common.types import JsonObject
+from backend.models.search import DEFAULT_LIMIT
 from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted_response
-from backend.server.json_response import JsonResponse, sendable
+from backend.server.json_response import JsonResponse
+from backend.server.model_list import model_list_response
 
 router = APIRouter(prefix="/api/models", tags=["models"])
 
@@ -48,9 +49,27 @@ class Unload(StrictModel):
 
 
 @router.get("")
-async def list_models(manager: Manager) -> JsonObject:
-    """Return all models with the state of their files and the schema of their options."""
-    return sendable({"models": [asdict(model) for model in await manager.read_models()]})
+async def list_models(manager: Manager) -> Response:
+    """Return all models with the state of their files and the schema of their options.
+
+    `recommended` is the text model for the memory of this machine; null if its memory is too small or not known.
+    """
+    models = await manager.read_models()
+    return model_list_response(models, recommended=manager.model_advisor.recommended(models))
+
+
+@router.get("/search", responses=problems(502))
+async def search_models(
+    manager: Manager,
+    q: Annotated[str, Query(min_length=1, max_length=200, description="Words in the names of repositories")],
+    task: Annotated[Name | None, Query(description="text (default), lyrics, embeddings or onnx")] = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_RESULTS)] = DEFAULT_LIMIT,
+) -> JsonResponse:
+    """Return models on Hugging Face, the most downloaded first. Add one of their files by its `source`.
+
+    A child process makes the requests, with the token of HF_TOKEN. Offline: 503 `search_unavailable`.
+    """
+    return JsonResponse({"results": await manager.model_advisor.search(q, task, limit)})
 
 
 @router.post("", status_code=202, responses=problems())

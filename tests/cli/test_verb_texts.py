@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from backend.cli.commands import jobs, models, music, onnx, runtimes, stems
+from backend.cli.commands import jobs, music, onnx, runtimes, stems
 from backend.cli.commands._device_flags import add_devices, device_keys
+from backend.cli.commands._model_table import search_page
+from backend.cli.commands._model_table import table as model_table
 from backend.cli.commands.generate import finite, receipt_line
 from backend.cli.main import main
 from backend.cli.verbs import table, unknown_verb, verb_summaries
@@ -143,19 +145,91 @@ MODEL: dict[str, Any] = {
 }
 
 
-def test_the_columns_of_models_are_aligned_and_remedies_stand_below_their_model() -> None:
-    long = MODEL | {"id": "a-long-name", "state": "broken", "bytes": None, "engines": [], "reason": "R", "remedy": "D"}
-    lines = models.table([long, MODEL | {"default": True}]).splitlines()
-    assert lines[2:4] == ["    R", "    D"]
-    assert [line.split()[0] for line in lines] == ["ID", "a-long-name", "R", "D", "m"]
+def listed(*models: dict[str, Any], **recommended: Any) -> dict[str, Any]:
+    return {"models": list(models), "recommended": recommended or None}
+
+
+def test_each_model_has_one_line_and_problems_follow_the_table() -> None:
+    broken: dict[str, Any] = {
+        "id": "a-long-name",
+        "state": "broken",
+        "bytes": None,
+        "engines": [],
+        "reason": "R.",
+        "remedy": "D.",
+    }
+    lines = model_table(listed(MODEL | broken, MODEL | {"default": True}), False).splitlines()
+    assert [line.split()[0] for line in lines] == ["ID", "a-long-name", "m", "a-long-name:"]
     column = lines[0].index("TASK")
-    assert (lines[1][column:].split()[0], lines[4][column:].split()[0]) == ("text", "text")
+    assert (lines[1][column:].split()[0], lines[2][column:].split()[0]) == ("text", "text")
     assert "?" in lines[1].split() and lines[1].endswith("-")
-    assert lines[4].startswith("m (default)")
+    assert lines[2].endswith("  default") and lines[3] == "a-long-name: R. D."
 
 
 def test_a_table_of_no_models_is_its_head() -> None:
-    assert models.table([]).split() == ["ID", "TASK", "STATE", "SIZE", "ENGINES"]
+    assert model_table(listed(), False).split() == ["ID", "TASK", "STATE", "SIZE", "ENGINES"]
+
+
+AWAY = MODEL | {"id": "away", "state": "downloadable", "bytes": 2_147_023_008, "reason": "Not here.", "remedy": "F."}
+
+
+def test_models_that_can_be_downloaded_are_listed_only_on_request() -> None:
+    here = model_table(listed(MODEL, AWAY), False).splitlines()
+    assert [line.split()[0] for line in here] == ["ID", "m", "1"] and "models --all`" in here[2]
+    everything = model_table(listed(MODEL, AWAY), True).splitlines()
+    assert [line.split()[0] for line in everything] == ["ID", "m", "away"] and "2.1 GB" in everything[2]
+
+
+def test_a_default_that_is_missing_is_listed_with_its_remedy() -> None:
+    lines = model_table(listed(AWAY | {"default": True}), False).splitlines()
+    assert lines[1].split()[:3] == ["away", "text", "downloadable"] and lines[2] == "away: Not here. F."
+
+
+def test_the_recommended_model_and_the_test_model_are_marked() -> None:
+    test_model = MODEL | {"details": {"test_model": True}}
+    facts = {"model": "away", "name": "Away", "bytes": 2_147_023_008, "reason": "Chosen for it.", "offer": True}
+    lines = model_table(listed(test_model, AWAY, **facts), True).splitlines()
+    assert lines[1].endswith("  test model") and lines[2].endswith("  recommended")
+    assert lines[3].startswith("Recommended for this machine: Away. Chosen for it. `") and "(2.1 GB)" in lines[3]
+    assert "Recommended" not in model_table(listed(test_model, AWAY, **facts | {"offer": False}), True)
+
+
+def found_file(kind: str | None, size: int | None, *fits: tuple[str, str]) -> dict[str, Any]:
+    name = f"m-{kind}.gguf"
+    places = [{"device": device, "fits": how, "reason": "-"} for device, how in fits]
+    return {"name": name, "source": f"hf:o/r/{name}", "bytes": size, "parts": 1, "quantization": kind, "fits": places}
+
+
+def found(*files: dict[str, Any], **more: Any) -> dict[str, Any]:
+    facts = {"source": "hf:o/r", "name": "r", "author": "o", "downloads": 1_234_567, "likes": 4200, "licence": None}
+    return {**facts, "updated_at": None, "gated": False, "page": "P", "reason": None, "files": list(files), **more}
+
+
+def test_a_result_of_a_search_has_files_with_size_and_fit() -> None:
+    small = found_file("Q4_K_M", 2_500_000_000, ("cpu", "no"), ("cuda:0", "yes"))
+    lines = search_page([found(small, found_file(None, None))]).splitlines()
+    assert lines[0] == "o/r: 1.2M downloads, 4.2k likes, licence unknown"
+    assert lines[1].split() == ["Q4_K_M", "2.5", "GB", "fits", "cuda:0", "hf:o/r/m-Q4_K_M.gguf"]
+    assert lines[2].split() == ["-", "?", "fit", "unknown", "hf:o/r/m-None.gguf"]
+    assert lines[-1].endswith("models add hf:o/r/m-Q4_K_M.gguf`")
+
+
+def test_a_gated_result_says_where_its_licence_is_accepted() -> None:
+    page = search_page(
+        [found(gated=True, reason="Its files are hidden.", updated_at="2026-01-02T00:00:00Z", likes=None)]
+    )
+    assert "Accept its licence at P first" in page and "Its files are hidden." in page
+    assert "? likes, licence unknown, updated 2026-01-02" in page and "models add hf:OWNER/REPO" in page
+
+
+def test_of_dozens_of_files_the_usual_ones_are_shown() -> None:
+    kinds = [f"IQ{bits}_{size}" for bits in (1, 2, 3) for size in ("S", "M", "XS")]
+    page = search_page([found(*(found_file(kind, 5, ("cpu", "partly")) for kind in [*kinds, "Q4_K_M", "Q8_0"]))])
+    assert "Q4_K_M" in page and "IQ1_S" not in page and "and 9 more files" in page and "fits partly cpu" in page
+
+
+def test_a_search_without_results_says_what_to_try() -> None:
+    assert "fewer words" in search_page([])
 
 
 RUNTIME: dict[str, Any] = {

@@ -57,8 +57,17 @@ def is_untrusted(error: BaseException) -> bool:
 
 def explain_network(error: BaseException, file: RemoteFile) -> Refused:
     """Return the error to show for an exception while connecting or reading."""
+    reason, remedy = network_problem(error, file.host, "retry: the download resumes", BY_HAND)
+    return not_fetched(reason, remedy)
+
+
+def network_problem(error: BaseException, host: str, again: str, alternative: str) -> tuple[str, str]:
+    """Return what an exception of a connection means, as a clause, and the remedy.
+
+    `again`: how to retry, `alternative`: what to do otherwise; both are parts of the remedy.
+    """
     chain = causes(error)
-    operation = Operation("retry: the download resumes", file.host, index_setting="the URL", alternative=BY_HAND)
+    operation = Operation(again, host, index_setting="the URL", alternative=alternative)
     if is_untrusted(error):
         kind, line = "certificate", ""
     elif any(isinstance(cause, socket.gaierror) for cause in chain):
@@ -70,13 +79,13 @@ def explain_network(error: BaseException, file: RemoteFile) -> Refused:
     else:
         kind, line = "network", str(error) or type(error).__name__
     diagnosis = diagnosis_of(kind, operation)
-    return not_fetched(f"{diagnosis.reason} ({line})" if line else diagnosis.reason, diagnosis.remedy)
+    return f"{diagnosis.reason} ({line})" if line else diagnosis.reason, diagnosis.remedy
 
 
 def explain_status(status: int, headers: Mapping[str, str], file: RemoteFile) -> Refused | TransientError:
     """Return the error to raise for a response without the file."""
     if status in (408, 425, 429) or status >= 500:
-        return TransientError(overloaded(status, file.host), _seconds(headers.get("Retry-After")))
+        return TransientError(overloaded(status, file.host), retry_after_s(headers))
     if status in (401, 403, 407):
         return not_fetched(
             f"{file.host} does not serve {file.name} without signing in (HTTP status {status})",
@@ -95,8 +104,9 @@ def overloaded(status: int, host: str) -> Refused:
     return not_fetched(f"{host} {problem} (HTTP status {status})", f"Retry later. {BY_HAND}")
 
 
-def _seconds(retry_after: str | None) -> float | None:
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of `Retry-After`; None if there is none."""
     try:
-        return max(0.0, float(retry_after or ""))
+        return max(0.0, float(headers.get("Retry-After") or ""))
     except ValueError:
         return None  # a date: the default backoff is used

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from backend.child.download.errors import Refused, disk_full, explain_os
 from backend.child.download.http import Order, fetch_http
 from backend.child.download.hub_client import HubClient, HubFile, HubOrder, Unreached, is_safe_path
-from backend.child.download.hub_errors import corrupt_file, not_cached
+from backend.child.download.hub_errors import corrupt_file, not_cached, other_file
 from backend.child.download.hub_file_selection import Choice, choose, expand_pipeline
 from backend.child.download.results import HubDownload
 from backend.child.download.workspace import NAME, part_for
@@ -84,6 +84,8 @@ class _HubDownload:
             self._fetch_files([index], commit)
             choice = self._expand_pipeline(choice, names, self._snapshot(commit))
         heads = [self._client.head(name, commit) for name in choice.files]
+        if self._order.sha256 not in (None, heads[0][1].etag):
+            raise other_file(self._client.query, choice.files[0], heads[0][1].etag)
         return choice, heads[0][0], [file for _, file in heads]
 
     def _expand_pipeline(self, choice: Choice, names: Iterable[str], snapshot: Path) -> Choice:

@@ -25,14 +25,15 @@ Result = TypeVar("Result")
 class HubOrder:
     """A model to fetch.
 
-    Optional: `asked`, a file or folder; `variant`, a quantization such as Q8_0; `variables`, the user's environment
-    variables that configure the library. `stall_s` is the timeout of a request.
+    Optional: `asked`, a file or folder; `variant`, a quantization such as Q8_0; `sha256`, that of the file `asked`;
+    `variables`, the user's environment variables that configure the library. `stall_s` is the timeout of a request.
     """
 
     repo: str
     revision: str = "main"
     asked: str | None = None
     variant: str | None = None
+    sha256: str | None = None
     stall_s: float = 30.0
     variables: Mapping[str, str] | None = None
 
@@ -54,13 +55,18 @@ class Unreached(Exception):
         self.refused = refused
 
 
+def configure_library(variables: Mapping[str, str]) -> None:
+    """Set the user's environment variables; call it before the library is imported."""
+    os.environ.pop("HF_HUB_OFFLINE", None)  # set for every child, so that no engine uses the network
+    os.environ.update(variables)
+    os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_VERBOSITY="error")
+
+
 class HubClient:
     """The library, imported after its variables are set. All requests raise Refused, Unreached."""
 
     def __init__(self, order: HubOrder, report: ProgressReport) -> None:
-        os.environ.pop("HF_HUB_OFFLINE", None)  # set for every child, so that no engine uses the network
-        os.environ.update(order.variables or {})
-        os.environ.update(HF_HUB_DISABLE_TELEMETRY="1", HF_HUB_DISABLE_PROGRESS_BARS="1", HF_HUB_VERBOSITY="error")
+        configure_library(order.variables or {})
         import httpx2
         from huggingface_hub import HfApi, constants, get_token, set_client_factory
         from huggingface_hub.file_download import repo_folder_name
@@ -92,7 +98,7 @@ class HubClient:
                 order.repo, revision=order.revision, files_metadata=True, timeout=order.stall_s
             )
         )
-        self.licence = _licence_text(getattr(info.card_data, "license", None))
+        self.licence = licence_text(getattr(info.card_data, "license", None))
         if not _SAFE_NAME.fullmatch(str(info.sha)):
             raise incompatible_endpoint(self.query)
         files = [file for file in info.siblings or [] if is_safe_path(file.rfilename)]
@@ -150,7 +156,7 @@ def is_safe_path(name: str) -> bool:
     return not path.is_absolute() and not {"..", "."} & set(path.parts) and not re.search(r"[\\:\x00-\x1f]", name)
 
 
-def _licence_text(value: object) -> str | None:
+def licence_text(value: object) -> str | None:
     """Return the licence of a model card as text; it may be a list."""
     text = ", ".join(map(str, value)) if isinstance(value, list) else value
     return text[:200] if isinstance(text, str) else None

@@ -88,6 +88,16 @@ def corrupt_file(query: HubQuery, name: str) -> Refused:
     )
 
 
+def other_file(query: HubQuery, name: str, published: str) -> Refused:
+    """Return the error for a file of the catalogue that the hub publishes with another checksum."""
+    return Refused(
+        "model_broken",
+        f"{query.host} publishes {name} of {query.repo} with the checksum {published}, which is not that of the "
+        "catalogue. Nothing was downloaded.",
+        f"Update Touchstone. Or add the file as a model of your own: hf:{query.repo}/{name}",
+    )
+
+
 def _status(error: Exception) -> int | None:
     status = getattr(getattr(error, "response", None), "status_code", None)
     return status if isinstance(status, int) else None

@@ -61,7 +61,7 @@ def choose(files: Mapping[str, int | None], asked: str | None, variant: str | No
         names = [name for name in names if name.startswith(asked + "/")]
         if not names:
             raise _no_model(f"{repo} has no file or folder {asked}", repo)
-    ggufs = _ggufs(names)
+    ggufs = group_ggufs(names)
     if ggufs:
         return _gguf(ggufs, files, variant, repo)
     if variant:
@@ -78,7 +78,7 @@ def choose(files: Mapping[str, int | None], asked: str | None, variant: str | No
 def _file(asked: str, names: list[str], repo: str) -> Choice:
     suffix = PurePosixPath(asked).suffix.lower()
     if suffix == ".gguf":
-        parts = next(parts for parts in _ggufs(names, everything=True).values() if asked in parts)
+        parts = next(parts for parts in group_ggufs(names, everything=True).values() if asked in parts)
         return Choice("gguf", _all_parts(parts, repo), parts[0])
     for model_format in model_formats():
         if model_format.suffix == suffix:
@@ -86,7 +86,7 @@ def _file(asked: str, names: list[str], repo: str) -> Choice:
     raise _no_model(f"{asked} of {repo} is not a model file", repo)
 
 
-def _ggufs(names: list[str], everything: bool = False) -> dict[str, list[str]]:
+def group_ggufs(names: list[str], everything: bool = False) -> dict[str, list[str]]:
     """Return GGUF models by name, each with its parts. Projectors and importance matrices are not models."""
     models: dict[str, list[str]] = {}
     for name in names:
@@ -98,7 +98,7 @@ def _ggufs(names: list[str], everything: bool = False) -> dict[str, list[str]]:
 
 
 def _gguf(models: Mapping[str, list[str]], files: Mapping[str, int | None], variant: str | None, repo: str) -> Choice:
-    kinds = {name: _quantization(name) for name in models}
+    kinds = {name: quantization_of(name) for name in models}
     candidates = [name for name in models if variant is None or kinds[name].lower() == variant.lower()]
     if not candidates:
         available = ", ".join(sorted({kind for kind in kinds.values() if kind}))
@@ -127,7 +127,7 @@ def _all_parts(parts: list[str], repo: str) -> tuple[str, ...]:
     return tuple(expected)
 
 
-def _quantization(name: str) -> str:
+def quantization_of(name: str) -> str:
     """Return the quantisation in a file's name, or in its folder's."""
     part = SPLIT.fullmatch(name)
     matches = _QUANTIZATION.findall(PurePosixPath(f"{part[1]}.gguf" if part else name).with_suffix("").as_posix())

@@ -37,3 +37,35 @@ class HubDownload(TypedDict):
     brought: list[str]
     said: str
     licence: str | None
+
+
+class FoundFile(TypedDict):
+    """A model in a repository: its file, or the first of its parts. `bytes` counts all parts."""
+
+    name: str
+    source: str
+    bytes: int | None
+    parts: int
+    quantization: str | None
+
+
+class FoundRepository(TypedDict):
+    """A repository that a search found. `reason`: why its files are not listed. `page`: where a licence is accepted."""
+
+    source: str
+    name: str
+    author: str
+    downloads: int | None
+    likes: int | None
+    licence: str | None
+    updated_at: str | None
+    gated: bool
+    page: str
+    reason: str | None
+    files: list[FoundFile]
+
+
+class HubSearch(TypedDict):
+    """The result of a search."""
+
+    results: list[FoundRepository]

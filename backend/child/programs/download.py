@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     arguments = _parser().parse_args(argv)
     line = b"{}" if arguments.kind == "wheel" else read_order_line()
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    threading.Thread(target=end_with_stdin, daemon=True).start()
     report = ProgressReport(out)
     result: Mapping[str, object]
     try:
@@ -88,7 +88,8 @@ def read_order_line() -> bytes:
     return line
 
 
-def _end_with_stdin() -> None:
+def end_with_stdin() -> None:
+    """Exit when the parent closes stdin."""
     while os.read(0, 4096):
         pass
     os._exit(1)  # the parent is gone; the next run resumes the download or sweeps it

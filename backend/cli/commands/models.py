@@ -1,4 +1,4 @@
-"""List, add, fetch, convert or remove models: through the running server if there is one, else directly."""
+"""List, search, add, fetch, convert or remove models: through the running server if there is one, else directly."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from backend.cli.commands._model_table import search_page, table
 from backend.cli.commands._settings import DATA_DIR_HELP, settings_from
 from backend.cli.job_follower import ManagerJobs, follow_to_end
 from backend.cli.progress_bar import ProgressBar
+from backend.common.byte_sizes import gb
 from backend.common.errors import ModelBroken, ModelNotDownloaded
 from backend.common.types import JsonObject
 
@@ -32,10 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--data-dir", metavar="FOLDER", help=DATA_DIR_HELP)
     parser.add_argument("--json", action="store_true", help="print the answer of GET /api/models")
+    parser.add_argument("--all", action="store_true", help="also list the models that can be downloaded")
     parser.set_defaults(action=_list)
     actions = parser.add_subparsers(metavar="ACTION")
     for name, action, text in (
-        ("list", _list, "print the table (default action)"),
+        ("list", _list, "print the models on this machine (default action)"),
+        ("search", _search, "search Hugging Face, with what fits this machine"),
         ("fetch", _fetch_named, "download a model of the catalogue"),
         ("fetch-default", _fetch_default, "download the default models that are missing"),
         ("add", _add, "add a model permanently: an https URL, hf:OWNER/REPO, or a path on this machine"),
@@ -50,8 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub.set_defaults(action=action)
         for flag in ("--config", "--data-dir"):  # launchers append them to the end of the line
             sub.add_argument(flag, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-        if name == "list":
+        if name in ("list", "search"):
             sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
+        if name == "list":
+            sub.add_argument("--all", action="store_true", default=argparse.SUPPRESS, help="also downloadable models")
+        if name == "search":
+            sub.add_argument("words", nargs="+", help="words in the name of a model or its publisher")
+            sub.add_argument("--task", help="text (default), embeddings or onnx")
+            sub.add_argument("--limit", type=int, default=5, help="number of repositories, at most 30 (default: 5)")
         if name == "convert":
             usual = next(iter(FORMS))
             sub.add_argument("--to", choices=tuple(FORMS), default=usual, help=f"target format (default: {usual})")
@@ -70,8 +80,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(settings: Settings, args: argparse.Namespace) -> int:
-    models = asyncio.run(_models(settings))
-    print(json.dumps({"models": models}, indent=2, ensure_ascii=False) if args.json else table(models))
+    listed = asyncio.run(_models(settings))
+    print(json.dumps(listed, indent=2, ensure_ascii=False) if args.json else table(listed, args.all))
+    return 0
+
+
+def _search(settings: Settings, args: argparse.Namespace) -> int:
+    results = asyncio.run(_find(settings, " ".join(args.words), args.task, args.limit))
+    print(json.dumps({"results": results}, indent=2, ensure_ascii=False) if args.json else search_page(results))
     return 0
 
 
@@ -138,34 +154,37 @@ def _remove(settings: Settings, args: argparse.Namespace) -> int:
     return 0
 
 
-def table(models: list[JsonObject]) -> str:
-    """Return the models as columns, with reason and remedy below a model."""
-    rows = [("ID", "TASK", "STATE", "SIZE", "ENGINES")]
-    for model in models:
-        mark = " (default)" if model["default"] else ""
-        size = "?" if model["bytes"] is None else f"{model['bytes'] / 1e6:.1f} MB"
-        rows.append((model["id"] + mark, model["task"], model["state"], size, ", ".join(model["engines"]) or "-"))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    for place, model in reversed(list(enumerate(models, 1))):
-        lines[place + 1 : place + 1] = [f"    {model[key]}" for key in ("reason", "remedy") if model[key]]
-    return "\n".join(lines)
-
-
-async def _models(settings: Settings) -> list[JsonObject]:
+async def _models(settings: Settings) -> JsonObject:
     from backend.cli.client import remote
+    from backend.manager.model_advice import memory_places, recommendation_data
     from backend.models import Catalogue
+    from backend.models.recommendation import recommend
     from backend.tasks.options import options_schema
 
     async with remote(settings) as server:
         if server:
             return await server.models()
     catalogue = Catalogue(settings, lambda task: options_schema(task, settings.text.max_tokens))
-    return [asdict(model) for model in catalogue.models()]
+    models = catalogue.models()
+    found = recommend(catalogue.shipped_entries(), memory_places([]))
+    recommended = found and recommendation_data(found, models)
+    return {"models": [asdict(model) for model in models], "recommended": recommended}
+
+
+async def _find(settings: Settings, query: str, task: str | None, limit: int) -> list[JsonObject]:
+    from backend.cli.client import remote
+    from backend.manager.model_advice import with_fits
+    from backend.models.search import search
+
+    async with remote(settings) as server:
+        if server:
+            return await server.search_models(query, task, limit)
+    return with_fits(await search(query, task, limit), [])
 
 
 def _fetch(settings: Settings, catalogue: Catalogue, entry: Entry) -> None:
-    size = f", {entry.size_bytes / 1e6:.1f} MB" if entry.size_bytes else ""
+    known_bytes = entry.size_bytes or entry.facts.get("listed_bytes")
+    size = f", {gb(known_bytes)}" if known_bytes else ""
     terms = f", licence {entry.licence}" if entry.licence else ""
     print(f"Fetching {entry.name}{size}{terms}, from {entry.source} ...", flush=True)
     with contextlib.closing(ProgressBar(sys.stderr)) as bar:

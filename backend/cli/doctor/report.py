@@ -70,6 +70,7 @@ def report(
         "models": [
             {name: getattr(model, name) for name in ("id", "state", "bytes", "default", "reason", "remedy")}
             for model in facts.models
+            if model.state != "downloadable" or model.default  # dozens could be downloaded
         ],
         "notices": [
             {"file": file, "detail": detail, "remedy": remedy} for file, detail, remedy in more.get("notices", [])

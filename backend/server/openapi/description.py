@@ -58,6 +58,41 @@ _MODEL_CARD = _object(id=_TEXT, object={"const": "model"}, created=_INTEGER, own
 _COMPLETION = _object(
     id=_TEXT, object=_TEXT, created=_INTEGER, model=_TEXT, choices={"type": "array"}, usage={"type": "object"}
 )
+_OPTIONAL_INTEGER = {"type": ["integer", "null"]}
+_FIT = _object(device=_TEXT, fits={"enum": ["yes", "partly", "no"]}, reason=_TEXT)
+_RECOMMENDED = _object(
+    model=_TEXT,
+    name=_TEXT,
+    state=_OPTIONAL_TEXT,
+    bytes=_OPTIONAL_INTEGER,
+    download_s={"type": ["number", "null"]},
+    licence=_OPTIONAL_TEXT,
+    memory_class=_TEXT,
+    reason=_TEXT,
+    fits={"anyOf": [_FIT, {"type": "null"}]},
+    offer={"type": "boolean"},
+)
+_FOUND_FILE = _object(
+    name=_TEXT,
+    source=_TEXT,
+    bytes=_OPTIONAL_INTEGER,
+    parts=_INTEGER,
+    quantization=_OPTIONAL_TEXT,
+    fits={"type": "array", "items": _FIT},
+)
+_FOUND = _object(
+    source=_TEXT,
+    name=_TEXT,
+    author=_TEXT,
+    downloads=_OPTIONAL_INTEGER,
+    likes=_OPTIONAL_INTEGER,
+    licence=_OPTIONAL_TEXT,
+    updated_at=_OPTIONAL_TEXT,
+    gated={"type": "boolean"},
+    page=_TEXT,
+    reason=_OPTIONAL_TEXT,
+    files={"type": "array", "items": _FOUND_FILE},
+)
 _SHAPES = {
     "get /api/health": _object(
         {"problems": {"type": "array", "items": _HEALTH_PROBLEM}},
@@ -70,7 +105,8 @@ _SHAPES = {
     "get /api/devices": _DEVICES,
     "post /api/devices/refresh": _DEVICES,
     "post /api/devices/{device_id}/release": _DEVICES,
-    "get /api/models": _object(models=_list_of("Model")),
+    "get /api/models": _object(models=_list_of("Model"), recommended={"anyOf": [_RECOMMENDED, {"type": "null"}]}),
+    "get /api/models/search": _object(results={"type": "array", "items": _FOUND}),
     "get /api/runtimes": _object(runtimes=_list_of("Runtime"), best=_OPTIONAL_TEXT, best_reason=_TEXT),
     "post /api/runtimes/{name}/rollback": _ref("Runtime"),
     "get /api/jobs": _object(jobs=_list_of("Job"), next=_OPTIONAL_TEXT),
