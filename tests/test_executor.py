@@ -143,6 +143,30 @@ def test_a_device_that_cannot_falls_back(tmp_path: Path, change: dict[str, Any])
     assert job.status == "done" and job.receipt and job.receipt.used == "cpu"
 
 
+def test_a_device_whose_engines_are_being_checked_is_waited_for(tmp_path: Path) -> None:
+    async def play() -> LiveJob:
+        core = Core(load_settings({"config": _config(tmp_path)}, {}), faulty("ok"))
+        await core.start()
+        try:
+            await core.probes.wait_until_idle()
+            core.probes.devices[CARD.id] = replace(CARD, engines=["torch"], served_by={"base": ["torch"]})
+            core.probes._checking[CARD.id] = {"base"}
+            job = await core.submit(parse_request({"prompt": "Hi", "device": CARD.id}), "test")
+            assert isinstance(job, LiveJob)
+            await asyncio.sleep(0.05)
+            assert job.status == "queued"
+            core.probes.devices[CARD.id] = CARD
+            core.probes._checking.clear()
+            core.probes._checked.set()
+            await job.ended.wait()
+            return job
+        finally:
+            await core.stop()
+
+    job = asyncio.run(play())
+    assert job.receipt and (job.receipt.used, job.receipt.fell_back) == (CARD.id, False)
+
+
 def test_a_crashed_worker_is_replaced_for_the_next_job(tmp_path: Path) -> None:
     left = ["dies_running", "ok"]
 

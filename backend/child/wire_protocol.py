@@ -31,6 +31,7 @@ Each program of `backend/child/programs` speaks a part of it. `→` is server to
 |          | ← engines   | `EnginesFrame`: versions by engine, of those that load so far                              |
 |          | ← no_engine | `NoEngineFrame`: an engine that does not load, or that needs an unusable data type         |
 |          | ← end       | `EndFrame`: the list is complete                                                           |
+|          | → probe     | `arguments`: after `end`, prove a device in the process that listed it                     |
 | survey   | ← hardware  | `hardware`: sent after each step, the last one is the most complete                        |
 |          | ← system    | `system`: facts for the doctor                                                             |
 |          | ← end       | nothing follows                                                                            |

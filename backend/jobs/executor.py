@@ -125,6 +125,10 @@ class JobExecutor:
             log.debug("waiting for probes", extra={"job": self._job.id})
             await self._unless_cancelled(self._context.probes.wait_until_idle())
             plan = self._selector.make_plan(self._names)
+        elif plan.unchecked:
+            log.debug("waiting for checks of engines", extra={"job": self._job.id})
+            await self._unless_cancelled(self._context.probes.wait_until_checked(plan.unchecked))
+            plan = self._selector.make_plan(self._names)
         return plan
 
     def _describe_resolution(self, plan: Plan) -> Resolution:

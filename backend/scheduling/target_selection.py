@@ -61,7 +61,8 @@ class Plan:
 
     `resolutions` are those of the named devices, in the caller's order. `targets` and `refusals` divide these devices,
     by id, into those that can run the job and those that cannot; a name with no device behind it is refused under that
-    name. `is_ready`: all of them are ready, so the job need not wait for probes.
+    name. `is_ready`: all of them are ready, so the job need not wait for probes. `unchecked`: the ids of those that may
+    offer a fitting engine in a moment, since their engines are being checked.
     """
 
     query: RankingQuery
@@ -69,6 +70,7 @@ class Plan:
     targets: Mapping[str, Target]
     refusals: Mapping[str, TouchstoneError]
     is_ready: bool
+    unchecked: frozenset[str]
 
     @property
     def devices(self) -> list[str]:
@@ -127,7 +129,9 @@ class TargetSelector:
                     targets[device.id] = self._target_on(device, resolution.engine or self._engine, query)
                 except TouchstoneError as error:
                     refusals.setdefault(device.id, error)
-        return Plan(query, resolutions, targets, refusals, is_ready)
+        unfit = [id_ for id_, error in refusals.items() if isinstance(error, errors.ModelIncompatible)]
+        unchecked = frozenset(id_ for id_ in unfit if self._context.probes.is_checking(id_))
+        return Plan(query, resolutions, targets, refusals, is_ready, unchecked)
 
     def select(self, device_id: str, engine: str | None, query: RankingQuery) -> Target:
         """Return the target on a device that is not part of the plan.

@@ -6,13 +6,15 @@
 The frames are in `wire_protocol.py`. A `step` frame precedes each risky step, so that the parent can attribute a crash
 or a hang. `list` sends `plan`, then for each backend `listed`, `absent`, `missing` or `failed`, then `end`. `prove`
 sends `proved`, then `engines` after each engine that loads and `no_engine` for one that does not, or that needs a data
-type which the device computes wrongly; or `wrong`, `absent`, `missing`, `failed`.
+type which the device computes wrongly; or `wrong`, `absent`, `missing`, `failed`. After `end`, `list` waits for the end
+of its input, or for one order to prove.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
@@ -54,6 +56,8 @@ def main(channel: Channel, arguments: list[str]) -> int:
             os.environ[name] = value
         _list(channel, rest[0], rest[1:])
         channel.send({"op": "end"})
+        if action == "list" and (order := channel.receive()):  # the library is imported: a proof need not repeat it
+            _prove(channel, json.loads(order[0]["arguments"][1]))
     # Skip the shutdown of libraries: some crash there.
     os._exit(0)
 
@@ -98,7 +102,8 @@ def _prove(channel: Channel, order: Frame) -> None:
     if not _try(channel, [backend], lambda: proofs.append(_proved(channel, access, order["device"], device))):
         return
     checked: dict[str, dict[str, str]] = {}
-    for engine in engines().values():
+    # Engines whose library is imported come first: the parent offers the device with those that are checked.
+    for engine in sorted(engines().values(), key=lambda engine: engine.library not in sys.modules):
         if backend not in engine.backends or not serves(engine, runtime):
             continue
         channel.send({"op": "step", "what": f"loading {engine.library}", "backends": [backend]})

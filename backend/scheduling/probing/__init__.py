@@ -1,6 +1,9 @@
 """Probing: lists the devices of each runtime and proves each of them, in child processes that may crash or hang.
 
 One child lists the devices of a runtime. Then one child for each device, which sees only that device, computes there.
+Where one library lists a single card, or the processor alone, the listing child computes there itself: importing torch
+takes seconds. Its list was sent before, so a crash or hang makes that device alone `broken`. A card is offered as soon
+as its first engine is checked.
 At most two run at once, and one at a time on one hardware. A child without output gives its place to the next one.
 Each device is caught alone: an exception while one is listed, judged or stored makes that device `broken`.
 """
@@ -13,10 +16,10 @@ import json
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 
-from backend.child.handle import Spawn
+from backend.child.handle import ChildProcess, Spawn
 from backend.common.clean_text import clean_name
 from backend.common.device_api import DetectedDevice
 from backend.common.known_errors import remedy as remedies
@@ -45,7 +48,7 @@ from backend.scheduling.probing.hidden_devices import (
 )
 from backend.scheduling.probing.installable import fitting, missing_device_of_card
 from backend.scheduling.probing.inventory import query_hardware
-from backend.scheduling.probing.prober import Outcome, Prober
+from backend.scheduling.probing.prober import Outcome, Prober, end_child
 from backend.scheduling.probing.proof_cache import ProofCache
 
 log = logging.getLogger(__name__)
@@ -55,6 +58,18 @@ _INTERPRETER = (
     "Set `runtimes` in config.yaml to a Python that has torch, onnxruntime or similar; then restart the server."
 )
 _REPORT = "Refresh the device to repeat the check. If it fails again, report the server's log."
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A device as a runtime lists it, with the versions of the library."""
+
+    id: str
+    runtime: str
+    python: str
+    backend: str
+    detected: DetectedDevice
+    versions: dict[str, str]
 
 
 class ProbeService:
@@ -92,6 +107,8 @@ class ProbeService:
         self._turns: dict[str | None, asyncio.Lock] = {}
         self._waiting_rounds: set[str | None] = set()  # kinds of rounds that wait for one of their kind to end
         self._idle = asyncio.Event()  # first set after the first round
+        self._checking: dict[str, set[str]] = {}  # by device: the runtimes whose proofs run
+        self._checked = asyncio.Event()
         self.started = False
         self.probing = True  # whether anything is being probed, or the first round has not ended
         self.table = DeviceTable(on_change, is_enabled)
@@ -193,27 +210,54 @@ class ProbeService:
         instances = await self._list_instances(runtime, python, backend)
         listing = Enumerator(self._prober, python, runtime)
         running = group.create_task(listing.run(backend))
-        while (name := await listing.answered.get()) is not None:
-            answer = listing.answers[name]
-            if answer.failed:
-                continue
-            if runtime not in self._pythons:  # it was removed meanwhile
-                continue
-            with _logged("judging listed devices failed", runtime=runtime, backend=name):
-                devices = with_instances(
-                    answer.devices, {entry: found.get(name, []) for entry, found in instances.items()}
-                )
-                hidden = find_hidden(name, devices, visible.get(name)) if visible else {}
-                for id_, detected in self.table.numbered(name, runtime, devices):
-                    if only in (None, id_):
-                        hiding = hidden.get(detected.position)
-                        if self._note_listed(id_, runtime, detected, hiding, answer.outcome):
-                            proof = self._probe_device(id_, runtime, python, detected, answer.versions, survey)
-                            group.create_task(proof)
-        await running
-        await survey  # its cards decide which missing devices are worth reporting
-        if runtime in self._pythons:
-            self._conclude(runtime, listing, only)
+        waiting: list[_Listed] = []  # until it is known whether the listing child can prove one of them
+        try:
+            while (name := await listing.answered.get()) is not None:
+                if name and not listing.answers[name].failed and runtime in self._pythons:  # else removed meanwhile
+                    waiting += self._listed(name, runtime, python, only, listing.answers[name], visible, instances)
+                if not listing.may_keep:
+                    self._start_proofs(waiting, group, survey)
+            sole = None
+            if listing.kept:
+                sole = next((each for each in waiting if (each.backend, each.detected) == listing.sole_device()), None)
+            proof = group.create_task(self._probe_device(sole, survey, listing.kept)) if sole else None
+            self._start_proofs([each for each in waiting if each is not sole], group, survey)
+            await running
+            await survey  # its cards decide which missing devices are worth reporting
+            if runtime in self._pythons:
+                self._conclude(runtime, listing, only)
+            if proof:
+                await proof
+        finally:
+            if listing.kept:
+                await end_child(listing.kept)
+
+    def _start_proofs(self, listed: list[_Listed], group: asyncio.TaskGroup, survey: asyncio.Task[None]) -> None:
+        for each in listed:
+            group.create_task(self._probe_device(each, survey))
+        listed.clear()
+
+    def _listed(
+        self,
+        name: str,
+        runtime: str,
+        python: str,
+        only: str | None,
+        answer: Enumeration,
+        visible: dict[str, Enumeration],
+        instances: dict[str, dict[str, list[DetectedDevice]]],
+    ) -> list[_Listed]:
+        """Return the devices of a backend that are to be proved; record those that are hidden or not described."""
+        found = []
+        with _logged("judging listed devices failed", runtime=runtime, backend=name):
+            devices = with_instances(answer.devices, {entry: each.get(name, []) for entry, each in instances.items()})
+            hidden = find_hidden(name, devices, visible.get(name)) if visible else {}
+            for id_, detected in self.table.numbered(name, runtime, devices):
+                if only in (None, id_):
+                    hiding = hidden.get(detected.position)
+                    if self._note_listed(id_, runtime, detected, hiding, answer.outcome):
+                        found.append(_Listed(id_, runtime, python, name, detected, answer.versions))
+        return found
 
     def _note_listed(
         self, id_: str, runtime: str, detected: DetectedDevice, hiding: Hiding | None, outcome: Outcome
@@ -253,19 +297,13 @@ class ProbeService:
         return found
 
     async def _probe_device(
-        self,
-        id_: str,
-        runtime: str,
-        python: str,
-        detected: DetectedDevice,
-        versions: dict[str, str],
-        survey: asyncio.Task[None],
+        self, listed: _Listed, survey: asyncio.Task[None], kept: ChildProcess | None = None
     ) -> None:
-        """Prove one device. An exception makes it `broken`; the other devices stay."""
+        """Prove one device, in the child that listed it if that was kept. An exception makes this device `broken`."""
         try:
-            await self._prove_device(id_, runtime, python, detected, versions, survey)
+            await self._prove_device(listed, survey, kept)
         except Exception as error:  # noqa: BLE001 (any fault of one device)
-            self._set_unjudged(id_, runtime, error)
+            self._set_unjudged(listed.id, listed.runtime, error)
 
     def _set_unjudged(self, id_: str, runtime: str, error: Exception) -> None:
         log.error("judging a device failed", exc_info=error, extra={"device": id_, "runtime": runtime})
@@ -277,14 +315,9 @@ class ProbeService:
             self.table.set_device(runtime, failed)
 
     async def _prove_device(
-        self,
-        id_: str,
-        runtime: str,
-        python: str,
-        detected: DetectedDevice,
-        versions: dict[str, str],
-        survey: asyncio.Task[None],
+        self, listed: _Listed, survey: asyncio.Task[None], kept: ChildProcess | None = None
     ) -> None:
+        id_, runtime, detected = listed.id, listed.runtime, listed.detected
         if detected.identity:  # the survey is needed to match it to a card, and so to a queue
             await asyncio.wait({survey}, timeout=SURVEY_S)
         device = self.table.listed(id_, runtime, detected)
@@ -293,7 +326,8 @@ class ProbeService:
             log.debug("probe skipped, a worker uses the device", extra={"device": id_, "runtime": runtime})
             return
         hardware = self.table.surveyed.get(device.hardware_id or "")
-        key = self._proofs.key(device, runtime, python, versions, hardware.driver if hardware else None)
+        driver = hardware.driver if hardware else None
+        key = self._proofs.key(device, runtime, listed.python, listed.versions, driver)
         earlier = self._proofs.get(key) if not self.started else None
         if earlier:
             self.table.set_device(runtime, earlier)
@@ -301,13 +335,24 @@ class ProbeService:
             device, state="broken", reason="Its check was interrupted.", remedy="Refresh the device to repeat it."
         )
         judged = earlier or (before if before and before.state != "probing" else cut_off)
+        is_new = judged is cut_off
+        self._checking.setdefault(id_, set()).add(runtime)
         try:
 
             def announce() -> None:
                 if not earlier and runtime in self._pythons:
                     self.table.set_device(runtime, device)
 
-            outcome = await self._prove(id_, runtime, python, detected, device, announce)
+            def on_frame(outcome: Outcome) -> bool:
+                """Offer a new card with the engines that are checked so far: those to come may import for seconds."""
+                if is_new and device.kind != "cpu" and outcome.frames[-1]["op"] == "engines":
+                    with _logged("offering a device early failed", device=id_, runtime=runtime):
+                        so_far = proved(device, runtime, outcome, is_complete=False)
+                        if so_far.state == "ready" and so_far.engines and runtime in self._pythons:
+                            self.table.set_device(runtime, so_far)
+                return True
+
+            outcome = await self._prove(listed, device, announce, on_frame, kept)
             judged = proved(device, runtime, outcome)
             with _logged("storing a proof failed", device=id_, runtime=runtime):
                 self._proofs.put(key, judged)
@@ -315,29 +360,49 @@ class ProbeService:
         finally:  # no device stays `probing` after a round, however it ends
             if runtime in self._pythons:
                 self.table.set_device(runtime, judged)
+            self._checking[id_].discard(runtime)
+            self._checked.set()
 
     async def _prove(
         self,
-        id_: str,
-        runtime: str,
-        python: str,
-        detected: DetectedDevice,
+        listed: _Listed,
         device: Device,
         announce: Callable[[], None],
+        on_frame: Callable[[Outcome], bool],
+        kept: ChildProcess | None,
     ) -> Outcome:
         """Run the proof; while the process sees no device by one selector, run it again with the next one."""
+        detected = listed.detected
         while True:
-            request = {"backend": device.backend, "found": asdict(detected), "runtime": runtime, "device": id_}
+            request = {"backend": device.backend, "found": asdict(detected), "runtime": listed.runtime}
             outcome = await self._prober.run(
-                python,
-                ["prove", json.dumps(request)],
-                turn=self._queue_of(device.hardware_id or id_).acquire("probe"),
+                listed.python,
+                ["prove", json.dumps({**request, "device": device.id})],
+                turn=self._queue_of(device.hardware_id or device.id).acquire("probe"),
                 on_start=announce,
+                on_frame=on_frame,
+                kept=kept,
             )
+            if kept and not outcome.frames:  # it had ended: another child proves the device
+                kept = None
+                continue
+            if kept and detected.selectors:  # no variable was used, so a worker gets the position, which is certain
+                detected = replace(detected, selectors=[])
+                self.table.detected[device.id, listed.runtime] = detected
             if len(detected.selectors) < 2 or not sees_nothing(outcome, device.backend):
                 return outcome
             detected = replace(detected, selectors=detected.selectors[1:])
-            self.table.detected[id_, runtime] = detected  # a worker uses the same selector
+            self.table.detected[device.id, listed.runtime] = detected  # a worker uses the same selector
+
+    async def wait_until_checked(self, devices: Collection[str]) -> None:
+        """Wait until no engine of these devices is being checked."""
+        while any(self._checking.get(device) for device in devices):
+            self._checked.clear()
+            await self._checked.wait()
+
+    def is_checking(self, device: str) -> bool:
+        """Return whether engines of a device are being checked, so that it may offer more in a moment."""
+        return bool(self._checking.get(device))
 
     def _conclude(self, runtime: str, listing: Enumerator, only: str | None) -> None:
         """Record expected devices that a runtime does not have, and problems of the runtime as such."""

@@ -87,17 +87,16 @@ def unproved(id_: str, backend: Backend, runtime: str, detected: DetectedDevice 
     )
 
 
-def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
-    """Return the device after its proof, successful or not."""
+def proved(device: Device, runtime: str, outcome: Outcome, is_complete: bool = True) -> Device:
+    """Return the device after its proof, successful or not. `is_complete`: all engines are checked. Optional."""
     frame = outcome.first("proved")
     if frame is None or outcome.is_invalid:
         return refused(device, outcome)
     proof = frame["proof"] if isinstance(frame["proof"], Proof) else Proof(**frame["proof"])
     free_bytes = frame.get("memory_free_bytes")
     frame_of_engines = outcome.last("engines") or {"engines": {}}
-    checked: dict[str, dict[str, str]] = {  # versions by engine
-        name: versions for name, versions in frame_of_engines["engines"].items() if name in engines()
-    }
+    by_engine: dict[str, dict[str, str]] = frame_of_engines["engines"]
+    checked = {name: by_engine[name] for name in engines() if name in by_engine}  # versions by engine
     device = replace(
         device,
         stage="measured" if proof.gflops is not None else "runs",
@@ -108,7 +107,7 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
         },
         memory_free_bytes=device.memory_free_bytes if free_bytes is None else free_bytes,
     )
-    lacks = _lacks(device, runtime, checked, proof, outcome)
+    lacks = _lacks(device, runtime, checked, proof, outcome, is_complete)
     if not checked and (refusal := next((each for each in outcome.frames if each.get("data_type")), None)):
         reason = _secrets().text(f"No engine can compute on this device: {refusal['detail']}.")
         remedy = _remedy_of_type(proof, refusal["data_type"])
@@ -133,10 +132,12 @@ def proved(device: Device, runtime: str, outcome: Outcome) -> Device:
     )
 
 
-def _lacks(device: Device, runtime: str, checked: Collection[str], proof: Proof, outcome: Outcome) -> dict[str, str]:
+def _lacks(
+    device: Device, runtime: str, checked: Collection[str], proof: Proof, outcome: Outcome, is_complete: bool
+) -> dict[str, str]:
     """Return why engines that this runtime should have are missing.
 
-    They do not load, need a data type that is unusable on the device, or were not checked.
+    They do not load, need a data type that is unusable on the device, or were not checked (yet).
     """
     refusals = {frame["engine"]: frame for frame in outcome.frames if frame["op"] == "no_engine"}
     lacks = {}
@@ -156,6 +157,8 @@ def _lacks(device: Device, runtime: str, checked: Collection[str], proof: Proof,
                 else _BRINGS.format(runtime=runtime, library=engine.library)
             )
             lacks[engine.name] = _secrets().text(f"The runtime {runtime} lacks it ({detail.rstrip('.')}). {brings}")
+        elif not is_complete:
+            lacks[engine.name] = f"It is being checked in the runtime {runtime}. Wait a moment."
         elif outcome.trouble:
             reason = f"It was not checked in the runtime {runtime}: {outcome.trouble.rstrip('.')}."
             lacks[engine.name] = _secrets().text(f"{reason} {_AGAIN}")

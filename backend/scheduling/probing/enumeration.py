@@ -7,9 +7,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from backend.child.handle import ChildProcess
 from backend.child.wire_protocol import Frame
 from backend.common.clean_text import clean_name
 from backend.common.device_api import DetectedDevice
+from backend.devices import backends, is_instance
 from backend.scheduling.probing.prober import Outcome, Prober
 
 log = logging.getLogger(__name__)
@@ -40,7 +42,9 @@ class Enumerator:
     """Lists the devices of one runtime.
 
     `plan` are the backends that it has libraries for, None if no child came that far. `answers` are by backend;
-    `answered` gets the name of each backend with an answer, and None at the end.
+    `answered` gets the name of each backend with an answer, and None at the end. A child that lists a single card, or
+    no card and the processor, through a single library can prove it without a second import: it is `kept` for that.
+    While `may_keep`, no other child should prove a device. An empty name in `answered` shows that this has changed.
     """
 
     def __init__(self, prober: Prober, python: str, runtime: str) -> None:
@@ -51,6 +55,8 @@ class Enumerator:
         self.answers: dict[str, Enumeration] = {}
         self.answered: asyncio.Queue[str | None] = asyncio.Queue()
         self.outcome = Outcome()  # of the first child, for a runtime without any answer
+        self.may_keep = False
+        self.kept: ChildProcess | None = None
 
     async def run(self, only: Sequence[str] = (), *action: str) -> None:
         """List the devices of all backends (default) or of some; `action`: the child's verb. Default: `list`.
@@ -72,11 +78,15 @@ class Enumerator:
         def on_frame(outcome: Outcome) -> bool:
             """Record the frame. Return whether the child is still needed."""
             self._record(outcome)
-            is_replaced = bool(others) and outcome.frames[-1]["op"] != "step"
-            is_planning = self.plan is None or outcome.frames[-1]["op"] == "plan"
-            return not is_replaced and (is_planning or bool(self._unanswered(only)))
+            op = outcome.frames[-1]["op"]
+            if op == "plan":
+                self.may_keep = action == ("list",) and not only and self._has_one_library()
+            is_replaced = bool(others) and op != "step"
+            is_ending = self.may_keep and op != "end"
+            return not is_replaced and (self.plan is None or op == "plan" or bool(self._unanswered(only)) or is_ending)
 
         def on_silence(outcome: Outcome) -> None:
+            self._keep_none()
             stuck = outcome.step()["backends"]
             rest = [name for name in self._unanswered(only) if name not in stuck]
             if stuck and rest:
@@ -84,7 +94,7 @@ class Enumerator:
 
         try:
             outcome = await self._prober.run(
-                self._python, [*action, self._runtime, *only], on_frame=on_frame, on_silence=on_silence
+                self._python, [*action, self._runtime, *only], on_frame=on_frame, on_silence=on_silence, keep=self._keep
             )
         except BaseException:
             for other in others:
@@ -92,7 +102,39 @@ class Enumerator:
             raise
         if not self.outcome.frames and not self.outcome.trouble:
             self.outcome = outcome
+        if self.kept is None:
+            self._keep_none()
         await self._conclude(action, only, outcome, others)
+
+    def _keep(self, child: ChildProcess, outcome: Outcome) -> bool:
+        """Keep a child that has listed a sole device; return whether it is kept."""
+        imports = [each for each in outcome.frames if each["op"] == "step" and each["what"].startswith("importing ")]
+        if self.may_keep and len(imports) == 1 and self.sole_device() and outcome.frames[-1]["op"] == "end":
+            self.kept = child
+        return self.kept is child
+
+    def _keep_none(self) -> None:
+        if self.may_keep:
+            self.may_keep = False
+            self.answered.put_nowait("")
+
+    def _has_one_library(self) -> bool:
+        """Return whether one library reaches all backends of the plan: others could hide or spoil what it does."""
+        plan = self.plan or []
+        shared = set.intersection(*(set(backends()[name].libraries) for name in plan)) if plan else set()
+        return bool(shared) and len(set(plan)) == len(plan)
+
+    def sole_device(self) -> tuple[str, DetectedDevice] | None:
+        """Return the only card with its backend, without a card the processor. None if there are more, or a fault."""
+        answers = self.answers.items()
+        if any(answer.failed or answer.left_out for _, answer in answers):
+            return None
+        listed = [(name, device) for name, answer in answers for device in answer.devices]
+        cards = [each for each in listed if backends()[each[0]].kind != "cpu"] or listed
+        if len(cards) != 1 or cards[0][1].fault or is_instance(cards[0][1].identity):
+            return None
+        ggml = backends()[cards[0][0]].ggml  # chooses its cards by a variable, when it is loaded
+        return None if ggml and ggml.library == cards[0][1].library else cards[0]
 
     async def _conclude(
         self, action: Sequence[str], only: list[str], outcome: Outcome, others: list[asyncio.Task[None]]

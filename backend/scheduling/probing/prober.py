@@ -88,11 +88,14 @@ class Prober:
         on_start: Callable[[], None] = lambda: None,
         on_frame: Callable[[Outcome], bool] = lambda _: True,
         on_silence: Callable[[Outcome], None] = lambda _: None,
+        keep: Callable[[ChildProcess, Outcome], bool] = lambda *_: False,
+        kept: ChildProcess | None = None,
     ) -> Outcome:
         """Run one child to its end, its timeout, or until the callback `on_frame` returns False.
 
         `turn` (in a device's queue) is held as long as the place. Both are released at the first silence, after the
-        callback `on_silence`. `on_start` is called when the child starts. All of them are optional.
+        callback `on_silence`. `on_start` is called when the child starts. `keep` returns whether it takes over the
+        child, which then goes on. `kept` is such a child: it gets the arguments as an order. All of them are optional.
         """
         outcome = Outcome(python=python)
         async with contextlib.AsyncExitStack() as held:
@@ -101,17 +104,19 @@ class Prober:
             await held.enter_async_context(self._place())
             on_start()
             try:
-                child = await spawn_child(self._spawn, python, ["probe", *arguments], _SCHEMA)
+                child = kept or await spawn_child(self._spawn, python, ["probe", *arguments], _SCHEMA)
             except ChildStartError as error:
                 outcome.trouble = str(error)
                 return outcome
+            if kept:
+                kept.send({"op": "probe", "arguments": arguments})
+            is_taken = False
             try:
                 await self._read_frames(child, outcome, held, on_frame, on_silence)
+                is_taken = not outcome.trouble and keep(child, outcome)
             finally:
-                child.kill()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(2.0):
-                        await child.ended()
+                if not is_taken:
+                    await end_child(child)
         return outcome
 
     async def _read_frames(
@@ -170,6 +175,14 @@ class Prober:
     async def _place(self) -> AsyncIterator[None]:
         async with self._places:
             yield
+
+
+async def end_child(child: ChildProcess) -> None:
+    """Kill a child and wait for its end, a moment at most."""
+    child.kill()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(2.0):
+            await child.ended()
 
 
 def _order_error(frames: list[Frame], frame: Frame) -> str | None:
