@@ -159,6 +159,7 @@ class Function:
 
 def load(folder: Path, loader: Loader, monkeypatch: pytest.MonkeyPatch, cards: bool = True) -> Any:
     monkeypatch.setattr(ctypes, "CDLL", loader)
+    monkeypatch.setattr(llama_builds, "_preload", loader)
     build = build_in(folder)
     assert build
     return build.load(cards)

@@ -153,6 +153,8 @@ class GgmlSupport:
     # Optional. Adds facts to the devices that ggml lists. Takes them, and whether this process sees only one device.
     refine: Callable[[list[DetectedDevice], bool], list[DetectedDevice]] | None = None
     prepare: Callable[[DetectedDevice], None] | None = None  # Optional. Called before the libraries are loaded.
+    # Optional. Adds to ggml's own reason for an empty list what else is known of it.
+    explain: Callable[[str], str] | None = None
     library: str = "ggml"
 
 

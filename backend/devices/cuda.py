@@ -20,7 +20,7 @@ from backend.common.device_api import (
     TorchSupport,
     Visibility,
 )
-from backend.devices._mechanisms.cuda_driver import with_driver_facts
+from backend.devices._mechanisms.cuda_driver import explain_version, with_driver_facts
 from backend.devices._mechanisms.mig import with_instances
 from backend.devices._mechanisms.torch import build_name, is_rocm_build
 from backend.devices._mechanisms.torch_cuda import (
@@ -85,7 +85,7 @@ BACKEND = Backend(
     vendors=("NVIDIA",),
     offers=(InstallOffer("llama-cuda"), InstallOffer("cuda")),
     torch=TorchSupport(_list_devices, _open_device, compiles=True),
-    ggml=GgmlSupport(("cuda",), ("llama-cuda",), refine=_refine),
+    ggml=GgmlSupport(("cuda",), ("llama-cuda",), refine=_refine, explain=explain_version),
     visibility=Visibility(
         variables=("CUDA_VISIBLE_DEVICES",),
         hide_all={"CUDA_VISIBLE_DEVICES": "-1"},

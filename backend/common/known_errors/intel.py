@@ -52,8 +52,9 @@ KNOWN = (
     ),
     KnownError(
         "opencl-none",
-        r"clGetPlatformIDs[^\n]*-1001|PLATFORM_NOT_FOUND_KHR|OpenCL Error -1001|No GPU device was found",
-        {system: "OpenCL finds no driver of a card. " + text for system, text in _ACCESS.items()},
+        r"No device of requested type available"
+        r"|clGetPlatformIDs[^\n]*-1001|PLATFORM_NOT_FOUND_KHR|OpenCL Error -1001|No GPU device was found",
+        {system: "OpenCL or SYCL finds no driver of a card. " + text for system, text in _ACCESS.items()},
         "driver",
         source="https://github.com/intel/compute-runtime/issues/210",
     ),

@@ -191,6 +191,9 @@ def _install_library(place: Place, groups: _Groups) -> str:
         return f"Install {library} from the system's packages: {shell}; then refresh."
     if package := shared_libraries.package_providing(library):
         return f"{library} comes with {package}: install or repair that, then refresh."
+    if requirement := shared_libraries.requirement_providing(library):
+        install = f"`{_pip(place)} install {requirement}`, or reinstall: {reinstall(place)}"
+        return f"Install {library} in the runtime's environment: {install}. Then refresh."
     foreign = _foreign(place, groups)
     return (
         f"{foreign}Install the package with {library} in the runtime's environment (CUDA's libraries are pip packages "

@@ -47,9 +47,18 @@ _PACKAGES: dict[str, tuple[str, ...]] = {  # in the order above; an empty name: 
 _DRIVERS = {
     r"libcuda\.so|libnvidia-ml\.so|nvcuda\.dll|nvml\.dll": "NVIDIA's driver",
     r"libd3d12|libdxcore|libdirectml\.so": "the GPU driver of Windows",
-    r"libamdhip64|libhsa-runtime64|amdhip64": "AMD's ROCm",
+    r"libamdhip64|libhsa-runtime64|amdhip64|libhipblas|librocblas": "AMD's ROCm",
     r"vulkan-1\.dll": "the graphics driver",
     r"(?i)vcruntime140|msvcp140|concrt140": "Microsoft's Visual C++ runtime",
+}
+
+# Libraries in packages of the makers, for the builds that do not contain them. The group is CUDA's major version.
+_REQUIREMENTS = {
+    r"libcudart\.so\.(\d+)|cudart64_(\d+)\.dll": "nvidia-cuda-runtime-cu{}",
+    r"libcublas(?:Lt)?\.so\.(\d+)|cublas(?:Lt)?64_(\d+)\.dll": "nvidia-cublas-cu{}",
+    r"libsycl\.so|libimf\.so|libsvml\.so|libintlc\.so|libirng\.so": "intel-sycl-rt",
+    r"libdnnl\.so": "onednn",
+    r"libmkl_": "onemkl-sycl-blas",
 }
 
 
@@ -76,6 +85,14 @@ def command_for(library: str, distribution: Sequence[str] | None = None) -> str 
         family = _FAMILIES.get(family, family)
         if packages and family in _ORDER and (package := packages[_ORDER.index(family)]):
             return f"{_MANAGERS[family]} {package}"
+    return None
+
+
+def requirement_providing(library: str) -> str | None:
+    """Return the Python package that contains a library of NVIDIA's or Intel's toolkits, None if unknown."""
+    for pattern, requirement in _REQUIREMENTS.items():
+        if match := re.match(pattern, library):
+            return requirement.format(*filter(None, match.groups()))
     return None
 
 

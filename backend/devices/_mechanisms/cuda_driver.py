@@ -14,6 +14,7 @@ from typing import Any
 from backend.common.device_api import DetectedDevice
 from backend.devices._mechanisms.identity import hardware_id, uuid_text
 
+NEEDED = 12, 4  # the CUDA version of the wheels that the runtime installs; the first driver for it is 550
 _NAMES = ("libcuda.so.1", "nvcuda.dll")
 _MAJOR, _MINOR = 75, 76
 
@@ -24,12 +25,25 @@ def with_driver_facts(listed: list[DetectedDevice]) -> list[DetectedDevice]:
     return [_with_facts(card, driver) for card in listed] if driver else listed
 
 
+def explain_version(reason: str) -> str:
+    """Return why CUDA lists no card, with the version that the driver supports if that is too old."""
+    driver, version = _library(), ctypes.c_int()
+    if "insufficient" not in reason or driver is None or driver.cuDriverGetVersion(ctypes.byref(version)):
+        return reason
+    supported = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    needed = ".".join(map(str, NEEDED))
+    return f"{reason}: the driver here supports CUDA {supported}; this build needs CUDA {needed} (driver 550 or later)"
+
+
 def _driver() -> Any:
+    driver = _library()
+    return driver if driver is not None and driver.cuInit(0) == 0 else None
+
+
+def _library() -> Any:
     for name in _NAMES:
-        with contextlib.suppress(OSError, AttributeError):
-            driver = ctypes.CDLL(name)
-            if driver.cuInit(0) == 0:
-                return driver
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(name)
     return None
 
 

@@ -152,7 +152,8 @@ def enumerate_devices(backend: Backend, library: str) -> list[DetectedDevice]:
     else:
         listed = [device for device, _ in _listed(build, backend, support, masked=False)]
     if not listed:
-        raise DeviceAbsent(_reason(build.load().log) or "it lists no card")
+        reason = _reason(build.load().log) or "it lists no card"
+        raise DeviceAbsent(support.explain(reason) if support.explain else reason)
     return with_ranks([replace(device, library=library) for device in listed])
 
 

@@ -19,12 +19,12 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from backend.common.system.shared_libraries import missing_library
 
@@ -39,6 +39,8 @@ _EXTENSION = re.compile(r"xllamacpp\b.*\.so")
 _CARDS = re.compile(r"ggml-(?!(?:base|cpu|blas|rpc)\b)(?P<name>\w+)")  # files of backends for cards
 _BASE, _REGISTRY, _CPU = "ggml-base", "ggml", "ggml-cpu"
 _LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)  # ggml_log_callback
+_MKL = ("libmkl_core", "libmkl_tbb_thread", "libmkl_intel_ilp64")  # each needs those before it
+_Loaded = TypeVar("_Loaded")
 _ATTEMPTS = 40  # libraries that one file may lack: Intel's build needs 15
 
 
@@ -213,18 +215,42 @@ def _register(ggml: Exports, files: dict[str, Path]) -> str:
 def _open(path: Path) -> ctypes.CDLL:
     """Open a library, after those of the environment's packages that it lacks. Raises OSError."""
     _add_dll_folders(path.parent)
+    return _opened(path, lambda: ctypes.CDLL(str(path)))
+
+
+def _opened(path: Path, load: Callable[[], _Loaded]) -> _Loaded:
+    """Return what `load` returns once the libraries that it lacks are open, if the environment's packages have them."""
     tried: set[str] = set()
     for _ in range(_ATTEMPTS):
         try:
-            return ctypes.CDLL(str(path))
+            return load()
         except OSError as error:
             lacking = missing_library(str(error))
             inside = _packaged().get(lacking or "")
             if lacking is None or inside is None or lacking in tried:
                 raise
             tried.add(lacking)
-            _open(inside)
+            for needed in (*_unnamed(lacking), inside):
+                _opened(needed, partial(_preload, needed))
     raise OSError(f"{path.name} needs too many libraries")
+
+
+def _unnamed(lacking: str) -> list[Path]:
+    """Return what a part of Intel's MKL needs without naming it."""
+    names = _MKL if lacking.startswith("libmkl_") else ()
+    return [path for name in names for file, path in sorted(_packaged().items()) if file.startswith(f"{name}.so.")]
+
+
+def _preload(path: Path) -> None:
+    """Open a library whose functions others use, and resolve its own when they are called. Raises OSError.
+
+    Intel's use functions of each other without naming the library, so ctypes, which resolves all at once, fails.
+    """
+    system: Any = ctypes.CDLL(None)
+    system.dlopen.argtypes, system.dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    system.dlerror.restype = ctypes.c_char_p
+    if not system.dlopen(os.fsencode(path), os.RTLD_LAZY | os.RTLD_GLOBAL):
+        raise OSError((system.dlerror() or b"unknown error").decode("utf-8", "replace"))
 
 
 @cache
