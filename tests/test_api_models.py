@@ -42,8 +42,14 @@ def test_the_default_model_is_listed_with_its_licence_size_and_options(server: S
     assert model["bytes"] == model_file.stat().st_size
     assert model["licence"] == "Apache-2.0"
     assert model["engines"][0] == "llama.cpp"
-    (place,) = [one for one in model["details"]["fits"] if one["device"] == "cpu"]
-    assert place["fits"] and model["bytes"] < place["needed_bytes"] < place["free_bytes"]
+    (place,) = [one for one in model["fits"] if one["device"] == "cpu"]
+    assert place["fits"] == "yes" and model["bytes"] < place["needed_bytes"] < place["free_bytes"]
+    assert model["memory_bytes"]["cpu"] == place["needed_bytes"] and "weights" in place["reason"]
+    assert (
+        round(model["parameters"] / 1e6) in (134, 135)
+        and model["quantization"] == "Q4_1"
+        and model["context_length"] == 8192
+    )
     properties = model["options_schema"]["properties"]
     assert set(properties) == {
         "max_tokens",

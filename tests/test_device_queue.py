@@ -111,7 +111,7 @@ def test_jobs_of_one_model_share_a_turn_up_to_its_slots() -> None:
 
         async def take(number: int) -> None:
             nonlocal inside, most
-            async with lane.acquire(str(number), batch_key="model", max_batch=3):
+            async with lane.acquire(str(number), batch_key="model", max_batch=lambda: 3):
                 inside += 1
                 most = max(most, inside)
                 await asyncio.sleep(0)
@@ -123,12 +123,40 @@ def test_jobs_of_one_model_share_a_turn_up_to_its_slots() -> None:
     assert asyncio.run(play()) == 3
 
 
+def test_slots_that_a_load_reveals_admit_those_who_wait() -> None:
+    async def play() -> tuple[list[int], list[int]]:
+        lane, inside, slots = DeviceQueue("x"), list[int](), 1
+        positions: list[int] = []
+
+        async def take(number: int, done: asyncio.Event) -> None:
+            note = (lambda position, _: positions.append(position)) if number == 3 else lambda position, _: None
+            async with lane.acquire(str(number), note, batch_key="model", max_batch=lambda: slots):
+                inside.append(number)
+                await done.wait()
+
+        done = asyncio.Event()
+        tasks = [asyncio.create_task(take(number, done)) for number in range(4)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert inside == [0]
+        slots = 3
+        lane.admit()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        before = list(inside)
+        done.set()
+        await asyncio.gather(*tasks)
+        return before, positions
+
+    assert asyncio.run(play()) == ([0, 1, 2], [3, 1])
+
+
 def test_another_model_is_not_overtaken_for_ever() -> None:
     async def play() -> list[str]:
         lane, order = DeviceQueue("x"), list[str]()
 
         async def take(name: str, share: str | None) -> None:
-            async with lane.acquire(name, batch_key=share, max_batch=2):
+            async with lane.acquire(name, batch_key=share, max_batch=lambda: 2):
                 order.append(name)
                 await asyncio.sleep(0.01)
 

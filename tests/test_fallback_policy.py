@@ -113,7 +113,6 @@ class Shop:
         self.pool = cast(Any, self)
         self.probes = SimpleNamespace(probing=False)
         self.quarantine = Quarantine()
-        self.slots = 1
         self.deaths: Counter[str] = Counter()
         self.users = 0
         self._queues: dict[str, DeviceQueue] = {}
@@ -145,8 +144,11 @@ class Shop:
     def is_loaded(self, key: WorkerKey) -> bool:
         return False
 
-    async def try_acquire(self, key: WorkerKey, path: Path) -> None:
+    async def try_acquire(self, key: WorkerKey, path: Path, gpu_layers: int | None) -> None:
         return None
+
+    def slots_for(self, key: WorkerKey) -> int:
+        return 1
 
     async def acquire(self, hardware_id: str, device: Device, key: WorkerKey, *_: object) -> tuple[Any, float]:
         code = self.failures.get(device.id, "")

@@ -1,7 +1,9 @@
-"""Which devices a model fits: estimated need against available memory; no statement if either is unknown."""
+"""Which devices a model fits: the need of its plan against available memory; no statement if either is unknown."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,37 +12,61 @@ from typing import Any
 import pytest
 
 from backend.common.config.settings import load_settings
-from backend.common.types import Device
-from backend.engines import load_engine
-from backend.manager.memory_fit import DeviceFit, MemoryFitEstimator
+from backend.common.memory_plan import Corrections
+from backend.common.types import Device, ModelFit
+from backend.manager import memory_fit
+from backend.manager.memory_fit import MemoryFitEstimator
+from backend.models import Catalogue
 from backend.models.entries import entry_for
+from backend.scheduling.load_size import LoadSize, find_load_size
 from tests.test_safetensors import safetensors
 
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
 CPU = Device(
     id="cpu", name="a processor", backend="cpu", kind="cpu", state="ready", stage="runs", engines=["llama.cpp"]
 )
+CARD = replace(CPU, id="cuda:0", backend="cuda", kind="gpu", hardware_id="pci:1")
 
 
-def estimator(free: int | None, *devices: Device) -> MemoryFitEstimator:
-    pool: Any = SimpleNamespace(available_bytes=lambda queue_id, device: free)
+def estimator(free: int | None, *devices: Device, **flags: object) -> MemoryFitEstimator:
+    pool: Any = SimpleNamespace(
+        available_bytes=lambda queue_id, device: free,
+        system_free_bytes=lambda: 10**12,
+        corrections_of=lambda backend: Corrections(driver_bytes=0),
+    )
     directory: Any = SimpleNamespace(known_devices=lambda: list(devices))
-    return MemoryFitEstimator(load_settings({}, {}).text, directory, pool)
+    return MemoryFitEstimator(load_settings(flags, {}).text, directory, pool)
 
 
-def needed() -> int:
-    text = load_settings({}, {}).text
-    found = load_engine("llama.cpp").estimate_bytes(str(TINY), text.context_tokens, text.slots)
-    assert found
-    return found
+def needed(device: Device = CPU) -> int:
+    size = find_load_size(
+        "llama.cpp",
+        str(TINY),
+        device,
+        load_settings({}, {}).text,
+        free_bytes=None,
+        system_free_bytes=None,
+        corrections=Corrections(driver_bytes=0),
+    )
+    assert size.needed_bytes
+    return size.needed_bytes
 
 
-@pytest.mark.parametrize(("spare", "fit", "words"), [(0, True, "It fits cpu"), (-1, False, "It does not fit cpu")])
-def test_need_and_room_are_compared(spare: int, fit: bool, words: str) -> None:
+@pytest.mark.parametrize(("spare", "fits", "words"), [(0, "yes", "It fits cpu"), (-(2**27), "no", "It does not fit")])
+def test_need_and_room_are_compared(spare: int, fits: str, words: str) -> None:
     entry = entry_for("tiny", TINY, None, None)
-    found = estimator(needed() + spare, CPU).fits_of(entry)
-    assert found == [DeviceFit("cpu", "llama.cpp", needed(), needed() + spare, fit)]
+    (found,) = estimator(needed() + spare, CPU).fits_of(entry)
+    assert (found.device, found.fits, found.engine, found.needed_bytes) == ("cpu", fits, "llama.cpp", needed())
+    assert found.reason.startswith("0 MB weights + 0 MB cache at 128 tokens + 0.1 GB; cpu has ")
     assert estimator(needed() + spare, CPU).describe(entry).startswith(words)
+
+
+def test_a_card_takes_a_part_of_the_layers() -> None:
+    entry = entry_for("tiny", TINY, None, None)
+    (whole,) = estimator(needed(CARD), CARD).fits_of(entry)
+    assert whole.fits == "yes" and "cuda:0 has" in whole.reason
+    (none,) = estimator(1000, CARD).fits_of(entry)
+    assert none.fits == "no"
 
 
 def test_nothing_is_guessed(tmp_path: Path) -> None:
@@ -50,8 +76,8 @@ def test_nothing_is_guessed(tmp_path: Path) -> None:
     assert estimator(None, CPU).describe(entry) == ""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
-    (unknown,) = estimator(10**12, CPU).fits_of(entry_for("broken", broken, None, None))
-    assert (unknown.needed_bytes, unknown.fits) == (None, None)
+    found = estimator(10**12, CPU).fits_of(entry_for("broken", broken, None, None))
+    assert found in ([], [ModelFit("cpu", None, "Its files cannot be read.", "llama.cpp", None, 10**12)])
 
 
 def test_devices_that_cannot_run_it_are_left_out() -> None:
@@ -68,3 +94,28 @@ def test_where_nothing_runs_it_what_would_is_said(tmp_path: Path) -> None:
     words = estimator(10**12, CPU).describe(entry_for("stone", tmp_path, None, None))
     assert "No device here runs it as it is" in words
     assert "runtimes install torch" in words and "models convert stone" in words
+
+
+def test_a_list_reads_only_files_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "data" / "models"
+    folder.mkdir(parents=True)
+    for number in range(3):
+        shutil.copy(TINY, folder / f"model-{number}.gguf")
+    settings = load_settings({"storage.data_dir": str(tmp_path / "data")}, {})
+    catalogue, fit = Catalogue(settings), estimator(10**9, CPU, CARD)
+    first = {model.id: model for model in fit.list_models(catalogue)}
+    ours = first["model-0"]
+    assert ours.parameters == 6800 and (ours.context_length, ours.quantization) == (128, None)
+    assert set(ours.memory_bytes) == {"cpu", "gpu"} and [found.fits for found in ours.fits] == ["yes", "yes"]
+    reads: list[str] = []
+
+    def find(engine: str, path: str, *rest: Any, **more: Any) -> LoadSize:
+        reads.append(path)
+        return find_load_size(engine, path, *rest, **more)
+
+    monkeypatch.setattr(memory_fit, "find_load_size", find)
+    assert {model.id: model for model in fit.list_models(catalogue)} == first
+    assert reads == []
+    os.utime(folder / "model-1.gguf", (1, 1))
+    fit.list_models(catalogue)
+    assert set(reads) == {str(folder / "model-1.gguf")}

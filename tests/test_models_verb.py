@@ -125,8 +125,8 @@ def test_a_running_server_does_the_download(launch: Callable[..., Server]) -> No
 def _lasting(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The models without what changes from one moment to the next: the memory that is free."""
     found: list[dict[str, Any]] = answer["models"]
-    for fit in (fit for model in found for fit in (model["details"] or {}).get("fits", ())):
-        del fit["free_bytes"]
+    for fit in (fit for model in found for fit in model["fits"]):
+        del fit["free_bytes"], fit["reason"]
     return found
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,10 +17,11 @@ import pytest
 
 from backend.common.config.settings import load_settings
 from backend.common.errors import ModelBroken, OutOfMemory, TouchstoneError
+from backend.common.memory_plan import Corrections
 from backend.common.types import Device
 from backend.engines import LoadRequest
-from backend.engines.llama_cpp import estimate_bytes
 from backend.scheduling import worker_pool
+from backend.scheduling.load_size import find_load_size
 from backend.scheduling.worker import Limits, Worker, WorkerKey
 from backend.scheduling.worker_pool import LoadedModel, WorkerPool
 from tests import tiny_genai
@@ -27,7 +29,19 @@ from tests.faulty import faulty
 
 CPU = Device("cpu", "A processor", "cpu", "cpu", "ready", hardware_id="cpu:0")
 TINY = Path(__file__).parent / "cases" / "gguf" / "tiny_no_template.gguf"
-NEED = estimate_bytes(str(TINY), 4096, 1) or 0
+
+
+def needed(device: Device) -> int:
+    """Return the bytes that the model needs on a device, with the smallest context and number of jobs."""
+    text, unmeasured = load_settings({}, {}).text, Corrections()
+    size = find_load_size(
+        "llama.cpp", str(TINY), device, text, free_bytes=None, system_free_bytes=None, corrections=unmeasured
+    )
+    assert size.needed_bytes and size.slots == 1
+    return size.needed_bytes
+
+
+NEED = needed(CPU)
 
 
 class Play:
@@ -63,11 +77,6 @@ def play(
             await stage.pool.close("test ended")
 
     asyncio.run(once())
-
-
-def test_the_estimate_is_weights_cache_and_library() -> None:
-    assert NEED > TINY.stat().st_size
-    assert (estimate_bytes(str(TINY), 4096, 4) or 0) >= NEED
 
 
 def test_models_stay_beside_each_other_while_they_fit() -> None:
@@ -347,20 +356,22 @@ def test_a_model_that_is_not_kept_is_still_handed_to_the_next_in_the_queue(tmp_p
     play(act, text__keep_alive_s=0)
 
 
-CARD = Device("cuda:0", "A card", "cuda", "gpu", "ready", hardware_id="pci:0000:01:00.0", memory_free_bytes=3 * NEED)
+CARD = Device("cuda:0", "A card", "cuda", "gpu", "ready", hardware_id="pci:0000:01:00.0")
+CARD_NEED = needed(CARD)
+CARD = replace(CARD, memory_free_bytes=3 * CARD_NEED)
 
 
 def on_card(act: Callable[[WorkerPool, list[int]], Awaitable[None]], told: bool) -> None:
-    """A card whose driver tells what is free, as `free[0]`, or does not; the machine's memory is short."""
+    """A card whose driver tells what is free, as `free[0]`, or does not."""
 
     async def once() -> None:
-        free = [3 * NEED]
+        free = [3 * CARD_NEED]
         settings = load_settings({}, {})
         pool = WorkerPool(
             settings,
             {"base": "python"},
             faulty("ok"),
-            lambda: 1000,
+            lambda: 10**12,
             card_free_bytes=lambda _: free[0] if told else None,
         )
         try:
@@ -380,8 +391,8 @@ async def load_on_card(pool: WorkerPool, model: str) -> LoadedModel:
 def test_a_card_is_asked_what_is_free_now_and_its_workers_count_by_what_they_took_there() -> None:
     async def act(pool: WorkerPool, free: list[int]) -> None:
         first = await load_on_card(pool, "a")
-        assert first.memory_bytes == NEED, "nothing changed on the card while it loaded: as reckoned"
-        free[0] = NEED - 1  # another program came
+        assert first.memory_bytes == CARD_NEED, "nothing changed on the card while it loaded: as reckoned"
+        free[0] = CARD_NEED - 1  # another program came
         await load_on_card(pool, "b")
         assert [held.worker.key.model for held in pool.loaded_models()] == ["b"]
         [second] = pool.loaded_models()
@@ -405,7 +416,7 @@ def test_where_a_card_does_not_tell_what_ours_took_is_kept_account_of() -> None:
 
 def test_what_a_worker_took_of_a_card_is_measured() -> None:
     async def act(pool: WorkerPool, free: list[int]) -> None:
-        asked = iter((3 * NEED, 3 * NEED - 7777))
+        asked = iter((3 * CARD_NEED, 3 * CARD_NEED - 7777))
         pool._card_free_bytes = lambda _: next(asked)
         assert (await load_on_card(pool, "a")).memory_bytes == 7777
 

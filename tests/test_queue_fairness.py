@@ -58,7 +58,7 @@ class Visitors:
 
     async def _visit(self, number: int, caller: str, batch_key: str | None) -> None:
         async with self.queue.acquire(
-            caller, lambda position, _: self.positions[number].append(position), batch_key, self.max_batch
+            caller, lambda position, _: self.positions[number].append(position), batch_key, lambda: self.max_batch
         ):
             self.admitted.append(number)
             self.holding.append(number)
@@ -180,8 +180,8 @@ def test_a_free_queue_is_not_free_for_a_job_of_another_model() -> None:
     async def act(visitors: Visitors) -> None:
         await visitors.arrive("a", "x")
         queue = visitors.queue
-        assert queue.is_free("x", 2)
-        assert not queue.is_free("y", 2) and not queue.is_free(None, 2) and not queue.is_free("x", 1)
+        assert queue.is_free("x", lambda: 2)
+        assert not queue.is_free("y", lambda: 2) and not queue.is_free(None, lambda: 2) and not queue.is_free("x")
 
     play(act, max_batch=2)
 
@@ -221,7 +221,7 @@ def test_a_batch_shortens_the_expected_wait() -> None:
         def note(position: int, expected_s: float | None) -> None:
             expected.setdefault(name, expected_s)
 
-        async with queue.acquire(caller, note, key, batch):
+        async with queue.acquire(caller, note, key, lambda: batch):
             pass
 
     asyncio.run(run())

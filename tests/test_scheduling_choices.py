@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -29,6 +28,7 @@ from backend.manager.benchmarks.history import Measurements
 from backend.scheduling import worker_pool
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.device_resolution import check_device_name, in_order, resolve, unreachable
+from backend.scheduling.load_size import LoadSize
 from backend.scheduling.option_support import check_honoured, engines_honouring
 from backend.scheduling.provider_options import check_provider_options
 from backend.scheduling.quarantine import Combination, WorkerDeath
@@ -260,11 +260,12 @@ class Bench:
     """A pool of stand-in workers on one device with a memory limit; a model `a-30` needs 30 bytes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, limit: int | None, estimate: bool = True) -> None:
-        def load_engine(name: str) -> Any:
-            return SimpleNamespace(estimate_bytes=lambda path, *_: int(Path(path).name) if estimate else None)
+        def find_load_size(engine: str, path: str, *_: object, **__: object) -> LoadSize:
+            needed = int(Path(path).name) if estimate else None
+            return LoadSize(4096, 1, needed, needed)
 
         monkeypatch.setattr(worker_pool, "Worker", StandIn)
-        monkeypatch.setattr(worker_pool, "load_engine", load_engine)
+        monkeypatch.setattr(worker_pool, "find_load_size", find_load_size)
         self.limit = limit
         self.cpu = Device("cpu", "A processor", "cpu", "cpu", "ready", hardware_id="cpu:0")
         self.pool = WorkerPool(load_settings({}, {}), {"base": "python"}, cast(Any, None), self._free_bytes)

@@ -34,7 +34,7 @@ from backend.models import Catalogue
 from backend.models.entries import entry_for
 from backend.models.registration import add, remove, settle
 from backend.runtimes.recipes import recipes
-from backend.scheduling.worker_pool import least_bytes
+from backend.scheduling.load_size import least_bytes
 from backend.tasks.options.songs import SongOptions, song_options, song_schema
 from backend.tasks.songs.diffusers_folder import open_pipeline
 from backend.tasks.songs.job import Floats, JobSpec, ProgressCallback, SongRequest, make_songs

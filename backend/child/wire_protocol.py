@@ -60,7 +60,7 @@ from typing import BinaryIO, Literal, TypedDict
 
 from backend.common.device_api import DetectedDevice
 from backend.common.engine_api import TokenLogprob
-from backend.common.types import JsonObject, ModelFile, ModelStamp, Placement, Proof
+from backend.common.types import JsonObject, MeasuredBuffers, MemoryFit, ModelFile, ModelStamp, Placement, Proof
 
 WIRE_VERSION = 1
 HEADER_LIMIT_BYTES = 4 * 1024 * 1024
@@ -117,9 +117,17 @@ class _LoadedFrame(TypedDict):
 
 
 class LoadedFrame(_LoadedFrame, total=False):
-    """`placement`: which share of the model is on which device. Optional: `model_file`, which the child chose."""
+    """`placement`: which share of the model is on which device. Optional: `model_file`, which the child chose.
+
+    Optional: how many jobs the model runs at once, the context of each, how it was fitted into memory, and what its
+    buffers took. Default of `slots`: as requested.
+    """
 
     model_file: str | None
+    slots: int
+    context_tokens: int | None
+    fit: MemoryFit | None
+    measured: MeasuredBuffers | None
 
 
 class BeatFrame(TypedDict):

@@ -9,7 +9,8 @@ from typing import Any, Literal, Protocol, TypedDict, final
 
 from backend.common.device_api import DetectedDevice
 from backend.common.llama_parameters import LlamaParameters
-from backend.common.types import JsonObject, Placement, Proof
+from backend.common.memory_plan import PlanOrder
+from backend.common.types import JsonObject, MeasuredBuffers, MemoryFit, Placement, Proof
 
 MODEL_DTYPE = "model"  # the data type that torch's models compute in on a device: `Proof.model_dtype`
 
@@ -91,6 +92,7 @@ class Engine:
     converted_forms: tuple[ConvertedForm, ...] = ()
     runs_user_code: bool = False  # a model is a program of the user, which runs only in a runtime of the user
     batches: bool = False  # whether one loaded model can run several jobs at once
+    plans_memory: bool = False  # whether `load` places layers by the free memory (`LoadRequest.order`)
     makes_files: bool = False
     file_tasks: tuple[str, ...] = ()  # tasks that produce files, if not all do
     options: frozenset[str] | None = None  # supported options of its tasks; None: all
@@ -132,6 +134,7 @@ class LoadRequest:
     verdict_dir: str = ""  # optional, a folder for the results of such checks
     driver: str | None = None  # of the device
     llama: LlamaParameters = field(default_factory=LlamaParameters)
+    order: PlanOrder = field(default_factory=PlanOrder)  # of engines that plan their load themselves
 
 
 class FunctionCall(TypedDict):
@@ -287,6 +290,11 @@ class Session(Protocol):
     threads: int | None
     versions: dict[str, str]
     model_file: str | None = None  # the file of a model folder that was loaded, for the receipt
+    # Optional, of an engine that plans its memory. Default: as requested.
+    slots: int | None = None
+    context_tokens: int | None = None
+    fit: MemoryFit | None = None
+    measured: MeasuredBuffers | None = None
 
     def device_bytes(self) -> int | None:
         """Return the memory that the model takes on a card now. Default: None, unknown."""

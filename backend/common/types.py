@@ -137,8 +137,27 @@ class MissingDevice:
 
 
 @dataclass(frozen=True)
+class ModelFit:
+    """Whether a model fits a device: `yes`, `partly` (the rest in system memory) or `no`; None if unknown.
+
+    `reason` has the arithmetic. `needed_bytes` are those with all of the model on the device, with the smallest size of
+    what the settings leave open. `free_bytes` counts memory that an eviction of idle models would free.
+    """
+
+    device: str
+    fits: Literal["yes", "partly", "no"] | None
+    reason: str
+    engine: str
+    needed_bytes: int | None = None
+    free_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class Model:
-    """A catalogue entry. `options_schemas`: JSON Schemas of the options by task; `options_schema`: that of `task`."""
+    """A catalogue entry. `options_schemas`: JSON Schemas of the options by task; `options_schema`: that of `task`.
+
+    `memory_bytes`: what it needs with the default context, by kind of device.
+    """
 
     id: str
     name: str
@@ -156,6 +175,11 @@ class Model:
     tasks: list[str] = field(default_factory=list)
     details: JsonObject = field(default_factory=dict)  # facts from its files, see docs/models.md
     notices: list[str] = field(default_factory=list)  # limits of a usable model, as sentences
+    parameters: int | None = None
+    quantization: str | None = None
+    context_length: int | None = None
+    memory_bytes: dict[str, int] = field(default_factory=dict)
+    fits: list[ModelFit] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -234,6 +258,48 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class DeviceLayers:
+    """What a load placed on one device: layers, and the bytes of weights, KV cache and computation."""
+
+    where: str
+    layers: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class MemoryFit:
+    """How a load fitted a model into memory, with the arithmetic in `explanation`.
+
+    `gpu_layers` of `layers` are on `devices`, the output layer included. `is_partial`: the user set the number, or not
+    everything fitted, so that a part is in system memory on purpose. `expert_layers`: layers whose experts are there.
+    `retried`: optional, why a first attempt with more layers failed.
+    """
+
+    gpu_layers: int
+    layers: int
+    is_partial: bool
+    devices: list[DeviceLayers]
+    expert_layers: int
+    kv_cache: str
+    explanation: str
+    retried: str | None = None
+
+
+@dataclass(frozen=True)
+class MeasuredBuffers:
+    """Buffers after a load, for the next plan with the same build and backend.
+
+    `compute` is the measured size of the compute buffers divided by the estimate. `driver_bytes`: optional, what the
+    device lost beside llama.cpp's buffers.
+    """
+
+    build: str
+    backend: str
+    compute: float
+    driver_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class Memory:
     """Resident memory of the worker around a job, or device memory if the driver reports it."""
 
@@ -306,6 +372,9 @@ class Receipt:
     times: Times = field(default_factory=Times)
     counts: dict[str, int] = field(default_factory=dict)
     batched: bool = False
+    slots: int | None = None  # jobs that the loaded model runs at once
+    context_tokens: int | None = None  # of each job
+    fit: MemoryFit | None = None
     threads: int | None = None
     seed: int | None = None
     model_file: str | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from backend.common.engine_api import ModelFormat
 from backend.common.errors import ModelBroken
-from backend.common.formats.gguf import read_header, read_part
+from backend.common.formats.gguf import read_header, read_layout, read_part
 from backend.common.formats.gguf.kinds import SPLIT, part_names
 from backend.common.formats.gguf.vocabulary import read_chat_template
 from backend.common.formats.safetensors import CONFIG, is_checkpoint, open_checkpoint
@@ -89,6 +89,7 @@ def _describe_gguf(path: Path) -> Mapping[str, Any]:
         "chat_template": header.has_chat_template,
         "chat_template_error": _template_error(path) if header.has_chat_template else None,
         "parts": header.split_count,
+        "parameters": header.weights if header.split_count == 1 else _parameters_of_parts(path),
     }
 
 
@@ -99,6 +100,11 @@ def _template_error(path: Path) -> str | None:
     return None
 
 
+def _parameters_of_parts(path: Path) -> int | None:
+    layout = read_layout(path)
+    return layout.parameters if layout else None
+
+
 def _describe_checkpoint(path: Path) -> Mapping[str, Any]:
     checkpoint = open_checkpoint(path)
     return {
@@ -107,6 +113,7 @@ def _describe_checkpoint(path: Path) -> Mapping[str, Any]:
         "context_tokens": checkpoint.context_length,
         "chat_template": checkpoint.has_chat_template,
         "parts": len(checkpoint.files),
+        "parameters": checkpoint.numbers,
     }
 
 

@@ -46,6 +46,7 @@ ENGINE = Engine(
     tasks=("text", "lyrics", "embeddings"),
     formats=(GGUF,),
     batches=True,
+    plans_memory=True,
     data_types_by_backend=dict.fromkeys(
         server_process.BACKENDS, ("float16", "bfloat16", "Q4_K", "Q6_K", "Q8_0", "Q4_0", "Q4_1")
     ),

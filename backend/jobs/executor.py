@@ -16,7 +16,7 @@ from backend.common.errors import TouchstoneError
 from backend.common.types import Device
 from backend.engines import RunRequest, engines
 from backend.jobs.artifacts import ArtifactStore
-from backend.jobs.receipt import ReceiptBuilder, counts_as_device
+from backend.jobs.receipt import ReceiptBuilder, is_too_low
 from backend.jobs.uploads import UploadStore
 from backend.jobs.worker_events import JobSink, WorkerEventHandler, build_run_request, open_output_dir
 from backend.models import Entry
@@ -277,7 +277,8 @@ class JobExecutor:
     async def _loaded(self, target: Target) -> AsyncIterator[Worker]:
         """Load the model if necessary, and keep it loaded."""
         path = self._entry.path_for(target.key.engine)
-        loaded = await self._context.pool.try_acquire(target.key, path) or await self._load(target, path)
+        loaded = await self._context.pool.try_acquire(target.key, path, self._gpu_layers)
+        loaded = loaded or await self._load(target, path)
         try:
             yield loaded.worker
         except errors.DeviceWrong as error:
@@ -285,6 +286,12 @@ class JobExecutor:
             raise
         finally:
             self._context.pool.release(loaded)
+
+    @property
+    def _gpu_layers(self) -> int | None:
+        """The layers on the card that the request names. None: by the settings, or as the model is loaded."""
+        asked = (self._job.request.options or {}).get("gpu_layers")
+        return asked if isinstance(asked, int) else None
 
     async def _load(self, target: Target, path: Path) -> LoadedModel:
         pool, key, hardware_id = self._context.pool, target.key, target.queue.hardware_id
@@ -294,10 +301,11 @@ class JobExecutor:
             if not pool.is_loaded(key):
                 await self._job.set_status("loading", {"model": key.model, "device": key.device, "engine": key.engine})
             report = WorkerEventHandler(self._job, self._receipt).report_loading
-            acquiring = pool.acquire(hardware_id, target.device, key, path, report, self._job.id)
+            acquiring = pool.acquire(hardware_id, target.device, key, path, report, self._job.id, self._gpu_layers)
             loaded, load_s = await self._unless_cancelled(acquiring)
         finally:
             loading.release()
+        target.queue.admit()  # how many jobs share the model is known now
         self._receipt.load_s += load_s
         return loaded
 
@@ -306,8 +314,8 @@ class JobExecutor:
         if not worker.alive:
             raise worker.exit_error()
         share = self._receipt.record_placement(worker, device)
-        if share is not None and not counts_as_device(share) and not self._is_inspection:
-            assert worker.loaded
+        assert worker.loaded
+        if is_too_low(share, worker.loaded.fit) and not self._is_inspection:
             raise errors.PlacementTooLow(
                 f"Only {share:.0%} of {self._entry.id} is on {device.id} ({worker.loaded.placement.evidence}).",
                 "Choose a smaller model or another device.",

@@ -1,6 +1,7 @@
 """The receipt of a job, built attempt by attempt. Only this module sets `used`, from the worker's evidence.
 
-`used` is the device if at least half of the model is there, else where most of the rest is. It is set once the worker
+`used` is the device if at least half of the model is there, else where most of the rest is. If the user or the free
+memory split the model on purpose, one layer on the device is enough. It is set once the worker
 reported a step of the job: before that, nothing ran.
 """
 
@@ -15,6 +16,7 @@ from backend.common.types import (
     Attempt,
     Device,
     Memory,
+    MemoryFit,
     Placement,
     Rate,
     Receipt,
@@ -45,12 +47,13 @@ class ReceiptBuilder:
     _device: str = ""  # of the last attempt
     _where: str | None = None  # where the model is by the evidence, even if nothing ran
     _has_stepped: bool = False
+    _fit: MemoryFit | None = None  # of the loaded model
 
     def begin_attempt(self, device: Device, runtime: str, engine: str) -> None:
         """Record the start of an attempt on a device."""
         self.attempts.append(Attempt(device.id, runtime, engine, utc_now()))
         self._facts = replace(_EMPTY, engine=engine, runtime=runtime, hardware_id=device.hardware_id)
-        self._device, self._where, self._has_stepped = device.id, None, False
+        self._device, self._where, self._has_stepped, self._fit = device.id, None, False, None
 
     @property
     def engine(self) -> str | None:
@@ -69,7 +72,8 @@ class ReceiptBuilder:
     def record_placement(self, worker: Worker, device: Device) -> float | None:
         """Record the worker's evidence. Return the model's share on the device, None if it is unknown."""
         assert worker.loaded
-        placement, self._where = judge_placement(worker.loaded.placement, device.id)
+        self._fit = worker.loaded.fit
+        placement, self._where = judge_placement(worker.loaded.placement, device.id, self._fit)
         self._facts = replace(
             self._facts,
             placement=placement,
@@ -77,6 +81,9 @@ class ReceiptBuilder:
             model_file=worker.loaded.model_file,
             model_stamp=worker.loaded.model_stamp,
             threads=worker.loaded.threads,
+            slots=worker.loaded.slots,
+            context_tokens=worker.loaded.context_tokens,
+            fit=self._fit,
             worker_pid=worker.pid,
         )
         return placement.on_device
@@ -122,7 +129,7 @@ class ReceiptBuilder:
     def describe_departure(self) -> str | None:
         """Return a sentence if the model was not on the device at the end of the job; None if it was, or unknown."""
         placement = self._facts.placement
-        if placement is None or placement.on_device is None or counts_as_device(placement.on_device):
+        if placement is None or placement.on_device is None or not is_too_low(placement.on_device, self._fit):
             return None
         return f"{placement.on_device:.0%} of it was there at the end. {placement.evidence}"
 
@@ -134,7 +141,7 @@ class ReceiptBuilder:
         before = self._facts.placement
         if found is None or before is None:
             return before
-        after, where = judge_placement(replace(found, on_device=None), self._device)
+        after, where = judge_placement(replace(found, on_device=None), self._device, self._fit)
         self._where = where if self._where in (where, None) else None
         if after.on_device is None and before.on_device is None:
             return before
@@ -161,12 +168,20 @@ class ReceiptBuilder:
         )
 
 
-def counts_as_device(share: float) -> bool:
-    """Return whether a share of a model on a device is enough for the job to count as run there."""
-    return share >= PLACEMENT_FLOOR - _ROUNDING
+def counts_as_device(share: float, fit: MemoryFit | None = None) -> bool:
+    """Return whether a share of a model on a device is enough for the job to count as run there.
+
+    Where a part is in system memory on purpose, any layer on the device is enough.
+    """
+    return share > 0 if fit is not None and fit.is_partial else share >= PLACEMENT_FLOOR - _ROUNDING
 
 
-def judge_placement(reported: Placement, device: str) -> tuple[Placement, str | None]:
+def is_too_low(share: float | None, fit: MemoryFit | None) -> bool:
+    """Return whether too little of a model is on a device. No share is too low where the user or the memory set it."""
+    return share is not None and (fit is None or not fit.is_partial) and not counts_as_device(share)
+
+
+def judge_placement(reported: Placement, device: str, fit: MemoryFit | None = None) -> tuple[Placement, str | None]:
     """Return the placement with the share on a device, and where the job runs by this evidence.
 
     Both are None if a share is missing, or if the shares cannot be true. Of several other places with the same share,
@@ -184,7 +199,7 @@ def judge_placement(reported: Placement, device: str) -> tuple[Placement, str | 
         evidence = f"{reported.evidence} The shares contradict each other, so the placement is unknown."
         return Placement(None, reported.parts, evidence), None
     on_device = shares.pop(device, 0.0)
-    if counts_as_device(on_device):
+    if counts_as_device(on_device, fit):
         where: str | None = device
     else:
         where = min(shares, key=lambda place: (-shares[place], place), default=None)

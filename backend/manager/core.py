@@ -216,7 +216,7 @@ class Core:
         return time.monotonic() - self._started_at
 
     def models(self) -> list[Model]:
-        """Return the models with the state of their files and the devices that they fit (`details.fits`)."""
+        """Return the models with the state of their files and the devices that they fit (`fits`)."""
         return self.memory_fit.list_models(self.catalogue)
 
     async def read_models(self) -> list[Model]:

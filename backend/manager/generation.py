@@ -51,11 +51,6 @@ class JobContext:
         self._directory = directory
         self._registry = registry
 
-    @property
-    def slots(self) -> int:
-        """The number of jobs that may share a loaded model."""
-        return self.settings.text.slots
-
     def known_devices(self) -> list[Device]:
         """Return all devices found so far."""
         return self._directory.known_devices()
@@ -85,7 +80,7 @@ class JobContext:
     def runs_beside_others(self, model: str) -> bool:
         """Return whether a job of the model would share its worker with other jobs."""
         jobs = sum(job.active and job.model == model for job in self._registry.live.values())
-        return self.slots > 1 and jobs > 1
+        return jobs > 1 and self.pool.shares_workers(model)
 
 
 class GenerationService:

@@ -1,109 +1,76 @@
-"""Estimates which devices a model fits before it is loaded, by the same numbers that loading itself uses."""
+"""Which devices a model fits, whole or partly, before it is loaded: by the plan that a load makes."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from backend.common.bounded_reads import bounded_read
 from backend.common.commands import command
 from backend.common.config.settings.schema import Text
 from backend.common.errors import TouchstoneError
 from backend.common.formats.safetensors import is_checkpoint
-from backend.common.types import Device, Model
-from backend.engines import load_engine
+from backend.common.memory_plan import Corrections
+from backend.common.memory_plan.plan import gigabytes
+from backend.common.types import Device, Model, ModelFit
 from backend.models import Catalogue, Entry
 from backend.runtimes.recipes import install_hint
 from backend.scheduling.device_directory import DeviceDirectory
-from backend.scheduling.worker_pool import WorkerPool, least_bytes
+from backend.scheduling.load_size import LoadSize, find_load_size
+from backend.scheduling.worker_pool import WorkerPool
+
+_KEPT = 4096  # sizes of models on devices
+_ROUNDED_BYTES = 1 << 26  # free memory changes all the time: plans are kept for steps of 64 MiB
+_Stamp = tuple[int, int, int]  # bytes, time of the last change, inode
 
 
 @dataclass(frozen=True)
-class DeviceFit:
-    """Whether a model fits a device.
+class _Subject:
+    """A model's file as it is now, an engine and a device: what a size depends on, besides the free memory."""
 
-    `needed_bytes` is the estimate for weights and KV cache. `free_bytes` counts memory that an eviction of idle models
-    would free. Both are optional; `fits` is None if either is unknown.
-    """
-
+    engine: str
+    path: str
+    stamp: _Stamp
     device: str
-    engine: str
-    needed_bytes: int | None
-    free_bytes: int | None
-    fits: bool | None
-
-
-@dataclass(frozen=True)
-class _Need:
-    """The bytes that a model needs on a device: those for all of it, and those without which it does not load."""
-
-    device: Device
-    engine: str
-    needed_bytes: int | None
-    least_bytes: int | None
+    corrections: Corrections
 
 
 class MemoryFitEstimator:
-    """Compares the memory that models need with the memory of the ready devices."""
+    """Compares the memory that models need with the memory of the ready devices.
+
+    Sizes are kept per state of the file, so that a list of all models reads only files that changed.
+    """
 
     def __init__(self, text: Text, directory: DeviceDirectory, pool: WorkerPool) -> None:
         self._text = text
         self._directory = directory
         self._pool = pool
+        self._sizes: dict[tuple[_Subject, int | None], LoadSize] = {}
 
-    def fits_of(self, entry: Entry) -> list[DeviceFit]:
-        """Return the fit of a model for each ready device that has an engine for it."""
-        return self._fits(self._needs(entry, self._ready_devices()))
+    def fits_of(self, entry: Entry) -> list[ModelFit]:
+        """Return the fit of a model for each ready device that has an engine for it. It reads files."""
+        return [
+            fit
+            for device, free in self._ready_devices()
+            if (fit := self._fit(entry, device, free, self._pool.system_free_bytes()))
+        ]
 
     def list_models(self, catalogue: Catalogue) -> list[Model]:
-        """Return all models of the catalogue, those that are ready with `details.fits`."""
-        return self._with_fits(self._read_models(catalogue, self._ready_devices()))
+        """Return all models of the catalogue, those that are ready with `fits` and `memory_bytes`. It reads files."""
+        return self._read_models(catalogue, self._ready_devices(), self._pool.system_free_bytes())
 
     async def read_models(self, catalogue: Catalogue) -> list[Model]:
-        """Return `list_models`, with the models' files read in a thread."""
-        return self._with_fits(await asyncio.to_thread(self._read_models, catalogue, self._ready_devices()))
-
-    def _ready_devices(self) -> list[Device]:
-        return [device for device in self._directory.known_devices() if device.state == "ready"]
-
-    def _read_models(self, catalogue: Catalogue, devices: list[Device]) -> list[tuple[Model, list[_Need]]]:
-        """Return all models with what they need. It reads files: call it in a thread."""
-        pairs = catalogue.models_with_entries()
-        return [(model, self._needs(entry, devices) if model.state == "ready" else []) for model, entry in pairs]
-
-    def _needs(self, entry: Entry, devices: list[Device]) -> list[_Need]:
-        """Return what a model needs on each of these devices that has an engine for it."""
-        needs = []
-        for device in devices:
-            engine = next((name for name in entry.engines if name in device.engines), None)
-            if engine is None:
-                continue
-            try:
-                path = entry.path_for(engine)
-                needed, least = bounded_read(path, partial(self._sizes, engine, str(path), device))
-            except (TouchstoneError, OSError):
-                needed = least = None
-            needs.append(_Need(device, engine, needed, least))
-        return needs
-
-    def _sizes(self, engine: str, path: str, device: Device) -> tuple[int | None, int | None]:
-        needed = load_engine(engine).estimate_bytes(path, self._text.context_tokens, self._text.slots)
-        return needed, least_bytes(engine, path, device, needed)
-
-    def _fits(self, needs: list[_Need]) -> list[DeviceFit]:
-        fits = []
-        for need in needs:
-            free = self._pool.available_bytes(need.device.hardware_id or need.device.id, need.device)
-            fit = None if need.least_bytes is None or free is None else need.least_bytes <= free
-            fits.append(DeviceFit(need.device.id, need.engine, need.needed_bytes, free, fit))
-        return fits
+        """Return `list_models`, computed in a thread."""
+        devices, system_free = self._ready_devices(), self._pool.system_free_bytes()
+        return await asyncio.to_thread(self._read_models, catalogue, devices, system_free)
 
     def describe(self, entry: Entry) -> str:
         """Return the fits as a sentence, or what to do if no device runs the model; empty if both are unknown."""
         fits = self.fits_of(entry)
-        ready = self._ready_devices()
+        ready = [device for device, _ in self._ready_devices()]
         if ready and entry.engines and not fits:
             convert = (
                 f" Or convert it: `{command(f'models convert {entry.id}')}`." if is_checkpoint(entry.target) else ""
@@ -112,20 +79,123 @@ class MemoryFitEstimator:
             return f"No device here runs it as it is. {install}{convert}"
         return _sentence(fits)
 
-    def _with_fits(self, models: list[tuple[Model, list[_Need]]]) -> list[Model]:
+    def _ready_devices(self) -> list[tuple[Device, int | None]]:
+        """Return the ready devices with the memory that a model could get there now. Call it in the event loop."""
         return [
-            replace(model, details=model.details | {"fits": [asdict(fit) for fit in self._fits(needs)]})
-            if model.state == "ready"
-            else model
-            for model, needs in models
+            (device, self._pool.available_bytes(device.hardware_id or device.id, device))
+            for device in self._directory.known_devices()
+            if device.state == "ready"
         ]
 
+    def _read_models(
+        self, catalogue: Catalogue, devices: list[tuple[Device, int | None]], system_free: int | None
+    ) -> list[Model]:
+        found = []
+        for model, entry in catalogue.models_with_entries():
+            if model.state == "ready":
+                fits = [fit for device, free in devices if (fit := self._fit(entry, device, free, system_free))]
+                model = replace(model, fits=fits, memory_bytes=_by_kind(fits, [device for device, _ in devices]))
+            found.append(model)
+        return found
 
-def _sentence(fits: Sequence[DeviceFit]) -> str:
+    def _fit(self, entry: Entry, device: Device, free: int | None, system_free: int | None) -> ModelFit | None:
+        """Return the fit for a device, None if no engine runs the model there."""
+        engine = next((name for name in entry.engines if name in device.engines), None)
+        if engine is None:
+            return None
+        try:
+            path = entry.path_for(engine)
+            facts = path.stat()
+            corrections = self._pool.corrections_of(device.backend)
+            stamp = (facts.st_size, facts.st_mtime_ns, facts.st_ino)
+            subject = _Subject(engine, str(path), stamp, device.id, corrections)
+            whole = self._size(subject, device, None, None)
+            if whole.needed_bytes is None or free is None or whole.needed_bytes <= free or whole.plan is None:
+                return _plain_fit(device, engine, whole, free)
+            rounded = free // _ROUNDED_BYTES * _ROUNDED_BYTES
+            part = self._size(subject, device, rounded, system_free)
+            return _planned_fit(device, engine, whole, part, free)
+        except (TouchstoneError, OSError, ValueError):
+            return ModelFit(device.id, None, "Its files cannot be read.", engine, None, free)
+
+    def _size(self, subject: _Subject, device: Device, free: int | None, system_free: int | None) -> LoadSize:
+        key = (subject, free)
+        size = self._sizes.get(key)
+        if size is None:
+            find = partial(
+                find_load_size,
+                subject.engine,
+                subject.path,
+                device,
+                self._text,
+                free_bytes=free,
+                system_free_bytes=system_free,
+                corrections=subject.corrections,
+            )
+            while len(self._sizes) >= _KEPT:
+                del self._sizes[next(iter(self._sizes))]
+            size = self._sizes[key] = bounded_read(Path(subject.path), find)
+        return size
+
+
+def _plain_fit(device: Device, engine: str, size: LoadSize, free: int | None) -> ModelFit:
+    """Return the fit of a model that is on the device as one, or not at all."""
+    needed = size.needed_bytes
+    if needed is None or free is None:
+        unknown = "The memory that it needs is unknown." if needed is None else "The free memory is unknown."
+        return ModelFit(device.id, None, unknown, engine, needed, free)
+    least = size.least_bytes if size.plan is None and size.least_bytes is not None else needed
+    arithmetic = _arithmetic(size) or gigabytes(needed)
+    reason = f"{arithmetic}; {device.id} has {gigabytes(free)} free."
+    return ModelFit(device.id, "yes" if least <= free else "no", reason, engine, needed, free)
+
+
+def _planned_fit(device: Device, engine: str, whole: LoadSize, part: LoadSize, free: int) -> ModelFit:
+    """Return the fit of a model that does not fit as one, by the plan for the free memory."""
+    plan = part.plan
+    assert plan and whole.needed_bytes is not None
+    needs = f"{_arithmetic(whole)}; {device.id} has {gigabytes(free)} free"
+    if plan.fits and device.kind == "cpu":  # with a shorter context
+        return ModelFit(
+            device.id,
+            "partly",
+            f"{needs}: with {plan.context_tokens:,} tokens it fits.",
+            engine,
+            whole.needed_bytes,
+            free,
+        )
+    if plan.fits and plan.gpu_layers:
+        experts = f", the experts of {plan.expert_layers} in system memory" if plan.expert_layers else ""
+        reason = f"{needs}: {plan.gpu_layers} of {plan.layers} layers{experts}."
+        return ModelFit(device.id, "partly", reason, engine, whole.needed_bytes, free)
+    return ModelFit(device.id, "no", f"{needs}.", engine, whole.needed_bytes, free)
+
+
+def _arithmetic(size: LoadSize) -> str:
+    """Return the terms of a plan with everything in one place; empty without a plan."""
+    plan = size.plan
+    if plan is None:
+        return ""
+    share = plan.shares[0] if plan.shares else None
+    weights = share.weight_bytes if share else plan.system_weight_bytes
+    cache = share.cache_bytes if share else plan.system_cache_bytes
+    other = share.compute_bytes + share.driver_bytes if share else plan.system_other_bytes
+    cached = f"{gigabytes(cache)} cache at {plan.context_tokens:,} tokens"
+    times = f" × {plan.slots}" if plan.slots > 1 else ""
+    return f"{gigabytes(weights)} weights + {cached}{times} + {gigabytes(other)}"
+
+
+def _by_kind(fits: Sequence[ModelFit], devices: Sequence[Device]) -> dict[str, int]:
+    """Return the memory that a model needs, by kind of device."""
+    kinds = {device.id: device.kind for device in devices}
+    return {kinds[fit.device]: fit.needed_bytes for fit in fits if fit.needed_bytes is not None}
+
+
+def _sentence(fits: Sequence[ModelFit]) -> str:
     clauses = []
+    words = {"yes": "fits", "partly": "fits partly", "no": "does not fit"}
     for fit in fits:
-        if fit.needed_bytes is not None and fit.free_bytes is not None and fit.fits is not None:
-            verb = "fits" if fit.fits else "does not fit"
-            sizes = f"{fit.needed_bytes / 1e6:.0f} of {fit.free_bytes / 1e6:.0f} MB"
-            clauses.append(f"{verb} {fit.device} ({fit.engine}, {sizes})")
+        if fit.fits is not None and fit.needed_bytes is not None and fit.free_bytes is not None:
+            sizes = f"{gigabytes(fit.needed_bytes)} of {gigabytes(fit.free_bytes)}"
+            clauses.append(f"{words[fit.fits]} {fit.device} ({fit.engine}, {sizes})")
     return f"It {', '.join(clauses)}." if clauses else ""

@@ -18,13 +18,20 @@ NOTIFIED_POSITIONS = 20  # waiters further back get their first position, then n
 _SMOOTHING = 0.3
 
 
+def _one() -> int:
+    return 1
+
+
 @dataclass(eq=False)
 class _Waiter:
-    """A waiter or holder. Holders with an equal `batch_key` share the queue; None shares with no other."""
+    """A waiter or holder. Holders with an equal `batch_key` share the queue; None shares with no other.
+
+    `max_batch` is asked each time, because a model's slots are known only once it is loaded.
+    """
 
     caller: str
     batch_key: Hashable | None
-    max_batch: int
+    max_batch: Callable[[], int]
     on_position: OnPosition
     turn: asyncio.Future[None]
     notified_position: int = 0
@@ -47,9 +54,14 @@ class DeviceQueue:
         """Whether at least one job holds the queue."""
         return bool(self._holders)
 
-    def is_free(self, batch_key: Hashable | None = None, max_batch: int = 1) -> bool:
+    def is_free(self, batch_key: Hashable | None = None, max_batch: Callable[[], int] = _one) -> bool:
         """Return whether `acquire` would return without a wait."""
         return not self._waiting and self._fits(batch_key, max_batch)
+
+    def admit(self) -> None:
+        """Give turns to waiters that can share with the holders now, after more slots became known."""
+        self._admit_next()
+        self._notify_changed()
 
     @contextlib.asynccontextmanager
     async def acquire(
@@ -57,7 +69,7 @@ class DeviceQueue:
         caller: str,
         on_position: OnPosition = lambda position, expected_s: None,
         batch_key: Hashable | None = None,
-        max_batch: int = 1,
+        max_batch: Callable[[], int] = _one,
     ) -> AsyncIterator[None]:
         """Wait for a turn and hold it. A cancelled wait leaves the queue.
 
@@ -66,7 +78,7 @@ class DeviceQueue:
         clock = asyncio.get_running_loop().time
         waiter = _Waiter(caller, batch_key, max_batch, on_position, asyncio.get_running_loop().create_future())
         self._waiting.setdefault(caller, deque()).append(waiter)
-        self._admit()
+        self._admit_next()
         if waiter not in self._holders:
             self._notify(waiter, self._position_of_last(caller))
             try:
@@ -81,7 +93,7 @@ class DeviceQueue:
             self._record_turn(clock() - acquired_at)
             self._remove(waiter)
 
-    def _admit(self) -> None:
+    def _admit_next(self) -> None:
         """Give turns to the next waiters, as long as the next one can share with the holders.
 
         A waiter that does not fit blocks those behind it. Otherwise it could starve behind a popular model.
@@ -100,10 +112,10 @@ class DeviceQueue:
             if not waiter.turn.done():
                 waiter.turn.set_result(None)
 
-    def _fits(self, batch_key: Hashable | None, max_batch: int) -> bool:
+    def _fits(self, batch_key: Hashable | None, max_batch: Callable[[], int]) -> bool:
         if not self._holders:
             return True
-        has_slot = batch_key is not None and len(self._holders) < max_batch
+        has_slot = batch_key is not None and len(self._holders) < max_batch()
         return has_slot and all(holder.batch_key == batch_key for holder in self._holders)
 
     def _remove(self, waiter: _Waiter) -> None:
@@ -114,14 +126,17 @@ class DeviceQueue:
             queue.remove(waiter)
             if not queue:
                 del self._waiting[waiter.caller]
-        self._admit()
+        self._admit_next()
+        self._notify_changed()
+
+    def _notify_changed(self) -> None:
         for position, waiting in enumerate(self._in_order()[:NOTIFIED_POSITIONS], 1):
             if waiting.notified_position != position:
                 self._notify(waiting, position)
 
     def _notify(self, waiter: _Waiter, position: int) -> None:
         waiter.notified_position = position
-        batch = waiter.max_batch if waiter.batch_key is not None else 1
+        batch = waiter.max_batch() if waiter.batch_key is not None else 1
         expected_s = None if self._mean_turn_s is None else self._mean_turn_s * -(-position // batch)
         waiter.on_position(position, expected_s)
 
@@ -151,7 +166,7 @@ class QueueRequest:
 
     queue: DeviceQueue
     batch_key: Hashable | None = None
-    max_batch: int = 1
+    max_batch: Callable[[], int] = _one
 
     @property
     def is_free(self) -> bool:

@@ -31,8 +31,6 @@ class SchedulingContext(Protocol):
     probes: ProbeService
     quarantine: Quarantine
 
-    @property
-    def slots(self) -> int: ...
     def worker_died(self, death: WorkerDeath) -> None: ...
     def loading_lock(self, hardware_id: str) -> asyncio.Lock: ...
     def device(self, id_: str) -> Device: ...
@@ -150,7 +148,7 @@ class TargetSelector:
     def queue_request(self, target: Target) -> QueueRequest:
         """Return the place to wait for, shared with other jobs of the same model where the engine batches."""
         batch_key = target.key if engines()[target.key.engine].batches else None
-        return QueueRequest(target.queue, batch_key, self._context.slots)
+        return QueueRequest(target.queue, batch_key, lambda: self._context.pool.slots_for(target.key))
 
     def _build_query(self) -> RankingQuery:
         """Return what to rank for: this model by the engines that this job may use."""

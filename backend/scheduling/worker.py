@@ -50,7 +50,7 @@ from backend.common.errors import (
 )
 from backend.common.system import oom_kills
 from backend.common.system.resources import memory_free_bytes
-from backend.common.types import ModelFile, ModelStamp, Placement
+from backend.common.types import MeasuredBuffers, MemoryFit, ModelFile, ModelStamp, Placement
 from backend.engines import LoadRequest, RunRequest
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,8 @@ class LoadResult:
     """What the child reported after loading.
 
     `model_file` is the name of the file, or of the one that was chosen of a folder; `model_stamp` identifies what was
-    opened, and `files` are all files of the model as they were then.
+    opened, and `files` are all files of the model as they were then. `slots` jobs may run at once, each with
+    `context_tokens`.
     """
 
     placement: Placement
@@ -108,6 +109,10 @@ class LoadResult:
     model_file: str | None = None
     model_stamp: ModelStamp | None = None
     files: list[ModelFile] = field(default_factory=list)
+    slots: int = 1
+    context_tokens: int | None = None
+    fit: MemoryFit | None = None
+    measured: MeasuredBuffers | None = None
 
 
 @dataclass
@@ -218,6 +223,10 @@ class Worker:
             frame.get("model_file"),
             frame["model_stamp"],
             [replace(file, path=restore_path(file.path)) for file in frame["files"]],
+            slots=max(1, frame.get("slots", request.slots)),
+            context_tokens=frame.get("context_tokens"),
+            fit=frame.get("fit"),
+            measured=frame.get("measured"),
         )
         self._note_memory(frame["resident_bytes"])
         self._reader = asyncio.create_task(self._read_all())

@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -21,11 +20,14 @@ from backend.common.config.settings import Settings
 from backend.common.data_dir import scratch_prefix
 from backend.common.device_api import DetectedDevice
 from backend.common.errors import DeviceNotReady, ModelBroken, OutOfMemory
+from backend.common.memory_plan import Corrections, Plan, PlanOrder
 from backend.common.system.resources import memory_free_bytes, usable_threads
 from backend.common.types import Device, ModelFile
 from backend.devices import has_compile_cache
-from backend.engines import LoadRequest, engines, load_engine
+from backend.engines import LoadRequest, engines
+from backend.scheduling.buffer_history import BufferHistory
 from backend.scheduling.card_sensors import card_free_bytes
+from backend.scheduling.load_size import LoadSize, find_load_size, plan_settings, uses_machine_memory
 from backend.scheduling.worker import Limits, Worker, WorkerKey, find_change, ignore_frame
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 DISK_LIMIT_S = 1.0  # for looking at the files of a loaded model before a job
 SLOW_DISK_BYTES_PER_S = 50e6  # the load timeout grows with the model at this rate
+BUFFERS = Path("buffers.json")  # sizes that loads measured, in the data folder
 VERDICTS = Path("cache") / "checks"  # results of text models' checks, in the data folder
 CHECK_S = 60.0  # more time for a load on a card, where a text model is compared with the CPU once
 MODEL_READ_S = 10.0  # timeout of reading the headers of a model's files
@@ -58,11 +61,17 @@ class LoadedModel:
     unused: asyncio.Event = field(default_factory=asyncio.Event)
     checking: asyncio.Future[ModelFile | None] | None = None  # of its files
     disk_hangs: bool = False  # the disk has not answered that within the limit
+    gpu_layers: int | None = None  # that a request asked for. None: by the settings
 
     @property
     def is_usable(self) -> bool:
         """Whether the next job may use it, as far as it is known."""
         return self.worker.alive and self.outdated is None
+
+    @property
+    def slots(self) -> int:
+        """How many jobs it runs at once."""
+        return self.worker.loaded.slots if self.worker.loaded else 1
 
     @property
     def memory_bytes(self) -> int:
@@ -95,7 +104,8 @@ class WorkerPool:
         self._driver = driver
         self._found = found
         self._held: dict[WorkerKey, LoadedModel] = {}
-        self._measured: dict[WorkerKey, int] = {}  # the peak of earlier workers, which corrects the estimate
+        self._measured: dict[tuple[WorkerKey, int], int] = {}  # by slots, the peak of earlier workers
+        self._buffers = BufferHistory(settings.data_dir / BUFFERS)
         self._closing: set[asyncio.Task[None]] = set()
         self._loading_runtimes: list[str] = []
 
@@ -105,9 +115,22 @@ class WorkerPool:
 
     def joinable_engine(self, device: str, model: str, names: Sequence[str]) -> str | None:
         """Return the first of these engines that runs a batch with the model on a device now, which a job can join."""
-        used = [held.worker.key for held in self.holders_of(model) if held.users and self._settings.text.slots > 1]
+        used = [held.worker.key for held in self.holders_of(model) if held.users and held.slots > 1]
         running = [key.engine for key in used if key.device == device and engines()[key.engine].batches]
         return next((name for name in names if name in running), None)
+
+    def slots_for(self, key: WorkerKey) -> int:
+        """Return how many jobs a worker runs at once; before it is loaded, the setting, or 1 for `auto`."""
+        held = self._held.get(key)
+        if held is not None and held.is_usable:
+            return held.slots
+        slots = self._settings.text.slots
+        return 1 if isinstance(slots, str) else slots
+
+    def shares_workers(self, model: str) -> bool:
+        """Return whether jobs of a model can share a worker, as far as it is known."""
+        loaded = [held.slots for held in self.holders_of(model)]
+        return max(loaded) > 1 if loaded else self._settings.text.slots != 1
 
     def loaded_models(self) -> list[LoadedModel]:
         """Return all loaded models."""
@@ -142,35 +165,45 @@ class WorkerPool:
         model_path: Path,
         on_load: OnLoad = ignore_frame,
         job_id: str | None = None,
+        gpu_layers: int | None = None,
     ) -> tuple[LoadedModel, float]:
         """Return the worker for `key`, loaded and kept until `release`, and the seconds that loading took.
 
         `on_load` is a callback while it loads, with the bytes that it holds and those that it needs, None if unknown.
-        `job_id` is the job that needs the model, for the log. Both are optional.
+        `job_id` is the job that needs the model, for the log. `gpu_layers`: layers on the card; None takes the model as
+        it is loaded, or loads it by the settings. All are optional.
         A model whose files were replaced is loaded again, once the jobs that use it have ended.
         Raises OutOfMemory, without an eviction, where the model cannot fit, and what `Worker.load` raises.
         """
-        if held := await self.try_acquire(key, model_path):
+        if held := await self.try_acquire(key, model_path, gpu_layers):
             return held, 0.0
         if held := self._held.get(key):
             if held.users:
                 await held.unused.wait()  # its last jobs end first
             if held.outdated:
-                self._measured.pop(key, None)
+                self._measured = {subject: size for subject, size in self._measured.items() if subject[0] != key}
             await self._drop(held, held.outdated or "its process had ended", job_id)
         start = asyncio.get_running_loop().time()
         self._loading_runtimes.append(key.runtime)
         try:
-            held = self._held[key] = await self._load_unchanged(hardware_id, device, key, model_path, on_load, job_id)
+            held = self._held[key] = await self._load_unchanged(
+                hardware_id, device, key, model_path, on_load, job_id, gpu_layers
+            )
         finally:
             self._loading_runtimes.remove(key.runtime)
         self._take(held)
         return held, asyncio.get_running_loop().time() - start
 
-    async def try_acquire(self, key: WorkerKey, model_path: Path) -> LoadedModel | None:
-        """Return the worker for `key` if the model as it is on disk now is loaded, and keep it until `release`."""
+    async def try_acquire(self, key: WorkerKey, model_path: Path, gpu_layers: int | None = None) -> LoadedModel | None:
+        """Return the worker for `key` if the model as it is on disk now is loaded, and keep it until `release`.
+
+        `gpu_layers`: optional, as for `acquire`.
+        """
         held = self._held.get(key)
         if held is None or not held.is_usable:
+            return None
+        if gpu_layers is not None and gpu_layers != held.gpu_layers:
+            self.discard(held, f"a job asks for {gpu_layers} layers on the card")
             return None
         if changed := await self._find_change(held, model_path):
             log.info("model changed", extra={"model": key.model, "device": key.device, "cause": changed})
@@ -222,7 +255,8 @@ class WorkerPool:
         held.users -= 1
         held.used_at = asyncio.get_running_loop().time()
         if peak := held.worker.peak_bytes if held.card_bytes is None else held.card_bytes:
-            self._measured[held.worker.key] = max(peak, self._measured.get(held.worker.key, 0))
+            subject = held.worker.key, held.slots
+            self._measured[subject] = max(peak, self._measured.get(subject, 0))
         if not held.users:
             held.unused.set()
             if held.outdated:
@@ -249,15 +283,16 @@ class WorkerPool:
         model_path: Path,
         on_load: OnLoad,
         job_id: str | None,
+        gpu_layers: int | None,
     ) -> LoadedModel:
         """Load the model; once more if a file was replaced meanwhile. Raises ModelBroken if it happens twice."""
         try:
-            return await self._load(hardware_id, device, key, model_path, on_load, job_id)
+            return await self._load(hardware_id, device, key, model_path, on_load, job_id, gpu_layers)
         except ModelBroken as error:
             if CHANGED not in error.extra:
                 raise
             log.warning("model changed while it was loaded", extra={"job": job_id, "model": key.model})
-        return await self._load(hardware_id, device, key, model_path, on_load, job_id)
+        return await self._load(hardware_id, device, key, model_path, on_load, job_id, gpu_layers)
 
     async def _load(
         self,
@@ -267,41 +302,81 @@ class WorkerPool:
         model_path: Path,
         on_load: OnLoad,
         job_id: str | None,
+        gpu_layers: int | None,
     ) -> LoadedModel:
         """Evict what is necessary, log each eviction, and load the model in a new worker."""
         if key.runtime not in self._pythons:  # it was removed while the job waited
             raise DeviceNotReady(
                 f"Runtime {key.runtime} is not installed.", f"`{command(f'runtimes install {key.runtime}')}`"
             )
-        supervision = self._settings.supervision
-        text = self._settings.text
-        engine, path = load_engine(key.engine), str(model_path)
-        estimate = await _read_model(path, engine.estimate_bytes, path, text.context_tokens, text.slots)
-        needed = max(estimate or 0, self._measured.get(key, 0)) or None
-        least = await _read_model(path, least_bytes, key.engine, path, device, needed)
+        path = str(model_path)
+        size = await self._find_size(key, path, device, None, gpu_layers)
+        needed = max(size.needed_bytes or 0, self._measured.get((key, size.slots), 0)) or None
         before = await self._on_card(hardware_id, device)
-        evictions = self._choose_evictions(hardware_id, device, key, needed, least, before)
+        evictions = self._choose_evictions(hardware_id, device, key, needed, size.least_bytes, before)
+        expected = (self._free_on(hardware_id, device, before) or 0) + sum(held.memory_bytes for held in evictions)
         for held in evictions:
             evicted = {"model": held.worker.key.model, "bytes": held.memory_bytes}
             log.info("model evicted", extra={"job": job_id, "device": device.id, "for": key.model, **evicted})
             await self._drop(held, f"evicted for {key.model}", job_id)
         if evictions:
             before = await self._on_card(hardware_id, device)
-        request = await asyncio.to_thread(self._load_request, device, key, path, before)
-        load_s = supervision.load_s + (estimate or 0) / SLOW_DISK_BYTES_PER_S
-        if key.device != "cpu" and "text" in engine.ENGINE.tasks:
-            load_s += CHECK_S
-        limits = Limits(supervision.silence_s, load_s, supervision.step_s, supervision.cancel_s)
+        free = self._free_on(hardware_id, device, before)
+        free = None if free is None else max(free, expected)  # the system may count the freed memory later
+        size = await self._find_size(key, path, device, free, gpu_layers)
+        if size.plan and not size.plan.fits:
+            raise _does_not_fit(key.model, device, size.plan)
+        limit = self._rest_of_limit(device, self._on_hardware(hardware_id))
+        order = PlanOrder(plan_settings(self._settings.text, gpu_layers), limit, dict(self._buffers.all()))
+        request = await asyncio.to_thread(self._load_request, device, key, path, before, size, order)
         prefix = scratch_prefix(self._settings.data_dir)
-        worker = Worker(key, self._pythons[key.runtime], limits, self._spawn, prefix)
+        worker = Worker(key, self._pythons[key.runtime], self._limits(key, needed), self._spawn, prefix)
         await worker.load(key.engine, request, lambda held_bytes: on_load(held_bytes, needed), job_id)
-        if _uses_machine_memory(device):
-            return LoadedModel(worker, hardware_id, model_path)
+        if worker.loaded and worker.loaded.measured:
+            await asyncio.to_thread(self._buffers.add, worker.loaded.measured)
+        if uses_machine_memory(device):
+            return LoadedModel(worker, hardware_id, model_path, gpu_layers=gpu_layers)
         after = await self._on_card(hardware_id, device)
         taken = before - after if before is not None and after is not None else 0
-        return LoadedModel(worker, hardware_id, model_path, card_bytes=taken if taken > 0 else needed or 0)
+        taken = taken if taken > 0 else needed or 0
+        return LoadedModel(worker, hardware_id, model_path, card_bytes=taken, gpu_layers=gpu_layers)
 
-    def _load_request(self, device: Device, key: WorkerKey, model_path: str, card_free: int | None) -> LoadRequest:
+    def _limits(self, key: WorkerKey, needed: int | None) -> Limits:
+        """Return the timeouts of a worker whose model needs so much memory."""
+        supervision = self._settings.supervision
+        load_s = supervision.load_s + (needed or 0) / SLOW_DISK_BYTES_PER_S
+        if key.device != "cpu" and "text" in engines()[key.engine].tasks:
+            load_s += CHECK_S
+        return Limits(supervision.silence_s, load_s, supervision.step_s, supervision.cancel_s)
+
+    async def _find_size(
+        self, key: WorkerKey, path: str, device: Device, free_bytes: int | None, gpu_layers: int | None
+    ) -> LoadSize:
+        """Return the size of a load with so much free memory of the device. Raises ModelBroken."""
+
+        def find() -> LoadSize:
+            return find_load_size(
+                key.engine,
+                path,
+                device,
+                self._settings.text,
+                free_bytes=free_bytes,
+                system_free_bytes=None if free_bytes is None else self._free_bytes(),
+                corrections=self._buffers.of_backend(device.backend),
+                gpu_layers=gpu_layers,
+            )
+
+        return await _read_model(path, find)
+
+    def _load_request(
+        self,
+        device: Device,
+        key: WorkerKey,
+        model_path: str,
+        card_free: int | None,
+        size: LoadSize,
+        order: PlanOrder,
+    ) -> LoadRequest:
         """Return what the worker loads. It makes the folder of the compile cache."""
         text = self._settings.text
         rules = self._settings.devices.get(device.id)
@@ -310,9 +385,10 @@ class WorkerPool:
         return LoadRequest(
             device=key.device,
             model_path=model_path,
-            context_tokens=text.context_tokens,
+            context_tokens=size.context_tokens,
             threads=text.threads or usable_threads(),
-            slots=text.slots,
+            slots=size.slots,
+            order=order,
             detected_device=self._found(key.device, key.runtime),
             card_free_bytes=card_free,
             check_bytes=text.check_memory,
@@ -327,7 +403,7 @@ class WorkerPool:
 
     async def _on_card(self, hardware_id: str, device: Device) -> int | None:
         """Return the free bytes in a card's own memory; None if unknown, or if the device uses the machine's memory."""
-        return None if _uses_machine_memory(device) else await asyncio.to_thread(self._card_free_bytes, hardware_id)
+        return None if uses_machine_memory(device) else await asyncio.to_thread(self._card_free_bytes, hardware_id)
 
     def _choose_evictions(
         self,
@@ -342,7 +418,7 @@ class WorkerPool:
 
         `needed` bytes are desired, `least` bytes required; `on_card` are the free bytes of a card. Raises OutOfMemory.
         """
-        here = [held for held in self._held.values() if held.queue_id == hardware_id]
+        here = self._on_hardware(hardware_id)
         idle = sorted((held for held in here if not held.users), key=lambda held: held.used_at)
         free = self._free_for_worker(device, here, on_card)
         if needed is None or free is None:
@@ -363,9 +439,23 @@ class WorkerPool:
 
     def available_bytes(self, hardware_id: str, device: Device) -> int | None:
         """Return the bytes that a model could get now, with evictions of idle ones; None if unknown."""
-        here = [held for held in self._held.values() if held.queue_id == hardware_id]
+        here = self._on_hardware(hardware_id)
         free = self._free_for_worker(device, here, None)
         return None if free is None else free + sum(held.memory_bytes for held in here if not held.users)
+
+    def system_free_bytes(self) -> int | None:
+        """Return the free memory of the machine, None if unknown."""
+        return self._free_bytes()
+
+    def corrections_of(self, backend: str) -> Corrections:
+        """Return what earlier loads measured on a backend."""
+        return self._buffers.of_backend(backend)
+
+    def _on_hardware(self, hardware_id: str) -> list[LoadedModel]:
+        return [held for held in self._held.values() if held.queue_id == hardware_id]
+
+    def _free_on(self, hardware_id: str, device: Device, on_card: int | None) -> int | None:
+        return self._free_for_worker(device, self._on_hardware(hardware_id), on_card)
 
     def _free_for_worker(self, device: Device, here: list[LoadedModel], on_card: int | None) -> int | None:
         """Return the bytes that a new worker may take now without an eviction; None if unknown.
@@ -373,14 +463,18 @@ class WorkerPool:
         If the free memory of a card is unknown, it is what was free at the device's proof, when no worker was on it,
         minus what workers have taken since.
         """
-        free = self._free_bytes() if _uses_machine_memory(device) else on_card
-        if free is None and not _uses_machine_memory(device) and device.memory_free_bytes is not None:
+        free = self._free_bytes() if uses_machine_memory(device) else on_card
+        if free is None and not uses_machine_memory(device) and device.memory_free_bytes is not None:
             free = max(0, device.memory_free_bytes - sum(held.memory_bytes for held in here))
+        rest = self._rest_of_limit(device, here)
+        return min((size for size in (free, rest) if size is not None), default=None)
+
+    def _rest_of_limit(self, device: Device, here: Sequence[LoadedModel]) -> int | None:
+        """Return what is left of the user's limit for a device; None without a limit."""
         rules = self._settings.devices.get(device.id)
-        if rules and rules.memory_limit:
-            rest = max(0, rules.memory_limit - sum(held.memory_bytes for held in here))
-            return rest if free is None else min(free, rest)
-        return free
+        if rules is None or not rules.memory_limit:
+            return None
+        return max(0, rules.memory_limit - sum(held.memory_bytes for held in here))
 
     async def _drop(self, held: LoadedModel, cause: str, job_id: str | None = None) -> None:
         self._held.pop(held.worker.key, None)
@@ -424,23 +518,21 @@ def in_daemon_thread(function: Callable[[Argument], Result], argument: Argument)
     return future
 
 
-async def _read_model(path: str, read: Callable[..., int | None], *arguments: object) -> int | None:
+async def _read_model(path: str, read: Callable[[], Result]) -> Result:
     """Return what `read` computes of a model's files. Raises ModelBroken if they do not answer."""
     try:
-        return await asyncio.to_thread(bounded_read, Path(path), partial(read, *arguments), MODEL_READ_S)
+        return await asyncio.to_thread(bounded_read, Path(path), read, MODEL_READ_S)
     except NoAnswer as error:
         raise ModelBroken(*silent_folder(Path(path), error)) from error
 
 
-def least_bytes(engine: str, model_path: str, device: Device, needed: int | None) -> int | None:
-    """Return the bytes that a model requires on a device: less than `needed` on a card that can swap its parts.
-
-    It reads the model's files: call it in a thread.
-    """
-    compute = engines()[engine].least_bytes
-    return needed if compute is None or _uses_machine_memory(device) else compute(model_path)
-
-
-def _uses_machine_memory(device: Device) -> bool:
-    """Return whether a device works in the machine's own memory; emulated ones do too."""
-    return device.kind in ("cpu", "integrated", "emulated")
+def _does_not_fit(model: str, device: Device, plan: Plan) -> OutOfMemory:
+    """Return the error for a plan that exceeds the free memory."""
+    lower = "Set text.gpu_layers to auto or to a smaller number, lower" if plan.gpu_layers else "Lower"
+    return OutOfMemory(
+        f"{model} does not fit into the memory of {device.id}. {plan.explain()}",
+        f"{lower} text.context_tokens or text.slots, set text.kv_cache to q8_0, close other programs, or choose a "
+        "smaller model.",
+        needed_bytes=plan.device_bytes or plan.system_bytes,
+        free_bytes=plan.shares[0].free_bytes if plan.shares else plan.system_free_bytes,
+    )

@@ -35,7 +35,8 @@ from backend.common.commands import command
 from backend.common.engine_api import EventData
 from backend.common.errors import ModelBroken, TouchstoneError
 from backend.common.llama_parameters import llama_parameters_from
-from backend.common.types import JsonObject, ModelFile, ModelStamp, Placement
+from backend.common.memory_plan import plan_order_from
+from backend.common.types import JsonObject, MeasuredBuffers, MemoryFit, ModelFile, ModelStamp, Placement
 from backend.devices import DriverWitness, backends, detected_device_from, driver_witness, show_only, split_id
 from backend.engines import LoadRequest, RunRequest, RunResult, Session, engines, load_engine
 from backend.tasks.lyrics.generation import write_lyrics
@@ -120,6 +121,8 @@ class _Worker:
         request = LoadRequest(**order["request"])
         if order["request"].get("llama"):
             request = replace(request, llama=llama_parameters_from(order["request"]["llama"]))
+        if order["request"].get("order"):
+            request = replace(request, order=plan_order_from(order["request"]["order"]))
         if order["request"].get("detected_device"):
             request = replace(request, detected_device=detected_device_from(order["request"]["detected_device"]))
             show_only(split_id(request.device)[0], request.detected_device)
@@ -135,6 +138,10 @@ class _Worker:
             "files": [cast(ModelFile, asdict(file)) for file in files],
             "model_stamp": cast(ModelStamp, asdict(stamp)) if stamp else None,
             "resident_bytes": process.resident_bytes(),
+            "slots": self._session.slots or request.slots,
+            "context_tokens": self._session.context_tokens,
+            "fit": cast(MemoryFit, asdict(self._session.fit)) if self._session.fit else None,
+            "measured": cast(MeasuredBuffers, asdict(self._session.measured)) if self._session.measured else None,
         }
         self._channel.send(frame)
 

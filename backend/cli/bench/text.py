@@ -33,6 +33,7 @@ from backend.cli.bench.harness.isolated_server import Service
 from backend.common.commands import command
 from backend.common.config.settings import Settings
 from backend.common.errors import RuntimeFailed
+from backend.common.memory_plan.planner import BASE_TOKENS
 from backend.common.system.resources import usable_threads
 from backend.devices import backends
 from backend.engines import engines
@@ -40,6 +41,7 @@ from backend.engines.llama_cpp import PROMPT_CHUNK_TOKENS
 from backend.manager.benchmarks.rows import Row, row
 from backend.models import Catalogue, Entry
 from backend.runtimes.store import RUNTIMES, RuntimeStore
+from backend.scheduling.load_size import open_number
 
 PROMPT = "Write a very long story about a river, a mill and a miller's daughter."
 TOKENS, STREAMS = 128, 4
@@ -195,7 +197,8 @@ class Client:
 @contextlib.contextmanager
 def bare(engine: str, entry: Entry, settings: Settings, slots: int, python: str = sys.executable) -> Iterator[Bare]:
     """Yield an engine's bare library, with the model loaded. Raises RuntimeFailed for an engine without one."""
-    threads, context = settings.text.threads or usable_threads(), settings.text.context_tokens
+    threads = settings.text.threads or usable_threads()
+    context = open_number(settings.text.context_tokens) or BASE_TOKENS
     words = {
         "llama.cpp": [bare_llama_cpp.__file__, threads, context, PROMPT_CHUNK_TOKENS, slots],
         "onnx-genai": [bare_genai.__file__, threads],

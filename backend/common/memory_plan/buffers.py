@@ -11,7 +11,7 @@ CacheType = Literal["f16", "q8_0", "q4_0"]
 CACHE_BLOCKS: dict[CacheType, tuple[int, int]] = {"f16": (1, 2), "q8_0": (32, 34), "q4_0": (32, 18)}  # numbers, bytes
 _CELLS = 256  # llama.cpp rounds the cells of each sequence up to a multiple
 _SYSTEM_BYTES = 100_000_000  # the worker itself: interpreter, library, vocabulary; 63 to 95 MB on x86-64
-_COMPUTE_SPARE = 8 << 20
+_COMPUTE_SPARE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ def compute_bytes(layout: Layout, size: ContextSize) -> int:
     """
     batch = min(size.batch_tokens, size.cells)
     activations = 4 * batch * (8 * layout.width + 3 * layout.feed_forward + 2 * layout.experts_used * layout.width)
-    mask = size.cells * batch * (2 if size.flash_attention else 4)
+    windows = {layer.window_tokens for layer in layout.layers} - {None}
+    masked = size.cells + sum(min(size.cells, (window or 0) + batch) for window in windows)
+    mask = masked * batch * (2 if size.flash_attention else 4)
     scores = 0 if size.flash_attention else 4 * layout.heads * size.cells * batch
     logits = 4 * size.slots * layout.vocabulary
     return int((activations + mask + scores + logits + _COMPUTE_SPARE) * size.corrections.compute)

@@ -13,11 +13,15 @@ Experts = Literal["auto", "system", "device"]
 
 @dataclass(frozen=True)
 class DeviceRoom:
-    """The free memory of one device. `driver_bytes`: optional, what the driver takes beside the buffers."""
+    """The free memory of one device. `driver_bytes`: optional, what the driver takes beside the buffers.
+
+    `is_system`: whether its memory is the system's, as on integrated cards.
+    """
 
     where: str
     free_bytes: int
     driver_bytes: int = 0
+    is_system: bool = False
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,8 @@ def _place(
                 continue
             shares = _overfull_shares(costs, rooms, gpu_layers, expert_layers)
         plan = _plan_of(costs, shares, gpu_layers, expert_layers, system_free_bytes, size)
-        last = replace(plan, fits=fits_devices and plan.fits)
+        in_system = plan.system_bytes + (plan.device_bytes if any(room.is_system for room in rooms) else 0)
+        last = replace(plan, fits=fits_devices and (system_free_bytes is None or in_system <= system_free_bytes))
         if last.fits:
             return last
     assert last, "the placement without a device has no share that could be refused"
@@ -295,7 +296,7 @@ def _plan_of(
     here = costs.weights[first] + costs.experts[moved] - costs.experts[first]
     if not gpu_layers:
         here -= costs.shared_bytes
-    plan = Plan(
+    return Plan(
         gpu_layers=gpu_layers,
         layers=costs.layers,
         shares=shares,
@@ -310,4 +311,3 @@ def _plan_of(
         flash_attention=size.flash_attention,
         fits=True,
     )
-    return replace(plan, fits=system_free_bytes is None or plan.system_bytes <= system_free_bytes)

@@ -20,7 +20,7 @@ from backend.common.data_dir import scratch_home, scratch_prefix
 from backend.common.errors import JobCancelled, PlacementTooLow, TouchstoneError, WorkerCrashed, WorkerHung
 from backend.common.system.resources import usable_threads
 from backend.common.types import Progress
-from backend.jobs.receipt import ReceiptBuilder, counts_as_device
+from backend.jobs.receipt import ReceiptBuilder, is_too_low
 from backend.jobs.registry import JobRegistry
 from backend.manager.benchmarks.candidates import Candidate, Skipped, nothing_to_measure
 from backend.manager.benchmarks.power_meter import PowerMeter, free_bytes
@@ -202,7 +202,7 @@ def _trial_settings(settings: Settings, streams: int) -> Settings:
 def _check_placement(worker: Worker, candidate: Candidate) -> None:
     resolution = Resolution(candidate.device.id, "The benchmark names the device.")
     share = ReceiptBuilder(candidate.device.id, resolution, 0.0).record_placement(worker, candidate.device)
-    if share is not None and not counts_as_device(share):
+    if is_too_low(share, worker.loaded.fit if worker.loaded else None):
         raise PlacementTooLow(f"Only {share:.0%} of {candidate.title} was placed there.", "Choose another device.")
 
 

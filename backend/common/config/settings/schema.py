@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringC
 from pydantic.dataclasses import dataclass
 
 _STRICT_KEYS = ConfigDict(extra="forbid", validate_default=True)
+AUTO: Literal["auto"] = "auto"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 
 
@@ -40,6 +41,20 @@ def _no_bool(value: object) -> object:
     if isinstance(value, bool):
         raise ValueError("should be a number, not yes or no")
     return value
+
+
+def _number_or_auto(least: int) -> BeforeValidator:
+    """Return a validator for a number that may be left to the service."""
+
+    def parse(value: object) -> object:
+        word = value.strip().lower() if isinstance(value, str) else value
+        if isinstance(word, str) and word.isdecimal():
+            word = int(word)
+        if word == AUTO or (isinstance(word, int) and not isinstance(word, bool) and word >= least):
+            return word
+        raise ValueError(f"should be auto, or a number of at least {least}")
+
+    return BeforeValidator(parse)
 
 
 def _anchor(path: Path, info: ValidationInfo) -> Path:
@@ -157,9 +172,13 @@ class Text:
     """Defaults and limits of text models."""
 
     max_tokens: Count = 256
-    context_tokens: Annotated[int, BeforeValidator(_no_bool), Field(ge=64)] = 4096
+    context_tokens: Annotated[int | Literal["auto"], _number_or_auto(64)] = AUTO
     threads: Count | None = None
-    slots: Count = 1
+    slots: Annotated[int | Literal["auto"], _number_or_auto(1)] = AUTO
+    gpu_layers: Annotated[int | Literal["auto"], _number_or_auto(0)] = AUTO
+    split: Literal["layers", "none"] = "layers"
+    experts: Literal["auto", "system", "device"] = "auto"
+    kv_cache: Literal["f16", "q8_0", "q4_0"] = "f16"
     check_memory: Size = 4_000_000_000
     keep_alive_s: Annotated[float, BeforeValidator(_no_bool), Field(ge=0, allow_inf_nan=False)] = 300
 

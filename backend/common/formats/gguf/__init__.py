@@ -103,6 +103,7 @@ def _read_parts(stamps: tuple[tuple[Path, int, int], ...], byteorder: str) -> La
     first = readers[0]
     for other in readers[1:]:
         first.tensor_bytes |= other.tensor_bytes
+        first.elements += other.elements
         first.table_shape = first.table_shape or other.table_shape
     return first.layout(facts[0], str(facts[0].get("general.architecture")))
 

@@ -58,6 +58,7 @@ class Layout:
     experts_used: int
     trained_context: int | None
     caches_are_known: bool
+    parameters: int = 0
     shared_bytes: int = 0  # of the embedding table, if the output layer uses it too
     key_head_width: int = 0
     value_head_width: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO
 
 from backend.common.errors import ModelBroken
@@ -128,7 +128,8 @@ class Reader:
     def layout(self, facts: Mapping[str, Scalar], architecture: str) -> Layout | None:
         """Return the memory layout, once the metadata and the tensors are parsed."""
         integers = {name: fact for name, fact in facts.items() if isinstance(fact, int)}
-        return make_layout(integers, self.lists, self.tensor_bytes, self.table_shape, architecture)
+        found = make_layout(integers, self.lists, self.tensor_bytes, self.table_shape, architecture)
+        return replace(found, parameters=self.elements) if found else None
 
     def part(self) -> Part:
         """Parse a later part of a split model, which has only its number and its tensors."""
