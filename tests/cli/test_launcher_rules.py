@@ -45,7 +45,18 @@ def test_options_of_the_server_keep_their_order(words: list[str]) -> None:
     ("words", "gpu"), [(["--gpu", "cuda"], "cuda"), (["--gpu=none"], "none"), (["--gpu=a", "--gpu", "b"], "b")]
 )
 def test_the_runtime_may_be_a_second_word(words: list[str], gpu: str) -> None:
-    assert options.parse(words) == options.Options(True, gpu, ())
+    assert options.parse(words) == options.Options(True, gpu, None, ())
+
+
+@pytest.mark.parametrize(("words", "model"), [(["--model", "a-3b"], "a-3b"), (["--model=none"], "none"), ([], None)])
+def test_the_model_is_an_option_of_the_launcher(words: list[str], model: str | None) -> None:
+    assert options.parse([*words, "--port", "0"]) == options.Options(True, None, model, ("--port", "0"))
+
+
+@pytest.mark.parametrize("words", [["--model"], ["--model="], ["--model", "--port"]])
+def test_a_model_without_a_value_is_refused(words: list[str]) -> None:
+    with pytest.raises(Configuration, match="--model needs a value"):
+        options.parse(words)
 
 
 @pytest.mark.parametrize("words", [["--gpu"], ["--gpu="], ["--gpu", "--port"], ["--gpu", ""]])

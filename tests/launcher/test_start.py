@@ -177,6 +177,37 @@ def test_without_a_terminal_the_runtime_is_named_and_gpu_none_is_remembered(read
     assert running.end(signal.SIGTERM) == 0
 
 
+RECOMMENDED = {
+    "model": "some-3b",
+    "name": "Some 3B",
+    "state": "downloadable",
+    "offer": True,
+    "licence": "MIT",
+    "reason": "-",
+}
+
+
+def test_model_auto_fetches_the_recommended_model_while_the_server_runs(ready: Folder) -> None:
+    ready.plan(answers={"/api/devices?wait_s=60": {}, "/api/models": {"recommended": RECOMMENDED}})
+    running = ready.start("--no-browser", "--model", "auto", "--data-dir=elsewhere")
+    running.expect("Recommended: Some 3B, licence MIT.")
+    running.expect("The model some-3b is ready. Select it on the page")
+    assert ["models", "fetch", "some-3b", "--data-dir=elsewhere"] in ready.calls()
+    assert running.end(signal.SIGTERM) == 0
+
+
+def test_without_a_terminal_the_model_is_named_and_model_none_is_remembered(ready: Folder) -> None:
+    ready.plan(answers={"/api/devices?wait_s=60": {}, "/api/models": {"recommended": RECOMMENDED}})
+    running = ready.start("--no-browser")
+    running.expect("models fetch some-3b")
+    assert running.end(signal.SIGTERM) == 0
+    running = ready.start("--no-browser", "--model", "none")
+    running.expect("Touchstone is ready")
+    wait_for(lambda: (ready.root / ".venv.model").exists())
+    assert running.end(signal.SIGTERM) == 0
+    assert not [call for call in ready.calls() if call[:2] == ["models", "fetch"]]
+
+
 def test_help_needs_no_environment_and_names_each_verb_with_a_line(bare: Folder) -> None:
     commands = bare.root / "backend/cli/commands"
     commands.mkdir()

@@ -7,10 +7,9 @@
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.error import URLError
 from urllib.request import Request
 
@@ -25,7 +24,7 @@ _PROBE_TIMEOUT_S = 60
 
 
 def offer(root: Path, url: str, wanted: str | None, verb: Callable[..., list[str]], flags: Sequence[str]) -> None:
-    """Recommend and install in a background thread. `verb` returns the command line of a verb."""
+    """Recommend and install a runtime. `verb` returns the command line of a verb."""
     declined = root / DECLINED
     if wanted == NONE:
         declined.write_text("none\n", encoding="utf-8")
@@ -33,44 +32,45 @@ def offer(root: Path, url: str, wanted: str | None, verb: Callable[..., list[str
     if wanted is None and declined.exists():
         return
     declined.unlink(missing_ok=True)
-
-    def work() -> None:
-        name = wanted if wanted not in (None, "auto") else _best(url, ask=wanted is None, declined=declined)
-        if name:
-            say(f"Installing the runtime {name}; the server already serves.")
-            if subprocesses.run(verb("runtimes", "install", name, *flags)):
-                say(f"The runtime {name} could not be installed; see above. The CPU works.")
-
-    threading.Thread(target=work, daemon=True).start()
+    name = wanted if wanted not in (None, "auto") else _best(url, must_ask=wanted is None, declined=declined)
+    if name:
+        say(f"Installing the runtime {name}; the server already serves.")
+        if subprocesses.run(verb("runtimes", "install", name, *flags)):
+            say(f"The runtime {name} could not be installed; see above. The CPU works.")
 
 
-def _best(url: str, ask: bool, declined: Path) -> str | None:
+def _best(url: str, must_ask: bool, declined: Path) -> str | None:
     """Return the name of the runtime to install. Optional: None if there is none, or the user declines."""
-    listing = _get(f"{url.rstrip('/')}/api/devices?wait_s={_PROBE_TIMEOUT_S}")
+    listing = get_json(f"{url.rstrip('/')}/api/devices?wait_s={_PROBE_TIMEOUT_S}")
     if listing is None:
         return None
     for line in _describe_cards(listing):
         say(line)
-    runtimes = _get(f"{url.rstrip('/')}/api/runtimes") or {}
+    runtimes = get_json(f"{url.rstrip('/')}/api/runtimes") or {}
     name: str | None = runtimes.get("best")
     if name is None:
         return None
     say(str(runtimes["best_reason"]))
-    if not ask:
+    if not must_ask:
         return name
     install = command(f"runtimes install {name}")
-    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
-        say(f"Install it with `{install}`, or start with --gpu auto; --gpu none turns this hint off.")
-        return None
-    sys.stderr.write(f"touchstone: Install {name} now, while the server runs? [y/N] ")
-    sys.stderr.flush()
-    answer = sys.stdin.readline().strip().lower()
-    if answer in ("y", "yes"):
-        return name
-    if answer in ("n", "no"):
+    hint = f"Install it with `{install}`, or start with --gpu auto; --gpu none turns this hint off."
+    answer = ask(f"Install {name} now, while the server runs? [y/N] ", hint)
+    if answer == "no":
         declined.write_text("none\n", encoding="utf-8")
         say(f"You will not be asked again. Install it later with `{install}`.")
-    return None
+    return name if answer == "yes" else None
+
+
+def ask(question: str, hint: str) -> Literal["yes", "no"] | None:
+    """Ask on the terminal. Returns None for another answer, and without a terminal, where the hint is printed."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        say(hint)
+        return None
+    sys.stderr.write(f"touchstone: {question}")
+    sys.stderr.flush()
+    answer = sys.stdin.readline().strip().lower()
+    return "yes" if answer in ("y", "yes") else "no" if answer in ("n", "no") else None
 
 
 def _describe_cards(listing: dict[str, Any]) -> list[str]:
@@ -89,7 +89,7 @@ def _describe_cards(listing: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _get(url: str) -> dict[str, Any] | None:
+def get_json(url: str) -> dict[str, Any] | None:
     """Return the JSON answer of the server. Optional: None if there is none."""
     token = os.environ.get("TOUCHSTONE_TOKEN")
     request = Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})

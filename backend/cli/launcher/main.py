@@ -20,13 +20,15 @@ from backend.common import commands
 from backend.common.errors import Configuration, TouchstoneError
 
 HELP = """\
-usage: {launcher} [serve] [--host HOST] [--port PORT] [--no-browser] [--gpu auto|NAME|none] [OPTIONS OF serve]
+usage: {launcher} [serve] [--host HOST] [--port PORT] [--no-browser] [--gpu auto|NAME|none] [--model auto|ID|none]
+       {launcher}         [OPTIONS OF serve]
        {launcher} test [STAGE ...]
        {launcher} update [FILE.zip] [--check] [--back]
        {launcher} VERB [ARGUMENTS]
 
-Without a verb: prepares .venv, downloads the default model, starts the server, waits until it is healthy, prints its
-address and opens the page (not with --no-browser or without a display). Ctrl-C stops the server.
+Without a verb: prepares .venv, downloads a small test model, starts the server, waits until it is healthy, prints its
+address and opens the page (not with --no-browser or without a display). Offers a runtime for the card, and a text model
+for the memory of this machine. Ctrl-C stops the server.
 `test` prepares .venv-test and runs the tests. Every other verb runs in .venv, like `python -m backend VERB`:
 
 {verbs}

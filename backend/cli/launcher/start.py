@@ -1,13 +1,14 @@
 """The start: fetch the default model, start the server, wait until it is healthy, open the page, wait for the end."""
 
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from backend.cli.launcher import browser, gpu_runtime, options, subprocesses, wsl
+from backend.cli.launcher import browser, gpu_runtime, model_offer, options, subprocesses, wsl
 from backend.cli.launcher.console import SetupFailed, say
 from backend.cli.launcher.server import Server
 from backend.common.commands import command
@@ -33,13 +34,20 @@ def start(python: Path, arguments: Sequence[str], ready_limit_s: float = READY_L
         server.start()
         if _wait_until_healthy(server, ready_limit_s):
             _welcome(server, own.browser)
-            gpu_runtime.offer(ROOT, server.url or "", own.gpu, partial(verb_command, python), _shared_flags(own.rest))
+            threading.Thread(target=_make_offers, args=(python, server.url or "", own), daemon=True).start()
         elif not server.stopping:
             say(f"The server ended before it was ready, with exit code {server.wait()}; see its messages above.")
         return server.wait()
     finally:
         server.stop()
         server.wait()
+
+
+def _make_offers(python: Path, url: str, own: options.Options) -> None:
+    """Offer a runtime for the card, then a model: the card decides which one fits."""
+    verb, flags = partial(verb_command, python), _shared_flags(own.rest)
+    gpu_runtime.offer(ROOT, url, own.gpu, verb, flags)
+    model_offer.offer(ROOT, url, own.model, verb, flags)
 
 
 def _fetch_default_model(python: Path, rest: Sequence[str]) -> int:
@@ -49,7 +57,7 @@ def _fetch_default_model(python: Path, rest: Sequence[str]) -> int:
     if code == 2:
         return code
     if code:
-        say("The default model could not be downloaded; the server starts without it, and the next start retries.")
+        say("The test model could not be downloaded; the server starts without it, and the next start retries.")
     return 0
 
 

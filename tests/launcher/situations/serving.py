@@ -17,7 +17,7 @@ SITUATIONS = (
         START,
         "the default model cannot be fetched",
         (
-            "touchstone: The default model could not be downloaded; the server starts without it, and the next start retries.",
+            "touchstone: The test model could not be downloaded; the server starts without it, and the next start retries.",
             "Touchstone is ready: http://127.0.0.1:…",
         ),
         run=SERVE,
