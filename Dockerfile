@@ -1,4 +1,4 @@
-# BASE_IMAGE: any with Python 3.11 to 3.13 and its venv module. RUNTIME: base (CPU only), cuda, rocm, or another that
+# BASE_IMAGE: any with Python 3.11 to 3.14 and its venv module. RUNTIME: base (CPU only), cuda, rocm, or another that
 # `runtimes` lists. CHIP: the GPU's chip, such as gfx1100, for runtimes that depend on it.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 

@@ -18,17 +18,19 @@ function Get-OwnFolder {
     return Split-Path -Path $target -Parent
 }
 
-# Returns whether the program is a usable Python. It has to be run: the Store has a stub with the same name.
-function Test-Python([string] $program, [string[]] $options) {
-    if ($null -eq (Get-Command -Name $program -CommandType Application -ErrorAction SilentlyContinue)) { return $false }
-    $check = 'import sys, venv, ensurepip, ssl, sqlite3, ctypes; sys.exit(sys.version_info < (3, 11) or sys.maxsize < 2**32)'
+# Returns 'good' for a usable Python, a sentence for one that has no packages, else an empty text. The program has to be
+# run: the Store has a stub with the same name.
+function Get-Verdict([string] $program, [string[]] $options) {
+    if (-not $program) { return '' }
+    if ($null -eq (Get-Command -Name $program -CommandType Application -ErrorAction SilentlyContinue)) { return '' }
     $ErrorActionPreference = 'Continue' # 5.1 takes a line on a redirected stderr for an error
     try {
-        & $program @options -I -c $check 2>$null | Out-Null
-        return $LASTEXITCODE -eq 0
+        $verdict = & $program @options -I $check 2>$null | Select-Object -Last 1
+        if ($LASTEXITCODE -eq 0 -or $LASTEXITCODE -eq 2) { return $verdict }
+        return ''
     }
     catch {
-        return $false
+        return ''
     }
 }
 
@@ -51,22 +53,25 @@ if (-not (Test-Path -LiteralPath $launcher)) {
     exit 1
 }
 
-foreach ($candidate in @('py -3.13', 'py -3.12', 'py -3.11', 'python', 'python3', 'py -3')) {
+$check = Join-Path -Path $launcher -ChildPath 'interpreter.py'
+$skipped = ''
+foreach ($candidate in @('py -3.13', 'py -3.12', 'py -3.11', 'py -3.14', 'python', 'python3', 'py -3', 'uv')) {
     $words = $candidate.Split(' ')
     $program = $words[0]
     $options = @($words | Select-Object -Skip 1)
-    if (Test-Python $program $options) {
+    if ($candidate -eq 'uv') { $program = Get-UvPython }
+    $verdict = Get-Verdict $program $options
+    if ($verdict -eq 'good') {
+        if ($skipped) { Write-Words "$skipped Using $candidate instead." }
         & $program @options -I $launcher @args
         exit $LASTEXITCODE
     }
-}
-$python = Get-UvPython
-if ($python -and (Test-Python $python @())) {
-    & $python -I $launcher @args
-    exit $LASTEXITCODE
+    if ($verdict) { $skipped = $verdict }
 }
 
-Write-Words 'Python 3.11 or newer (64-bit) is required but was not found. Install it with:'
+if ($skipped) { Write-Words $skipped }
+Write-Words 'Python 3.11 to 3.14 (64-bit) is required but was not found. Install it with:'
 Write-Words '    winget install --exact --id Python.Python.3.13'
+Write-Words 'or, with uv: uv python install 3.13'
 Write-Words 'Then open a new window and repeat this command.'
 exit 1

@@ -23,47 +23,36 @@ own_folder() {
   cd -P -- "$(dirname -- "$file")" && pwd -P
 }
 
-# Prints "good", or why this interpreter is unusable: "old", "windows" (WSL can start those too), "32-bit", or the name of
-# a module that it lacks. Prints nothing for an interpreter that does not run.
+# Prints what interpreter.py says of an interpreter; nothing for one that does not run.
 judge() {
-  "$1" -I -c '
-import sys
-def lacks():
-    for name in ("ensurepip", "venv", "ssl", "sqlite3", "ctypes", "zlib"):
-        try:
-            __import__(name)
-        except ImportError:
-            return name
-if sys.version_info < (3, 11):
-    print("old")
-elif sys.platform == "win32":
-    print("windows")
-else:
-    print("32-bit" if sys.maxsize < 2**32 else lacks() or "good")
-' 2>/dev/null || true
+  local said
+  said=$("$1" -I - posix <"$ROOT/backend/cli/launcher/interpreter.py" 2>/dev/null) || true
+  said=${said##*$'\n'}
+  printf '%s\n' "${said%$'\r'}" # line ends of a Windows Python
 }
 
-# Sets PYTHON to the first usable interpreter; else UNFIT to the best unusable one, and LACK to what it lacks.
+# Sets PYTHON to the first usable interpreter; else UNFIT to the best unusable one, and LACK to what it lacks. SKIPPED is a
+# sentence on an interpreter for which the packages do not exist.
 find_python() {
   local name said
-  PYTHON='' UNFIT='' LACK=''
+  PYTHON='' UNFIT='' LACK='' SKIPPED=''
   for name in python3.13 python3.12 python3.11 python3 python python3.14 uv; do
     if ! has "$name"; then continue; fi
     if [ "$name" = uv ]; then name=$(uv python find --no-project '>=3.11,<3.15' 2>/dev/null) || return 0; fi
     said=$(judge "$name")
-    said=${said%$'\r'} # line ends of a Windows Python
     case $said in
       good)
         PYTHON=$name
         return
         ;;
       old | '') ;;
+      'Python '*) if [ -z "$SKIPPED" ]; then SKIPPED=$said; fi ;;
       *) if [ -z "$UNFIT" ]; then UNFIT=$name LACK=$said; fi ;;
     esac
   done
 }
 
-# Prints the command that installs Python 3.11 or newer with its venv module on this system.
+# Prints the command that installs a supported Python with its venv module on this system.
 remedy() {
   local sudo='' name packages=''
   if [ "$(id -u)" -ne 0 ]; then sudo='sudo '; fi
@@ -72,19 +61,27 @@ remedy() {
     if [ "$LACK" = ensurepip ] || [ "$LACK" = venv ]; then
       packages=python$("$UNFIT" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv
       if [ "$(judge python3)" = "$LACK" ]; then packages=python3-venv; fi
-    elif has python3; then # the default one is too old: many releases also package a newer one
-      for name in python3.13 python3.12 python3.11; do
+    elif has python3; then # the default one is too old or too new: many releases also package another one
+      for name in python3.13 python3.12 python3.11 python3.14; do
         if apt-cache show "$name" >/dev/null 2>&1; then
           packages="$name $name-venv"
           break
         fi
       done
     fi
-    printf '%s\n' "${sudo}apt-get install -y ${packages:-python3 python3-venv}"
+    if [ -z "$packages" ] && [ -n "$SKIPPED" ]; then
+      printf '%s\n' "$BY_UV"
+    else
+      printf '%s\n' "${sudo}apt-get install -y ${packages:-python3 python3-venv}"
+    fi
   elif has dnf; then
     printf '%s\n' "${sudo}dnf install -y $(if has python3; then echo python3.12; else echo python3; fi)"
   elif has pacman; then
-    printf '%s\n' "${sudo}pacman -S --noconfirm python"
+    if [ -n "$SKIPPED" ]; then
+      printf '%s\n' "${sudo}pacman -S --noconfirm uv && uv python install 3.13"
+    else
+      printf '%s\n' "${sudo}pacman -S --noconfirm python"
+    fi
   elif has zypper; then
     printf '%s\n' "${sudo}zypper install -y python312"
   elif has brew; then
@@ -92,7 +89,7 @@ remedy() {
   elif has uv; then
     printf '%s\n' 'uv python install 3.13'
   else
-    printf '%s\n' '(no known package manager: install Python 3.13 from python.org)'
+    printf '%s\n' "(no known package manager: install Python 3.13 from python.org, or $BY_UV)"
   fi
 }
 
@@ -109,6 +106,7 @@ if [ ! -f "$ROOT/backend/cli/launcher/__main__.py" ]; then
   exit 1
 fi
 
+BY_UV='uv (https://docs.astral.sh/uv), then: uv python install 3.13'
 find_python
 if [ -z "$PYTHON" ]; then
   case $LACK in
@@ -118,10 +116,12 @@ if [ -z "$PYTHON" ]; then
     windows) say "The only Python found is a Windows program ($(command -v "$UNFIT")); WSL requires a Linux one. Install it with:" ;;
     32-bit) say "$("$UNFIT" --version) is a 32-bit program; the packages require 64 bits. Install another one with:" ;;
     '')
-      if has python3; then
-        say "$(python3 --version 2>&1) is too old or does not run; Python 3.11 or newer is required. Install it with:"
+      if [ -n "$SKIPPED" ]; then
+        say "$SKIPPED Install another one with:"
+      elif has python3; then
+        say "$(python3 --version 2>&1) is too old or does not run; Python 3.11 to 3.14 is required. Install it with:"
       else
-        say 'Python 3.11 or newer is required but was not found. Install it with:'
+        say 'Python 3.11 to 3.14 is required but was not found. Install it with:'
       fi
       ;;
     *) say "$("$UNFIT" --version) was built without the module $LACK. Install a complete one with:" ;;
@@ -130,4 +130,5 @@ if [ -z "$PYTHON" ]; then
   say 'Then repeat this command.'
   exit 1
 fi
+if [ -n "$SKIPPED" ]; then say "$SKIPPED Using $PYTHON instead."; fi
 exec "$PYTHON" -I "$ROOT/backend/cli/launcher" "$@"

@@ -5,10 +5,12 @@ Each scenario runs the script in `ps1_language`, as Windows PowerShell 5.1 and a
 
 from __future__ import annotations
 
+import builtins
 import fnmatch
 import ntpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,10 +19,12 @@ from tree_sitter import Node
 from tests.ps1_language import Interpreter
 from tests.ps1_values import Exited, Members, NotUnderstood, PowerShellError
 
+CHECK = (Path(__file__).resolve().parents[1] / "backend/cli/launcher/interpreter.py").read_text(encoding="utf-8")
 HOME = r"C:\Users\Jürgen & Co [x]\a b"
 NEEDED = (
-    "touchstone: Python 3.11 or newer (64-bit) is required but was not found. Install it with:",
+    "touchstone: Python 3.11 to 3.14 (64-bit) is required but was not found. Install it with:",
     "touchstone:     winget install --exact --id Python.Python.3.13",
+    "touchstone: or, with uv: uv python install 3.13",
     "touchstone: Then open a new window and repeat this command.",
 )
 MISSING = f"touchstone: {HOME} has no backend\\cli\\launcher: run the script in a complete copy of the repository."
@@ -37,23 +41,36 @@ class Python:
     store: bool = False  # the Store's stub of the same name
     warns: bool = False  # writes a line to standard error though all is well
     options: tuple[str, ...] = ()  # of the launcher `py`: the versions that it knows
+    arm: bool = False  # built for Windows on ARM
 
-    def check(self, code: str) -> int:
-        """The exit code of `-c code`."""
-        facts = SimpleNamespace(version_info=(*self.version, 0), maxsize=2 ** (self.bits - 1) - 1, exit=_leave)
+    def check(self) -> tuple[int, str]:
+        """The exit code and the output of interpreter.py."""
+        said: list[str] = []
+        facts = SimpleNamespace(
+            version_info=(*self.version, 0),
+            maxsize=2 ** (self.bits - 1) - 1,
+            platform="win32",
+            argv=["interpreter.py"],
+            stdout=SimpleNamespace(write=said.append),
+            exit=_leave,
+        )
+        modules = {
+            "sys": facts,
+            "sysconfig": SimpleNamespace(get_platform=lambda: "win-arm64" if self.arm else "win-amd64"),
+            "platform": SimpleNamespace(machine=lambda: "ARM64"),
+        }
 
         def imported(name: str, *_: Any) -> Any:
             if name == self.lacks:
                 raise ImportError(name)
-            return facts if name == "sys" else SimpleNamespace()
+            return modules.get(name)
 
         try:
-            exec(code, {"__builtins__": {"__import__": imported}})  # noqa: S102 (the script's own check, that is tested)
+            # What the script runs, with the facts of this machine.
+            exec(CHECK, {"__builtins__": {**vars(builtins), "__import__": imported}, "__name__": "__main__"})  # noqa: S102
         except SystemExit as ended:
-            return int(ended.code or 0)
-        except Exception:  # noqa: BLE001 (as the interpreter would end on any)
-            return 1
-        return 0
+            return int(ended.code or 0), "".join(said).strip()
+        raise AssertionError("interpreter.py ends with an exit code")
 
 
 def _leave(code: Any) -> None:
@@ -71,6 +88,7 @@ class Windows:
     link: tuple[str, str] | None = None  # (LinkType, Target)
     folder: str | None = HOME  # where backend\cli\launcher lies
     uv_finds: str = ""
+    says: tuple[str, ...] = ()  # what must be written besides
     modern: bool = False
     ran: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -117,8 +135,10 @@ class Windows:
         return [Members(name=named["name"])] if found and named.get("commandtype") == "Application" else []
 
     def _select_object(self, named: dict[str, Any], placed: list[Any], piped: list[Any]) -> list[Any]:
-        if not named.keys() <= {"skip", "first"} or placed:
+        if not named.keys() <= {"skip", "first", "last"} or placed:
             raise NotUnderstood("Select-Object")
+        if "last" in named:
+            return piped[-named["last"] :]
         rest = piped[named.get("skip", 0) :]
         return rest[: named["first"]] if "first" in named else rest
 
@@ -161,9 +181,9 @@ class Windows:
         if one.options and words[0] not in one.options:
             return 103, [], "No suitable Python runtime found"
         plain = words[1:] if one.options else words
-        if plain[:2] == ["-I", "-c"]:
-            code = one.check(" ".join(plain[2:]))
-            return code, ["a line on standard output"], "Traceback" if code or one.warns else ""
+        if len(plain) == 2 and plain[0] == "-I" and plain[1].endswith(r"\interpreter.py"):
+            code, said = one.check()
+            return code, ["a line of the site's own", said], "Traceback" if code or one.warns else ""
         self.ran.append((name, tuple(words)))
         return self.ends_with, [], ""
 
@@ -182,9 +202,12 @@ def _wild(named: dict[str, Any], placed: list[Any]) -> Any:
 
 
 GOOD = Python()
-PY = Python(options=("-3.13", "-3.12", "-3.11", "-3"))
 OLD = Python((3, 10))
 UVS = r"C:\uv\python.exe"
+PY = Python(options=("-3.13", "-3.12", "-3.11", "-3"))
+NEW = Python((3, 15))
+TOO_NEW = "touchstone: Python 3.15 is not supported: the packages exist for 3.11 to 3.14."
+ON_ARM = "touchstone: Python 3.11 for Windows on ARM is not supported: the packages exist for 3.12 to 3.14."
 MODULES = ("venv", "ensurepip", "sqlite3", "ctypes")
 LAUNCHER = HOME + r"\backend\cli\launcher"
 
@@ -202,6 +225,27 @@ SCENARIOS: dict[str, tuple[Windows, tuple[str, tuple[str, ...]] | None]] = {
         _runs("python"),
     ),
     "py with a newer one only": (Windows({"py": Python((3, 14), options=("-3",))}), _runs("py", "-3")),
+    "py with 3.14, beside a python that is too new": (
+        Windows({"py": Python((3, 14), options=("-3.14",)), "python": NEW}),
+        _runs("py", "-3.14"),
+    ),
+    "too new, and python3": (
+        Windows({"python": NEW, "python3": GOOD}, says=(f"{TOO_NEW} Using python3 instead.",)),
+        _runs("python3"),
+    ),
+    "too new, and uv's": (
+        Windows({"python": NEW, "uv": GOOD, UVS: GOOD}, uv_finds=UVS, says=(f"{TOO_NEW} Using uv instead.",)),
+        _runs(UVS),
+    ),
+    "too new alone": (Windows({"python": NEW}, says=(TOO_NEW,)), None),
+    "ARM with 3.11, and a newer one": (
+        Windows(
+            {"py": Python((3, 11), arm=True, options=("-3.11",)), "python": Python((3, 12), arm=True)},
+            says=(f"{ON_ARM} Using python instead.",),
+        ),
+        _runs("python"),
+    ),
+    "3.11 of x64 on ARM": (Windows({"python": Python((3, 11))}), _runs("python")),
     "python alone": (Windows({"python": Python((3, 11))}), _runs("python")),
     "python that warns": (Windows({"python": Python(warns=True)}), _runs("python")),
     "the Store's stub, and python3": (Windows({"python": Python(store=True), "python3": GOOD}), _runs("python3")),
@@ -263,9 +307,9 @@ def _deviation(root: Node, machine: Windows, expected: tuple[str, tuple[str, ...
         return f"it ends with an error: {error}"
     if expected is None:
         words = NEEDED if machine.folder else (MISSING,)
-        wanted: tuple[Any, ...] = ([], list(words), 1)
+        wanted: tuple[Any, ...] = ([], [*machine.says, *words], 1)
     else:
-        wanted = ([(expected[0], (*expected[1], *machine.arguments))], [], machine.ends_with)
+        wanted = ([(expected[0], (*expected[1], *machine.arguments))], list(machine.says), machine.ends_with)
     got = (machine.ran, machine.errors, code)
     if got != wanted:
         return f"it ran {got[0]}, said {got[1]} and ended with {got[2]}, where {wanted} is right"

@@ -11,6 +11,7 @@ setup() {
   REAL=$(python3 -c 'import sys; print(sys.executable)') # not a version manager's stub, which needs more of PATH
   mkdir -p "$ROOT/backend/cli/launcher" "$T/bin" "$T/elsewhere"
   cp "$BATS_TEST_DIRNAME/../../launch_wsl.sh" "$ROOT/"
+  cp "$BATS_TEST_DIRNAME/../../backend/cli/launcher/interpreter.py" "$ROOT/backend/cli/launcher/"
   cat >"$ROOT/backend/cli/launcher/__main__.py" <<'PY'
 import os, sys
 print("launcher in", os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -37,10 +38,12 @@ program() {
   chmod +x "$T/bin/$1"
 }
 good_python() { program "$1" "ASKED_AS=$1; export ASKED_AS; exec '$REAL' \"\$@\""; }
+TOO_NEW='Python 3.15 is not supported: the packages exist for 3.11 to 3.14.'
+new_python() { program "$1" "while read -r _; do :; done; echo '$TOO_NEW'; exit 2"; }
 old_python() { program "$1" 'if [ "$1" = --version ]; then echo "Python 3.9.2"; else exit 1; fi'; }
 # A Python of Debian without its venv package, or one with another lack.
 incomplete_python() {
-  program "$1" "case \"\$*\" in *ensurepip*) echo ${2:-ensurepip} ;; *'%d.%d'*) echo 3.12 ;; *) exec '$REAL' \"\$@\" ;; esac"
+  program "$1" "case \"\$*\" in *posix*) echo ${2:-ensurepip} ;; *'%d.%d'*) echo 3.12 ;; *) exec '$REAL' \"\$@\" ;; esac"
 }
 launch() { run env PATH="$ONLY" "$ROOT/launch_wsl.sh"; }
 
@@ -66,6 +69,28 @@ launch() { run env PATH="$ONLY" "$ROOT/launch_wsl.sh"; }
   good_python python3
   launch
   [[ "$output" == *"asked as python3"* ]]
+}
+
+@test "passes over a Python that is too new, and names it" {
+  new_python python3
+  good_python python3.14
+  launch
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"touchstone: $TOO_NEW Using python3.14 instead."* ]]
+  [[ "$output" == *"asked as python3.14"* ]]
+}
+
+@test "too new alone: another package, or uv" {
+  new_python python3
+  program apt-get 'exit 0'
+  program apt-cache '[ "$2" = python3.13 ]'
+  launch
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"touchstone: $TOO_NEW Install another one with:"* ]]
+  [[ "$output" == *"    sudo apt-get install -y python3.13 python3.13-venv"* ]]
+  program apt-cache 'exit 1'
+  launch
+  [[ "$output" == *"    uv (https://docs.astral.sh/uv), then: uv python install 3.13"* ]]
 }
 
 @test "asks uv last" {

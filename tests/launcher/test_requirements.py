@@ -24,7 +24,7 @@ def resolved(requirements: Path, platform: str, python: str) -> subprocess.Compl
     [
         ("aarch64-manylinux_2_28", "3.14", ENGINES),
         ("x86_64-pc-windows-msvc", "3.11", ENGINES),
-        ("aarch64-pc-windows-msvc", "3.13", ENGINES - {"xllamacpp"}),
+        ("aarch64-pc-windows-msvc", "3.12", ENGINES - {"xllamacpp"}),
         ("aarch64-apple-darwin", "3.12", ENGINES),
         ("x86_64-apple-darwin", "3.13", ENGINES),
     ],

@@ -22,10 +22,11 @@ from backend.child.install.package_index import configured, environment, pip_set
 from backend.child.install.resolution import Resolver
 from backend.child.install.uv import Uv
 from backend.common.errors import RuntimeFailed
+from backend.common.installation import base_requirements
 from backend.models import conversion
 from backend.runtimes.installer import check_builds
 from backend.runtimes.lock_files import Lock, read_lock
-from backend.runtimes.recipes import Build, Recipe, read_recipes, recipes
+from backend.runtimes.recipes import Build, Platform, Recipe, read_recipes, recipes
 
 CHIP = "gfx1100"
 GLIBCS = (28, 31, 34, 35, 39)  # Debian 10, 11; RHEL 9; Ubuntu 22.04, 24.04
@@ -37,6 +38,19 @@ SYSTEMS = {
     "darwin-aarch64": "aarch64-apple-darwin",
     "darwin-x86_64": "x86_64-apple-darwin",
 }
+
+
+def base(first: str, last: str, *platforms: Platform) -> Recipe:
+    """`.venv` as a recipe, for the Pythons that the launchers accept (backend/cli/launcher/interpreter.py)."""
+    builds = [Build(platforms=list(platforms), download_bytes=1, installed_bytes=1, known="")]
+    return Recipe("base", "", [first, last], requirements=base_requirements(), builds=builds, name="base")
+
+
+BASE = [
+    base("3.11", "3.14", "linux-x86_64", "linux-aarch64", "win32-x86_64", "darwin-aarch64"),
+    base("3.12", "3.14", "win32-aarch64"),
+    base("3.11", "3.13", "darwin-x86_64"),
+]
 INDEX = configured(pip_settings(), os.environ)
 UV = Uv(
     shutil.which("uv", path=sysconfig.get_path("scripts")) or "uv",
@@ -48,7 +62,7 @@ def main(names: list[str]) -> int:
     """Print the rows; return 1 if any combination fails."""
     failed = 0
     print("| runtime | platform | Python | glibc | packages | without the index |\n|---|---|---|---|---|---|")
-    for recipe in [*recipes().values(), *read_recipes(conversion.DATA).values()]:
+    for recipe in [*BASE, *recipes().values(), *read_recipes(conversion.DATA).values()]:
         for build in recipe.builds if not names or recipe.name in names else []:
             for system in build.platforms:
                 row, faults = tried(recipe, build, system)

@@ -15,6 +15,7 @@ from typing import Any
 from backend.cli.launcher import subprocesses
 from backend.cli.launcher.checkout_dir import refuse_unusable
 from backend.cli.launcher.console import SetupFailed, say
+from backend.cli.launcher.interpreter import find_missing_packages
 from backend.cli.launcher.lock import held
 from backend.cli.launcher.packages import InstallFailed, install
 
@@ -59,7 +60,7 @@ class Environment:
             self._create()
         elif not before and not self._can_be_adopted():
             raise SetupFailed(
-                f"{self.folder} exists, was not created by this launcher, and has no Python 3.11 or newer with pip.",
+                f"{self.folder} exists, was not created by this launcher, and has no Python 3.11 to 3.14 with pip.",
                 "Rename or remove that folder and start again.",
             )
         self._write_stamp(INCOMPLETE)
@@ -109,7 +110,7 @@ class Environment:
         if subprocesses.run(command):
             raise SetupFailed(
                 "No virtual environment could be created; see the messages above.",
-                "Install python3-venv on Debian or Ubuntu, elsewhere a complete Python 3.11 or newer, and start again.",
+                "Install python3-venv on Debian or Ubuntu, elsewhere a complete Python 3.11 to 3.14, and start again.",
             )
 
     def _discard(self) -> None:
@@ -173,8 +174,10 @@ class Environment:
 
     def _can_be_adopted(self) -> bool:
         version = self._version()
-        new_enough = version is not None and tuple(map(int, version.split("."))) >= (3, 11)
-        return new_enough and self._run_python("-m", "pip", "--version") is not None
+        if version is None:
+            return False
+        major, minor = map(int, version.split("."))
+        return not find_missing_packages((major, minor)) and self._run_python("-m", "pip", "--version") is not None
 
     def _run_python(self, *arguments: str) -> str | None:
         try:

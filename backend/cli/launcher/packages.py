@@ -9,6 +9,7 @@ from pathlib import Path
 
 from backend.cli.launcher import subprocesses
 from backend.cli.launcher.console import SetupFailed, interactive, say
+from backend.cli.launcher.interpreter import supported_range
 from backend.common.installer_errors import BEHIND_A_PROXY, Operation, diagnose
 
 # Variables of pip that would install packages elsewhere, or leave some out.
@@ -61,9 +62,11 @@ def install(python: Path, requirements: Sequence[Path]) -> None:
 def _supported_systems() -> str:
     if sys.platform == "linux" and "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or ""):
         return "This Linux has the C library musl (Alpine); use Debian, Ubuntu or Fedora, or a container of these."
+    oldest, newest, _ = supported_range()
     return (
         f"No ready-made package fits Python {platform.python_version()} on {sys.platform} {platform.machine()}; "
-        "use a 64-bit Python 3.11, 3.12 or 3.13 on Windows, Linux (glibc 2.28 or newer) or macOS, and start again."
+        f"use a 64-bit Python {oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]} (`uv python install 3.13` gets one) "
+        "on Windows, Linux (glibc 2.28 or newer) or macOS, and start again."
     )
 
 

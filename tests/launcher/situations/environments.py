@@ -77,7 +77,7 @@ SITUATIONS = (
         ENVIRONMENT,
         "a .venv that another program created, without pip",
         (
-            "touchstone: {folder}/.venv exists, was not created by this launcher, and has no Python 3.11 or newer with pip.",
+            "touchstone: {folder}/.venv exists, was not created by this launcher, and has no Python 3.11 to 3.14 with pip.",
             "touchstone: Rename or remove that folder and start again.",
         ),
         'mkdir -p "$F/.venv/bin"; touch "$F/.venv/bin/python"',

@@ -51,7 +51,8 @@ def program(name: str, body: str = "exit 0") -> str:
     return f'printf \'#!/bin/sh\\n{body}\\n\' >"$B/{name}"; chmod +x "$B/{name}"\n'
 
 
-NEEDED = "touchstone: Python 3.11 or newer is required but was not found. Install it with:"
+NEWER = "Python 3.15 is not supported: the packages exist for 3.11 to 3.14."
+NEEDED = "touchstone: Python 3.11 to 3.14 is required but was not found. Install it with:"
 DEAD = "http://127.0.0.1:9"
 SERVE = '"$F/launch_wsl.sh" --no-browser'
 INDEX = f"printf -- '--index-url {DEAD}/simple\\nanchor\\n' >\"$F/requirements.txt\""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tests.launcher.situations.kinds import FIRST, NEEDED, SCRIPT, WORKS, Situation, program, python
+from tests.launcher.situations.kinds import FIRST, NEEDED, NEWER, SCRIPT, WORKS, Situation, program, python
 
 
 def lack(name: str, manager: str, command: str) -> Situation:
@@ -89,8 +89,23 @@ SITUATIONS = (
     lack("none, and no known package manager", "true", "(no known package manager: install Python 3.13 …)"),
     Situation(
         SCRIPT,
+        "too new, and another one",
+        ("touchstone: Python 3.15 is not supported: the packages exist for 3.11 to 3.14. Using python3.14 instead.", *WORKS),
+        python("python3", NEWER) + python("python3.14"),
+        tools=True,
+    ),
+    Situation(
+        SCRIPT,
+        "too new",
+        ("touchstone: Python 3.15 is not supported: the packages exist for 3.11 to 3.14. Install another one with:",),
+        python("python3", NEWER) + program("dnf"),
+        code=1,
+        tools=True,
+    ),
+    Situation(
+        SCRIPT,
         "too old",
-        ("touchstone: Python 3.9.2 is too old or does not run; Python 3.11 or newer is required. Install it with:",),
+        ("touchstone: Python 3.9.2 is too old or does not run; Python 3.11 to 3.14 is required. Install it with:",),
         python("python3", "old", "Python 3.9.2") + program("apt-get"),
         code=1,
         tools=True,
