@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from backend.common.errors import Validation
-from backend.engines._llama.request import completion_body
+from backend.engines._llama.library import open_library
+from backend.engines._llama.sampling import Candidates, Chain
 from backend.engines._text.sampler import Sampler
 from backend.engines._torch.gpu_sampler import TorchSampler, traits_of
 from backend.tasks.options import parse_options
@@ -95,15 +95,15 @@ def test_every_sampler_draws_a_token_and_both_draw_the_same(
 
 
 @pytest.mark.parametrize(("name", "value", "options"), ACCEPTED, ids=lambda value: str(value)[:12])
-def test_the_request_to_llama_cpp_holds_numbers_that_float32_holds(
+def test_llama_cpp_s_samplers_draw_a_token_for_every_accepted_value(
     name: str, value: Any, options: dict[str, Any]
 ) -> None:
-    body = completion_body(options, seed=1, context_tokens=64, reuse_cache=False)
-    json.dumps(body, allow_nan=False)
-    for key in ("temperature", "top_p", "repeat_penalty", "presence_penalty", "frequency_penalty"):
-        assert np.isfinite(np.float32(body[key]))
-    assert body["temperature"] in (0, *np.clip([body["temperature"]], 1e-3, 2)) and body["top_p"] >= 1e-6
-    assert 0.01 <= body["repeat_penalty"] <= 2
+    pytest.importorskip("xllamacpp")
+    llama = open_library().llama
+    candidates = Candidates(llama, SIZE)
+    for row in logits():
+        chain = Chain(llama, options, 5, [1, 2, 2, 7], (SIZE, 64))
+        assert 0 <= candidates.choose(chain.handle, memoryview(row)) < SIZE
 
 
 RAW = ["NaN", "Infinity", "-Infinity", "1e999", "-1e999", '"nan"', "true", "9" * 400, "9" * 5000, "1e-999", "[]", "{}"]

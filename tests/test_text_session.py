@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from backend.common.errors import ContextLengthExceeded, OutOfMemory, Validation
 from backend.common.types import Placement
 from backend.engines import RunRequest, RunResult
+from backend.engines._text import session
 from backend.engines._text.batch_decoder import BatchDecoder, SampledToken, TextSequence
 from backend.engines._text.chat_prompt import Prompt
 from backend.engines._text.cpu_sampling import HostSampling
@@ -190,7 +192,24 @@ def test_the_token_counts_of_the_events_add_up_to_the_tokens_behind_the_shown_te
     assert sum(data["count"] for event, data in events if event == "token") == 6
 
 
-def test_a_long_prompt_reports_its_progress_in_chunks() -> None:
+def test_progress_is_reported_at_intervals_and_a_cancel_is_heard_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, told = [100.0], list[tuple[str, Any]]()
+
+    def emit(event: str, data: Mapping[str, Any]) -> bool:
+        told.append((event, data.get("done")))
+        return event == "poll"
+
+    monkeypatch.setattr(session, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    progress, stops = session._PromptProgress(emit), []
+    for number in range(1, 6):
+        now[0] += session._PROGRESS_GAP_S * 0.6
+        stops.append(progress.report(number, 9))
+    assert told == [("progress", 1), ("poll", None), ("progress", 3), ("poll", None), ("progress", 5)]
+    assert stops == [False, True, False, True, False]
+
+
+def test_a_long_prompt_reports_its_progress_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_PROGRESS_GAP_S", 0.0)
     _, events, _ = run("x", ["a" * 20])
     progress = [data for event, data in events if event == "progress"]
     assert [(data["done"], data["total"], data["unit"]) for data in progress] == [(8, 20, "tokens"), (16, 20, "tokens")]

@@ -37,7 +37,7 @@ from backend.common.memory_plan.planner import BASE_TOKENS
 from backend.common.system.resources import usable_threads
 from backend.devices import backends
 from backend.engines import engines
-from backend.engines.llama_cpp import PROMPT_CHUNK_TOKENS
+from backend.engines._llama.loaded_model import PROMPT_CHUNK_TOKENS
 from backend.manager.benchmarks.rows import Row, row
 from backend.models import Catalogue, Entry
 from backend.runtimes.store import RUNTIMES, RuntimeStore

