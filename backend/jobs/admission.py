@@ -108,6 +108,7 @@ async def admit(context: AdmissionContext, request: GenerateRequest) -> tuple[Jo
         texts=content.texts,
         inputs=request.inputs or {},
         understood=content.understood,
+        metadata=request.metadata,
     ), entry
 
 

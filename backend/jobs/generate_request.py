@@ -102,6 +102,7 @@ class GenerateRequest(StrictModel):
     )
     options: JsonObject = Field(default_factory=dict, description="See the model's options_schemas")
     stream: bool = Field(False, description="Answer with the job's events as they come")
+    metadata: JsonObject | None = Field(None, description="Kept with the job, without effect on it; default: none")
 
     @model_validator(mode="after")
     def _check_members(self) -> GenerateRequest:

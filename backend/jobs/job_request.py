@@ -23,7 +23,8 @@ class JobRequest:
     """A generation request with its defaults filled in, or the request to load a model, which has no options.
 
     `device` and `devices` are names as the caller sent them: ids, aliases, or `auto`. `devices` is None where the
-    caller named one device. `understood` is what a tune's prompt was parsed into, None for other tasks.
+    caller named one device. `understood` is what a tune's prompt was parsed into, None for other tasks. `metadata` is
+    kept with the job, without effect on it.
     """
 
     task: str
@@ -39,6 +40,7 @@ class JobRequest:
     texts: list[str] | None = None
     inputs: Mapping[str, Any] = field(default_factory=dict)
     understood: ParsedPrompt | None = None
+    metadata: JsonObject | None = None
 
     @property
     def device_names(self) -> tuple[str, ...]:
@@ -82,6 +84,7 @@ class JobRequest:
             **several,
             **({} if self.options is None else {"options": self.options}),
             **({} if self.texts is None else {"texts": self.texts}),
+            **({} if self.metadata is None else {"metadata": self.metadata}),
             **({"understood": understood.options, "ignored": understood.ignored} if understood else {}),
         }
 
@@ -104,4 +107,5 @@ class JobRequest:
             texts=row.get("texts"),
             inputs=row.get("inputs") or {},
             understood=understood,
+            metadata=row.get("metadata"),
         )

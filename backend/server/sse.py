@@ -134,6 +134,11 @@ def _encode(event: Event) -> bytes:
     return cached[1]
 
 
+def named_event(name: str, data: Any) -> str:
+    """Return JSON as an event with a name and without an id."""
+    return f"event: {name}\n{data_line(data)}"
+
+
 def data_line(data: Any) -> str:
     """Return JSON as the `data` of an event, with the blank line that ends the event."""
     try:

@@ -37,7 +37,12 @@ RETRYABLE = frozenset(
     error.code for error in (BadRequest, DeviceLost, Interrupted, JobCancelled, QueueFull, WorkerCrashed)
 )
 _BAD_REQUESTS = (Validation.code, UnsupportedParameter.code)
-PROMPTS = {"/v1/chat/completions": "messages", "/v1/completions": "prompt", "/v1/embeddings": "input"}
+MESSAGES = "/v1/messages"
+PROMPTS = {
+    **dict.fromkeys(("/v1/chat/completions", MESSAGES, f"{MESSAGES}/count_tokens"), "messages"),
+    "/v1/completions": "prompt",
+    **dict.fromkeys(("/v1/embeddings", "/v1/responses"), "input"),
+}
 _OPTIONS = "options."  # a job has options in an object of this name, OpenAI's body has them at the top level
 ERROR: JsonObject = {
     "description": "An error in OpenAI's shape, with detail and remedy in its message",
@@ -79,14 +84,26 @@ def error_body(problem: Problem, fields: list[str] | None = None, path: str = ""
     param = fields[0].removeprefix(_OPTIONS) if fields else PARAMS.get(problem.code)
     if problem.code == ContextLengthExceeded.code:
         param = PROMPTS.get(path)
-    return {
-        "error": {
-            "message": f"{problem.detail} {problem.remedy}".replace(_OPTIONS, ""),
-            "type": _type_of(status_of(problem)),
-            "code": CODES.get(problem.code, problem.code),
-            "param": param,
-        }
+    error = {
+        "message": f"{problem.detail} {problem.remedy}".replace(_OPTIONS, ""),
+        "type": _type_of(status_of(problem)),
+        "code": CODES.get(problem.code, problem.code),
+        "param": param,
     }
+    if is_messages(path):
+        return {"type": "error", "error": {**error, "type": _anthropic_type(status_of(problem))}}
+    return {"error": error}
+
+
+def is_messages(path: str) -> bool:
+    """Return whether a path belongs to the API in Anthropic's shape."""
+    return path == MESSAGES or path.startswith(f"{MESSAGES}/")
+
+
+def _anthropic_type(status: int) -> str:
+    special = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large"}
+    special |= {429: "rate_limit_error"}
+    return special.get(status, "api_error" if status >= 500 else "invalid_request_error")
 
 
 def _type_of(status: int) -> str:

@@ -60,15 +60,20 @@ def _call(call: JsonObject, place: str) -> JsonObject:
     function = call.get("function")
     if call.get("type", "function") != "function" or not isinstance(function, dict):
         raise _invalid(place, "a call should be {id, type: function, function: {name, arguments}}")
-    name, text = function.get("name"), function.get("arguments", "{}")
-    try:
-        arguments = json.loads(text or "{}") if isinstance(text, str) else None
-    except (ValueError, RecursionError):
-        arguments = None
-    if not isinstance(name, str) or not isinstance(arguments, dict):
+    name, arguments = function.get("name"), parse_arguments(function.get("arguments", "{}"))
+    if not isinstance(name, str) or arguments is None:
         raise _invalid(f"{place}.function", "it needs a name, and arguments as the text of a JSON object")
     parsed = {"type": "function", "function": {"name": name, "arguments": arguments}}
     return {"id": call["id"], **parsed} if call.get("id") else parsed
+
+
+def parse_arguments(text: Any) -> JsonObject | None:
+    """Return the arguments of a call from their JSON text, None if it is not that of an object."""
+    try:
+        arguments = json.loads(text or "{}") if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+    return arguments if isinstance(arguments, dict) else None
 
 
 def _invalid(place: str, reason: str) -> Validation:

@@ -32,14 +32,8 @@ class TargetKeys(Body):
     engine: Name | None = None
 
 
-class StreamOptions(Body):
-    """Options of a stream."""
-
-    include_usage: bool = Field(False, description="Send the token counts in one more chunk at the end")
-
-
-class Generation(TargetKeys, Sampling):
-    """The keys that chat and completions share."""
+class TextBody(TargetKeys, Sampling):
+    """The keys that all routes for text share."""
 
     top_p: Share = Field(0.95, ge=0, le=1, allow_inf_nan=False, description="Share of probability to sample from")
     top_k: int = Field(0, ge=0, le=1_000_000, description="Number of likeliest tokens to sample from. Default: 0, all")
@@ -49,8 +43,19 @@ class Generation(TargetKeys, Sampling):
         lt=2**63,
         description="The same seed returns the same text. Values beyond 32 bits are folded; -1 is random",
     )
-    n: int = Field(1, ge=1, le=CHOICE_LIMIT, description="Number of choices. Each is a job")
     stream: bool = False
+
+
+class StreamOptions(Body):
+    """Options of a stream."""
+
+    include_usage: bool = Field(False, description="Send the token counts in one more chunk at the end")
+
+
+class Generation(TextBody):
+    """The keys that chat and completions share."""
+
+    n: int = Field(1, ge=1, le=CHOICE_LIMIT, description="Number of choices. Each is a job")
     stream_options: StreamOptions | None = None
 
     @model_validator(mode="after")

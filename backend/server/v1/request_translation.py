@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Protocol
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -16,12 +17,23 @@ from backend.server.error_handlers import respond
 from backend.server.json_response import JsonResponse
 from backend.server.sse import ServerSent, Streams
 from backend.server.v1.choices import Choices
-from backend.server.v1.request_models import Generation, TargetKeys
-from backend.server.v1.response_shapes import CompletionResponse
+from backend.server.v1.request_models import Generation, TargetKeys, TextBody
 from backend.tasks.options.text import Sampling
 
 HEADERS_S = 2.0  # a stream sends its headers after this time, so that proxies and clients see that it is alive
 PING_S = 5.0  # pause between the comments of a stream that waits
+
+
+class JobsResponse(Protocol):
+    """The response of a route, from its jobs."""
+
+    def full(self) -> JsonObject:
+        """Return the complete response. All jobs must be done."""
+        ...
+
+    def pieces(self) -> AsyncIterator[str]:
+        """Yield the response as server-sent events."""
+        ...
 
 
 def run_keys(body: TargetKeys) -> JsonObject:
@@ -41,7 +53,7 @@ def require_model_task(manager: ModelManager, body: TargetKeys, task: str) -> No
         )
 
 
-def sampling_options(body: Generation) -> JsonObject:
+def sampling_options(body: TextBody) -> JsonObject:
     """Return the options that the body sets. The others keep the service's defaults, except that top_k is off."""
     options = body.model_dump(include=set(Sampling.model_fields), exclude_unset=True)
     return {"top_k": body.top_k, **options}
@@ -66,9 +78,9 @@ async def run_and_respond(
     manager: ModelManager,
     streams: Streams,
     caller: str,
-    body: Generation,
+    body: TextBody,
     requests: list[GenerateRequest],
-    make_response: Callable[[Choices], CompletionResponse],
+    make_response: Callable[[Choices], JobsResponse],
     names: Mapping[str, str] | None = None,
 ) -> Response:
     """Accept the jobs and return their output, complete or as a stream. Closing the request cancels them.

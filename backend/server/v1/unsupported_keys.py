@@ -21,6 +21,8 @@ _NO_OP_VALUES: dict[str, tuple[Any, ...]] = {
     "function_call": ("none",),
     "modalities": (["text"],),
     "service_tier": ("auto", "default"),
+    "top_logprobs": (0,),
+    "truncation": ("disabled",),
     "verbosity": ("medium",),
     "add_special_tokens": (True,),
     "allowed_token_ids": (),
