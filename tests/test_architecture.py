@@ -162,7 +162,8 @@ OTHER_MEANINGS = {
     "transformers": {"child/convert/library_steps.py", "tasks/songs/diffusers_folder.py", "engines/musicgen.py"},
     "diffusers": {"tasks/songs/diffusers_folder.py"},  # the library
     "onnx-genai": {"devices/cpu.py"},  # which engine a former name of the device means
-    "adapter": {"common/formats/gguf/purposes.py"},  # a value of GGUF's general.type
+    "adapter": {"common/formats/gguf/purposes.py", "models/stores/ollama.py"},  # a LoRA adapter
+    "llama.cpp": {"models/sources.py"},  # the program, whose downloads are listed
 }
 
 

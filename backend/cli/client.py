@@ -166,6 +166,10 @@ class HttpClient:
         results: list[JsonObject] = (await self._request("GET", "/api/models/search", params=asked))["results"]
         return results
 
+    async def importable_models(self) -> JsonObject:
+        """Return the models of other programs on this machine, and the folders that were searched."""
+        return await self._request("GET", "/api/models/importable")
+
     async def add_model(self, body: JsonObject) -> JsonObject:
         """Start the download of a model, or join a running one; return the job."""
         return await self._request("POST", "/api/models", json=body)

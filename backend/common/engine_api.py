@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict, final
 
 from backend.common.device_api import DetectedDevice
+from backend.common.files import open_regular_file
 from backend.common.llama_parameters import LlamaParameters
 from backend.common.memory_plan import PlanOrder
 from backend.common.types import JsonObject, MeasuredBuffers, MemoryFit, Placement, Proof
 
 MODEL_DTYPE = "model"  # the data type that torch's models compute in on a device: `Proof.model_dtype`
+_BLOB = re.compile(r"sha256[-:][0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class ModelFormat:
 
     name: str  # `details.format` of a model
     suffix: str = ""  # lowercase, with the dot
+    magic: bytes = b""  # the first bytes of such a file, by which one of Ollama's store is recognised without a suffix
     files: tuple[str, ...] = ()
     model_classes: frozenset[str] = frozenset()  # folders that declare one of these classes run on this engine only
     task: str = ""  # the task of such models. Default: the engine's first task
@@ -57,6 +61,8 @@ class ModelFormat:
         """Return whether a path has the suffix, or all files of a model folder."""
         if self.suffix and path.suffix.lower() == self.suffix:
             return True
+        if self.magic and _BLOB.fullmatch(path.name):
+            return _starts_with(path, self.magic)
         return bool(self.files) and all(any(path.glob(pattern)) for pattern in self.files)
 
     def recognises(self, path: Path) -> bool:
@@ -65,6 +71,14 @@ class ModelFormat:
             return True
         marker = self.folder_download.marker if self.folder_download else ""
         return self.is_complete(path) or bool(marker) and (path / marker).is_file()
+
+
+def _starts_with(path: Path, magic: bytes) -> bool:
+    try:
+        with open_regular_file(path) as file:
+            return file.read(len(magic)) == magic
+    except OSError:
+        return False
 
 
 @dataclass(frozen=True)

@@ -183,6 +183,43 @@ class Model:
 
 
 @dataclass(frozen=True)
+class ImportableModel:
+    """A model that another program stores on this machine. `source` adds it, `id` is its id once it is added."""
+
+    source: str
+    program: str
+    state: Literal["ready", "broken"]
+    path: str | None = None
+    bytes: int | None = None
+    task: str | None = None
+    engines: list[str] = field(default_factory=list)
+    architecture: str | None = None
+    quantisation: str | None = None
+    reason: str | None = None
+    remedy: str | None = None
+    notices: list[str] = field(default_factory=list)
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class ModelStore:
+    """A folder of another program in which models were searched. `reason`: why it has none, or not all are listed."""
+
+    program: str
+    path: str
+    models: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Importable:
+    """The models of other programs on this machine, and the folders that were searched."""
+
+    models: list[ImportableModel]
+    stores: list[ModelStore]
+
+
+@dataclass(frozen=True)
 class Problem:
     """An error in HTTP responses, events and jobs (RFC 9457, with `code` and `remedy`)."""
 

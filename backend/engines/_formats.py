@@ -10,7 +10,7 @@ from typing import Any
 from backend.common.engine_api import ModelFormat
 from backend.common.errors import ModelBroken
 from backend.common.formats.gguf import read_header, read_layout, read_part
-from backend.common.formats.gguf.kinds import SPLIT, part_names
+from backend.common.formats.gguf.kinds import MAGIC, SPLIT, part_names
 from backend.common.formats.gguf.vocabulary import read_chat_template
 from backend.common.formats.safetensors import CONFIG, is_checkpoint, open_checkpoint
 from backend.tasks.text.templates import find_syntax_error
@@ -120,6 +120,7 @@ def _describe_checkpoint(path: Path) -> Mapping[str, Any]:
 GGUF = ModelFormat(
     name="gguf",
     suffix=".gguf",
+    magic=MAGIC,
     find_task=_find_gguf_task,
     validate=_validate_gguf,
     describe=_describe_gguf,

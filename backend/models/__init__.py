@@ -28,7 +28,7 @@ from backend.common.errors import (
 )
 from backend.common.formats.gguf import first_part, how_to_join, is_split_by_hand
 from backend.common.formats.safetensors import FETCH
-from backend.common.types import JsonObject, Model, ModelState
+from backend.common.types import Importable, ImportableModel, JsonObject, Model, ModelState, ModelStore
 from backend.models.converted_forms import with_forms
 from backend.models.details import details, licence, notices_of
 from backend.models.entries import SERVED_BY, Entry, configured_models, entry_for, shipped, suffixes
@@ -37,6 +37,7 @@ from backend.models.folders import READ_S, Folders
 from backend.models.model_ids import ModelIds, legacy_slug
 from backend.models.sources import Source
 from backend.models.stamps import Stamp, stamps_of
+from backend.models.stores import StoredModel, list_stores
 from backend.models.user_models import UserModels
 from backend.tasks.options.songs import song_schema
 
@@ -65,7 +66,7 @@ class Catalogue:
         self._own = configured_models(settings)
         self._shipped = shipped(settings.models_dir)
         self._known = {**self._shipped, **self._own}
-        self.added = UserModels(settings.models_dir)
+        self.added = UserModels(settings.models_dir, environ)
         self.ids = ModelIds(settings.models_dir)
         self._aliases: dict[str, str] = {}  # earlier ids of files, by which they are found too
         self._checked: dict[Path, tuple[_Stamp, ModelBroken | ModelIncompatible | ModelNotDownloaded | None]] = {}
@@ -194,7 +195,37 @@ class Catalogue:
                 **({"sounds": sorted(song.sounds)} if (song := entry.song) and song.sounds else {}),
                 **facts,
             },
-            notices=notices_of(facts) if problem is None else [],
+            notices=[*notices_of(facts), *(entry.source.notices or [] if entry.source else [])]
+            if problem is None
+            else [],
+        )
+
+    def importable(self) -> Importable:
+        """Return the models of other programs on this machine, which can be added and used in place."""
+        listing = list_stores(self.environ)
+        known = {str(entry.target): entry.id for entry in self.entries().values()}
+        models = [self._importable(stored, known.get(str(stored.path))) for stored in listing.models]
+        stores = [ModelStore(store.program, str(store.path), store.models, store.reason) for store in listing.stores]
+        return Importable(models, stores)
+
+    def _importable(self, stored: StoredModel, id_: str | None) -> ImportableModel:
+        if stored.path is None:
+            return ImportableModel(stored.source, stored.program, "broken", reason=stored.reason, remedy=stored.remedy)
+        model = self.model(entry_for(id_ or "new", stored.path, None, None))
+        return ImportableModel(
+            stored.source,
+            stored.program,
+            "ready" if model.state == "ready" else "broken",
+            path=encodable(str(stored.path)),
+            bytes=model.bytes,
+            task=model.task,
+            engines=model.engines,
+            architecture=model.details.get("architecture"),
+            quantisation=model.details.get("quantisation"),
+            reason=model.reason,
+            remedy=model.remedy,
+            notices=[*model.notices, *stored.notices],
+            id=id_,
         )
 
     def _schema(self, entry: Entry, task: str) -> JsonObject:

@@ -17,6 +17,7 @@ from backend.common.formats.safetensors import Checkpoint, is_checkpoint, open_c
 from backend.engines import Engine, ModelFormat, engines, model_formats
 from backend.engines._formats import CHECKPOINT
 from backend.models.entries import BUILT_IN, Entry, suffixes
+from backend.models.sources import STORES
 from backend.tasks.options.songs import check_defaults
 
 _FOLDER_FILES = 500
@@ -79,6 +80,11 @@ def absent(entry: Entry, error: Exception) -> TouchstoneError:
         return ModelNotDownloaded(f"{entry.name} is not on this machine yet.{_beforehand(entry)}", fetching(entry))
     if entry.source and entry.source.kind == BUILT_IN:
         return ModelBroken(f"{entry.target} does not exist.", _INSTALL_AGAIN)
+    if entry.source and entry.source.kind in STORES:
+        return ModelBroken(
+            f"{entry.target} no longer exists: {entry.source} was removed or moved by its program.",
+            f"Download it again there, or remove it from the list: {command(f'models remove {entry.id}')}",
+        )
     if (split := SPLIT.fullmatch(entry.target.name)) and parts(entry.target):
         return ModelBroken(
             f"{entry.target.name}, the first of {int(split[3])} parts, is not in the folder of the others.",

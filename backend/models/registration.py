@@ -21,7 +21,8 @@ from backend.models.converted_forms import drop_forms
 from backend.models.entries import BUILT_IN, Entry, entry_for
 from backend.models.file_checks import FETCHABLE, check, is_there
 from backend.models.model_ids import slug
-from backend.models.sources import Source, parse
+from backend.models.sources import STORES, Source, parse
+from backend.models.stores import find_stored
 
 if TYPE_CHECKING:
     from backend.models import Catalogue
@@ -53,8 +54,12 @@ def add(
     if text in entries:
         return _known(entries[text], id_, task)
     source = parse(text) or _local(catalogue, text, anywhere)
+    if source.kind in STORES:
+        source = _stored(catalogue, source)
     for entry in entries.values():
-        same = (entry.source and entry.source.asked == source) or (source.path and source.path == str(entry.target))
+        same = (entry.source and entry.source.asked == source.asked) or (
+            source.path and source.path == str(entry.target)
+        )
         if same and id_ in (None, entry.id) and task in (None, entry.task):
             return Addition(entry, new=False)
     if id_ in entries:
@@ -74,8 +79,8 @@ def remove(catalogue: Catalogue, id_: str) -> None:
         raise UnknownModel(f"Unknown model {id_[:200]!r}.", "GET /api/models lists them.", valid=list(entries))
     entry = entries[id_]
     _check_removable(catalogue, entry)
-    if entry.source and entry.source.kind == "path":
-        catalogue.added.drop(id_)  # the file is the user's
+    if entry.source and entry.source.kind in ("path", *STORES):
+        catalogue.added.drop(id_)  # the file is the user's, or another program's
         return
     if entry.source and entry.source.kind == "hf":
         if id_ not in catalogue.added.entries():
@@ -171,6 +176,23 @@ def _local(catalogue: Catalogue, text: str, anywhere: bool) -> Source:
     if isinstance(refused, ModelBroken):  # an unsupported but complete model can be converted
         raise refused
     return Source("path", path=str(path))
+
+
+def _stored(catalogue: Catalogue, source: Source) -> Source:
+    """Return the source of a model in another program's store, with its files. Raises UnknownModel, ModelBroken."""
+    model = find_stored(source.kind, str(source.member), catalogue.environ)
+    assert model.path, "a model without a file is refused"
+    refused = check(entry_for("new", model.path, None, None), model.path.stat().st_size)
+    if isinstance(refused, ModelBroken):
+        raise ModelBroken(f"{model.source}: {refused.detail}", refused.remedy)
+    return replace(
+        source,
+        member=model.name,
+        path=str(model.path),
+        projector=str(model.projector) if model.projector else None,
+        adapters=[str(path) for path in model.adapters] or None,
+        notices=list(model.notices) or None,
+    )
 
 
 def _known(entry: Entry, id_: str | None, task: str | None) -> Addition:

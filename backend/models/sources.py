@@ -19,13 +19,18 @@ _REVISION = re.compile(r"[\w.-]+(/[\w.-]+)*", re.ASCII)
 _VARIANT = re.compile(r"[A-Za-z0-9_]{2,20}", re.ASCII)
 _HF_FORM = "The forms are hf:OWNER/REPO, hf:OWNER/REPO:Q4_K_M and hf:OWNER/REPO/FILE, each with or without @REVISION."
 
+# Other programs, whose models are used in place.
+STORES = OLLAMA, LM_STUDIO, HUB_CACHE, LLAMA_CPP = "ollama", "lmstudio", "hf-cache", "llama.cpp"
 _STORED_NAMES = {"downloaded_files": "brought"}  # fields whose key in the file is another one
 
 
 def _forms() -> str:
     """Return the remedy that lists the forms of a source."""
     files = " or ".join(web_suffixes())
-    return f"Name an https:// address of a {files} file, hf:OWNER/REPO[/FILE], a model id, or a path in a model folder."
+    return (
+        f"Name an https:// address of a {files} file, hf:OWNER/REPO[/FILE], ollama:NAME, lmstudio:NAME, a model id, "
+        "or a path in a model folder."
+    )
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,9 @@ class Source:
 
     `hf`: `member` is the requested file or folder, `variant` a quantisation. After the download, `path` is its place in
     the cache, `commit` the snapshot, `downloaded_files` those that came for it, `licence` that of its page.
+
+    One of `STORES`: `member` is the name there, `path` its place, `adapters` and `projector` further files, `notices`
+    what that program would do and Touchstone does not.
     """
 
     kind: str
@@ -50,6 +58,9 @@ class Source:
     commit: str | None = None
     downloaded_files: list[str] | None = None
     licence: str | None = None
+    adapters: list[str] | None = None
+    projector: str | None = None
+    notices: list[str] | None = None
 
     def __str__(self) -> str:
         """Return the source as it is shown; a web address without its query, which may contain a secret."""
@@ -60,6 +71,8 @@ class Source:
             return f"hf:{self.repo}{where}" + (f"@{self.revision}" if self.revision else "")
         if self.kind == "path":
             return str(self.path)
+        if self.kind in STORES:
+            return f"{self.kind}:{self.member}"
         return f"{self.kind}:{self.requirement}" if self.requirement else self.kind
 
     @property
@@ -67,11 +80,15 @@ class Source:
         """The file's name at its source."""
         path = urllib.parse.unquote(urllib.parse.urlsplit(self.url).path) if self.url else None
         named = path or self.member or self.repo or self.path or ""
+        if self.kind == OLLAMA:  # a name with a tag
+            named = named.removesuffix(":latest").replace(":", "-")
         return PurePosixPath(named.replace("\\", "/")).name + (f"-{self.variant}" if self.variant else "")
 
     @property
     def asked(self) -> Source:
         """The request, without the result of the download."""
+        if self.kind in STORES:
+            return Source(self.kind, member=self.member)
         return replace(self, path=None, commit=None, downloaded_files=None, licence=None) if self.kind == "hf" else self
 
     def addresses(self) -> list[str]:
@@ -93,6 +110,8 @@ def parse(text: str) -> Source | None:
         source = _of_hugging_face(rest.removeprefix("//"))
     elif scheme.lower() in ("https", "http") and colon:
         source = _of_address(text)
+    elif scheme.lower() in STORES and colon:
+        return Source(scheme.lower(), member=rest.removeprefix("//").strip("/"))
     elif "://" in text:
         raise Validation(f"{scheme[:20]}:// is not a supported source of models.", _forms())
     else:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import get_args
@@ -19,7 +19,8 @@ from backend.common.files import read_text
 from backend.common.formats.gguf.kinds import SPLIT
 from backend.common.types import JsonObject
 from backend.models.entries import HUB, Entry, entry_for
-from backend.models.sources import Source, as_data, from_data
+from backend.models.sources import STORES, Source, as_data, from_data
+from backend.models.stores import current_path
 
 _LOCK_S = 5.0
 
@@ -27,7 +28,8 @@ _LOCK_S = 5.0
 class UserModels:
     """The file of added models. Each change is made under a lock and replaces the file atomically."""
 
-    def __init__(self, models_dir: Path) -> None:
+    def __init__(self, models_dir: Path, environ: Mapping[str, str] = os.environ) -> None:
+        self._environ = environ
         self.file = models_dir / "added.json"
         self._stamp: tuple[int, int] | None = None
         self._entries: dict[str, Entry] = {}
@@ -38,7 +40,21 @@ class UserModels:
         if stamp != self._stamp:
             self._entries = {id_: self._entry(id_, facts) for id_, facts in self._read().items()}
             self._stamp = stamp
-        return self._entries
+        if not any(entry.source and entry.source.kind in STORES for entry in self._entries.values()):
+            return self._entries
+        return {id_: self._with_current_file(entry) for id_, entry in self._entries.items()}
+
+    def _with_current_file(self, entry: Entry) -> Entry:
+        """Return the entry with the file that another program has for it now."""
+        source = entry.source
+        if source is None or source.kind not in STORES:
+            return entry
+        with contextlib.suppress(OSError):
+            path = current_path(source.kind, str(source.member), self._environ)
+            if path is not None and (path != entry.target or not entry.engines):
+                current = entry_for(entry.id, path, entry.task if entry.engines else None, None)
+                return replace(current, name=entry.name, source=replace(source, path=str(path)))
+        return entry
 
     def put(self, id_: str, source: Source, task: str | None) -> Entry:
         """Add a model permanently. Raises Configuration, DiskFull."""
@@ -66,6 +82,9 @@ class UserModels:
                 raise ValueError(task)
         except (KeyError, TypeError, ValueError):
             raise self._damaged(f"its entry {id_} is invalid") from None
+        if source.kind in STORES:
+            entry = entry_for(id_, target, task, None)
+            return replace(entry, name=str(source.member), source=source)
         name = (Path(source.file_name).stem if source.url or source.member else source.file_name) or id_
         return replace(entry_for(id_, target, task, None), name=name, source=source, licence=source.licence)
 

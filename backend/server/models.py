@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -24,8 +26,8 @@ class Add(StrictModel):
 
     source: Annotated[str, StringConstraints(min_length=1, max_length=2000)] = Field(
         description="An id of the catalogue, an https address of a .gguf file, hf:OWNER/REPO, hf:OWNER/REPO:Q4_K_M, "
-        "hf:OWNER/REPO/FILE (each with an optional @REVISION), the address of such a page on Hugging Face, or a path "
-        "within the model folders"
+        "hf:OWNER/REPO/FILE (each with an optional @REVISION), the address of such a page on Hugging Face, a source of "
+        "GET /api/models/importable (ollama:NAME, lmstudio:NAME …), or a path within the model folders"
     )
     id: Name | None = Field(None, description="Of a new model. Default: derived from the file name")
     task: Name | None = Field(None, description="Of a new model. Default: the first task of its engine")
@@ -70,6 +72,15 @@ async def search_models(
     A child process makes the requests, with the token of HF_TOKEN. Offline: 503 `search_unavailable`.
     """
     return JsonResponse({"results": await manager.model_advisor.search(q, task, limit)})
+
+
+@router.get("/importable")
+async def list_importable_models(manager: Manager) -> JsonResponse:
+    """Return the models of Ollama, LM Studio, Hugging Face's cache and llama.cpp on this machine.
+
+    `POST /api/models {"source": …}` adds one by its `source`. It is used in place, never copied or changed.
+    """
+    return JsonResponse(asdict(await asyncio.to_thread(manager.catalogue.importable)))
 
 
 @router.post("", status_code=202, responses=problems())

@@ -16,6 +16,7 @@ from backend.cli.commands._settings import DATA_DIR_HELP, settings_from
 from backend.cli.job_follower import ManagerJobs, follow_to_end
 from backend.cli.progress_bar import ProgressBar
 from backend.common.byte_sizes import gb
+from backend.common.commands import command
 from backend.common.errors import ModelBroken, ModelNotDownloaded
 from backend.common.types import JsonObject
 
@@ -42,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("search", _search, "search Hugging Face, with what fits this machine"),
         ("fetch", _fetch_named, "download a model of the catalogue"),
         ("fetch-default", _fetch_default, "download the default models that are missing"),
-        ("add", _add, "add a model permanently: an https URL, hf:OWNER/REPO, or a path on this machine"),
+        ("add", _add, "add a model permanently: an https URL, hf:OWNER/REPO, ollama:NAME, or a path on this machine"),
+        ("import", _import, "list the models of Ollama, LM Studio, Hugging Face's cache and llama.cpp"),
         (
             "convert",
             _convert,
@@ -54,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub.set_defaults(action=action)
         for flag in ("--config", "--data-dir"):  # launchers append them to the end of the line
             sub.add_argument(flag, default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-        if name in ("list", "search"):
+        if name in ("list", "search", "import"):
             sub.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")
         if name == "list":
             sub.add_argument("--all", action="store_true", default=argparse.SUPPRESS, help="also downloadable models")
@@ -68,7 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if name in ("fetch", "convert", "remove"):
             sub.add_argument("id", help="id of the model, as `models` lists it")
         if name == "add":
-            sub.add_argument("source", help="URL, hf:OWNER/REPO[/FILE][@REVISION], hf:OWNER/REPO:Q4_K_M, or path")
+            sub.add_argument(
+                "source", help="URL, hf:OWNER/REPO[/FILE][@REVISION], hf:OWNER/REPO:Q4_K_M, ollama:NAME, or path"
+            )
             sub.add_argument("--id", help="model id (default: made from the file's name)")
             sub.add_argument("--task", help="task of the model (default: the first task of its engine)")
 
@@ -121,11 +125,11 @@ def _fetch_default(settings: Settings, args: argparse.Namespace) -> int:
 
 def _add(settings: Settings, args: argparse.Namespace) -> int:
     from backend.models import Catalogue, registration
-    from backend.models.sources import parse
+    from backend.models.sources import STORES, parse
 
     catalogue = Catalogue(settings)
     source = parse(args.source)
-    if source is None and args.source not in catalogue.entries():
+    if args.source not in catalogue.entries() and (source is None or source.kind in STORES):
         entry = registration.add(catalogue, args.source, args.id, args.task, anywhere=True).entry
         print(f"{entry.id} is ready: {entry.target}")
         return 0
@@ -134,6 +138,42 @@ def _add(settings: Settings, args: argparse.Namespace) -> int:
         message = asyncio.run(_add_from_source(settings, catalogue, args, bar))
     print(message, flush=True)
     return 0
+
+
+def _import(settings: Settings, args: argparse.Namespace) -> int:
+    found = asyncio.run(_importable(settings))
+    print(json.dumps(found, indent=2, ensure_ascii=False) if args.json else importable_table(found))
+    return 0
+
+
+async def _importable(settings: Settings) -> JsonObject:
+    from backend.cli.client import remote
+    from backend.models import Catalogue
+
+    async with remote(settings) as server:
+        if server:
+            return await server.importable_models()
+    return asdict(Catalogue(settings).importable())
+
+
+def importable_table(found: JsonObject) -> str:
+    """Return the models of other programs, one line each with its source, and the folders that were searched."""
+    rows = [("SOURCE", "SIZE", "QUANTIZATION", "STATE")]
+    for model in found["models"]:
+        size = "?" if model["bytes"] is None else f"{model['bytes'] / 1e9:.1f} GB"
+        state = f"added as {model['id']}" if model["id"] else model["state"]
+        rows.append((model["source"], size, model["quantisation"] or "-", state))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    for place, model in reversed(list(enumerate(found["models"], 1))):
+        if model["state"] == "broken":
+            lines[place + 1 : place + 1] = [f"    {model[key]}" for key in ("reason", "remedy") if model[key]]
+    if not found["models"]:
+        lines = ["No models of Ollama, LM Studio, Hugging Face's cache or llama.cpp are on this machine."]
+    lines += [f"{store['path']}: {store['reason']}" for store in found["stores"] if store["reason"]]
+    if any(model["state"] == "ready" and not model["id"] for model in found["models"]):
+        lines.append(f"Add one: {command('models add SOURCE')}. It is used in place.")
+    return "\n".join(lines)
 
 
 def _convert(settings: Settings, args: argparse.Namespace) -> int:

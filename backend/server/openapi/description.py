@@ -107,6 +107,7 @@ _SHAPES = {
     "post /api/devices/{device_id}/release": _DEVICES,
     "get /api/models": _object(models=_list_of("Model"), recommended={"anyOf": [_RECOMMENDED, {"type": "null"}]}),
     "get /api/models/search": _object(results={"type": "array", "items": _FOUND}),
+    "get /api/models/importable": _ref("Importable"),
     "get /api/runtimes": _object(runtimes=_list_of("Runtime"), best=_OPTIONAL_TEXT, best_reason=_TEXT),
     "post /api/runtimes/{name}/rollback": _ref("Runtime"),
     "get /api/jobs": _object(jobs=_list_of("Job"), next=_OPTIONAL_TEXT),

@@ -16,6 +16,7 @@ from backend.common.types import (
     Artifact,
     Device,
     Hardware,
+    Importable,
     Job,
     JsonObject,
     MissingDevice,
@@ -27,7 +28,7 @@ from backend.common.types import (
 from backend.runtimes.types import Runtime
 
 FILE = Path(__file__).parents[3] / "frontend" / "schema.json"
-NOUNS = (Device, Hardware, MissingDevice, Runtime, Model, Job, Receipt)
+NOUNS = (Device, Hardware, MissingDevice, Runtime, Model, Importable, Job, Receipt)
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 1}
 _NUMBER = {"type": "integer", "minimum": 0}

@@ -76,10 +76,13 @@ def check_purpose(name: str, file_type: str | None, architecture: str | None, po
         raise _refusal(name, what, "Choose a model for text or embeddings.")
 
 
-def check_tensor_names(name: str, tensors: Iterable[str]) -> None:
-    """Raise ModelBroken for tensors that no language model has."""
+def check_tensor_names(name: str, tensors: Iterable[str], has_architecture: bool) -> None:
+    """Raise ModelBroken for tensors that no language model has.
+
+    With a declared architecture only those of adapters and importance matrices count: some files hold a projector too.
+    """
     names = list(tensors)
-    for marks, found in _OF_TENSORS:
+    for marks, found in _OF_TENSORS[:2] if has_architecture else _OF_TENSORS:
         if any(mark in tensor for tensor in names for mark in marks):
             raise _refusal(name, *found)
 

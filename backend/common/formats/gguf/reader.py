@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, BinaryIO
 
 from backend.common.errors import ModelBroken
@@ -103,6 +104,7 @@ class Reader:
             self.check_sizes(integer, architecture, any(f".{key}" in fact for fact in facts for key in _RECURRENT))
         split_count = integer("split.count") or 1
         weight_bytes = self.weights(tensors, self.alignment(facts), split_count > 1)
+        check_tensor_names(self.name, islice(self.tensor_bytes, _CHECKED_NAMES), bool(architecture))
         if not architecture:
             raise damaged(self.name, "it does not name its architecture")
         return Header(
@@ -199,14 +201,11 @@ class Reader:
         """
         if count == 0 and not is_part:
             raise ModelBroken(f"{self.name} contains no weights, only a vocabulary.", "Use the model file itself.")
-        total = end = expected = (
-            0  # `expected`: where the next tensor begins: ggml refuses a file with gaps or overlaps
-        )
-        names: set[str | None] = set()
+        total = end = 0
+        expected = 0  # where the next tensor begins: ggml refuses a file with gaps or overlaps
         for number, (name, shape, kind, offset) in enumerate(self.tensors(count), 1):
-            if name in names or name is None:
+            if name is None or name in self.tensor_bytes:
                 raise damaged(self.name, f"tensor {number} has the name of another one, or one that is too long")
-            names.add(name)
             per_block, block_bytes = self.block(number, kind)
             elements = math.prod(shape)
             self.elements += elements
@@ -221,8 +220,6 @@ class Reader:
                 raise damaged(self.name, f"tensor {number} has rows of {shape[0]} weights, in blocks of {per_block}")
             end, expected = offset + size, _padded(offset + size, alignment)
             total += size
-            if number == min(count, _CHECKED_NAMES):
-                check_tensor_names(self.name, [each for each in names if each])
         start = _padded(self.at, alignment)
         if total and start + end > self.size:
             raise truncated(self.name, f"its weights end at byte {start + end}, but the file ends at byte {self.size}")
