@@ -7,6 +7,7 @@ import pytest
 from backend.common.errors import UnknownDevice, Validation
 from backend.common.types import Device, Hardware
 from backend.devices import INDEX_LIMIT, backends
+from backend.runtimes.recipes import recipes
 from backend.scheduling.device_resolution import Resolution, resolve, unreachable
 
 
@@ -124,3 +125,12 @@ def test_an_alias_of_an_engine_sets_it_and_refuses_another() -> None:
     assert ask("onnx", engine="onnx-genai").engine == "onnx-genai"
     with pytest.raises(Validation, match="llama.cpp"):
         ask("onnx", engine="llama.cpp")
+
+
+def test_a_provider_that_ended_names_its_successor() -> None:
+    device = unreachable("onnx-rocm:0", backends()["onnx-rocm"])
+    assert device.state == "unavailable" and "no longer developed" in str(device.reason)
+    assert device.remedy and "runtimes install onnx-migraphx" in device.remedy
+    replaced = {name: facts.successor for name, facts in backends().items() if facts.successor}
+    assert all(backends()[name].runtimes and name not in recipes() for name in replaced)
+    assert set(replaced.values()) <= set(recipes())

@@ -1,4 +1,4 @@
-"""AMD cards through ONNX Runtime's older ROCm provider."""
+"""AMD cards through ONNX Runtime's older ROCm provider, which ended with release 1.22."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ BACKEND = Backend(
     aliases=("ROCMExecutionProvider", "RocmExecutionProvider", "onnx_rocm"),
     systems=("linux",),
     vendors=("AMD",),
+    successor="onnx-migraphx",
     onnx=OnnxProvider(
         names=("rocm",),
         options=tuple(_OPTIONS),

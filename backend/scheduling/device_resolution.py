@@ -118,6 +118,14 @@ def in_order(device: Device) -> tuple[bool, int, tuple[str, int]]:
 
 def unreachable(device: str, backend: Backend) -> Device:
     """Return the `unavailable` Device for a well-formed id without hardware behind it."""
+    reason = f"No {backend.label} device was found through any runtime that this version can use."
+    remedy = (
+        f"Use the CPU, or use auto. `{command('doctor --missing')}` shows what the system, the driver and each "
+        "runtime reported."
+    )
+    if backend.successor:
+        reason = f"{backend.label} is no longer developed, and no runtime of this version has it."
+        remedy = f"Use {backend.successor}: `{command(f'runtimes install {backend.successor}')}`."
     return Device(
         id=device,
         name=f"{backend.label} (not found)",
@@ -125,9 +133,8 @@ def unreachable(device: str, backend: Backend) -> Device:
         kind=backend.kind,
         state="unavailable",
         runtimes=list(backend.runtimes),
-        reason=f"No {backend.label} device was found through any runtime that this version can use.",
-        remedy=f"Use the CPU, or use auto. `{command('doctor --missing')}` shows what the system, the driver and each "
-        "runtime reported.",
+        reason=reason,
+        remedy=remedy,
         aliases=list(backend.aliases),
     )
 
