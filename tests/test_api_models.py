@@ -45,11 +45,8 @@ def test_the_default_model_is_listed_with_its_licence_size_and_options(server: S
     (place,) = [one for one in model["fits"] if one["device"] == "cpu"]
     assert place["fits"] == "yes" and model["bytes"] < place["needed_bytes"] < place["free_bytes"]
     assert model["memory_bytes"]["cpu"] == place["needed_bytes"] and "weights" in place["reason"]
-    assert (
-        round(model["parameters"] / 1e6) in (134, 135)
-        and model["quantization"] == "Q4_1"
-        and model["context_length"] == 8192
-    )
+    assert (model["quantization"], model["context_length"]) == ("Q4_1", 8192)
+    assert round(model["parameters"] / 1e6) in (134, 135)
     properties = model["options_schema"]["properties"]
     assert set(properties) == {
         "max_tokens",
@@ -66,6 +63,10 @@ def test_the_default_model_is_listed_with_its_licence_size_and_options(server: S
         "response_format",
         "raw",
         "tools",
+        "chat_template_kwargs",
+        "reasoning_effort",
+        "prompt_tokens",
+        "gpu_layers",
     }
     assert all("default" in option and option["description"] for option in properties.values())
 
@@ -122,6 +123,8 @@ def test_a_load_never_falls_back(server: Server) -> None:
         (f"/api/models/{MODEL}/load", {"device": 1}, 422, "validation_error"),
         (f"/api/models/{MODEL}/load", {"devices": "cpu"}, 422, "validation_error"),
         (f"/api/models/{MODEL}/load", {"engine": "magic"}, 422, "validation_error"),
+        (f"/api/models/{MODEL}/load", {"gpu_layers": -1}, 422, "validation_error"),
+        ("/api/models/folk-tunes/load", {"gpu_layers": True}, 422, "validation_error"),
         (f"/api/models/{MODEL}/unload", {"x": 1}, 422, "validation_error"),
         ("/api/models", {}, 422, "validation_error"),
         ("/api/models", {"source": "nothing"}, 404, "unknown_model"),

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -437,6 +438,24 @@ def test_a_job_joins_those_that_run_by_their_engine(tmp_path: Path) -> None:
         assert stage.pool.joinable_engine("cpu", "a", names) is None, "one that rests is no reason"
 
     play(act, text__slots=2)
+
+
+def test_a_job_that_asks_for_other_layers_loads_the_model_again() -> None:
+    async def act(stage: Play) -> None:
+        key = WorkerKey("cpu", "base", "llama.cpp", "a")
+
+        async def load(gpu_layers: int | Literal["auto"] | None) -> LoadedModel:
+            held, _ = await stage.pool.acquire("cpu:0", CPU, key, TINY, gpu_layers=gpu_layers)
+            stage.pool.release(held)
+            return held
+
+        first = await load(None)
+        assert await load(None) is first
+        asked = await load(1)
+        assert asked is not first and await load(1) is asked and await load(None) is asked
+        assert await load("auto") is not asked
+
+    play(act)
 
 
 def test_with_one_slot_there_is_nobody_to_join(tmp_path: Path) -> None:

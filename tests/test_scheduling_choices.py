@@ -136,6 +136,7 @@ SUPPORT: list[tuple[str, dict[str, Any], list[str]]] = [
     ("text", {"temperature": 0.1, "seed": 3}, ["llama.cpp", "onnx-genai", "transformers"]),
     ("text", {"tools": [{}]}, ["llama.cpp", "transformers"]),
     ("text", {"response_format": {"type": "json_object"}}, ["llama.cpp"]),
+    ("text", {"gpu_layers": 12}, ["llama.cpp"]),
     ("text", {"tools": None, "response_format": None}, ["llama.cpp", "onnx-genai", "transformers"]),
     ("lyrics", {"theme": "rain", "sections": ["verse"]}, ["llama.cpp", "onnx-genai", "transformers"]),
     ("a new task", {"anything": 1}, ["llama.cpp", "onnx-genai", "transformers"]),

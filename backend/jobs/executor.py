@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from backend.common import errors
 from backend.common.errors import TouchstoneError
@@ -288,10 +288,9 @@ class JobExecutor:
             self._context.pool.release(loaded)
 
     @property
-    def _gpu_layers(self) -> int | None:
-        """The layers on the card that the request names. None: by the settings, or as the model is loaded."""
-        asked = (self._job.request.options or {}).get("gpu_layers")
-        return asked if isinstance(asked, int) else None
+    def _gpu_layers(self) -> int | Literal["auto"] | None:
+        """The layers on the card that the request names. None: as the model is loaded, or by the settings."""
+        return self._job.request.asked_layers
 
     async def _load(self, target: Target, path: Path) -> LoadedModel:
         pool, key, hardware_id = self._context.pool, target.key, target.queue.hardware_id

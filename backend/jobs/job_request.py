@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from backend.common.engine_api import Message
 from backend.common.types import Fallback, JsonObject
@@ -41,6 +41,13 @@ class JobRequest:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     understood: ParsedPrompt | None = None
     metadata: JsonObject | None = None
+    gpu_layers: int | Literal["auto"] | None = None  # of a job that only loads; others have it in `options`
+
+    @property
+    def asked_layers(self) -> int | Literal["auto"] | None:
+        """The layers on the card that the request names. None: as the model is loaded, or by the settings."""
+        layers: int | Literal["auto"] | None = (self.options or {}).get("gpu_layers", self.gpu_layers)
+        return layers
 
     @property
     def device_names(self) -> tuple[str, ...]:
@@ -85,6 +92,7 @@ class JobRequest:
             **({} if self.options is None else {"options": self.options}),
             **({} if self.texts is None else {"texts": self.texts}),
             **({} if self.metadata is None else {"metadata": self.metadata}),
+            **({} if self.gpu_layers is None else {"gpu_layers": self.gpu_layers}),
             **({"understood": understood.options, "ignored": understood.ignored} if understood else {}),
         }
 
@@ -108,4 +116,5 @@ class JobRequest:
             inputs=row.get("inputs") or {},
             understood=understood,
             metadata=row.get("metadata"),
+            gpu_layers=row.get("gpu_layers"),
         )

@@ -22,7 +22,10 @@ from backend.models.file_checks import FETCHABLE
 from backend.models.registration import Addition
 from backend.models.sources import parse
 from backend.scheduling.device_directory import DeviceDirectory
+from backend.scheduling.load_size import GpuLayers
+from backend.scheduling.option_support import check_honoured
 from backend.scheduling.worker_pool import LoadedModel, WorkerPool
+from backend.tasks.options import OPTIONS
 
 log = logging.getLogger(__name__)
 _LOADS_NOTHING = ("download", "unload", "convert")  # tasks that never load a model into a worker
@@ -82,13 +85,27 @@ class ModelJobs:
         registration.remove(self._catalogue, model)
         log.info("model removed", extra={"model": model})
 
-    async def load(self, model: str, device: str, engine: str | None, caller: str) -> LiveJob:
-        """Load a model without generating. Raises UnknownModel, UnknownDevice, ModelNotDownloaded, Validation."""
+    async def load(
+        self,
+        model: str,
+        device: str,
+        engine: str | None,
+        caller: str,
+        gpu_layers: GpuLayers | None = None,
+    ) -> LiveJob:
+        """Load a model without generating. `gpu_layers`: optional, layers on the card.
+
+        Raises UnknownModel, UnknownDevice, ModelNotDownloaded, Validation, UnsupportedParameter.
+        """
         entry = self._catalogue.resolve(model)
         self._catalogue.path_of(entry)
         check_engine(engine)
         self._directory.resolve(device, entry.task, engine)
-        request = {"device": device, "engine": engine, "fallback": "never"}
+        if gpu_layers is not None and entry.task in OPTIONS:
+            check_honoured(entry.task, {"gpu_layers": gpu_layers}, [engine] if engine else entry.engines)
+        request: dict[str, str | int | None] = {"device": device, "engine": engine, "fallback": "never"}
+        if gpu_layers is not None:
+            request["gpu_layers"] = gpu_layers
         job = await self._accept("load", entry, request, caller)
         self._start(job, device=device)
         return job
@@ -137,7 +154,7 @@ class ModelJobs:
         jobs = self._registry.live.values()
         return next((job for job in jobs if job.task == task and job.model == entry.id and job.active), None)
 
-    async def _accept(self, task: str, entry: Entry, request: Mapping[str, str | None], caller: str) -> LiveJob:
+    async def _accept(self, task: str, entry: Entry, request: Mapping[str, str | int | None], caller: str) -> LiveJob:
         return await self._registry.add(new_row(task, entry.id, {"model": entry.id, **request}, caller))
 
     async def _download(self, job: LiveJob, addition: Addition) -> None:

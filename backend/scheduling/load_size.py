@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from backend.common.config.settings.schema import Text
 from backend.common.formats.gguf import Layout, read_header, read_layout
@@ -22,6 +23,9 @@ _CARD_SHARE, _PROCESSOR_SHARE = 0.5, 0.125  # of the memory that is left, for mo
 _DRIVER_BYTES = 300_000_000
 _UNLIMITED = 1 << 60
 _PROCESSOR_BATCH = 64  # tokens of a prompt at once, so that a cancel takes effect soon
+
+
+GpuLayers = int | Literal["auto"]
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,10 @@ def uses_machine_memory(device: Device) -> bool:
     return device.kind in ("cpu", "integrated", "emulated")
 
 
-def plan_settings(text: Text, gpu_layers: int | None = None, batch_tokens: int = 512) -> PlanSettings:
+def plan_settings(text: Text, gpu_layers: GpuLayers | None = None, batch_tokens: int = 512) -> PlanSettings:
     """Return the user's settings for a plan. `gpu_layers`: optional, of one request."""
     return PlanSettings(
-        gpu_layers=open_number(text.gpu_layers) if gpu_layers is None else gpu_layers,
+        gpu_layers=open_number(text.gpu_layers if gpu_layers is None else gpu_layers),
         slots=open_number(text.slots),
         context_tokens=open_number(text.context_tokens),
         kv_cache=text.kv_cache,
@@ -66,7 +70,7 @@ def find_load_size(
     free_bytes: int | None,
     system_free_bytes: int | None,
     corrections: Corrections,
-    gpu_layers: int | None = None,
+    gpu_layers: GpuLayers | None = None,
 ) -> LoadSize:
     """Return the size of a load on a device with so much free memory. It reads the model's files: call it in a thread.
 
@@ -103,7 +107,7 @@ def _planned_size(
     free_bytes: int | None,
     system_free_bytes: int | None,
     corrections: Corrections,
-    gpu_layers: int | None,
+    gpu_layers: GpuLayers | None,
 ) -> LoadSize:
     settings = plan_settings(text, gpu_layers)
     if free_bytes is None:

@@ -9,7 +9,7 @@ from backend.common.errors import UnsupportedParameter
 from backend.engines import engines
 from backend.tasks.options import OPTIONS
 from backend.tasks.options.lyrics import SONG_OPTIONS
-from backend.tasks.options.text import PROMPT_OPTIONS
+from backend.tasks.options.text import LOAD_OPTIONS, PROMPT_OPTIONS
 from backend.tasks.options.tools import is_required_call
 
 
@@ -43,6 +43,6 @@ def _ignored(task: str, options: Mapping[str, Any], engine: str) -> list[str]:
     changed = [
         name for name, field in OPTIONS[task].model_fields.items() if options.get(name, field.default) != field.default
     ]
-    return [
-        name for name in changed if name not in (*honoured, *PROMPT_OPTIONS, *SONG_OPTIONS)
-    ]  # the service itself honours those of a song
+    planned = LOAD_OPTIONS if engines()[engine].plans_memory else ()
+    known = (*honoured, *PROMPT_OPTIONS, *SONG_OPTIONS, *planned)  # the service itself honours those of a song
+    return [name for name in changed if name not in known]

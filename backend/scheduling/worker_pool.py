@@ -27,7 +27,7 @@ from backend.devices import has_compile_cache
 from backend.engines import LoadRequest, engines
 from backend.scheduling.buffer_history import BufferHistory
 from backend.scheduling.card_sensors import card_free_bytes
-from backend.scheduling.load_size import LoadSize, find_load_size, plan_settings, uses_machine_memory
+from backend.scheduling.load_size import GpuLayers, LoadSize, find_load_size, plan_settings, uses_machine_memory
 from backend.scheduling.worker import Limits, Worker, WorkerKey, find_change, ignore_frame
 
 log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class LoadedModel:
     unused: asyncio.Event = field(default_factory=asyncio.Event)
     checking: asyncio.Future[ModelFile | None] | None = None  # of its files
     disk_hangs: bool = False  # the disk has not answered that within the limit
-    gpu_layers: int | None = None  # that a request asked for. None: by the settings
+    gpu_layers: GpuLayers | None = None  # that a request asked for. None: by the settings
 
     @property
     def is_usable(self) -> bool:
@@ -165,7 +165,7 @@ class WorkerPool:
         model_path: Path,
         on_load: OnLoad = ignore_frame,
         job_id: str | None = None,
-        gpu_layers: int | None = None,
+        gpu_layers: GpuLayers | None = None,
     ) -> tuple[LoadedModel, float]:
         """Return the worker for `key`, loaded and kept until `release`, and the seconds that loading took.
 
@@ -194,7 +194,9 @@ class WorkerPool:
         self._take(held)
         return held, asyncio.get_running_loop().time() - start
 
-    async def try_acquire(self, key: WorkerKey, model_path: Path, gpu_layers: int | None = None) -> LoadedModel | None:
+    async def try_acquire(
+        self, key: WorkerKey, model_path: Path, gpu_layers: GpuLayers | None = None
+    ) -> LoadedModel | None:
         """Return the worker for `key` if the model as it is on disk now is loaded, and keep it until `release`.
 
         `gpu_layers`: optional, as for `acquire`.
@@ -203,7 +205,7 @@ class WorkerPool:
         if held is None or not held.is_usable:
             return None
         if gpu_layers is not None and gpu_layers != held.gpu_layers:
-            self.discard(held, f"a job asks for {gpu_layers} layers on the card")
+            self.discard(held, f"a job asks for gpu_layers: {gpu_layers}")
             return None
         if changed := await self._find_change(held, model_path):
             log.info("model changed", extra={"model": key.model, "device": key.device, "cause": changed})
@@ -283,7 +285,7 @@ class WorkerPool:
         model_path: Path,
         on_load: OnLoad,
         job_id: str | None,
-        gpu_layers: int | None,
+        gpu_layers: GpuLayers | None,
     ) -> LoadedModel:
         """Load the model; once more if a file was replaced meanwhile. Raises ModelBroken if it happens twice."""
         try:
@@ -302,7 +304,7 @@ class WorkerPool:
         model_path: Path,
         on_load: OnLoad,
         job_id: str | None,
-        gpu_layers: int | None,
+        gpu_layers: GpuLayers | None,
     ) -> LoadedModel:
         """Evict what is necessary, log each eviction, and load the model in a new worker."""
         if key.runtime not in self._pythons:  # it was removed while the job waited
@@ -350,7 +352,7 @@ class WorkerPool:
         return Limits(supervision.silence_s, load_s, supervision.step_s, supervision.cancel_s)
 
     async def _find_size(
-        self, key: WorkerKey, path: str, device: Device, free_bytes: int | None, gpu_layers: int | None
+        self, key: WorkerKey, path: str, device: Device, free_bytes: int | None, gpu_layers: GpuLayers | None
     ) -> LoadSize:
         """Return the size of a load with so much free memory of the device. Raises ModelBroken."""
 

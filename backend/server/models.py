@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from backend.child.download.hub_search import MOST_RESULTS
 from backend.common.config.strict_model import Name, StrictModel
@@ -17,6 +17,7 @@ from backend.server.dependencies import Caller, Manager, problems
 from backend.server.jobs import accepted_response
 from backend.server.json_response import JsonResponse
 from backend.server.model_list import model_list_response
+from backend.tasks.options.text import LayerCount, layer_count
 
 router = APIRouter(prefix="/api/models", tags=["models"])
 
@@ -34,10 +35,13 @@ class Add(StrictModel):
 
 
 class Load(StrictModel):
-    """Optional device and engine. The defaults are those of a generation."""
+    """Optional device, engine and layers on the card. The defaults are those of a generation."""
 
     device: Name | None = None
     engine: Name | None = None
+    gpu_layers: Annotated[LayerCount | None, BeforeValidator(layer_count)] = Field(
+        None, description="Layers of a GGUF model on the card, or auto: as many as fit. Default: text.gpu_layers"
+    )
 
 
 class Convert(StrictModel):
@@ -100,8 +104,8 @@ async def remove_model(model_id: str, manager: Manager) -> Response:
 @router.post("/{model_id}/load", status_code=202, responses=problems(409))
 async def load_model(model_id: str, manager: Manager, caller: Caller, body: Load | None = None) -> JsonResponse:
     """Load a model as a job."""
-    asked = body or Load()
-    job = await manager.model_jobs.load(model_id, asked.device or "auto", asked.engine, caller)
+    asked = body or Load(gpu_layers=None)
+    job = await manager.model_jobs.load(model_id, asked.device or "auto", asked.engine, caller, asked.gpu_layers)
     return accepted_response(job.view())
 
 

@@ -41,6 +41,16 @@ def _check_logit_bias(value: Any) -> Any:
     return None if value == {} else value
 
 
+def layer_count(value: Any) -> Any:
+    """Return a number of layers, or `auto`. Raises ValueError."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    if value is None or value == "auto" or (is_number and 0 <= value <= LAYER_LIMIT):
+        return value
+    raise ValueError(f"should be auto, or a number from 0 to {LAYER_LIMIT}")
+
+
+LAYER_LIMIT = 10_000
+LayerCount = Annotated[int, Field(ge=0, le=LAYER_LIMIT)] | Literal["auto"]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Bias = Annotated[float, Field(ge=-100, le=100, allow_inf_nan=False)]
 
@@ -93,6 +103,8 @@ class Sampling(StrictModel):
 # The template reads them itself, or they are set by the service.
 _RESERVED_NAMES = frozenset("messages tools documents add_generation_prompt continue_final_message".split())
 # Options that make the prompt. Every text engine honours them, since all build their prompts the same way.
+# Options that decide how a model is loaded: engines that plan their memory honour them.
+LOAD_OPTIONS = frozenset({"gpu_layers"})
 PROMPT_OPTIONS = frozenset("raw tools chat_template_kwargs reasoning_effort prompt_tokens".split())
 
 
@@ -123,6 +135,11 @@ class TextOptions(Sampling):
     )
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = Field(
         None, description="How much a model that thinks should think; default: the model's own"
+    )
+    gpu_layers: Annotated[LayerCount | None, BeforeValidator(layer_count)] = Field(
+        None,
+        description="Layers of a GGUF model on the card, or auto: as many as fit; default: as it is loaded, or "
+        "text.gpu_layers in config.yaml",
     )
     prompt_tokens: Annotated[list[TokenId], Field(min_length=1, max_length=TOKENS_LIMIT)] | None = Field(
         None, description="The prompt as token ids of the model's vocabulary, instead of a text; default: none"
