@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backend.common.config.settings import Settings
+from backend.common.config.settings.schema import RuntimeRules, Storage
 from backend.devices._mechanisms import llama_builds
 from backend.devices._mechanisms.llama_builds import build_in, find_build
+from backend.runtimes.user_environments import user_pythons
 
 CYLLAMA = (
     *("libggml-8bdbc6d9.so.0.27.0", "libggml-base-18a2acd8.so.0.27.0", "libggml-cpu-3db4a1e2.so"),
@@ -51,7 +55,7 @@ def installed(site: Path, distribution: str, names: tuple[str, ...], extra: str 
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only folder of packages on the path."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.delenv(llama_builds.VARIABLE, raising=False)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "environment"))
     return tmp_path
 
 
@@ -101,11 +105,31 @@ def test_a_package_with_cards_comes_before_one_without(site: Path) -> None:
     assert best and (best.name, best.version, best.cards) == ("cyllama-cuda12", "0.7.0", ("cuda",))
 
 
-def test_the_user_s_folder_comes_first(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_s_folder_comes_first(site: Path, tmp_path: Path) -> None:
     installed(site, "cyllama-cuda12", CYLLAMA)
-    monkeypatch.setenv(llama_builds.VARIABLE, str(folder_with(tmp_path / "own", ARCHIVE)))
+    own = folder_with(tmp_path / "own", ARCHIVE)
+    folder_with(Path(sys.prefix), ())
+    Path(sys.prefix, llama_builds.LIBRARIES_FILE).write_text(f"{own}\n")
     build = find_build()
     assert build and (build.name, build.cards) == ("own", ("hip",))
+    for name in ("libllama.so", "libllama.so.0.0.11549"):
+        (own / name).unlink()
+    assert find_build() is None, "no other build is taken in its place"
+
+
+def test_a_folder_of_libraries_in_the_settings_is_an_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = folder_with(tmp_path / "own", ARCHIVE)
+    rules = {"llama-rocm": RuntimeRules(libraries=own), "torch": RuntimeRules(python=Path("/x/python"))}
+    settings = Settings(storage=Storage(data_dir=tmp_path / "data"), runtimes=rules)
+    pythons = user_pythons(settings)
+    assert user_pythons(settings) == pythons and pythons["torch"] == str(Path("/x/python"))
+    code = "import jinja2, sys; print(sys.prefix)"
+    run = subprocess.run([pythons["llama-rocm"], "-I", "-c", code], capture_output=True, text=True, check=True)
+    monkeypatch.setattr(sys, "prefix", run.stdout.strip())
+    build = find_build()
+    assert build and build.folder == own
 
 
 def test_a_distribution_with_corrupt_metadata_is_passed_over(site: Path) -> None:

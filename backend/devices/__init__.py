@@ -20,7 +20,7 @@ from backend.devices._mechanisms.card_processes import DriverWitness, driver_wit
 from backend.devices._mechanisms.ggml import GgmlAccess
 from backend.devices._mechanisms.ggml_proof import check_processor
 from backend.devices._mechanisms.identity import hardware_id, is_instance, uuid_text
-from backend.devices._mechanisms.llama_builds import LlamaBuild, LlamaLibraries, find_build
+from backend.devices._mechanisms.llama_builds import LIBRARIES_FILE, LlamaBuild, LlamaLibraries, find_build
 from backend.devices._mechanisms.proof_record import is_unsupported
 from backend.devices._placement import ggml_place, onnx_place, show_ggml_device, torch_place
 from backend.devices._registry import (
@@ -42,6 +42,7 @@ from backend.devices._visibility import show_all_devices, show_only, visibility_
 
 __all__ = [
     "INDEX_LIMIT",
+    "LIBRARIES_FILE",
     "Backend",
     "DetectedDevice",
     "DeviceAbsent",

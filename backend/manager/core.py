@@ -36,12 +36,13 @@ from backend.manager.memory_fit import MemoryFitEstimator
 from backend.manager.metrics import Gauges, Metrics
 from backend.manager.model_advice import ModelAdvisor
 from backend.manager.model_jobs import ModelJobs
-from backend.manager.runtime_service.description import BASE, user_pythons
+from backend.manager.runtime_service.description import BASE
 from backend.manager.runtime_service.service import RuntimeService
 from backend.manager.task_runner import TaskRunner
 from backend.models import Catalogue
 from backend.runtimes.recipes import recipes
 from backend.runtimes.store import RUNTIMES, RuntimeStore
+from backend.runtimes.user_environments import user_pythons
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.provider_options import check_provider_options
 from backend.scheduling.worker_pool import WorkerPool

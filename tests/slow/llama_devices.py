@@ -12,24 +12,24 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from backend.child.wire_protocol import Channel
-from backend.devices._mechanisms.llama_builds import VARIABLE
+from backend.runtimes.user_environments import make_environment
 
 CHILD = Path(__file__).parents[2] / "backend" / "child"
 
 
-def run_probe(python: str, arguments: list[str], environment: dict[str, str]) -> tuple[list[dict[str, Any]], float]:
+def run_probe(python: str, arguments: list[str]) -> tuple[list[dict[str, Any]], float]:
     """Run the probe program; return its frames and the seconds."""
     started = time.perf_counter()
     command = [python, "-I", str(CHILD), "probe", *arguments]
-    ended = subprocess.run(command, stdout=subprocess.PIPE, input=b"", env=environment, check=False)
+    ended = subprocess.run(command, stdout=subprocess.PIPE, input=b"", check=False)
     channel = Channel(io.BytesIO(ended.stdout), io.BytesIO())
     frames: list[dict[str, Any]] = [dict(received[0]) for received in iter(channel.receive, None)]
     if ended.returncode:
@@ -63,9 +63,8 @@ def main() -> int:
     parser.add_argument("--only", help="one backend, such as cuda or vulkan")
     options = parser.parse_args()
     place = Path(options.place)
-    python = str(place) if place.is_file() else sys.executable
-    environment = dict(os.environ) if place.is_file() else {**os.environ, VARIABLE: str(place.resolve())}
-    frames, seconds = run_probe(python, ["list", "own", *([options.only] if options.only else [])], environment)
+    python = str(place if place.is_file() else make_environment(Path(tempfile.mkdtemp()) / "own", place.resolve()))
+    frames, seconds = run_probe(python, ["list", "own", *([options.only] if options.only else [])])
     print(f"listed in {seconds:.1f} s")
     proved = []
     for frame in frames:
@@ -78,7 +77,7 @@ def main() -> int:
             name = f"{backend}:{device['position']}"
             request = {"backend": backend, "found": device, "runtime": "own", "device": name}
             for _ in range(2):
-                answer, seconds = run_probe(python, ["prove", json.dumps(request)], environment)
+                answer, seconds = run_probe(python, ["prove", json.dumps(request)])
                 proved.append(show_proof(name, device, answer, seconds))
     return 0 if proved and all(proved) else 1
 

@@ -19,6 +19,7 @@ from backend.common.config.settings import Settings
 from backend.common.errors import Validation
 from backend.common.types import JsonObject
 from backend.manager.benchmarks.rows import Row, row
+from backend.runtimes.user_environments import user_pythons
 
 JOBS_EACH, AT_ONCE_EACH = 8, 2  # per device: jobs of a round, and concurrent clients
 VARIATIONS_EACH = 8
@@ -121,5 +122,5 @@ def _kept(settings: Settings) -> JsonObject:
         name: {key: str(value) if isinstance(value, Path) else value for key, value in vars(one).items() if value}
         for name, one in settings.models.items()
     }
-    runtimes = {name: {"python": str(one.python)} for name, one in settings.runtimes.items()}
+    runtimes = {name: {"python": python} for name, python in user_pythons(settings).items()}
     return {"runtimes": runtimes, **({"models": models} if models else {})}

@@ -22,6 +22,7 @@ from backend.devices import backends, split_id
 from backend.engines._torch.cuda_graphs import COMPILED
 from backend.manager.benchmarks.rows import Row
 from backend.runtimes.store import RUNTIMES, RuntimeStore
+from backend.runtimes.user_environments import user_pythons
 from backend.tasks.options import fill_defaults
 
 STREAMS = 64
@@ -88,7 +89,7 @@ def _run_program(python: str, words: list[str]) -> list[bare_torch.Figure]:
 def _interpreter(settings: Settings, device: str) -> str:
     """Return the interpreter of a runtime with torch for the device. Raises DeviceNotReady."""
     runtimes = [name for name in backends()[split_id(device)[0]].runtimes if name != "base"]
-    named = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
+    named = user_pythons(settings)
     pythons = {**RuntimeStore(settings.data_dir / RUNTIMES).pythons(runtimes), **named}
     for name in runtimes:
         if name in pythons:

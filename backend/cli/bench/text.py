@@ -42,6 +42,7 @@ from backend.manager.benchmarks.rows import Row, row
 from backend.models import Catalogue, Entry
 from backend.runtimes.store import RUNTIMES, RuntimeStore
 from backend.scheduling.load_size import open_number
+from backend.runtimes.user_environments import user_pythons
 
 PROMPT = "Write a very long story about a river, a mill and a miller's daughter."
 TOKENS, STREAMS = 128, 4
@@ -84,7 +85,7 @@ def measure(settings: Settings, runs: int) -> list[Row]:
 def interpreters(entry: Entry, settings: Settings) -> dict[str, tuple[str, str]]:
     """Return the model's engines that can run on the CPU now, each with its runtime and interpreter."""
     store, cpu = RuntimeStore(settings.data_dir / RUNTIMES), backends()["cpu"]
-    named = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
+    named = user_pythons(settings)
     usable = {}
     for name in entry.engines:
         engine = engines()[name]

@@ -29,6 +29,7 @@ from backend.common.types import Device, Hardware, JsonObject, Model
 from backend.models import Catalogue
 from backend.runtimes.recipes import recipes
 from backend.runtimes.store import RUNTIMES, RuntimeStore
+from backend.runtimes.user_environments import user_pythons
 from backend.scheduling.probing.inventory import query_system
 from backend.scheduling.probing.missing_devices import missing_devices
 from backend.server.process import bind, free_port
@@ -56,7 +57,7 @@ async def gather(settings: Settings, wanted: str | None = None) -> tuple[Facts, 
     """
     devices_task = asyncio.create_task(_devices(settings))
     made = RuntimeStore(settings.data_dir / RUNTIMES).pythons(recipes())
-    own = {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
+    own = user_pythons(settings)
     system, runtimes, storage = await asyncio.gather(
         query_system(spawn, settings.supervision.probe_s),
         runtime_facts({BASE: sys.executable, **made, **own}, kept=made.keys() - own.keys()),

@@ -2,8 +2,9 @@
 
 One rule finds all of them: a package whose files are llama.cpp's shared libraries (the cyllama wheels, a folder
 `NAME.libs` with hashes in the file names), a package whose extension module exports llama.h (xllamacpp on Linux and
-macOS; on Windows it exports nothing), or a folder that the user names in TOUCHSTONE_LLAMA_LIBRARIES (llama.cpp's own
-release archive, or a build of the user). The packages are not imported, so their Python version does not matter.
+macOS; on Windows it exports nothing), or a folder that the user names in the settings (llama.cpp's own release archive,
+or a build of the user), whose path is in a file of the environment. The packages are not imported, so their Python
+version does not matter.
 
 llama.cpp loads the backends of separate files itself (`ggml_backend_load`), but logs why one fails instead of returning
 it. So each file is opened here first: the loader's own error names the missing library, such as libcuda.so.1. A library
@@ -29,7 +30,7 @@ from typing import Any, TypeVar
 from backend.common.system.shared_libraries import missing_library
 
 LIBRARY = "ggml"  # the name under which backends and engines refer to any build
-VARIABLE = "TOUCHSTONE_LLAMA_LIBRARIES"
+LIBRARIES_FILE = "llama-libraries.path"  # in an environment's folder: the user's folder of libraries
 _PACKAGE = re.compile(r"cyllama(-\w+)?|inferna(-\w+)?|xllamacpp|llama-cpp-python")
 _FILE = re.compile(
     r"(?:lib)?(?P<stem>ggml(?:-[a-z0-9_]+)*?|llama|mtmd)(?:-[0-9a-f]{8}|-[0-9a-f]{32})?"
@@ -105,8 +106,8 @@ class LlamaBuild:
 
 def find_build() -> LlamaBuild | None:
     """Return the build of this interpreter: the user's folder, else a package with backends for cards, else another."""
-    if folder := os.environ.get(VARIABLE):
-        return build_in(Path(folder))
+    with contextlib.suppress(OSError):
+        return build_in(Path(Path(sys.prefix, LIBRARIES_FILE).read_text(encoding="utf-8").strip()))
     builds = sorted(_package_builds(), key=lambda build: (not build.cards, build.cards is None, build.name))
     return next(iter(builds), None)
 

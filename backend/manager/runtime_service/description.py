@@ -12,14 +12,10 @@ from backend.manager.runtime_service.verification import meant_for
 from backend.runtimes.recipes import LINE_BYTES_PER_S, Recipe, costs, this_platform
 from backend.runtimes.store import InstalledRuntime, RuntimeStore
 from backend.runtimes.types import Runtime
+from backend.runtimes.user_environments import user_pythons
 from backend.scheduling.device_directory import DeviceDirectory
 
 BASE = "base"
-
-
-def user_pythons(settings: Settings) -> dict[str, str]:
-    """Return the interpreters that the settings name, by runtime."""
-    return {name: str(rules.python) for name, rules in settings.runtimes.items() if rules.python}
 
 
 class RuntimeDescriber:

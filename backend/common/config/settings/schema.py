@@ -108,10 +108,12 @@ class DeviceRules:
 class RuntimeRules:
     """The user's interpreter for a runtime: probed like any other, never modified.
 
+    `libraries`: optional, a folder with llama.cpp's shared libraries in place of an interpreter.
     `index`: optional, a package index for installations. Default: the index of the runtime's recipe.
     """
 
     python: Location | None = None
+    libraries: Location | None = None
     index: Annotated[str, StringConstraints(min_length=1)] | None = None
 
 
