@@ -72,6 +72,7 @@ class Recipe:
     processor: bool = False  # useful without a card
     first_for: list[str] = field(default_factory=list)  # vendors for whose cards it is recommended first
     note: str | None = None
+    replaces: list[str] = field(default_factory=list)  # former names of runtimes that this one replaces
     own: str | None = None  # why only an environment of the user works, and how to create one
     name: str = ""
 

@@ -69,6 +69,9 @@ class RuntimeDescriber:
             return replace(runtime, reason=reason, remedy=remedy)
         names = ", ".join(item.name for item in hardware.values())
         reason = f"It is not installed; {names} could use it." if names else "It is not installed."
+        for former in recipe.replaces:
+            if self._store.current(former):
+                reason += f" It replaces the runtime {former}, which is installed and no longer used."
         return replace(
             runtime, reason=reason, remedy=f"`{command(f'runtimes install {recipe.name}')}` ({costs(build)})."
         )

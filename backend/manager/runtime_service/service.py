@@ -80,8 +80,10 @@ class RuntimeService:
 
     def sweep(self) -> None:
         """Delete what a killed server left behind. Called before any runtime is in use."""
-        for name in recipes():
+        for name, recipe in recipes().items():
             self.store.sweep(name)
+            for former in recipe.replaces if self.store.current(name) else ():
+                self.store.remove(former)
 
     def runtimes(self) -> list[Runtime]:
         """Return all runtimes."""
@@ -92,7 +94,9 @@ class RuntimeService:
         """Return one runtime. Raises NotFound."""
         runtime = next((runtime for runtime in self.runtimes() if runtime.name == name), None)
         if runtime is None:
-            raise NotFound(f"Unknown runtime {name[:100]!r}.", f"Runtimes: {', '.join(recipes())}.")
+            successor = next((recipe.name for recipe in recipes().values() if name in recipe.replaces), None)
+            install = f"`{command(f'runtimes install {successor}')}` installs its successor. " if successor else ""
+            raise NotFound(f"Unknown runtime {name[:100]!r}.", f"{install}Runtimes: {', '.join(recipes())}.")
         return runtime
 
     def overview(self) -> JsonObject:
