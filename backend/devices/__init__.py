@@ -22,7 +22,7 @@ from backend.devices._mechanisms.ggml_proof import check_processor
 from backend.devices._mechanisms.identity import hardware_id, is_instance, uuid_text
 from backend.devices._mechanisms.llama_builds import LIBRARIES_FILE, LlamaBuild, LlamaLibraries, find_build
 from backend.devices._mechanisms.proof_record import is_unsupported
-from backend.devices._placement import ggml_place, onnx_place, show_ggml_device, torch_place
+from backend.devices._placement import ggml_place, onnx_place, torch_place
 from backend.devices._registry import (
     INDEX_LIMIT,
     backends,
@@ -74,7 +74,6 @@ __all__ = [
     "onnx_place",
     "prove",
     "show_all_devices",
-    "show_ggml_device",
     "show_only",
     "split_id",
     "torch_place",

@@ -9,7 +9,7 @@ from typing import Any
 
 from backend.common.device_api import Backend, DetectedDevice, DeviceAbsent
 from backend.common.errors import DeviceLost, DeviceNotReady
-from backend.devices._mechanisms import ggml, ggml_vulkan, onnx, torch
+from backend.devices._mechanisms import ggml, onnx, torch
 from backend.devices._mechanisms.ggml import GgmlAccess
 from backend.devices._mechanisms.onnx_placement import OnnxPlace
 from backend.devices._mechanisms.torch_placement import TorchPlace
@@ -62,15 +62,6 @@ def ggml_place(device: str, detected: DetectedDevice | None = None) -> GgmlAcces
     with _lost_if_absent(device):
         listed = _find_device(backend, index, backend.ggml.library, detected)
         return ggml.open_device(backend, listed)
-
-
-def show_ggml_device(device: str, detected: DetectedDevice) -> None:
-    """Make only this card visible to llama.cpp's programs that this process starts.
-
-    Raises DeviceLost if it is gone or another one is in its place, OSError if Vulkan lists no device.
-    """
-    with _lost_if_absent(device):
-        ggml_vulkan.show_device(detected)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from backend.child.wire_protocol import Channel
 _RELEVANT = re.compile(
     r"onnx|onnxruntime.*|ort-.*|torch|torch(vision|audio|-.*directml|-xla.*)|pytorch-triton.*|triton.*|"
     r"nvidia-(cuda-runtime|cublas|cudnn|nvjitlink|nccl).*|cuda-toolkit|tensorrt.*|rocm.*|amd-.*|hip-.*|"
-    r"intel-(cmplr|sycl|opencl|extension).*|dpcpp.*|openvino.*|directml|windowsml.*|xllamacpp.*|llama-cpp.*|skulk-.*|cyllama.*|"
+    r"intel-(cmplr|sycl|opencl|extension).*|dpcpp.*|openvino.*|directml|windowsml.*|xllamacpp.*|llama-cpp.*|cyllama.*|"
     r"numpy|transformers|diffusers|accelerate|tokenizers|safetensors|pip",
     re.IGNORECASE,
 )

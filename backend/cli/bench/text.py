@@ -41,8 +41,8 @@ from backend.engines._llama.loaded_model import PROMPT_CHUNK_TOKENS
 from backend.manager.benchmarks.rows import Row, row
 from backend.models import Catalogue, Entry
 from backend.runtimes.store import RUNTIMES, RuntimeStore
-from backend.scheduling.load_size import open_number
 from backend.runtimes.user_environments import user_pythons
+from backend.scheduling.load_size import open_number
 
 PROMPT = "Write a very long story about a river, a mill and a miller's daughter."
 TOKENS, STREAMS = 128, 4
