@@ -63,6 +63,8 @@ export const unload = (model) => call("POST", `models/${encodeURIComponent(model
 /** @param {string} model */
 export const removeModel = (model) => call("DELETE", `models/${encodeURIComponent(model)}`);
 export const models = () => call("GET", "models");
+/** @param {string} words @returns {Promise<{results: import("./types.js").Found[]}>} */
+export const searchModels = (words) => call("GET", `models/search?q=${encodeURIComponent(words)}`, { limit_s: 60 });
 /** @param {string} source */
 export const addModel = (source) => call("POST", "models", { body: { source } });
 /** @param {{models: string[], devices?: string[]}} asked @returns {Promise<Job>} */

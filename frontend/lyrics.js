@@ -32,13 +32,14 @@ export function expectation(task, model) {
   if (!["text", "lyrics"].includes(task) || !model.bytes || model.bytes > SMALL_BYTES) return "";
   return task === "lyrics"
     ? "A small model: fluent English lines that seldom rhyme and may lose the theme; other languages are gibberish."
-    : "A small model: good for testing a device. It writes short fluent English; its facts are often wrong.";
+    : "A test model: it shows that a device works. It writes short fluent English; its facts are often wrong.";
 }
 
 /** Return the conditions to show before a download. @param {Model} model @returns {string} */
 export function conditions({ details = {} }) {
   return [
     details.non_commercial && "NOT for commercial use.",
+    details.licence_terms && `${details.licence_terms}.`,
     details.gated && "Accept its terms at Hugging Face first.",
     details.memory?.length && `Card memory according to its authors: ${details.memory.map((need) => `${bytes(need.bytes)} (${need.setting})`).join(", ")}.`,
   ].filter(Boolean).join(" ");

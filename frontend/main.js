@@ -12,6 +12,7 @@ import { JobControl } from "./job-control.js";
 import { JobView } from "./job-view.js";
 import { JobsBoard } from "./jobs-board.js";
 import { songOf } from "./lyrics.js";
+import { setUpModelSearch } from "./model-search.js";
 import { hearModels, modelActs, showModelList } from "./models-view.js";
 import { hearMeasuring, measure, setUpMeasuring } from "./measuring-view.js";
 import { showPresets } from "./presets.js";
@@ -36,6 +37,7 @@ const board = new JobsBoard({ open: async (id) => { await control.open(id); show
 const form = new Form(fail, loadModels);
 const models = modelActs(fail, loadModels);
 setUpMeasuring(fail);
+setUpModelSearch(models.add);
 const acts = {
   ask: (/** @type {string} */ id) => { form.chooseDevice(id); byId("device", HTMLSelectElement).focus(); },
   probe: (/** @type {string} */ id) => attempt(() => api.refreshDevices(id)),
@@ -92,7 +94,7 @@ async function loadDevices() {
 }
 
 async function loadModels() {
-  try { state.models = (await api.models()).models; } catch (error) { return notLoaded(error); }
+  try { ({ models: state.models, recommended: state.recommended = null } = await api.models()); } catch (error) { return notLoaded(error); }
   form.showModels();
   showModelList(models);
   showPresets((preset) => { if (!control.active) { form.fill(preset); send(); } });

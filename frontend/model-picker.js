@@ -5,6 +5,7 @@ import * as api from "./api.js";
 import { byId, el } from "./dom.js";
 import { bytes, capital, percent, sentence, timeLeft } from "./format.js";
 import { conditions } from "./lyrics.js";
+import { state } from "./state.js";
 
 /** @typedef {import("./types.js").Model} Model */
 
@@ -25,10 +26,11 @@ export const modelsFor = (models, task) => models.filter((model) => (model.tasks
 
 /** @param {Model[]} models @param {string} chosen @returns {string} the selected id */
 export function showModels(models, chosen) {
-  const id = chosen || models.find((model) => model.default)?.id || models[0]?.id || "";
+  const best = models.find((model) => model.id === state.recommended?.model && model.state === "ready");
+  const id = chosen || (best ?? models.find((model) => model.default))?.id || models[0]?.id || "";
   const known = models.some((model) => model.id === id);
   select.replaceChildren(...models.map((model) => el("option", { value: model.id },
-    model.state === "ready" ? model.name : `${model.name} (${stateWords(model)})`)));
+    model.state === "ready" ? `${model.name}${model.details?.test_model ? " · test model" : ""}` : `${model.name} (${stateWords(model)})`)));
   if (!known && id) select.append(el("option", { value: id }, `${id} · NOT AVAILABLE HERE`));
   if (!id) select.append(el("option", { value: "" }, "No model for this task"));
   select.value = id;

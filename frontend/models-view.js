@@ -11,7 +11,7 @@ import { state } from "./state.js";
 /** @typedef {import("./types.js").Model} Model @typedef {import("./types.js").Job} Job */
 
 const list = byId("models", HTMLElement), form = byId("model-add", HTMLFormElement), source = byId("model-source", HTMLInputElement);
-const said = byId("model-said", HTMLElement);
+const said = byId("model-said", HTMLElement), offer = byId("model-offer", HTMLElement);
 /** Active downloads by model. @type {Map<string, Job>} */
 const coming = new Map();
 
@@ -21,16 +21,17 @@ export function modelActs(onFail, onChange) {
     try { await work(); } catch (error) { onFail(api.asProblem(error)); }
     onChange();
   };
+  const add = (/** @type {string} */ address) => attempt(async () => {
+    const job = await api.addModel(address);
+    if (job.model) coming.set(job.model, job);
+    said.textContent = `Downloading ${address}…`;
+  });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    attempt(async () => {
-      const job = await api.addModel(source.value.trim());
-      if (job.model) coming.set(job.model, job);
-      said.textContent = `Downloading ${source.value.trim()}…`;
-      source.value = "";
-    });
+    add(source.value.trim()).then(() => { source.value = ""; });
   });
   return {
+    add,
     download: (/** @type {string} */ id) => attempt(async () => { coming.set(id, await api.addModel(id)); }),
     remove: (/** @type {string} */ id) => attempt(async () => { await api.removeModel(id); said.textContent = `${id} was removed.`; form.querySelector("button")?.focus(); }),
   };
@@ -39,7 +40,9 @@ export function modelActs(onFail, onChange) {
 /** @param {Model} model @param {ReturnType<typeof modelActs>} acts */
 function entry(model, acts) {
   return el("li", {}, el("p", {}, el("strong", {}, model.name), " ",
-    el("span", { class: "state", "data-state": model.state }, model.state), model.default ? " the default" : ""),
+    el("span", { class: "state", "data-state": model.state }, model.state), model.default ? " the default" : "",
+    model.details?.test_model && " a test model, whose answers are often wrong"),
+  model.details?.good_at && !model.details.test_model && el("p", { class: "quiet" }, model.details.good_at),
   el("p", { class: "quiet", dir: "auto" }, [model.id, model.task, bytes(model.bytes), model.licence ?? "licence unknown",
     model.engines?.length && `runs with ${model.engines.join(", ")}`, `from ${plain(model.source)}`].filter(Boolean).join(" · ")),
   conditions(model) && el("p", { class: "hint" }, conditions(model)),
@@ -49,8 +52,21 @@ function entry(model, acts) {
     model.state === "ready" && model.source !== "built-in" && twice(act("Remove", () => {}, model.name), () => acts.remove(model.id))));
 }
 
+/** Offer the recommended model, with size and time, while it is not here. @param {ReturnType<typeof modelActs>} acts */
+function showOffer(acts) {
+  const found = state.recommended;
+  offer.hidden = found?.state !== "downloadable" || coming.has(found.model);
+  if (!found || offer.hidden) { offer.replaceChildren(); return; }
+  const { model, name, download_s, licence, reason } = found;
+  const time = download_s ? `, about ${Math.max(1, Math.round(download_s / 60))} min at 100 Mbit/s` : "";
+  keepFocus(offer, () => offer.replaceChildren(el("p", {}, "Recommended for this machine: ", el("strong", {}, name), `. ${reason}`),
+    el("p", { class: "quiet" }, `${bytes(found.bytes)}${time} · ${licence ?? "licence unknown"}`),
+    el("div", { class: "actions" }, act("Download", () => acts.download(model), name))));
+}
+
 /** @param {ReturnType<typeof modelActs>} acts */
 export function showModelList(acts) {
+  showOffer(acts);
   const shown = state.models.filter((model) => model.state !== "downloadable" || coming.has(model.id));
   const others = state.models.filter((model) => !shown.includes(model)), open = list.querySelector("details")?.open ?? false;
   keepFocus(list, () => list.replaceChildren(...shown.map((model) => entry(model, acts)), ...(others.length ? [el("li", {}, el("details", { open },

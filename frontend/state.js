@@ -12,6 +12,8 @@ export const state = {
   list: { devices: [], hardware: [], default: null, default_reason: null, probing: true },
   /** @type {Model[]} */
   models: [],
+  /** The text model for the memory of this machine. @type {import("./types.js").Recommended|null} */
+  recommended: null,
   /** The newest jobs, newest first. @type {Job[]} */
   jobs: [],
 };

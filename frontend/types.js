@@ -29,7 +29,14 @@
  * @typedef {{id: string, name: string, task: string, engines?: string[], source?: string|null, bytes: number|null, licence: string|null, state: string,
  *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema,
  *   options_schemas?: Record<string, Schema>, tasks?: string[], details?: {inputs?: Slot[], sounds?: string[],
- *   non_commercial?: boolean|null, gated?: boolean, memory?: {setting: string, bytes: number}[]}}} Model
+ *   non_commercial?: boolean|null, gated?: boolean, memory?: {setting: string, bytes: number}[],
+ *   test_model?: boolean, good_at?: string, licence_terms?: string|null}}} Model
+ * @typedef {{device: string, fits: "yes"|"partly"|"no", reason: string}} Fit
+ * @typedef {{model: string, name: string, state: string, bytes: number|null, download_s: number|null, licence: string|null,
+ *   reason: string, offer: boolean}} Recommended
+ * @typedef {{name: string, source: string, bytes: number|null, parts: number, quantization: string|null, fits: Fit[]}} FoundFile
+ * @typedef {{source: string, name: string, author: string, downloads: number|null, likes: number|null, licence: string|null,
+ *   updated_at: string|null, gated: boolean, page: string, reason: string|null, files: FoundFile[]}} Found
  * @typedef {{name: string, type: string|null, shape: (number|string|null)[]|null, kind: string}} Slot
  * @typedef {{name: string, state: string, title: string, version: string|null, previous: string|null, bytes: number|null,
  *   install_bytes: number|null, install_s: number|null, hardware: string[], devices: string[], licence: string|null, reason: string|null, remedy: string|null,

@@ -153,6 +153,6 @@ def test_models_are_added_and_removed_on_the_page(touchstone: TouchstonePage) ->
     expect(entry).to_contain_text("500 kB of 1.0 MB (50 %), about 3 s left")
     entry.get_by_role("button", name="Remove").click()
     entry.get_by_role("button", name="Press again").click()
-    expect(models.get_by_role("status")).to_have_text("stone was removed.")
+    expect(page.locator("#model-said")).to_have_text("stone was removed.")
     expect(entry).to_have_count(0)
     assert sent == [("POST", {"source": "hf:someone/some/stone.gguf"}), ("DELETE", None)]
