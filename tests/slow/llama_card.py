@@ -34,13 +34,26 @@ _FIRST = """
 import sys, time
 start = time.perf_counter()
 sys.path.insert(0, sys.argv[1])
-from tests.slow.llama_card import open_session, run
+from tests.slow.llama_card import open_session, run, use_build
+use_build(sys.argv[5])
 session = open_session(*sys.argv[2:5], slots=4)
 loaded = time.perf_counter()
 run(session, "Hello", 1)
 print(f"{loaded - start:.2f} {time.perf_counter() - start:.2f}")
 """
 Figures = dict[str, list[float]]
+
+
+def use_build(folder: str) -> None:
+    """Let this process use the libraries in a folder, whatever its environment holds."""
+    from backend.devices import _registry
+    from backend.devices._mechanisms import ggml, llama_builds
+    from backend.engines._llama import library
+
+    build = llama_builds.build_in(Path(folder))
+    assert build, f"{folder} has no library of llama.cpp"
+    for module in (llama_builds, ggml, library, _registry):
+        vars(module)["find_build"] = lambda: build
 
 
 def open_session(device: str, model: str, folder: str, slots: int = SLOTS, checks: bool = False) -> Any:
@@ -246,11 +259,11 @@ def main(words: list[str]) -> int:
     parser.add_argument("--bench")
     parser.add_argument("--quick", action="store_true")
     chosen = parser.parse_args(words)
-    os.environ["TOUCHSTONE_LLAMA_LIBRARIES"] = chosen.build
+    use_build(chosen.build)
     folder = Path(chosen.folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("cold", "again"):
-        words = [sys.executable, "-c", _FIRST, str(ROOT), chosen.device, chosen.model, str(folder)]
+        words = [sys.executable, "-c", _FIRST, str(ROOT), chosen.device, chosen.model, str(folder), chosen.build]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         print(f"{name} process: seconds to loaded and to the first token: {done.stdout.strip() or done.stderr[-2000:]}")
     before = card_bytes()
