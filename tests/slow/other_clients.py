@@ -1,4 +1,4 @@
-"""LiteLLM and LangChain with a real server: `python -m tests.slow.other_clients [--python PATH]`.
+"""Clients of other projects with a real server: `python -m tests.slow.other_clients [--python PATH]`.
 
 They are heavy (some 400 MB), so they get an environment of their own, made here unless `--python` names one that has
 them, and do not run with the other tests.
@@ -20,7 +20,7 @@ from backend.models import Catalogue
 from tests.conftest import MODEL, STORE
 from tests.service import furnished, start_server
 
-PACKAGES = ("litellm>=1.110,<2", "langchain-openai>=1.7,<2")
+PACKAGES = ("litellm>=1.110,<2", "langchain-openai>=1.7,<2", "openai-agents>=0.24,<1", "anthropic>=2.14,<3")
 SUITES = sorted((Path(__file__).parent / "clients").glob("*.py"))
 
 

@@ -93,6 +93,18 @@ _FOUND = _object(
     reason=_OPTIONAL_TEXT,
     files={"type": "array", "items": _FOUND_FILE},
 )
+_RESPONSE = _object(
+    id=_TEXT, object={"const": "response"}, created_at=_INTEGER, status=_TEXT, model=_TEXT, output={"type": "array"}
+)
+_MESSAGE = _object(
+    id=_TEXT,
+    type={"const": "message"},
+    role={"const": "assistant"},
+    model=_TEXT,
+    content={"type": "array"},
+    stop_reason=_OPTIONAL_TEXT,
+    usage={"type": "object"},
+)
 _SHAPES = {
     "get /api/health": _object(
         {"problems": {"type": "array", "items": _HEALTH_PROBLEM}},
@@ -116,6 +128,11 @@ _SHAPES = {
     "get /v1/models/{model_id}": _MODEL_CARD,
     "post /v1/chat/completions": _COMPLETION,
     "post /v1/completions": _COMPLETION,
+    "post /v1/responses": _RESPONSE,
+    "get /v1/responses/{response_id}": _RESPONSE,
+    "delete /v1/responses/{response_id}": _object(id=_TEXT, object={"const": "response"}, deleted={"type": "boolean"}),
+    "post /v1/messages": _MESSAGE,
+    "post /v1/messages/count_tokens": _object(input_tokens=_INTEGER),
     "post /v1/embeddings": _object(object={"const": "list"}, data={"type": "array"}, usage={"type": "object"}),
 }
 _EVENT = _object({"id": _TEXT, "event": _TEXT}, data=_TEXT)
